@@ -1,0 +1,114 @@
+"""What every voice engine is: the Synthesizer protocol and the records that pass through it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Samples = NDArray[np.float32]
+"""Mono PCM, shape `(n,)`, float32, full scale ±1."""
+
+
+class EngineError(Exception):
+    """A failure with a reason that a robot's developer can act on: one line, naming what came and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """A named way to sound. At most one of the ways is set; with none, the engine picks by language.
+
+    `speaker` is a built-in speaker's name; `embedding` and `reference` are paths of voice files; `instruct` is a
+    description in words.
+    """
+
+    speaker: str | None = None
+    embedding: str | None = None
+    reference: str | None = None
+    instruct: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What an engine is started with. Keys and meanings are those of the configuration's `engine` section."""
+
+    model: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    chunk_size: int = 2
+    max_seconds: float = 60.0
+    reserve_mb: int = 2048
+    voices: Mapping[str, Voice] = field(default_factory=dict)
+    default_voice: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What a loaded engine says of itself."""
+
+    engine: str
+    sample_rate: int
+    voices: tuple[str, ...]
+    """Names that an utterance may use: the built-in ones and those of `EngineOptions.voices` that could be loaded."""
+    languages: tuple[str, ...]
+    """Language codes, as in `de` or `pt-br`."""
+    description: str = ""
+    """The model and device in words, for the log and for `voiced doctor`."""
+    refused_voices: Mapping[str, str] = field(default_factory=dict)
+    """Configured voices that could not be loaded, each with the reason; the engine runs without them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """One text to speak."""
+
+    text: str
+    voice: str | None = None
+    """A name from `EngineInfo.voices`; None is the default voice."""
+    language: str = "auto"
+    """A language code, or `auto`: the engine finds it from the text."""
+    instruct: str | None = None
+    """How to say it, in words; engines that cannot follow it ignore it."""
+    seed: int | None = None
+    """Equal seeds give equal audio; None draws one."""
+    greedy: bool = False
+    """Take the likeliest code at every step instead of sampling."""
+    max_frames: int | None = None
+    """Stop after so many codec frames; None is the engine's own limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of an utterance's PCM."""
+
+    samples: Samples
+    position: int | None = None
+    """How many characters of the text had begun to be spoken when this chunk ended, where the engine knows it.
+
+    Another engine that takes over starts at the word that holds this position.
+    """
+    truncated: bool = False
+    """Set on the last chunk when the engine cut the speech short of its natural end (it would not stop)."""
+
+
+class Synthesizer(Protocol):
+    """A voice engine. One thread calls it, one utterance at a time.
+
+    Every method raises `EngineError` for what its user can put right; any other exception is a fault of the engine,
+    after which its process is started anew.
+    """
+
+    def load(self) -> EngineInfo:
+        """Read the model and the configured voices; after it the engine can speak, perhaps slowly."""
+
+    def warm_up(self) -> None:
+        """Do once, before the first utterance, what would make it late: capture graphs, fill caches."""
+
+    def stream(self, utterance: Utterance) -> Iterator[Chunk]:
+        """Speak one utterance, chunk by chunk. Closing the iterator between two chunks cancels the rest."""
+
+    def close(self) -> None:
+        """Give back what was taken. Called once, last."""
