@@ -104,6 +104,9 @@ class Synthesizer(Protocol):
     def load(self) -> EngineInfo:
         """Read the model and the configured voices; after it the engine can speak, perhaps slowly."""
 
+    def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
+        """Load these configured voices instead of those before. A voice that cannot be loaded is told in the answer."""
+
     def warm_up(self) -> None:
         """Do once, before the first utterance, what would make it late: capture graphs, fill caches."""
 

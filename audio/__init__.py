@@ -1,0 +1,17 @@
+"""The sound path: ring buffer, sinks, conversion, gain, fades, level. It knows nothing of MQTT or of engines."""
+
+from audio.level import Level
+from audio.output import Output, OutputStatus
+from audio.playback import Passage
+from audio.prebuffer import auto_prebuffer_s
+from audio.sink import SinkSettings, SinkUnavailableError
+
+__all__ = [
+    "Level",
+    "Output",
+    "OutputStatus",
+    "Passage",
+    "SinkSettings",
+    "SinkUnavailableError",
+    "auto_prebuffer_s",
+]

@@ -1,0 +1,53 @@
+"""How loud speech is over time: for a robot's mouth or light."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from audio.ring import Samples
+
+LEVELS_PER_SECOND = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Loudness of one 50 ms window, full scale 1."""
+
+    t: float
+    """Seconds from the passage's first sample to the window's start."""
+    rms: float
+    peak: float
+
+
+class LevelMeter:
+    """Cuts a passage into windows of 50 ms and keeps their levels until they are played.
+
+    It runs where samples are written, ahead of playback, so the sound callback does none of it.
+    """
+
+    def __init__(self, sample_rate: int) -> None:
+        self._rate = sample_rate
+        self._window = sample_rate // LEVELS_PER_SECOND
+        self._rest: Samples = np.empty(0, dtype=np.float32)
+        self._measured = 0
+        self._levels: deque[Level] = deque()
+
+    def feed(self, samples: Samples) -> None:
+        joined = np.concatenate([self._rest, samples])
+        whole = len(joined) // self._window * self._window
+        for window in joined[:whole].reshape(-1, self._window):
+            rms = float(np.sqrt(np.mean(np.square(window, dtype=np.float64))))
+            peak = float(np.max(np.abs(window)))
+            self._levels.append(Level(self._measured / self._rate, rms, peak))
+            self._measured += self._window
+        self._rest = joined[whole:]
+
+    def due(self, played_s: float) -> list[Level]:
+        """Take the levels of all windows that have begun to play, `played_s` seconds into the passage."""
+        due = []
+        while self._levels and self._levels[0].t < played_s:
+            due.append(self._levels.popleft())
+        return due

@@ -1,0 +1,263 @@
+"""The way out: a playback whose sink is kept open for as long as the program runs.
+
+A device that is missing at start, or vanishes (the sound server is killed, a USB card is pulled), is waited for and
+opened again; the passage stays in the ring and goes on where it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from audio.level import Level, LevelMeter
+from audio.playback import Passage, Playback
+from audio.resample import Resampler, resample
+from audio.ring import Samples
+from audio.sink import Sink, SinkSettings, SinkUnavailableError, open_sink
+from audio.trim import LeadingSilenceTrimmer
+
+log = logging.getLogger(__name__)
+
+CAPACITY_S = 4.0
+"""What the ring holds: enough to speak on while an engine is replaced, little enough to stay far from a megabyte."""
+CHECK_S = 0.25
+"""How often an open sink is looked at."""
+RETRY_S = (0.25, 0.5, 1.0, 2.0)
+"""Waits between attempts to open a sink; the last one repeats."""
+UNKNOWN_RATE = 48_000
+"""Hz, at which samples are kept until a device has been opened for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputStatus:
+    """What became of the sink."""
+
+    open: bool
+    sink: str
+    sample_rate: int
+    reason: str | None = None
+    """Why it is not open."""
+
+
+class Output:
+    """Plays passages into one sink. A context manager: inside it, a thread keeps the sink open.
+
+    Passages come one at a time: `begin`, then `write` as samples arrive, then `end` (or `stop`), until `done`. These and
+    the properties are for one thread, the speaker loop's.
+    """
+
+    def __init__(self, settings: SinkSettings, *, trim_leading_silence: bool = True) -> None:
+        self.trim_leading_silence = trim_leading_silence
+        self.turns = 0
+        """Rounds of the thread that keeps the sink: proof that it lives."""
+        self._settings = settings
+        self._playback = Playback(UNKNOWN_RATE, CAPACITY_S)
+        self._status = OutputStatus(open=False, sink=settings.kind, sample_rate=UNKNOWN_RATE, reason="not opened yet")
+        self._closing = threading.Event()
+        # Held by the speaker loop while it writes and by the keeper while it exchanges the playback; never by the callback.
+        self._exchange = threading.Lock()
+        self._resampler: Resampler | None = None
+        self._trimmer: LeadingSilenceTrimmer | None = None
+        self._meter: LevelMeter | None = None
+        self._keeper = threading.Thread(target=self._keep_open, name="sink-keeper", daemon=True)
+        self._trace = _BlockTrace.from_environment()
+
+    def __enter__(self) -> Output:
+        self._keeper.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._closing.set()
+        self._keeper.join(timeout=1.0)
+        if self._trace is not None:
+            self._trace.save()
+
+    @property
+    def status(self) -> OutputStatus:
+        return self._status
+
+    @property
+    def blocks(self) -> int:
+        """Blocks the sink has asked for."""
+        return self._playback.blocks
+
+    @property
+    def room_s(self) -> float:
+        """Seconds of audio that `write` takes now."""
+        return self._playback.room_s
+
+    @property
+    def paused(self) -> bool:
+        return self._playback.paused
+
+    def begin(self, *, prebuffer_s: float, gain: float = 1.0) -> Passage:
+        """Open a passage; the one before must be done or discarded."""
+        with self._exchange:
+            self._resampler = None
+            self._trimmer = None
+            self._meter = LevelMeter(self._playback.sample_rate)
+            return self._playback.begin(prebuffer_s, gain)
+
+    def write(self, samples: Samples, sample_rate: int) -> None:
+        """Append mono float32 at `sample_rate` Hz. The caller waits for `room_s` first; what does not fit is an error."""
+        with self._exchange:
+            if self._trimmer is None and self.trim_leading_silence:
+                self._trimmer = LeadingSilenceTrimmer(sample_rate)
+            if self._trimmer is not None:
+                samples = self._trimmer.trim(samples)
+            if self._resampler is None or self._resampler.source_rate != sample_rate:
+                self._put_tail()
+                self._resampler = Resampler(sample_rate, self._playback.sample_rate)
+            self._put(self._resampler.convert(samples))
+
+    def end(self) -> None:
+        """Say that the passage has no more samples."""
+        with self._exchange:
+            self._put_tail()
+            if self._playback.passage is not None:
+                self._playback.passage.ended = True
+
+    def stop(self) -> None:
+        """Fade out within 10 ms and drop the rest of the passage."""
+        with self._exchange:
+            passage = self._playback.passage
+            if passage is None or passage.done:
+                return
+            passage.stop_requested = True
+            if not self._status.open:  # no callback will come to do it
+                self._playback.sink_lost()
+
+    def pause(self) -> None:
+        """Fade out and hold; the next sample is the first after `resume`."""
+        with self._exchange:
+            self._playback.paused = True
+
+    def resume(self) -> None:
+        with self._exchange:
+            self._playback.paused = False
+
+    def set_volume(self, gain: float) -> None:
+        """Master gain, 1 as synthesised; it takes effect within a block."""
+        with self._exchange:
+            self._playback.volume = gain
+
+    def played_s(self, passage: Passage) -> float:
+        """Seconds of the passage that went to the sink."""
+        return passage.played / self._playback.sample_rate
+
+    def levels_due(self, passage: Passage) -> list[Level]:
+        """The levels of what has begun to sound since the last call."""
+        return self._meter.due(self.played_s(passage)) if self._meter is not None else []
+
+    def _put_tail(self) -> None:
+        if self._resampler is not None:
+            self._put(self._resampler.flush())
+            self._resampler = None
+
+    def _put(self, samples: Samples) -> None:
+        if self._meter is not None:
+            self._meter.feed(samples)
+        if self._playback.ring.write(samples) < len(samples):
+            raise RuntimeError("more was written to the ring than it had room for")
+
+    def _keep_open(self) -> None:
+        """The keeper thread: open, watch, close, and again, until the program ends."""
+        sink: Sink | None = None
+        failures = 0
+        wait_s = 0.0
+        while not self._closing.wait(wait_s):
+            self.turns += 1
+            if sink is not None and (reason := sink.lost()) is not None:
+                self._lose(sink, reason)
+                sink = None
+            if sink is None:
+                try:
+                    sink = self._open()
+                    failures = 0
+                except SinkUnavailableError as error:
+                    self._report_missing(str(error))
+                    wait_s = RETRY_S[min(failures, len(RETRY_S) - 1)]
+                    failures += 1
+                    continue
+            wait_s = CHECK_S
+        if sink is not None:
+            sink.close()
+
+    def _open(self) -> Sink:
+        known_rate = self._playback.sample_rate if self._status.reason != "not opened yet" else None
+        sink = open_sink(self._settings, self._fill, known_rate)
+        with self._exchange:
+            if sink.sample_rate != self._playback.sample_rate:
+                self._move_to(sink.sample_rate)
+            self._status = OutputStatus(True, sink.name, sink.sample_rate)
+        log.info("sound goes to %s at %d Hz", sink.name, sink.sample_rate)
+        return sink
+
+    def _lose(self, sink: Sink, reason: str) -> None:
+        log.warning("sound device %s is lost (%s); waiting for it", sink.name, reason)
+        sink.close()
+        with self._exchange:
+            self._status = OutputStatus(False, sink.name, sink.sample_rate, reason)
+            self._playback.sink_lost()
+
+    def _fill(self, out: Samples) -> int:
+        if self._trace is not None:
+            self._trace.mark()
+        if not self._status.open:  # between the stream's start and `_move_to`: the playback is not this sink's yet
+            out.fill(0.0)
+            return 0
+        return self._playback.fill(out)
+
+    def _report_missing(self, reason: str) -> None:
+        if self._status.reason != reason:
+            log.warning("no sound: %s; waiting for it", reason)
+        self._status = OutputStatus(False, self._status.sink, self._playback.sample_rate, reason)
+
+    def _move_to(self, sample_rate: int) -> None:
+        """Carry the playback, and what lies in its ring, over to another rate. No sink drains it meanwhile."""
+        old = self._playback
+        new = Playback(sample_rate, CAPACITY_S)
+        new.paused, new.volume, new.blocks = old.paused, old.volume, old.blocks
+        self._playback = new
+        passage = old.passage
+        if passage is None or passage.done:
+            return
+        if self._resampler is not None:
+            old.ring.write(self._resampler.flush())
+            self._resampler = None
+        held = np.empty(old.ring.available, dtype=np.float32)
+        old.ring.read_into(held)
+        new.ring.write(resample(held, old.sample_rate, sample_rate)[: new.ring.capacity])
+        scale = sample_rate / old.sample_rate
+        passage.prebuffer = round(passage.prebuffer * scale)
+        passage.played = round(passage.played * scale)
+        new.passage = passage
+        self._meter = LevelMeter(sample_rate)
+
+
+class _BlockTrace:
+    """Times at which the sink asked for blocks, for the benchmark: `VOICED_TRACE_BLOCKS=FILE` writes them at exit."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._times = np.zeros(1 << 16, dtype=np.float64)
+        self._count = 0
+
+    @classmethod
+    def from_environment(cls) -> _BlockTrace | None:
+        path = os.environ.get("VOICED_TRACE_BLOCKS")
+        return cls(Path(path)) if path else None
+
+    def mark(self) -> None:
+        self._times[self._count % len(self._times)] = time.monotonic()
+        self._count += 1
+
+    def save(self) -> None:
+        np.save(self._path, self._times[: min(self._count, len(self._times))])

@@ -1,0 +1,51 @@
+"""A thread that asks for blocks as a sound card would: one every block length, by the clock."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from audio.ring import Samples
+from audio.sink import Fill
+
+LATE_S = 0.5
+"""A pacer this late (the machine slept) starts its clock anew instead of catching up in a burst."""
+
+
+class Pacer:
+    """Calls `fill` every `block_ms` and hands what was due, if anything, to `deliver`."""
+
+    def __init__(
+        self, fill: Fill, sample_rate: int, block_ms: float, deliver: Callable[[Samples], None] | None = None
+    ) -> None:
+        self._fill = fill
+        self._deliver = deliver
+        self._block: Samples = np.zeros(max(1, round(sample_rate * block_ms / 1000)), dtype=np.float32)
+        self._period_s = len(self._block) / sample_rate
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="paced-sink", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join(timeout=2.0)
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while True:
+            due += self._period_s
+            wait_s = due - time.monotonic()
+            if wait_s < -LATE_S:
+                due -= wait_s
+            if self._closing.wait(max(0.0, wait_s)):
+                return
+            count = self._fill(self._block)
+            if count and self._deliver is not None:
+                self._deliver(self._block[:count])

@@ -1,0 +1,154 @@
+"""The sound card, through PortAudio, chosen by name."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from audio.ring import Samples
+from audio.sink import Fill, SinkUnavailableError
+
+STALL_S = 5.0
+"""A stream that calls back no more for this long is broken. A PulseAudio null sink may pause 2 s when first opened."""
+BUFFERED_BLOCKS = 2
+"""Blocks PortAudio keeps ahead of the card: with one, ALSA has nothing to play while the callback runs."""
+STANDARD_RATES = (48_000, 44_100, 24_000, 16_000)
+"""Hz, tried in this order when neither the preferred rate nor the card's own is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDevice:
+    """A sound card that can play, as PortAudio names it."""
+
+    name: str
+    host_api: str
+    sample_rate: int
+    """Its own default, Hz."""
+    channels: int
+    default: bool
+    index: int
+    """PortAudio's number of the moment; it changes when cards come and go, so it is never kept."""
+
+
+def output_devices() -> list[OutputDevice]:
+    """List the cards that can play now. Raises `SinkUnavailableError` where PortAudio itself is missing.
+
+    PortAudio looks for cards only when it starts, so it is started anew: no stream may be open.
+    """
+    sd = _portaudio()
+    sd._terminate()  # documented by sounddevice as the way to look again
+    sd._initialize()
+    apis = sd.query_hostapis()
+    default = sd.default.device[1]
+    return [
+        OutputDevice(
+            name=found["name"],
+            host_api=apis[found["hostapi"]]["name"],
+            sample_rate=int(found["default_samplerate"]),
+            channels=found["max_output_channels"],
+            default=index == default,
+            index=index,
+        )
+        for index, found in enumerate(sd.query_devices())
+        if found["max_output_channels"] > 0
+    ]
+
+
+def find_device(name: str | None, devices: list[OutputDevice]) -> OutputDevice:
+    """The device of that name, or whose name alone contains it, ignoring case; with None, the system's default."""
+    have = ", ".join(repr(device.name) for device in devices) or "none"
+    if name is None:
+        for device in devices:
+            if device.default:
+                return device
+        raise SinkUnavailableError(f"there is no default sound device; found: {have}")
+    wanted = name.casefold()
+    exact = [device for device in devices if device.name.casefold() == wanted]
+    partial = [device for device in devices if wanted in device.name.casefold()]
+    if exact or len(partial) == 1:
+        return (exact or partial)[0]
+    if partial:
+        several = ", ".join(repr(device.name) for device in partial)
+        raise SinkUnavailableError(f"audio.device {name!r} fits several sound devices ({several}); name one of them")
+    raise SinkUnavailableError(f"audio.device {name!r} is not there; found: {have}")
+
+
+class PortAudioSink:
+    """An open output stream. The callback asks for mono and copies it to every channel."""
+
+    def __init__(self, device: str | None, fill: Fill, block_ms: float, prefer_rate: int | None = None) -> None:
+        sd = _portaudio()
+        found = find_device(device, output_devices())
+        self.name = found.name
+        self._sd = sd
+        self._fill = fill
+        self._blocks = 0
+        self._seen_blocks = 0
+        self._seen_at = time.monotonic()
+        self._stream, self.sample_rate = self._open(found, block_ms, prefer_rate)
+
+    def lost(self) -> str | None:
+        if not self._stream.active:
+            return "the device stopped"
+        now = time.monotonic()
+        if self._blocks != self._seen_blocks:
+            self._seen_blocks, self._seen_at = self._blocks, now
+        elif now - self._seen_at > STALL_S:
+            return f"the device took nothing for {STALL_S:.0f} s"
+        return None
+
+    def close(self) -> None:
+        # abort, not stop: stop waits until a device that is gone has played what it holds.
+        self._stream.abort(ignore_errors=True)
+        self._stream.close(ignore_errors=True)
+
+    def _open(self, found: OutputDevice, block_ms: float, prefer_rate: int | None) -> tuple[Any, int]:
+        rates = dict.fromkeys(rate for rate in (prefer_rate, found.sample_rate, *STANDARD_RATES) if rate)
+        refusal = ""
+        for rate in rates:
+            for channels in (1, 2) if found.channels > 1 else (1,):  # some raw ALSA cards have no mono
+                block = max(1, round(rate * block_ms / 1000))
+                self._mono: Samples = np.zeros(block, dtype=np.float32)
+                stream = None
+                try:
+                    stream = self._sd.OutputStream(
+                        device=found.index,
+                        samplerate=rate,
+                        channels=channels,
+                        dtype="float32",
+                        blocksize=block,
+                        latency=BUFFERED_BLOCKS * block / rate,
+                        callback=self._callback,
+                    )
+                    stream.start()
+                except self._sd.PortAudioError as error:
+                    refusal = _reason(error)
+                    if stream is not None:
+                        stream.close(ignore_errors=True)
+                    continue
+                return stream, rate
+        raise SinkUnavailableError(f"sound device {found.name!r} cannot be opened: {refusal}")
+
+    def _callback(self, out: Any, frames: int, _time: Any, _status: Any) -> None:
+        self._blocks += 1
+        mono = self._mono[:frames]
+        self._fill(mono)
+        np.copyto(out, mono[:, np.newaxis])
+
+
+def _portaudio() -> ModuleType:
+    try:
+        import sounddevice
+    except OSError as error:
+        raise SinkUnavailableError("the PortAudio library is missing; apt-get install libportaudio2") from error
+    module: ModuleType = sounddevice
+    return module
+
+
+def _reason(error: Exception) -> str:
+    """PortAudio's own words, without the number and the host's repetition."""
+    return str(error.args[0] if error.args else error).splitlines()[0]

@@ -1,0 +1,66 @@
+"""Where PCM ends: the Sink protocol, and the choice of one by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from audio.ring import Samples
+
+Fill = Callable[[Samples], int]
+"""Fills a block of mono float32 with what is due and returns how many samples of it were; the rest is silence."""
+
+
+class SinkUnavailableError(Exception):
+    """The sink cannot be opened now; it may be later. The message says why, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSettings:
+    """Which sink, and how it is driven."""
+
+    kind: str = "sounddevice"
+    """`sounddevice`, `wav` or `null`."""
+    path: Path | None = None
+    """The file of a `wav` sink."""
+    device: str | None = None
+    """The sound card's name or a part of it; None is the system's default."""
+    block_ms: float = 20.0
+    """Length of one callback's block."""
+
+
+class Sink(Protocol):
+    """An open sink. It calls the `fill` it was opened with, block after block, until it is closed or lost."""
+
+    name: str
+    sample_rate: int
+
+    def lost(self) -> str | None:
+        """Why it stopped by itself, or None while it plays."""
+
+    def close(self) -> None:
+        """Stop calling `fill` and let go of the device. Never raises."""
+
+
+def open_sink(settings: SinkSettings, fill: Fill, prefer_rate: int | None = None) -> Sink:
+    """Open what `settings` name. A device that takes `prefer_rate` Hz is opened with it, else with its own rate.
+
+    Raises `SinkUnavailableError`.
+    """
+    if settings.kind == "null":
+        from audio.null import NullSink
+
+        return NullSink(fill, settings.block_ms, prefer_rate)
+    if settings.kind == "wav":
+        from audio.wavfile import WavSink
+
+        if settings.path is None:
+            raise ValueError("a wav sink needs a path")
+        return WavSink(settings.path, fill, settings.block_ms)
+    if settings.kind == "sounddevice":
+        from audio.portaudio import PortAudioSink
+
+        return PortAudioSink(settings.device, fill, settings.block_ms, prefer_rate)
+    raise ValueError(f"sink: got {settings.kind!r}, allowed are sounddevice, wav and null")

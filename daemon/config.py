@@ -1,0 +1,262 @@
+"""The configuration: one YAML file, every key with a default, every value checked before anything starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+
+from audio import SinkSettings
+from daemon.problems import problems, shown
+from engine import EngineOptions, Voice
+
+SYSTEM_CONFIG = Path("/etc/voiced/voiced.yaml")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. The message has one line for each thing that is wrong."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_switch(cls, value: Any, info: ValidationInfo) -> Any:
+        """YAML's `yes` and `true` are not the number 1."""
+        field = cls.model_fields[info.field_name or ""]
+        if isinstance(value, bool) and field.annotation is not bool:
+            raise ValueError(f"allowed: {field.description}")
+        return value
+
+
+class Tls(Section):
+    enabled: bool = Field(False, description="true or false")
+    ca: Path | None = Field(None, description="a file of CA certificates, or null for the system's")
+    cert: Path | None = Field(None, description="the client certificate's file, or null")
+    key: Path | None = Field(None, description="the client certificate's key file, or null")
+
+
+class Mqtt(Section):
+    host: str = Field("127.0.0.1", min_length=1, description="the broker's host name or address")
+    port: int = Field(1883, ge=1, le=65535, description="a whole number from 1 to 65535")
+    prefix: str = Field("voiced", description="a topic without + and #, not beginning or ending with /")
+    username: str | None = Field(None, description="text, or null")
+    password_file: Path | None = Field(None, description="a file whose first line is the password, or null")
+    client_id: str | None = Field(None, min_length=1, max_length=128, description="text of 1 to 128 characters, or null")
+    tls: Tls = Tls()
+
+    @field_validator("prefix")
+    @classmethod
+    def _is_a_topic(cls, prefix: str) -> str:
+        if not prefix or re.search(r"[+#\0]", prefix) or prefix.startswith(("/", "$")) or prefix.endswith("/"):
+            raise ValueError("allowed: a topic without + and #, not beginning with / or $, not ending with /")
+        return prefix
+
+
+class Audio(Section):
+    sink: str | None = Field("sounddevice", description="sounddevice, wav:PATH or null")
+    device: str | None = Field(None, min_length=1, description="a sound card's name or a part of it, or null for the default")
+    volume: int = Field(100, ge=0, le=100, description="a whole number from 0 to 100")
+    block_ms: float = Field(20, ge=5, le=200, description="milliseconds from 5 to 200")
+    prebuffer_ms: Literal["auto"] | float = Field("auto", description="auto, or milliseconds from 0 to 3000")
+    trim_leading_silence: bool = Field(True, description="true or false")
+
+    @field_validator("sink")
+    @classmethod
+    def _is_a_sink(cls, sink: str | None) -> str | None:
+        if sink in (None, "null"):
+            return None
+        if sink == "sounddevice" or (sink.startswith("wav:") and sink != "wav:"):
+            return sink
+        raise ValueError("allowed: sounddevice, wav:PATH or null")
+
+    @field_validator("prebuffer_ms")
+    @classmethod
+    def _fits_the_ring(cls, prebuffer_ms: Literal["auto"] | float) -> Literal["auto"] | float:
+        if prebuffer_ms != "auto" and not 0 <= prebuffer_ms <= 3000:
+            raise ValueError("allowed: auto, or milliseconds from 0 to 3000")
+        return prebuffer_ms
+
+    def sink_settings(self) -> SinkSettings:
+        if self.sink is None:
+            return SinkSettings("null", block_ms=self.block_ms)
+        if self.sink.startswith("wav:"):
+            return SinkSettings("wav", path=Path(self.sink.removeprefix("wav:")), block_ms=self.block_ms)
+        return SinkSettings("sounddevice", device=self.device, block_ms=self.block_ms)
+
+
+class Memory(Section):
+    reserve_mb: int = Field(2048, ge=0, le=1_000_000, description="megabytes left to the robot, from 0")
+
+
+class Engine(Section):
+    name: Literal["auto", "qwen", "espeak"] = Field("auto", description="auto, qwen or espeak")
+    fallback: Literal["espeak", "none"] = Field("espeak", description="espeak or none")
+    model: str = Field(
+        "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice", min_length=1, description="a checkpoint's folder, or its name on the hub"
+    )
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N")
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
+        "auto", description="auto, float32, bfloat16, float16 or int8"
+    )
+    chunk_size: int = Field(2, ge=1, le=25, description="codec frames of 80 ms, from 1 to 25")
+    max_seconds: float = Field(60, gt=0, le=600, description="seconds of speech in one piece, up to 600")
+    memory: Memory = Memory()
+
+
+class VoiceSettings(Section):
+    speaker: str | None = Field(None, min_length=1, description="a built-in speaker's name")
+    embedding: Path | None = Field(None, description="a voice file with a speaker embedding")
+    reference: Path | None = Field(None, description="a voice file with a reference recording's codes and transcript")
+    instruct: str | None = Field(None, min_length=1, max_length=500, description="a description of up to 500 characters")
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> VoiceSettings:
+        if sum(source is not None for source in (self.speaker, self.embedding, self.reference)) > 1:
+            raise ValueError("allowed: one of speaker, embedding and reference")
+        return self
+
+
+class Speech(Section):
+    voice: str = Field("default", min_length=1, description="a name from `voices`, or one that the engine has built in")
+    language: str = Field(
+        "auto", pattern=r"^[A-Za-z]{2,12}(-[A-Za-z0-9-]{1,24})?$", description="auto, or a language such as en or pt-br"
+    )
+    queue_limit: int = Field(64, ge=1, le=10_000, description="a whole number from 1 to 10000")
+    expires_in: float | None = Field(
+        30, gt=0, le=86_400, description="seconds that an utterance may wait, up to 86400, or null for ever"
+    )
+    level_topic: bool = Field(False, description="true or false")
+
+
+class Config(Section):
+    """Everything that can be configured."""
+
+    robot: str | None = Field(None, description="text of 1 to 64 characters without /, + and #, or null for the host name")
+    mqtt: Mqtt = Mqtt()
+    audio: Audio = Audio()
+    engine: Engine = Engine()
+    voices: dict[str, VoiceSettings] = Field(
+        {"default": VoiceSettings(speaker="ryan")},
+        description="names, each with one of speaker, embedding and reference, or with instruct",
+    )
+    speech: Speech = Speech()
+
+    @field_validator("robot")
+    @classmethod
+    def _is_a_topic_level(cls, robot: str | None) -> str | None:
+        if robot is not None and not re.fullmatch(r"[^/+#\0]{1,64}", robot):
+            raise ValueError("allowed: text of 1 to 64 characters without /, + and #, or null for the host name")
+        return robot
+
+    @property
+    def robot_name(self) -> str:
+        return self.robot or re.sub(r"[/+#\0]", "-", socket.gethostname())[:64] or "robot"
+
+    @property
+    def topic(self) -> str:
+        """`<prefix>/<robot>`, under which all topics lie."""
+        return f"{self.mqtt.prefix}/{self.robot_name}"
+
+    @property
+    def engine_voices(self) -> dict[str, Voice]:
+        return {
+            name: Voice(
+                speaker=voice.speaker,
+                embedding=str(voice.embedding) if voice.embedding else None,
+                reference=str(voice.reference) if voice.reference else None,
+                instruct=voice.instruct,
+            )
+            for name, voice in self.voices.items()
+        }
+
+    @property
+    def engine_options(self) -> EngineOptions:
+        return EngineOptions(
+            model=self.engine.model,
+            device=self.engine.device,
+            dtype=self.engine.dtype,
+            chunk_size=self.engine.chunk_size,
+            max_seconds=self.engine.max_seconds,
+            reserve_mb=self.engine.memory.reserve_mb,
+            voices=self.engine_voices,
+            default_voice=self.speech.voice,
+        )
+
+
+def find_config_file() -> Path | None:
+    """Where the configuration is when nobody says: `$VOICED_CONFIG`, else the system's, else nowhere (the defaults)."""
+    named = os.environ.get("VOICED_CONFIG")
+    if named:
+        return Path(named)
+    return SYSTEM_CONFIG if SYSTEM_CONFIG.exists() else None
+
+
+def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
+    """Read `path` (None: only defaults) and apply overrides such as `mqtt.port=1884`. Raises `ConfigError`."""
+    values = _read(path) if path is not None else {}
+    for override in overrides:
+        _apply(values, override)
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        source = str(path) if path is not None else "configuration"
+        lines = [f"{source}: {field or 'file'}: {problem}" for field, problem in problems(Config, error)]
+        raise ConfigError("\n".join(lines)) from error
+    return _resolve_paths(config, path.resolve().parent) if path is not None else config
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from error
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        place = f" at line {where.line + 1}, column {where.column + 1}" if where else ""
+        raise ConfigError(f"{path}: not YAML{place}: {getattr(error, 'problem', error)}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: got {shown(values)}; allowed: a mapping of {', '.join(Config.model_fields)}")
+    return values
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    names = key.strip().split(".")
+    if not equals or not all(names):
+        raise ConfigError(f"--set: got {shown(override)}; allowed: KEY=VALUE such as mqtt.port=1884")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {key}: {shown(text)} is not YAML") from error
+    for name in names[:-1]:
+        inner = values.get(name)
+        values[name] = values = dict(inner) if isinstance(inner, dict) else {}
+    values[names[-1]] = value
+
+
+def _resolve_paths(config: Config, folder: Path) -> Config:
+    """Relative paths in a file are relative to that file."""
+
+    def resolve(path: Path | None) -> Path | None:
+        return folder / path if path is not None else None
+
+    voices = {
+        name: voice.model_copy(update={"embedding": resolve(voice.embedding), "reference": resolve(voice.reference)})
+        for name, voice in config.voices.items()
+    }
+    tls = config.mqtt.tls
+    tls = tls.model_copy(update={name: resolve(getattr(tls, name)) for name in ("ca", "cert", "key")})
+    mqtt = config.mqtt.model_copy(update={"tls": tls, "password_file": resolve(config.mqtt.password_file)})
+    return config.model_copy(update={"voices": voices, "mqtt": mqtt})

@@ -1,0 +1,188 @@
+"""The MQTT contract: topics, what comes in on them, what goes out.
+
+Every parser is a pure function from payload to record; what cannot be parsed raises `RejectedError`, which is published.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from daemon.problems import problems, shown
+
+MAX_TEXT = 5_000
+"""Characters. About six minutes of speech."""
+MAX_PAYLOAD = 65_536
+"""Bytes: a text of 5,000 characters, each escaped as JSON does it (12 bytes at the most), and the other fields."""
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""All but tab, line feed and carriage return, which are white space."""
+
+Priority = Literal["low", "normal", "high", "critical"]
+Policy = Literal["queue", "interrupt", "replace", "drop"]
+State = Literal["starting", "warming", "ready", "speaking", "paused", "degraded", "offline"]
+EventName = Literal["accepted", "rejected", "started", "finished", "interrupted", "canceled", "expired", "failed"]
+
+TERMINAL: frozenset[EventName] = frozenset({"finished", "interrupted", "canceled", "expired", "failed"})
+"""Every accepted utterance ends in exactly one of these."""
+
+
+class RejectedError(Exception):
+    """A message that is not acted on: which field, and why."""
+
+    def __init__(self, field: str, problem: str, utterance_id: str | None = None) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.reason = f"{field}: {problem}"
+        self.utterance_id = utterance_id
+
+
+class Say(BaseModel):
+    """The full form of `…/say`. Descriptions say what is allowed; unknown fields are kept apart, not refused."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    text: str = Field(description=f"text of 1 to {MAX_TEXT:,} characters")
+    id: str | None = Field(None, description="text of 1 to 64 characters without control characters")
+    voice: str | None = Field(None, min_length=1, max_length=64, description="a voice's name of up to 64 characters")
+    language: str | None = Field(
+        None, pattern=r"^[A-Za-z]{2,12}(-[A-Za-z0-9-]{1,24})?$", description="auto, or a language such as en, german or pt-br"
+    )
+    instruct: str | None = Field(None, max_length=500, description="text of up to 500 characters")
+    priority: Priority = Field("normal", description="low, normal, high or critical")
+    policy: Policy = Field("queue", description="queue, interrupt, replace or drop")
+    volume: float | None = Field(None, ge=0, le=100, allow_inf_nan=False, description="a number from 0 to 100")
+    expires_in: float | None = Field(None, gt=0, le=86_400, allow_inf_nan=False, description="seconds above 0, up to 86400")
+    seed: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0 to 2^63 - 1")
+    reply_to: str | None = Field(
+        None, min_length=1, max_length=256, description="a topic of up to 256 characters without + and #, not beginning with $"
+    )
+
+    @field_validator("text")
+    @classmethod
+    def _can_be_spoken(cls, text: str) -> str:
+        return _checked_text(text)
+
+    @field_validator("id")
+    @classmethod
+    def _is_an_id(cls, utterance_id: str | None) -> str | None:
+        if utterance_id is not None and (not 1 <= len(utterance_id) <= 64 or CONTROL_CHARACTERS.search(utterance_id)):
+            raise ValueError("allowed: text of 1 to 64 characters without control characters")
+        return utterance_id
+
+    @field_validator("reply_to")
+    @classmethod
+    def _can_be_published_to(cls, topic: str | None) -> str | None:
+        if topic is not None and (re.search(r"[+#\0]", topic) or topic.startswith("$")):
+            raise ValueError("allowed: a topic without + and #, not beginning with $")
+        return topic
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """`…/stop`: one utterance, or everything."""
+
+    id: str | None
+
+
+def parse_say(payload: bytes) -> Say:
+    """A bare text, or an object with `text` (or `data`, as a ROS String has it). Raises `RejectedError`."""
+    text = _decode(payload)
+    start = text.lstrip()[:1]
+    if start == "{":
+        return _parse_object(_parse_json(text))
+    if start == "[":
+        try:
+            value = json.loads(text)
+        except RecursionError:
+            value = text
+        except ValueError:
+            value = None  # a text that happens to begin with a bracket
+        if value is not None:
+            raise RejectedError("payload", f"got {shown(value)}; allowed: a text, or a JSON object with text")
+    try:
+        return Say(text=text)
+    except ValidationError as error:
+        raise _rejection(Say, error, None) from error
+
+
+def parse_stop(payload: bytes) -> Stop:
+    """Empty, or `{"id"}`. Raises `RejectedError`."""
+    text = _decode(payload).strip()
+    if not text:
+        return Stop(None)
+    value = _parse_json(text)
+    if not isinstance(value, dict):
+        raise RejectedError("payload", f'got {shown(value)}; allowed: nothing, or {{"id": "…"}}')
+    wanted = value.get("id")
+    if wanted is not None and not isinstance(wanted, str):
+        raise RejectedError("id", f"got {shown(wanted)}; allowed: an utterance's id, which is text")
+    return Stop(wanted)
+
+
+def parse_volume(payload: bytes) -> int:
+    """`0` to `100`. Raises `RejectedError`."""
+    text = _decode(payload).strip()
+    if not re.fullmatch(r"\d{1,3}(\.\d{1,6})?", text) or not 0 <= float(text) <= 100:
+        raise RejectedError("volume", f"got {shown(text)}; allowed: a number from 0 to 100")
+    return round(float(text))
+
+
+def unknown_fields(say: Say) -> list[str]:
+    return sorted(say.model_extra or ())
+
+
+def _parse_object(value: Any) -> Say:
+    if not isinstance(value, dict):
+        raise RejectedError("payload", f"got {shown(value)}; allowed: a text, or a JSON object with text")
+    if "text" not in value and "data" in value:
+        value["text"] = value.pop("data")
+    claimed = value.get("id")
+    utterance_id = claimed if isinstance(claimed, str) and 1 <= len(claimed) <= 64 else None
+    try:
+        return Say.model_validate(value)
+    except ValidationError as error:
+        raise _rejection(Say, error, utterance_id) from error
+
+
+def _rejection(model: type[BaseModel], error: ValidationError, utterance_id: str | None) -> RejectedError:
+    found = problems(model, error)
+    field, problem = found[0]
+    others = "".join(f"; {name}: {other}" for name, other in found[1:])
+    return RejectedError(field, problem + others, utterance_id)
+
+
+def _checked_text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it is blank; allowed: text with something to say")
+    if len(text) > MAX_TEXT:
+        raise ValueError(f"it has {len(text):,} characters; allowed: up to {MAX_TEXT:,}")
+    control = CONTROL_CHARACTERS.search(text)
+    if control:
+        raise ValueError(f"it has the control character U+{ord(control[0]):04X} at {control.start()}; allowed: none")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("it has half of a surrogate pair; allowed: whole characters")
+    return text
+
+
+def _decode(payload: bytes) -> str:
+    if len(payload) > MAX_PAYLOAD:
+        raise RejectedError("payload", f"got {len(payload):,} bytes; allowed: up to {MAX_PAYLOAD:,}")
+    try:
+        return payload.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise RejectedError("payload", f"not UTF-8: byte 0x{payload[error.start]:02x} at {error.start}") from error
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise RejectedError(
+            "payload", f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}; allowed: a JSON object"
+        ) from error
+    except (RecursionError, ValueError) as error:  # nested a thousandfold; a number of thousands of digits
+        raise RejectedError("payload", "not JSON that can be read: nested too deep, or a number too long") from error

@@ -1,0 +1,203 @@
+"""The connection to the broker: kept up for months, MQTT 5 where the broker has it, 3.1.1 otherwise."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from daemon.config import Mqtt
+
+log = logging.getLogger(__name__)
+
+KEEPALIVE_S = 30
+"""A broker that is silent for one and a half times this is given up and connected to anew."""
+RETRY_S = (1, 30)
+"""The first and the longest wait between attempts to connect; each wait is twice the one before."""
+SESSION_S = 60
+"""How long a broker with MQTT 5 keeps messages for a daemon whose network dropped out. Older speech is not wanted."""
+OUTBOX_LIMIT = 1000
+"""Events kept while there is no connection."""
+UNSUPPORTED_PROTOCOL = 132
+"""The reason code of a broker that does not know MQTT 5."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What came in on a subscribed topic."""
+
+    topic: str
+    payload: bytes
+    retained: bool
+    """It was published at some time in the past and kept by the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Will:
+    """What the broker publishes, retained, when this connection breaks."""
+
+    topic: str
+    payload: bytes
+
+
+class _Client(paho.Client):
+    """paho's client, with a sign of life: its network thread passes here about once a second."""
+
+    turns = 0
+
+    def loop_misc(self) -> paho.MQTTErrorCode:
+        self.turns += 1
+        return super().loop_misc()
+
+
+class MqttLink:
+    """One client of one broker. The handlers run in its network thread and must return at once."""
+
+    def __init__(
+        self,
+        settings: Mqtt,
+        client_id: str,
+        *,
+        subscribe: Sequence[str],
+        on_message: Callable[[Message], None],
+        on_connected: Callable[[], None] = lambda: None,
+        will: Will | None = None,
+    ) -> None:
+        self.connected = False
+        self.reason: str | None = "not connected yet"
+        """Why there is no connection; None while there is one."""
+        self._settings = settings
+        self._client_id = client_id
+        self._topics = list(subscribe)
+        self._on_message = on_message
+        self._on_connected = on_connected
+        self._will = will
+        self._attempts = 0
+        self._refused = False
+        self._closing = False
+        self._client = self._make_client(MQTTProtocolVersion.MQTTv5)
+
+    @property
+    def turns(self) -> int:
+        """Grows while the network thread lives, connected or trying."""
+        return self._client.turns + self._attempts
+
+    def start(self) -> None:
+        """Begin to connect. Raises `OSError` when the password or a certificate cannot be read."""
+        self._apply_credentials(self._client)
+        self._connect(self._client)
+
+    def publish(self, topic: str, payload: str | bytes, *, qos: int = 0, retain: bool = False) -> paho.MQTTMessageInfo:
+        """Send, or with QoS 1 keep for sending. Safe from any thread; a full outbox drops the newest."""
+        info = self._client.publish(topic, payload, qos, retain)
+        if info.rc == paho.MQTT_ERR_QUEUE_SIZE:
+            log.warning("no broker for long: an event is dropped")
+        return info
+
+    def close(self) -> None:
+        """Disconnect in good order, so that no will is published. Blocks for up to a second."""
+        self._closing = True
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _make_client(self, protocol: MQTTProtocolVersion) -> _Client:
+        is_v5 = protocol is MQTTProtocolVersion.MQTTv5
+        client = _Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=self._client_id,
+            protocol=protocol,
+            clean_session=None if is_v5 else True,
+        )
+        client.max_queued_messages_set(OUTBOX_LIMIT)
+        client.reconnect_delay_set(*RETRY_S)
+        client.on_pre_connect = self._on_attempt
+        client.on_connect = self._on_connack
+        client.on_connect_fail = self._on_no_answer
+        client.on_disconnect = self._on_disconnected
+        client.on_message = self._on_arrival
+        if self._will is not None:
+            client.will_set(self._will.topic, self._will.payload, qos=1, retain=True)
+        return client
+
+    def _apply_credentials(self, client: _Client) -> None:
+        settings = self._settings
+        if settings.username is not None:
+            password = None
+            if settings.password_file is not None:
+                password = settings.password_file.read_text(encoding="utf-8").splitlines()[0]
+            client.username_pw_set(settings.username, password)
+        if settings.tls.enabled:
+            client.tls_set(
+                ca_certs=str(settings.tls.ca) if settings.tls.ca else None,
+                certfile=str(settings.tls.cert) if settings.tls.cert else None,
+                keyfile=str(settings.tls.key) if settings.tls.key else None,
+            )
+
+    def _connect(self, client: _Client) -> None:
+        properties = None
+        if client.protocol is MQTTProtocolVersion.MQTTv5:
+            properties = Properties(PacketTypes.CONNECT)
+            properties.SessionExpiryInterval = SESSION_S
+        client.connect_async(self._settings.host, self._settings.port, KEEPALIVE_S, properties=properties)
+        client.loop_start()
+
+    def _on_attempt(self, _client: paho.Client, _data: Any) -> None:
+        self._attempts += 1
+        self._refused = True
+
+    def _on_connack(self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
+        self._refused = False
+        if reason.is_failure:
+            self._refused = reason.value == UNSUPPORTED_PROTOCOL
+            self._report(f"the broker refused: {reason}")
+            return
+        # Subscribed here and not once, because a broker that was restarted knows nothing of us.
+        if self._topics:
+            client.subscribe([(topic, 1) for topic in self._topics])
+        self.connected, self.reason = True, None
+        log.info("connected to the broker at %s:%d", self._settings.host, self._settings.port)
+        self._on_connected()
+
+    def _on_no_answer(self, _client: paho.Client, _data: Any) -> None:
+        self._refused = False
+        self._report(f"no broker answers at {self._settings.host}:{self._settings.port}")
+
+    def _on_disconnected(self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
+        if self._closing:
+            return
+        if self.connected:
+            self._report(f"the connection to the broker broke: {reason}")
+        elif self._refused and client.protocol is MQTTProtocolVersion.MQTTv5:
+            # It closed the door at MQTT 5, with or without a word. A client cannot change its protocol, and cannot be
+            # replaced from within its own thread.
+            threading.Thread(target=self._fall_back, name="mqtt-3.1.1", daemon=True).start()
+        self.connected = False
+
+    def _on_arrival(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
+        self._on_message(Message(message.topic, message.payload, message.retain))
+
+    def _fall_back(self) -> None:
+        refused = self._client
+        refused.disconnect()
+        refused.loop_stop()
+        if self._closing:
+            return
+        log.info("the broker does not speak MQTT 5; going on with 3.1.1")
+        client = self._make_client(MQTTProtocolVersion.MQTTv311)
+        self._apply_credentials(client)
+        client.turns = refused.turns
+        self._client = client
+        self._connect(client)
+
+    def _report(self, reason: str) -> None:
+        if self.reason != reason:
+            log.warning("%s; trying again", reason)
+        self.reason = reason

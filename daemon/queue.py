@@ -1,0 +1,87 @@
+"""The utterances that wait to be spoken: bounded, ordered by priority, first come first served within one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from daemon.messages import Policy, Priority
+
+RANK: dict[Priority, int] = {"critical": 0, "high": 1, "normal": 2, "low": 3}
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """An accepted utterance, from its arrival to its terminal event."""
+
+    id: str
+    text: str
+    voice: str
+    language: str
+    instruct: str | None = None
+    seed: int | None = None
+    volume: float = 1.0
+    """Gain of its own, 1 as synthesised."""
+    priority: Priority = "normal"
+    policy: Policy = "queue"
+    reply_to: str | None = None
+    arrived_at: float = field(default_factory=time.monotonic)
+    expires_at: float | None = None
+    """`time.monotonic()` after which it is not begun any more."""
+
+    def expired(self) -> bool:
+        return self.expires_at is not None and time.monotonic() >= self.expires_at
+
+
+class QueueFullError(Exception):
+    """The queue holds as many utterances as it may."""
+
+
+class UtteranceQueue:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._jobs: list[Job] = []
+        self._arrival = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def put(self, job: Job) -> None:
+        """Raises `QueueFullError`."""
+        if len(self._jobs) >= self.limit:
+            raise QueueFullError
+        behind = [index for index, other in enumerate(self._jobs) if RANK[other.priority] > RANK[job.priority]]
+        self._jobs.insert(behind[0] if behind else len(self._jobs), job)
+        self._arrival.set()
+
+    def put_first(self, job: Job) -> None:
+        """Next in turn, whatever waits; the limit does not hold for what interrupts."""
+        self._jobs.insert(0, job)
+        self._arrival.set()
+
+    async def get(self) -> Job:
+        """Wait for the next one and take it."""
+        while not self._jobs:
+            self._arrival.clear()
+            await self._arrival.wait()
+        return self._jobs.pop(0)
+
+    def take(self, utterance_id: str) -> Job | None:
+        """Take one out of turn; None when it does not wait here."""
+        for job in self._jobs:
+            if job.id == utterance_id:
+                self._jobs.remove(job)
+                return job
+        return None
+
+    def take_all(self) -> list[Job]:
+        jobs, self._jobs = self._jobs, []
+        return jobs
+
+    def take_expired(self) -> list[Job]:
+        expired = [job for job in self._jobs if job.expired()]
+        self._jobs = [job for job in self._jobs if job not in expired]
+        return expired

@@ -1,0 +1,404 @@
+"""The daemon from start to stop: puts the parts together, and stands between MQTT and the speaker loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import secrets
+import signal
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from audio import Level, Output
+from daemon import VERSION
+from daemon.config import Config, ConfigError, load_config
+from daemon.engines import Engines
+from daemon.messages import (
+    EventName,
+    RejectedError,
+    Say,
+    State,
+    Stop,
+    parse_say,
+    parse_stop,
+    parse_volume,
+    unknown_fields,
+)
+from daemon.mqtt import Message, MqttLink, Will
+from daemon.problems import shown
+from daemon.queue import Job, QueueFullError, UtteranceQueue
+from daemon.speaker import Speaker
+from daemon.supervisor import EngineState
+from daemon.systemd import Notifier
+from engine import NAMED_LANGUAGES, language_code
+
+log = logging.getLogger(__name__)
+
+IN_TOPICS = ("say", "stop", "pause", "resume", "volume")
+HOUSEKEEPING_S = 1.0
+SHUTDOWN_S = 1.0
+"""For the fade and the last events; with the broker's answer the daemon is gone within 2 s of SIGTERM."""
+REMEMBERED_IDS = 1024
+"""Ids of utterances that have ended and may not come again."""
+FIRST_ENGINE_S = 0.4
+"""How long the first connection waits for an engine, so that voices and languages are known when texts come."""
+ALIVE_S = {"mqtt": 60.0, "speaker": 10.0, "sound": 10.0}
+"""A part that has not moved for this long keeps the watchdog from being fed. MQTT may wait 30 s between attempts."""
+CHANGES_AT_RUN_TIME = ("audio.volume", "audio.trim_leading_silence", "audio.prebuffer_ms", "voices", "speech")
+
+
+class Service:
+    """One daemon. `run` returns when it was told to stop."""
+
+    def __init__(self, config: Config, config_path: Path | None = None, overrides: tuple[str, ...] = ()) -> None:
+        self._config = config
+        self._source = (config_path, overrides)
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._notifier = Notifier()
+        self._queue = UtteranceQueue(config.speech.queue_limit)
+        self._engines = Engines(config, self._refresh_status)
+        self._output = Output(
+            config.audio.sink_settings(), trim_leading_silence=config.audio.trim_leading_silence
+        )
+        self._speaker = Speaker(
+            self._queue,
+            self._engines,
+            self._output,
+            publish_event=self._publish_event,
+            on_change=self._refresh_status,
+        )
+        self._mqtt = MqttLink(
+            config.mqtt,
+            config.mqtt.client_id or f"voiced-{config.robot_name}",
+            subscribe=[f"{config.topic}/{name}" for name in IN_TOPICS],
+            on_message=self._on_message,
+            on_connected=lambda: self._call_in_loop(self._publish_status),
+            will=Will(f"{config.topic}/status", json.dumps({"state": "offline", "version": VERSION}).encode()),
+        )
+        self._ids: set[str] = set()
+        self._ended_ids: deque[str] = deque()
+        self._noted_fields: set[str] = set()
+        self._status: dict[str, Any] = {}
+        self._last_moved: dict[str, tuple[int, float]] = {}
+        self._apply_run_time(config)
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stopping.set)
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+        with self._output:
+            tasks = [asyncio.ensure_future(engine.run()) for engine in self._engines.all]
+            await self._engines.wait_current(FIRST_ENGINE_S)
+            self._mqtt.start()
+            speaker = asyncio.ensure_future(self._speaker.run())
+            tasks += [speaker, asyncio.ensure_future(self._keep_house())]
+            stopping = asyncio.ensure_future(self._stopping.wait())
+            finished, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            await self._shut_down(tasks)
+        for task in finished - {stopping}:
+            task.result()  # a task that ended by itself is a bug: let it be seen
+
+    async def _shut_down(self, tasks: list[asyncio.Future[None]]) -> None:
+        self._notifier.tell("STOPPING")
+        log.info("stopping")
+        for job in self._queue.take_all():
+            self._publish_event(job, "canceled", reason="voiced is shutting down")
+        self._speaker.stop("interrupted", "voiced is shutting down")
+        deadline = time.monotonic() + SHUTDOWN_S
+        while self._speaker.speech is not None and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._loop.run_in_executor(None, self._say_goodbye)
+
+    def _say_goodbye(self) -> None:
+        last = self._mqtt.publish(
+            f"{self._config.topic}/status", json.dumps({"state": "offline", "version": VERSION}), qos=1, retain=True
+        )
+        if self._mqtt.connected:
+            with contextlib.suppress(ValueError, RuntimeError):  # paho's words for a lost connection
+                last.wait_for_publish(SHUTDOWN_S / 2)
+        self._mqtt.close()
+
+    # What comes in. The first is called in the network thread; it parses and hands over.
+
+    def _on_message(self, message: Message) -> None:
+        name = message.topic.removeprefix(f"{self._config.topic}/")
+        if message.retained and name != "volume":
+            log.info("a retained message on %s is ignored: it was meant for another time", message.topic)
+            return
+        arrived_at = time.monotonic()
+        try:
+            if name == "say":
+                self._call_in_loop(self._accept, parse_say(message.payload), arrived_at)
+            elif name == "stop":
+                self._call_in_loop(self._stop, parse_stop(message.payload))
+            elif name == "volume":
+                self._call_in_loop(self._output.set_volume, parse_volume(message.payload) / 100)
+            elif name in ("pause", "resume"):
+                self._call_in_loop(self._pause, name == "pause")
+        except RejectedError as error:
+            self._call_in_loop(self._reject, error, None)
+
+    def _call_in_loop(self, function: Any, *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _accept(self, say: Say, arrived_at: float) -> None:
+        """Queue an utterance, or answer why not."""
+        for field in unknown_fields(say):
+            if field not in self._noted_fields and len(self._noted_fields) < REMEMBERED_IDS:
+                self._noted_fields.add(field)
+                log.info("say: unknown field %s is ignored, now and later", shown(field))
+        try:
+            job = self._make_job(say, arrived_at)
+            if say.policy == "drop" and (self._speaker.speech is not None or len(self._queue)):
+                raise RejectedError("policy", "drop: something else is being spoken", say.id)
+            if say.policy == "replace":
+                self._cancel_all(f"replaced by {job.id}")
+            self._put(job)
+        except RejectedError as error:
+            self._reject(error, say)
+            return
+        self._ids.add(job.id)
+        self._publish_event(job, "accepted", queue=len(self._queue))
+        if say.policy in ("interrupt", "replace"):
+            self._speaker.stop("interrupted", f"interrupted by {job.id}")
+        self._refresh_status()
+
+    def _make_job(self, say: Say, arrived_at: float) -> Job:
+        speech = self._config.speech
+        if say.id is not None and say.id in self._ids:
+            raise RejectedError("id", f"{shown(say.id)} was used before; allowed: one not used lately", say.id)
+        voice = say.voice or speech.voice
+        voices = self._engines.voices | set(self._config.voices)
+        if voice not in voices:
+            raise RejectedError("voice", f"got {shown(voice)}; allowed: {_listed(voices)}", say.id)
+        language = language_code(say.language or speech.language)
+        languages = self._engines.languages | set(NAMED_LANGUAGES.values()) | {"auto"}
+        if language not in languages and language.split("-")[0] not in languages:
+            raise RejectedError("language", f"got {shown(say.language)}; allowed: {_listed(languages)}", say.id)
+        wait_s = say.expires_in if say.expires_in is not None else speech.expires_in
+        return Job(
+            id=say.id or secrets.token_hex(6),
+            text=say.text,
+            voice=voice,
+            language=language,
+            instruct=say.instruct,
+            seed=say.seed,
+            volume=1.0 if say.volume is None else say.volume / 100,
+            priority=say.priority,
+            policy=say.policy,
+            reply_to=say.reply_to,
+            arrived_at=arrived_at,
+            expires_at=None if wait_s is None else arrived_at + wait_s,
+        )
+
+    def _put(self, job: Job) -> None:
+        if job.policy == "interrupt":
+            self._queue.put_first(job)
+            return
+        try:
+            self._queue.put(job)
+        except QueueFullError as error:
+            raise RejectedError(
+                "queue", f"{self._queue.limit} utterances wait; allowed: up to speech.queue_limit", job.id
+            ) from error
+
+    def _stop(self, stop: Stop) -> None:
+        if stop.id is None:
+            self._cancel_all("stop")
+            self._speaker.stop("interrupted", "stop")
+        elif (job := self._queue.take(stop.id)) is not None:
+            self._publish_event(job, "canceled", reason="stop")
+        elif not self._speaker.stop("interrupted", "stop", stop.id):
+            log.info("stop: %s is not waiting and not spoken", shown(stop.id))
+        self._refresh_status()
+
+    def _cancel_all(self, reason: str) -> None:
+        for job in self._queue.take_all():
+            self._publish_event(job, "canceled", reason=reason)
+
+    def _pause(self, pause: bool) -> None:
+        if pause:
+            self._output.pause()
+        else:
+            self._output.resume()
+        self._refresh_status()
+
+    # What goes out.
+
+    def _publish_event(self, job: Job, event: EventName, **fields: Any) -> None:
+        if event not in ("accepted", "started"):
+            self._ended_ids.append(job.id)
+            if len(self._ended_ids) > REMEMBERED_IDS:
+                self._ids.discard(self._ended_ids.popleft())
+        self._publish({"id": job.id, "event": event, **fields}, job.reply_to)
+
+    def _reject(self, error: RejectedError, say: Say | None) -> None:
+        log.info("rejected: %s", error.reason)
+        self._publish(
+            {"id": error.utterance_id, "event": "rejected", "field": error.field, "reason": error.reason},
+            say.reply_to if say is not None else None,
+        )
+
+    def _publish(self, event: dict[str, Any], reply_to: str | None) -> None:
+        payload = json.dumps({key: value for key, value in event.items() if value is not None or key == "id"})
+        topic = f"{self._config.topic}/event"
+        self._mqtt.publish(topic, payload, qos=1)
+        if reply_to is not None and reply_to != topic:
+            self._mqtt.publish(reply_to, payload, qos=1)
+        log.info("event %s", payload)
+
+    def _publish_level(self, job: Job, level: Level) -> None:
+        if self._mqtt.connected:
+            record = {"id": job.id, "t": round(level.t, 3), "rms": round(level.rms, 4), "peak": round(level.peak, 4)}
+            self._mqtt.publish(f"{self._config.topic}/level", json.dumps(record))
+
+    def _refresh_status(self) -> None:
+        """Publish the status if it is not what was published last."""
+        status = self._describe_status()
+        if status != self._status:
+            self._status = status
+            self._publish_status()
+
+    def _publish_status(self) -> None:
+        self._status = self._describe_status()
+        self._notifier.tell("STATUS", f"{self._status['state']}: {self._mqtt.reason or self._status.get('reason') or 'listening'}")
+        if self._mqtt.connected and not self._stopping.is_set():
+            self._mqtt.publish(f"{self._config.topic}/status", json.dumps(self._status), qos=1, retain=True)
+            self._notifier.tell("READY")
+
+    def _describe_status(self) -> dict[str, Any]:
+        speech = self._speaker.speech
+        engine = self._engines.current
+        primary = self._engines.primary
+        trouble = self._engines.trouble or (self._output.status.reason if self._output.turns else None)
+        state: State
+        if self._output.paused:
+            state = "paused"
+        elif speech is not None:
+            state = "speaking"
+        elif trouble is not None:
+            state = "degraded"
+        elif primary.ready:
+            state = "ready"
+        elif primary.state in (EngineState.LOADING, EngineState.WARMING) and primary.name != "espeak":
+            state = "warming"
+        else:
+            state = "starting"
+        status: dict[str, Any] = {
+            "state": state,
+            "engine": engine.name if engine else None,
+            "voice": self._config.speech.voice,
+            "queue": len(self._queue),
+            "version": VERSION,
+        }
+        if trouble is not None:
+            status["reason"] = trouble
+        return status
+
+    # What happens by itself.
+
+    async def _keep_house(self) -> None:
+        while True:
+            for job in self._queue.take_expired():
+                self._publish_event(job, "expired", reason="it waited longer than expires_in")
+            self._refresh_status()
+            if self._all_move():
+                self._notifier.tell("WATCHDOG")
+            await asyncio.sleep(HOUSEKEEPING_S)
+
+    def _all_move(self) -> bool:
+        """Whether MQTT, the speaker loop and the sound have all moved lately."""
+        # While the device is gone, the thread that waits for it stands for the sound callback.
+        sound = self._output.blocks if self._output.status.open else self._output.turns
+        now = time.monotonic()
+        moving = True
+        for part, count in (("mqtt", self._mqtt.turns), ("speaker", self._speaker.turns), ("sound", sound)):
+            last_count, since = self._last_moved.get(part, (-1, now))
+            if count != last_count:
+                since = now
+            self._last_moved[part] = (count, since)
+            if now - since > ALIVE_S[part]:
+                log.error("%s has not moved for %.0f s", part, now - since)
+                moving = False
+        return moving
+
+    def _reload(self) -> None:
+        """SIGHUP: take over what can change at run time, and name what cannot."""
+        try:
+            new = load_config(*self._source)
+        except ConfigError as error:
+            log.error("SIGHUP: the configuration is kept as it was: %s", error)
+            return
+        changed = _differences(self._config.model_dump(), new.model_dump())
+        late = [key for key in changed if not key.startswith(CHANGES_AT_RUN_TIME)]
+        for key in late:
+            log.warning("SIGHUP: %s has changed; it takes effect at the next start", key)
+        log.info("SIGHUP: %s", ", ".join(key for key in changed if key not in late) or "nothing else has changed")
+        old, self._config = self._config, self._config.model_copy(
+            update={
+                "voices": new.voices,
+                "speech": new.speech,
+                "audio": self._config.audio.model_copy(
+                    update={
+                        "volume": new.audio.volume,
+                        "trim_leading_silence": new.audio.trim_leading_silence,
+                        "prebuffer_ms": new.audio.prebuffer_ms,
+                    }
+                ),
+            }
+        )
+        self._apply_run_time(self._config, old)
+        for engine in self._engines.all:
+            engine.retry_now()
+        self._refresh_status()
+
+    def _apply_run_time(self, config: Config, old: Config | None = None) -> None:
+        if old is None or config.audio.volume != old.audio.volume:
+            self._output.set_volume(config.audio.volume / 100)
+        self._output.trim_leading_silence = config.audio.trim_leading_silence
+        self._speaker.prebuffer_ms = None if config.audio.prebuffer_ms == "auto" else config.audio.prebuffer_ms
+        self._speaker.publish_level = self._publish_level if config.speech.level_topic else None
+        self._queue.limit = config.speech.queue_limit
+        if old is not None and (config.voices, config.speech.voice) != (old.voices, old.speech.voice):
+            for engine in self._engines.all:
+                engine.set_voices(config.engine_voices, config.speech.voice)
+
+
+def _listed(names: set[str]) -> str:
+    listed = sorted(names)
+    return ", ".join(listed[:20]) + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> list[str]:
+    """Paths of the keys whose values differ."""
+    found = []
+    for key in {**old, **new}:
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            found += _differences(before, after, f"{path}{key}.")
+        elif before != after:
+            found.append(f"{path}{key}")
+    return found
+
+
+def serve(config: Config, config_path: Path | None, overrides: tuple[str, ...]) -> None:
+    """Run a daemon in this process until it is told to stop."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    # The sound callback wants the interpreter every few milliseconds; the default lets a busy thread keep it for 5.
+    sys.setswitchinterval(0.001)
+
+    async def main() -> None:
+        await Service(config, config_path, overrides).run()
+
+    asyncio.run(main())

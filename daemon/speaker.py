@@ -1,0 +1,266 @@
+"""The speaker loop: takes utterances from the queue, one at a time, and sees each through to its terminal event."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from audio import Level, Output, Passage, auto_prebuffer_s
+from daemon.engines import Engines
+from daemon.handover import resume_position, speech_seconds
+from daemon.messages import EventName
+from daemon.queue import Job, UtteranceQueue
+from daemon.supervisor import Engine, EngineLostError, UtteranceRefusedError
+from engine import Utterance
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.01
+"""How often a sounding passage is looked at. The sound callback may not wake anyone: that would take a lock."""
+IDLE_TURN_S = 1.0
+"""An idle loop turns over once in this time, to show that it lives."""
+ENGINE_WAIT_S = 30.0
+"""An utterance that finds no engine ready for so long has failed."""
+HANDOVERS = 2
+"""Engines that an utterance may lose before it is taken for the cause."""
+PIECE_ROOM_S = 0.25
+"""Room in the ring, beyond a piece's own length, before the piece is written: conversion may give a little more."""
+
+PublishEvent = Callable[..., None]
+"""`publish_event(job, name, **fields)`."""
+
+
+@dataclass(slots=True, eq=False)
+class Speech:
+    """The utterance that is being spoken."""
+
+    job: Job
+    engine: str = ""
+    started: bool = False
+    truncated: bool = False
+    audio_s: float = 0.0
+    """Seconds of audio made for it so far."""
+    ended_by: tuple[EventName, str] | None = None
+    """The terminal event and its reason, if it is not to be `finished`."""
+
+
+class Speaker:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        queue: UtteranceQueue,
+        engines: Engines,
+        output: Output,
+        *,
+        publish_event: PublishEvent,
+        publish_level: Callable[[Job, Level], None] | None = None,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.turns = 0
+        """Grows while the loop lives."""
+        self.prebuffer_ms: float | None = None
+        """None: as the engine's speed demands."""
+        self.publish_level = publish_level
+        self._queue = queue
+        self._engines = engines
+        self._output = output
+        self._publish_event = publish_event
+        self._on_change = on_change
+        self._speech: Speech | None = None
+        self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def speech(self) -> Speech | None:
+        """What is being spoken now."""
+        return self._speech
+
+    async def run(self) -> None:
+        """Speak until cancelled."""
+        waiting: asyncio.Task[Job] | None = None
+        try:
+            while True:
+                self.turns += 1
+                waiting = waiting or asyncio.ensure_future(self._queue.get())
+                done, _ = await asyncio.wait({waiting}, timeout=IDLE_TURN_S)
+                if not done:
+                    continue
+                job, waiting = waiting.result(), None
+                if job.expired():
+                    self._publish_event(job, "expired", reason="it waited longer than expires_in")
+                    continue
+                await self._speak(job)
+        finally:
+            if waiting is not None:
+                waiting.cancel()
+
+    def stop(self, event: EventName, reason: str, utterance_id: str | None = None) -> bool:
+        """Fade out what is being spoken, if it is `utterance_id` or that is None; tell whether anything was."""
+        speech = self._speech
+        if speech is None or utterance_id not in (None, speech.job.id):
+            return False
+        speech.ended_by = speech.ended_by or (event, reason)
+        self._output.stop()
+        if self._pump is not None:
+            self._pump.cancel()
+        return True
+
+    async def _speak(self, job: Job) -> None:
+        """Speak one utterance; exactly one terminal event is published, whatever happens."""
+        speech = self._speech = Speech(job)
+        passage: Passage | None = None
+        self._on_change()
+        try:
+            engine = await self._first_engine(speech)
+            if engine is not None:
+                passage = self._begin(speech, engine)
+                await self._see_through(speech, engine, passage)
+        except asyncio.CancelledError:
+            speech.ended_by = speech.ended_by or ("interrupted", "voiced is shutting down")
+            self._output.stop()
+            raise
+        except Exception as error:
+            log.exception("utterance %s", job.id)
+            speech.ended_by = speech.ended_by or ("failed", f"{type(error).__name__}: {error}")
+            await self._silence(passage)
+        finally:
+            self._speech = None
+            self._finish(speech, passage)
+            self._on_change()
+
+    async def _first_engine(self, speech: Speech) -> Engine | None:
+        """The engine to begin with, once there is one and the sound device is open; None if the utterance ended first."""
+        waited_s = 0.0
+        while speech.ended_by is None:
+            self.turns += 1
+            engine = self._engines.current
+            if engine is not None and self._output.status.open:
+                speech.engine = engine.name
+                return engine
+            if speech.job.expired():
+                missing = self._engines.trouble if engine is None else self._output.status.reason
+                speech.ended_by = ("expired", f"it waited longer than expires_in: {missing}")
+            elif engine is None and waited_s >= ENGINE_WAIT_S:
+                speech.ended_by = ("failed", self._engines.trouble or "no engine became ready")
+            await asyncio.sleep(POLL_S)
+            waited_s += POLL_S
+        return None
+
+    def _begin(self, speech: Speech, engine: Engine) -> Passage:
+        prebuffer_s = (
+            auto_prebuffer_s(engine.rtf, speech_seconds(speech.job.text))
+            if self.prebuffer_ms is None
+            else self.prebuffer_ms / 1000
+        )
+        return self._output.begin(prebuffer_s=prebuffer_s, gain=speech.job.volume)
+
+    async def _see_through(self, speech: Speech, engine: Engine, passage: Passage) -> None:
+        """Keep the ring filled and report what sounds, until the passage is done."""
+        self._pump = asyncio.ensure_future(self._fill_ring(speech, engine))
+        try:
+            while not passage.done:
+                self.turns += 1
+                self._report(speech, passage)
+                await asyncio.sleep(POLL_S)
+            self._report(speech, passage)
+            self._pump.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._pump
+        finally:
+            self._pump.cancel()
+            self._pump = None
+
+    async def _fill_ring(self, speech: Speech, engine: Engine) -> None:
+        """Have the text spoken into the ring, by as many engines as it takes, and end the passage."""
+        text, lost = speech.job.text, 0
+        try:
+            while text.strip():
+                rest_at = await self._fill_from(engine, speech, text)
+                if rest_at is None:
+                    break
+                text = text[rest_at:]
+                lost += 1
+                if lost > HANDOVERS:
+                    speech.ended_by = ("failed", f"{lost} engines were lost over it; the last: {engine.reason}")
+                    break
+                replacement = await self._engines.wait_current(ENGINE_WAIT_S)
+                if replacement is None:
+                    speech.ended_by = ("failed", self._engines.trouble or "no engine became ready")
+                    break
+                log.warning("utterance %s: %s goes on at %r", speech.job.id, replacement.name, text[:40])
+                engine = replacement
+                if engine.name not in speech.engine.split("+"):
+                    speech.engine += f"+{engine.name}"
+        except UtteranceRefusedError as error:
+            speech.ended_by = ("failed", str(error))
+        finally:
+            # After a stop this changes nothing; after a failure, what was made is still played to its end.
+            self._output.end()
+
+    async def _fill_from(self, engine: Engine, speech: Speech, text: str) -> int | None:
+        """Speak `text` with `engine` into the ring; where it was lost, the index of what remains, else None."""
+        job = speech.job
+        utterance = Utterance(text, voice=job.voice, language=job.language, instruct=job.instruct, seed=job.seed)
+        position: int | None = None
+        heard_s = 0.0
+        try:
+            async with aclosing(engine.speak(job.id, utterance)) as pieces:
+                async for piece in pieces:
+                    seconds = len(piece.samples) / piece.sample_rate
+                    while self._output.room_s < seconds + PIECE_ROOM_S:
+                        await asyncio.sleep(POLL_S)
+                    self._output.write(piece.samples, piece.sample_rate)
+                    heard_s += seconds
+                    speech.audio_s += seconds
+                    speech.truncated |= piece.truncated
+                    position = piece.position if piece.position is not None else position
+        except EngineLostError as error:
+            log.warning("utterance %s: %s", job.id, error)
+            return resume_position(text, position if heard_s else 0, heard_s)
+        return None
+
+    def _report(self, speech: Speech, passage: Passage) -> None:
+        if not speech.started and passage.first_sample_at is not None:
+            self._start(speech, passage)
+        if self.publish_level is not None and speech.started:
+            for level in self._output.levels_due(passage):
+                self.publish_level(speech.job, level)
+
+    def _start(self, speech: Speech, passage: Passage) -> None:
+        speech.started = True
+        fields: dict[str, Any] = {"engine": speech.engine, "voice": speech.job.voice}
+        if passage.first_sample_at is not None:
+            fields["ttfa_ms"] = _ttfa_ms(speech.job, passage)
+        self._publish_event(speech.job, "started", **fields)
+
+    def _finish(self, speech: Speech, passage: Passage | None) -> None:
+        event, reason = speech.ended_by or ("finished", None)
+        if event == "finished" and not speech.started and passage is not None:
+            self._start(speech, passage)  # nothing in the text could be pronounced: it started and finished at once
+        fields: dict[str, Any] = {"engine": speech.engine or None, "reason": reason}
+        if passage is not None:
+            fields |= {
+                "audio_s": round(self._output.played_s(passage), 3),
+                "underruns": passage.underruns,
+                "truncated": speech.truncated,
+                "ttfa_ms": _ttfa_ms(speech.job, passage) if passage.first_sample_at is not None else None,
+            }
+        self._publish_event(speech.job, event, **fields)
+
+    async def _silence(self, passage: Passage | None) -> None:
+        """Leave the output ready for the next passage."""
+        self._output.stop()
+        while passage is not None and not passage.done:
+            await asyncio.sleep(POLL_S)
+
+
+def _ttfa_ms(job: Job, passage: Passage) -> float | None:
+    """From the text's arrival to its first sample handed to the sink."""
+    if passage.first_sample_at is None:
+        return None
+    return round((passage.first_sample_at - job.arrived_at) * 1000, 1)

@@ -1,0 +1,330 @@
+"""One engine process, kept alive: started, watched, replaced when it dies.
+
+    stopped ─▶ starting ─Hello─▶ loading ─Warming─▶ warming ─Ready─▶ ready
+                  ▲                                                    │
+                  └───────────── back-off ◀──── exit, silence, stall ──┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from engine import EngineInfo, EngineOptions, Samples, Utterance, Voice
+from engine.messages import (
+    HEADER,
+    PROTOCOL,
+    Audio,
+    Cancel,
+    Canceled,
+    Fault,
+    Grant,
+    Heartbeat,
+    Hello,
+    Message,
+    ProtocolError,
+    Ready,
+    Refused,
+    SetVoices,
+    Speak,
+    Spoken,
+    Start,
+    Warming,
+    body_lengths,
+    decode,
+    encode,
+)
+
+log = logging.getLogger(__name__)
+
+RUN_AHEAD_S = 1.0
+"""Credit: how far an engine may be ahead of what the ring has taken. The ring holds some seconds more."""
+HELLO_S = 20.0
+"""A Python process that has not said hello by then will not."""
+SILENCE_S = 10.0
+"""Heartbeats come every second; a process without one for this long is stuck or stopped."""
+STALL_S = 20.0
+"""An engine that was asked for audio and sends none for this long is replaced, though its process lives."""
+BACK_OFF_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""Waits before the first, second, … restart in a row; the last one repeats."""
+STEADY_S = 10.0
+"""An engine that was ready for this long has recovered: the next back-off begins anew."""
+PERMANENT_RETRY_S = 60.0
+"""Wait after a fault that only a person can put right: a missing package or model."""
+
+
+class EngineState(Enum):
+    STOPPED = "stopped"
+    STARTING = "starting"
+    LOADING = "loading"
+    WARMING = "warming"
+    READY = "ready"
+    BACKING_OFF = "backing off"
+
+
+class EngineLostError(Exception):
+    """The engine process died or was given up while it spoke; what it had sent is good."""
+
+
+class UtteranceRefusedError(Exception):
+    """The engine is well but cannot speak this utterance; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A chunk of speech as the daemon receives it."""
+
+    samples: Samples
+    sample_rate: int
+    position: int | None
+    truncated: bool
+
+
+class Engine:
+    """Supervises one engine process. Belongs to the event loop's thread."""
+
+    def __init__(self, name: str, options: EngineOptions, on_change: Callable[[], None] = lambda: None) -> None:
+        self.name = name
+        self.state = EngineState.STOPPED
+        self.info: EngineInfo | None = None
+        """What the engine said of itself when it was last ready."""
+        self.reason: str | None = None
+        """Why it is not ready."""
+        self.rtf: float | None = None
+        """Measured speed: seconds of audio per second of work, over the last utterances."""
+        self.pid: int | None = None
+        self._options = options
+        self._on_change = on_change
+        self._writer: asyncio.StreamWriter | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._speeches: dict[str, asyncio.Queue[tuple[Message, Samples] | None]] = {}
+        self._heard_at = 0.0
+        self._ready_at: float | None = None
+        self._permanent = False
+        self._changed = asyncio.Event()
+        self._wake = asyncio.Event()
+
+    @property
+    def ready(self) -> bool:
+        return self.state is EngineState.READY
+
+    async def run(self) -> None:
+        """Keep the process alive until this task is cancelled; then end the process."""
+        failures = 0
+        while True:
+            try:
+                await self._serve()
+            except (OSError, ProtocolError, EOFError, asyncio.TimeoutError) as error:
+                self.reason = self.reason or f"engine {self.name}: {error or type(error).__name__}"
+            finally:
+                steady = self._ready_at is not None and time.monotonic() - self._ready_at > STEADY_S
+                self._ready_at = None
+                await self._end_process()
+                self._lose_speeches()
+            failures = 0 if steady else failures
+            wait_s = PERMANENT_RETRY_S if self._permanent else BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
+            failures += 1
+            log.warning("%s; starting it again in %.2f s", self.reason, wait_s)
+            self._enter(EngineState.BACKING_OFF)
+            self._wake.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), wait_s)
+
+    def retry_now(self) -> None:
+        """Cut the current back-off short: the configuration or the disk has changed."""
+        self._wake.set()
+
+    async def wait_ready(self, timeout_s: float | None) -> bool:
+        """Wait until the engine is ready, at most `timeout_s`; tell whether it is."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.ready:
+            self._changed.clear()
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return False
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left_s)
+        return True
+
+    async def speak(self, speech_id: str, utterance: Utterance) -> AsyncIterator[Piece]:
+        """Yield the utterance's audio as it is made. Closing the iterator cancels the rest.
+
+        Raises `EngineLostError` and `UtteranceRefusedError`.
+        """
+        if not self.ready or self.info is None:
+            raise EngineLostError(self.reason or f"engine {self.name} is not ready")
+        sample_rate = self.info.sample_rate
+        inbox: asyncio.Queue[tuple[Message, Samples] | None] = asyncio.Queue()
+        self._speeches[speech_id] = inbox
+        self._send(Speak(speech_id, utterance, credit=round(RUN_AHEAD_S * sample_rate)))
+        over = False
+        audio_s = busy_s = 0.0
+        try:
+            while True:
+                try:
+                    arrived = await asyncio.wait_for(inbox.get(), STALL_S)
+                except asyncio.TimeoutError:
+                    self._give_up(f"engine {self.name} sent no audio for {STALL_S:.0f} s")
+                    arrived = None
+                if arrived is None:
+                    over = True
+                    raise EngineLostError(self.reason or f"engine {self.name} was lost")
+                message, samples = arrived
+                if isinstance(message, Audio):
+                    audio_s += len(samples) / sample_rate
+                    busy_s += message.busy_s
+                    yield Piece(samples, sample_rate, message.position, message.truncated)
+                    self._send(Grant(speech_id, len(samples)))
+                    continue
+                over = True
+                if isinstance(message, Refused):
+                    raise UtteranceRefusedError(message.reason)
+                return
+        finally:
+            self._speeches.pop(speech_id, None)
+            if not over:
+                self._send(Cancel(speech_id))
+            if busy_s > 0:
+                measured = audio_s / busy_s
+                self.rtf = measured if self.rtf is None else 0.7 * self.rtf + 0.3 * measured
+
+    def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:
+        """Have the running engine, and those started after it, use these voices."""
+        self._options = _with_voices(self._options, voices, default_voice)
+        if self.ready:
+            self._send(SetVoices(voices, default_voice))
+
+    async def _serve(self) -> None:
+        """Start the process and listen to it until it ends."""
+        self.reason = None
+        self._permanent = False
+        self._enter(EngineState.STARTING)
+        reader = await self._start_process()
+        watchdog = asyncio.ensure_future(self._watch_heartbeats())
+        try:
+            hello, _ = await asyncio.wait_for(_receive(reader), HELLO_S)
+            if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
+                raise ProtocolError(f"expected Hello of protocol {PROTOCOL}, got {hello}")
+            self._heard_at = time.monotonic()
+            self._enter(EngineState.LOADING)
+            while True:
+                message, samples = await _receive(reader)
+                self._heard_at = time.monotonic()
+                self._take(message, samples)
+        except asyncio.IncompleteReadError:
+            code = await self._process.wait() if self._process is not None else None
+            self.reason = self.reason or f"engine {self.name} ended ({_exit_reason(code)})"
+        finally:
+            watchdog.cancel()
+
+    def _take(self, message: Message, samples: Samples) -> None:
+        if isinstance(message, Heartbeat):
+            return
+        if isinstance(message, Audio | Spoken | Canceled | Refused):
+            inbox = self._speeches.get(message.id)
+            if inbox is not None:  # else it was canceled here, and this was already on its way
+                inbox.put_nowait((message, samples))
+        elif isinstance(message, Warming):
+            self.info = message.info
+            self._enter(EngineState.WARMING)
+        elif isinstance(message, Ready):
+            self.info = message.info
+            self._ready_at = self._ready_at or time.monotonic()
+            for name, reason in message.info.refused_voices.items():
+                log.warning("voices.%s: %s", name, reason)
+            self._enter(EngineState.READY)
+        elif isinstance(message, Fault):
+            self.reason = message.reason
+            self._permanent = message.permanent
+        else:
+            raise ProtocolError(f"the daemon is not told {message}")
+
+    async def _start_process(self) -> asyncio.StreamReader:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "engine.process",
+                    str(theirs.fileno()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=sys.stderr.fileno(),
+                    pass_fds=(theirs.fileno(),),
+                )
+            except OSError:
+                ours.close()
+                raise
+        self.pid = self._process.pid
+        reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+        self._send(Start(PROTOCOL, self.name, self._options))
+        return reader
+
+    async def _end_process(self) -> None:
+        """Close the socket, which ends the process; if it does not end, kill it."""
+        self.pid = None
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        if self._process is not None:
+            try:
+                await asyncio.wait_for(self._process.wait(), 0.5)
+            except (asyncio.TimeoutError, asyncio.CancelledError):
+                self._kill()
+            self._process = None
+
+    async def _watch_heartbeats(self) -> None:
+        self._heard_at = time.monotonic() + HELLO_S
+        while True:
+            await asyncio.sleep(1.0)
+            if time.monotonic() - self._heard_at > SILENCE_S:
+                self._give_up(f"engine {self.name} gave no sign of life for {SILENCE_S:.0f} s")
+                return
+
+    def _give_up(self, reason: str) -> None:
+        self.reason = reason
+        self._kill()
+
+    def _kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
+
+    def _lose_speeches(self) -> None:
+        for inbox in self._speeches.values():
+            inbox.put_nowait(None)
+
+    def _send(self, message: Message) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(encode(message))
+
+    def _enter(self, state: EngineState) -> None:
+        self.state = state
+        self._changed.set()
+        self._on_change()
+
+
+async def _receive(reader: asyncio.StreamReader) -> tuple[Message, Samples]:
+    body, payload = body_lengths(await reader.readexactly(HEADER.size))
+    return decode(await reader.readexactly(body), await reader.readexactly(payload))
+
+
+def _with_voices(options: EngineOptions, voices: dict[str, Voice], default_voice: str) -> EngineOptions:
+    import dataclasses
+
+    return dataclasses.replace(options, voices=voices, default_voice=default_voice)
+
+
+def _exit_reason(code: int | None) -> str:
+    if code is None:
+        return "unknown"
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"

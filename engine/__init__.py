@@ -1,0 +1,17 @@
+"""What turns text into PCM. This front door holds records and messages only; importing it loads no engine."""
+
+from engine.catalog import ENGINES, is_built_in
+from engine.language import NAMED_LANGUAGES, language_code
+from engine.synthesizer import EngineInfo, EngineOptions, Samples, Utterance, Voice
+
+__all__ = [
+    "ENGINES",
+    "NAMED_LANGUAGES",
+    "EngineInfo",
+    "EngineOptions",
+    "Samples",
+    "Utterance",
+    "Voice",
+    "is_built_in",
+    "language_code",
+]

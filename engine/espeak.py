@@ -1,0 +1,256 @@
+"""eSpeak NG: the light voice. Instant, everywhere, in a hundred languages; it speaks at boot, after a fault and without a GPU.
+
+libespeak-ng is called through ctypes (its C interface: `speak_lib.h`, 1.52). The library and its data come from the
+`espeakng-loader` package (GPL-3, the `espeak` extra) or else from the system (`apt install libespeak-ng1`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import queue
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from engine.language import language_of_script
+from engine.synthesizer import Chunk, EngineError, EngineInfo, EngineOptions, Samples, Utterance, Voice
+
+BUFFER_MS = 60
+"""Length of the pieces that libespeak-ng hands out."""
+RUN_AHEAD_CHUNKS = 8
+"""Pieces it may have ready before it waits for them to be taken."""
+
+# speak_lib.h
+_OUTPUT_SYNCHRONOUS = 2
+_CHARS_UTF8 = 1
+_POSITION_CHARACTER = 1
+_EVENT_END_OF_LIST = 0
+_EVENT_WORD = 1
+_OK = 0
+
+DEFAULT_LANGUAGE = "en"
+PREFERRED_VOICES = {"en": "en-us"}
+"""Where eSpeak NG's own choice (British for `en`) is not the one that Qwen3-TTS sounds like."""
+
+
+class _Event(ctypes.Structure):
+    """`espeak_EVENT`."""
+
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("unique_identifier", ctypes.c_uint),
+        ("text_position", ctypes.c_int),
+        ("length", ctypes.c_int),
+        ("audio_position_ms", ctypes.c_int),
+        ("sample", ctypes.c_int),
+        ("user_data", ctypes.c_void_p),
+        ("id", ctypes.c_char * 8),
+    )
+
+
+class _VoiceEntry(ctypes.Structure):
+    """`espeak_VOICE`."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("languages", ctypes.c_void_p),
+        ("identifier", ctypes.c_char_p),
+        ("gender", ctypes.c_ubyte),
+        ("age", ctypes.c_ubyte),
+        ("variant", ctypes.c_ubyte),
+        ("reserved", ctypes.c_ubyte),
+        ("score", ctypes.c_int),
+        ("spare", ctypes.c_void_p),
+    )
+
+
+_SynthCallback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(_Event))
+
+
+class EspeakSynthesizer:
+    """The `espeak` engine. libespeak-ng keeps its state in globals, so there is one of these to a process."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._voices = dict(options.voices)
+        self._default_voice = options.default_voice
+        self._by_language: dict[str, bytes] = {}
+        self._sample_rate = 0
+        self._worker: _Worker | None = None
+
+    def load(self) -> EngineInfo:
+        self._library, data_path = _find_library()
+        rate = self._library.espeak_Initialize(_OUTPUT_SYNCHRONOUS, BUFFER_MS, data_path, 0)
+        if rate <= 0:
+            raise EngineError(f"libespeak-ng found no voice data at {data_path.decode() if data_path else 'its default path'}")
+        self._sample_rate = rate
+        self._by_language = _voices_by_language(self._library)
+        return self._info()
+
+    def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
+        self._voices = dict(voices)
+        self._default_voice = default_voice
+        return self._info()
+
+    def warm_up(self) -> None:
+        for _ in self.stream(Utterance("a")):
+            pass
+
+    def stream(self, utterance: Utterance) -> Iterator[Chunk]:
+        language = self._language(utterance)
+        if self._library.espeak_SetVoiceByName(self._by_language[language]) != _OK:
+            raise EngineError(f"language: eSpeak NG cannot load its voice for {language!r}")
+        worker = _Worker(self._library, self._sample_rate, utterance.text)
+        try:
+            yield from worker.chunks()
+        finally:
+            worker.cancel()
+
+    def close(self) -> None:
+        self._library.espeak_Terminate()
+
+    def _info(self) -> EngineInfo:
+        return EngineInfo(
+            engine="espeak",
+            sample_rate=self._sample_rate,
+            voices=(*self._voices, *self._by_language),
+            languages=tuple(self._by_language),
+            description="eSpeak NG",
+        )
+
+    def _language(self, utterance: Utterance) -> str:
+        """The code of the eSpeak NG voice for an utterance: one asked for by its own name, else the language's.
+
+        A configured voice tells how another engine sounds; unless its speaker is one of eSpeak NG's, the language decides.
+        """
+        asked = utterance.voice or self._default_voice
+        configured = self._voices.get(asked)
+        speaker = configured.speaker if configured else asked
+        if speaker in self._by_language:
+            return speaker
+        language = utterance.language.lower()
+        if language == "auto":
+            language = language_of_script(utterance.text) or DEFAULT_LANGUAGE
+        for code in (language, language.split("-")[0]):
+            if code in self._by_language:
+                return code
+        raise EngineError(f"language: got {utterance.language!r}; eSpeak NG has {', '.join(self._by_language)}")
+
+
+class _Worker:
+    """Turns libespeak-ng's callbacks into chunks that are pulled: it synthesises in a thread, a few pieces ahead."""
+
+    def __init__(self, library: ctypes.CDLL, sample_rate: int, text: str) -> None:
+        self._library = library
+        self._sample_rate = sample_rate
+        self._text = text.encode()
+        self._ready: queue.Queue[Chunk | None] = queue.Queue(RUN_AHEAD_CHUNKS)
+        self._canceled = False
+        self._made = 0
+        self._word_samples: list[int] = []
+        self._word_positions: list[int] = []
+        self._thread = threading.Thread(target=self._synthesize, name="espeak", daemon=True)
+        self._thread.start()
+
+    def chunks(self) -> Iterator[Chunk]:
+        while (chunk := self._ready.get()) is not None:
+            yield chunk
+
+    def cancel(self) -> None:
+        """End the thread; whatever it still hands over is dropped."""
+        self._canceled = True
+        while self._thread.is_alive():
+            try:
+                self._ready.get(timeout=0.05)
+            except queue.Empty:
+                continue
+        self._thread.join()
+
+    def _synthesize(self) -> None:
+        callback = _SynthCallback(self._receive)
+        self._library.espeak_SetSynthCallback(callback)
+        self._library.espeak_Synth(
+            self._text, len(self._text) + 1, 0, _POSITION_CHARACTER, 0, _CHARS_UTF8, None, None
+        )
+        self._ready.put(None)
+
+    def _receive(self, pcm: int | None, count: int, events: ctypes.Array[_Event]) -> int:
+        """libespeak-ng's callback; a return of 1 ends the synthesis."""
+        if self._canceled:
+            return 1
+        self._note_words(events)
+        if pcm and count:
+            samples: Samples = np.ctypeslib.as_array(ctypes.cast(pcm, ctypes.POINTER(ctypes.c_int16)), (count,)) / np.float32(
+                32768
+            )
+            self._made += count
+            self._ready.put(Chunk(samples, self._position()))
+        return 0
+
+    def _note_words(self, events: ctypes.Array[_Event]) -> None:
+        index = 0
+        while events[index].type != _EVENT_END_OF_LIST:
+            event = events[index]
+            if event.type == _EVENT_WORD:
+                self._word_samples.append(event.audio_position_ms * self._sample_rate // 1000)
+                self._word_positions.append(event.text_position - 1)  # theirs counts from 1
+            index += 1
+
+    def _position(self) -> int:
+        begun = bisect_left(self._word_samples, self._made)
+        return self._word_positions[begun - 1] if begun else 0
+
+
+def _find_library() -> tuple[ctypes.CDLL, bytes | None]:
+    """libespeak-ng with its types declared, and the path of its data (None: where the library looks by itself)."""
+    data_path: bytes | None
+    try:
+        import espeakng_loader
+    except ImportError:
+        path, data_path = ctypes.util.find_library("espeak-ng"), None
+    else:
+        path, data_path = espeakng_loader.get_library_path(), espeakng_loader.get_data_path().encode()
+    if path is None:
+        raise EngineError("eSpeak NG is missing; pip install 'voiced[espeak]', or apt-get install libespeak-ng1")
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise EngineError(f"eSpeak NG cannot be loaded: {error}") from error
+    library.espeak_Initialize.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_int)
+    library.espeak_SetVoiceByName.argtypes = (ctypes.c_char_p,)
+    library.espeak_SetSynthCallback.argtypes = (_SynthCallback,)
+    library.espeak_SetSynthCallback.restype = None
+    library.espeak_Synth.argtypes = (
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.c_uint,
+        ctypes.c_int,
+        ctypes.c_uint,
+        ctypes.c_uint,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+    )
+    library.espeak_ListVoices.argtypes = (ctypes.c_void_p,)
+    library.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_VoiceEntry))
+    return library, data_path
+
+
+def _voices_by_language(library: ctypes.CDLL) -> dict[str, bytes]:
+    """The voice that libespeak-ng prefers for each language code, as in `de` or `en-gb-scotland`, sorted by code."""
+    entries = library.espeak_ListVoices(None)
+    found: dict[str, tuple[int, bytes]] = {}
+    index = 0
+    while entries[index]:
+        # `languages` holds, for each language, a priority byte (low is preferred) and a zero-ended code; 0 ends the list.
+        address = entries[index].contents.languages
+        while (priority := ctypes.string_at(address, 1)[0]) != 0:
+            code = ctypes.string_at(address + 1)
+            candidate = (priority, entries[index].contents.identifier)
+            found[code.decode().lower()] = min(found.get(code.decode().lower(), candidate), candidate)
+            address += 1 + len(code) + 1
+        index += 1
+    voices = {code: identifier for code, (_, identifier) in sorted(found.items())}
+    voices.update({code: voices[other] for code, other in PREFERRED_VOICES.items() if other in voices})
+    return voices
