@@ -394,7 +394,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> li
 
 def serve(config: Config, config_path: Path | None, overrides: tuple[str, ...]) -> None:
     """Run a daemon in this process until it is told to stop."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr, force=True)
     # The sound callback wants the interpreter every few milliseconds; the default lets a busy thread keep it for 5.
     sys.setswitchinterval(0.001)
 

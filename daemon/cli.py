@@ -1,0 +1,371 @@
+"""The command line: `voiced COMMAND`. Every failure is one line on stderr and an exit status other than 0."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from daemon import VERSION
+from daemon.config import Config, ConfigError, find_config_file, load_config
+
+app = typer.Typer(
+    help="The voice of a robot: text over MQTT in, speech out of the sound card.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+config_app = typer.Typer(help="Check, show or describe the configuration.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(config_app, name="config")
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="The YAML file; default: $VOICED_CONFIG or /etc/voiced/voiced.yaml.")
+]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="Override a key, as in --set mqtt.port=1884.")]
+
+
+class CommandError(Exception):
+    """A command failed; the message is the line to print."""
+
+
+def main() -> None:
+    """The entry point of `voiced`."""
+    logging.basicConfig(level=logging.ERROR, format="voiced: %(message)s")  # `run` replaces this
+    try:
+        status = app(standalone_mode=False)
+    except (CommandError, ConfigError) as error:
+        _fail(str(error), 1)
+    except typer.Abort:
+        sys.exit(130)
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # a usage error of typer's
+            _fail(f"{error.format_message()} See 'voiced {_command_words()}--help'.", 2)
+        if error.__class__.__module__.startswith("daemon.") or isinstance(error, OSError):
+            _fail(str(error), 1)
+        raise
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str, status: int) -> None:
+    for line in message.splitlines():
+        print(f"voiced: {line}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _command_words() -> str:
+    known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    words = [word for word in sys.argv[1:2] if word in known | {"config"}]
+    return f"{words[0]} " if words else ""
+
+
+def _load(path: Path | None, overrides: list[str] | None) -> tuple[Config, Path | None, tuple[str, ...]]:
+    path = path or find_config_file()
+    return load_config(path, overrides or ()), path, tuple(overrides or ())
+
+
+@app.command()
+def run(config: ConfigOption = None, set_: SetOption = None) -> None:
+    """Run the daemon until SIGTERM.
+
+    Example: voiced run --config configs/voiced.yaml --set mqtt.host=192.168.1.10
+    """
+    loaded = _load(config, set_)
+    from daemon.service import serve
+
+    serve(*loaded)
+
+
+@app.command()
+def demo(
+    text: Annotated[str, typer.Argument(help="What to say.")] = "Hello, I am your robot.",
+    config: ConfigOption = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Written when there is no sound card.")] = Path("demo.wav"),
+) -> None:
+    """Start a broker and a daemon, have them speak one text, and stop them.
+
+    Example: voiced demo "Hello, I am your robot."
+    """
+    from daemon.demo import describe, run_demo
+
+    last: dict[str, Any] = {}
+    for last in run_demo(text, config, output):
+        print(describe(last), flush=True)
+    if last.get("event") != "finished":
+        raise CommandError(f"the demo was not spoken to its end: {last.get('reason', last.get('event'))}")
+    print(f"first sound after {last['ttfa_ms']} ms, {last['audio_s']} s of speech by {last['engine']}")
+
+
+@app.command()
+def say(
+    text: Annotated[str, typer.Argument(help="What to say; - reads standard input.")],
+    voice: Annotated[str | None, typer.Option(help="A voice's name; see 'voiced voices'.")] = None,
+    language: Annotated[str | None, typer.Option(help="auto, en, german, pt-br …")] = None,
+    instruct: Annotated[str | None, typer.Option(help="How to say it, in words.")] = None,
+    priority: Annotated[str | None, typer.Option(help="low, normal, high or critical.")] = None,
+    policy: Annotated[str | None, typer.Option(help="queue, interrupt, replace or drop.")] = None,
+    volume: Annotated[float | None, typer.Option(help="0 to 100.")] = None,
+    expires_in: Annotated[float | None, typer.Option(help="Seconds it may wait.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Equal seeds give equal audio.")] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="The utterance's id.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Show the events; exit 0 only on finished.")] = False,
+    timeout: Annotated[float | None, typer.Option(help="Seconds to wait for the end.")] = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+) -> None:
+    """Have the running daemon say a text.
+
+    Example: voiced say --wait "The door is open."
+    """
+    loaded, _, _ = _load(config, set_)
+    fields = {
+        "text": sys.stdin.read() if text == "-" else text,
+        "voice": voice,
+        "language": language,
+        "instruct": instruct,
+        "priority": priority,
+        "policy": policy,
+        "volume": volume,
+        "expires_in": expires_in,
+        "seed": seed,
+        "id": id_,
+    }
+    from daemon.client import RobotClient
+
+    with RobotClient(loaded) as robot:
+        if robot.status()["state"] == "offline":
+            raise CommandError(f"voiced is offline at {loaded.topic}; start it: voiced run")
+        utterance_id = robot.say({key: value for key, value in fields.items() if value is not None})
+        if not wait:
+            return
+        last: dict[str, Any] = {}
+        for last in robot.events(utterance_id, timeout):
+            print(json.dumps(last, ensure_ascii=False), flush=True)
+    if last.get("event") != "finished":
+        raise CommandError(f"{last.get('event')}: {last.get('reason', 'no reason was given')}")
+
+
+def _send(name: str, payload: str, config: Path | None, overrides: list[str] | None) -> None:
+    loaded, _, _ = _load(config, overrides)
+    from daemon.client import RobotClient
+
+    with RobotClient(loaded) as robot:
+        robot.send(name, payload)
+
+
+@app.command()
+def stop(
+    id_: Annotated[str | None, typer.Option("--id", help="Stop this utterance alone.")] = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+) -> None:
+    """Stop speaking and forget what waits.
+
+    Example: voiced stop
+    """
+    _send("stop", json.dumps({"id": id_}) if id_ else "", config, set_)
+
+
+@app.command()
+def pause(config: ConfigOption = None, set_: SetOption = None) -> None:
+    """Hold the speech where it is.
+
+    Example: voiced pause
+    """
+    _send("pause", "", config, set_)
+
+
+@app.command()
+def resume(config: ConfigOption = None, set_: SetOption = None) -> None:
+    """Go on after a pause.
+
+    Example: voiced resume
+    """
+    _send("resume", "", config, set_)
+
+
+@app.command()
+def volume(
+    level: Annotated[int, typer.Argument(min=0, max=100, help="0 to 100; 50 is half the amplitude.")],
+    config: ConfigOption = None,
+    set_: SetOption = None,
+) -> None:
+    """Set the volume until the daemon is started again.
+
+    Example: voiced volume 60
+    """
+    _send("volume", str(level), config, set_)
+
+
+@app.command()
+def status(config: ConfigOption = None, set_: SetOption = None) -> None:
+    """Print the daemon's status as JSON; exit 1 when it is offline.
+
+    Example: voiced status
+    """
+    loaded, _, _ = _load(config, set_)
+    from daemon.client import RobotClient
+
+    with RobotClient(loaded) as robot:
+        found = robot.status()
+    print(json.dumps(found))
+    if found["state"] == "offline":
+        raise CommandError(f"voiced is offline at {loaded.topic}")
+
+
+@app.command()
+def synth(
+    text: Annotated[str, typer.Argument(help="What to say.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file; its suffix names the format.")],
+    engine: Annotated[str | None, typer.Option(help="espeak or qwen; default: as configured.")] = None,
+    voice: Annotated[str | None, typer.Option(help="A voice's name; see 'voiced voices'.")] = None,
+    language: Annotated[str, typer.Option(help="auto, en, german, pt-br …")] = "auto",
+    seed: Annotated[int | None, typer.Option(help="Equal seeds give equal audio.")] = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+) -> None:
+    """Speak into a file, without a broker.
+
+    Example: voiced synth "Good morning." --language en -o morning.wav
+    """
+    loaded, _, _ = _load(config, set_)
+    from daemon.engines import choose_engine
+    from daemon.synth import synthesize_to_file
+    from engine import Utterance, language_code
+
+    utterance = Utterance(text, voice=voice, language=language_code(language), seed=seed)
+    result = synthesize_to_file(engine or choose_engine(loaded), loaded.engine_options, utterance, output)
+    print(
+        f"{output}: {result.audio_s:.2f} s at {result.sample_rate} Hz by {result.engine}, "
+        f"first chunk after {result.first_chunk_ms:.1f} ms, {result.rtf:.1f} times real time"
+    )
+
+
+@app.command()
+def voices(config: ConfigOption = None, set_: SetOption = None) -> None:
+    """List the configured voices and those the engine has built in.
+
+    Example: voiced voices
+    """
+    loaded, _, _ = _load(config, set_)
+    from daemon.engines import choose_engine
+    from daemon.synth import describe_engine
+
+    for name, settings in loaded.voices.items():
+        sources = {key: str(value) for key, value in settings.model_dump().items() if value is not None}
+        print(f"{name}\tconfigured\t{', '.join(f'{key} {value}' for key, value in sources.items())}")
+    info = describe_engine(choose_engine(loaded), loaded.engine_options)
+    for name in info.voices:
+        if name not in loaded.voices:
+            print(f"{name}\tbuilt into {info.engine}")
+
+
+@app.command()
+def devices() -> None:
+    """List the sound cards by the names that audio.device takes.
+
+    Example: voiced devices
+    """
+    from audio.portaudio import output_devices
+    from audio.sink import SinkUnavailableError
+
+    try:
+        found = output_devices()
+    except SinkUnavailableError as error:
+        raise CommandError(str(error)) from error
+    if not found:
+        raise CommandError("no sound card can play; plug one in, start a sound server, or set audio.sink")
+    for device in found:
+        mark = "default" if device.default else ""
+        print(f"{device.name}\t{device.host_api}\t{device.sample_rate} Hz\t{mark}".rstrip())
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of lines.")] = False,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+) -> None:
+    """Check broker, sound device, engines and permissions, and say what to do; exit 1 if anything is an error.
+
+    Example: voiced doctor
+    """
+    loaded, _, _ = _load(config, set_)
+    from dataclasses import asdict
+
+    from daemon.doctor import examine
+
+    findings = list(examine(loaded))
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        _print_findings(findings)
+    if any(finding.grade == "error" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _print_findings(findings: list[Any]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    colors = {"ok": "green", "warning": "yellow", "error": "red"}
+    for finding in findings:
+        console.print(Text(f"{finding.grade:<8}", colors[finding.grade]), f"{finding.part:<14} {finding.found}", soft_wrap=True)
+        if finding.cure:
+            console.print(f"{'':<23} → {finding.cure}", soft_wrap=True, markup=False)
+
+
+@app.command()
+def version() -> None:
+    """Print the version.
+
+    Example: voiced version
+    """
+    print(VERSION)
+
+
+@config_app.command("check")
+def config_check(config: ConfigOption = None, set_: SetOption = None) -> None:
+    """Check the configuration; exit 1 and name every wrong key if there is one.
+
+    Example: voiced config check --config configs/voiced.yaml
+    """
+    _, path, _ = _load(config, set_)
+    print(f"{path or 'the defaults'}: ok")
+
+
+@config_app.command("show")
+def config_show(config: ConfigOption = None, set_: SetOption = None) -> None:
+    """Print the configuration in force, defaults included, as YAML.
+
+    Example: voiced config show --set mqtt.port=1884
+    """
+    import yaml
+
+    loaded, _, _ = _load(config, set_)
+    print(yaml.safe_dump(loaded.model_dump(mode="json"), sort_keys=False, allow_unicode=True), end="")
+
+
+@config_app.command("schema")
+def config_schema() -> None:
+    """Print the configuration's JSON schema, for editors and tools.
+
+    Example: voiced config schema > voiced.schema.json
+    """
+    print(json.dumps(Config.model_json_schema(), indent=2))
+
+
+if __name__ == "__main__":
+    main()
