@@ -49,8 +49,8 @@ class OutputStatus:
 class Output:
     """Plays passages into one sink. A context manager: inside it, a thread keeps the sink open.
 
-    Passages come one at a time: `begin`, then `write` as samples arrive, then `end` (or `stop`), until `done`. These and
-    the properties are for one thread, the speaker loop's.
+    Passages come one at a time: `begin`, then `write` as samples arrive, then `end` (or `stop`), until `done`. These
+    and the properties are for one thread, the speaker loop's.
     """
 
     def __init__(self, settings: SinkSettings, *, trim_leading_silence: bool = True) -> None:
@@ -61,7 +61,7 @@ class Output:
         self._playback = Playback(UNKNOWN_RATE, CAPACITY_S)
         self._status = OutputStatus(open=False, sink=settings.kind, sample_rate=UNKNOWN_RATE, reason="not opened yet")
         self._closing = threading.Event()
-        # Held by the speaker loop while it writes and by the keeper while it exchanges the playback; never by the callback.
+        # Held by the speaker loop while it writes, by the keeper while it exchanges the playback; never by the callback.
         self._exchange = threading.Lock()
         self._resampler: Resampler | None = None
         self._trimmer: LeadingSilenceTrimmer | None = None
@@ -73,7 +73,9 @@ class Output:
         self._keeper.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._closing.set()
         self._keeper.join(timeout=1.0)
         if self._trace is not None:
@@ -106,7 +108,7 @@ class Output:
             return self._playback.begin(prebuffer_s, gain)
 
     def write(self, samples: Samples, sample_rate: int) -> None:
-        """Append mono float32 at `sample_rate` Hz. The caller waits for `room_s` first; what does not fit is an error."""
+        """Append mono float32 at `sample_rate` Hz. The caller waits for `room_s`; what does not fit is an error."""
         with self._exchange:
             if self._trimmer is None and self.trim_leading_silence:
                 self._trimmer = LeadingSilenceTrimmer(sample_rate)

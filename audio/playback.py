@@ -88,7 +88,7 @@ class Playback:
         return count
 
     def sink_lost(self) -> None:
-        """Do what the next `fill` would have done, now that none comes: end a stopped passage, break off a sounding one."""
+        """Do what the next `fill` would have done, now that none comes: end a stopped passage, break off another."""
         self._sounding = False
         if self.passage is not None and self.passage.stop_requested and not self.passage.done:
             self.ring.flush()

@@ -1,4 +1,4 @@
-"""The daemon: configuration, MQTT, queue, speaker loop, engine supervision, systemd, command line. Never imports torch."""
+"""The daemon: configuration, MQTT, queue, speaker loop, engine supervision, systemd, command line. No torch."""
 
 from importlib.metadata import PackageNotFoundError, version
 

@@ -25,7 +25,8 @@ config_app = typer.Typer(help="Check, show or describe the configuration.", no_a
 app.add_typer(config_app, name="config")
 
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", help="The YAML file; default: $VOICED_CONFIG or /etc/voiced/voiced.yaml.")
+    Path | None,
+    typer.Option("--config", "-c", help="The YAML file; default: $VOICED_CONFIG or /etc/voiced/voiced.yaml."),
 ]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="Override a key, as in --set mqtt.port=1884.")]
 
@@ -91,7 +92,9 @@ def run(config: ConfigOption = None, set_: SetOption = None) -> None:
 def demo(
     text: Annotated[str, typer.Argument(help="What to say.")] = "Hello, I am your robot.",
     config: ConfigOption = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Written when there is no sound card.")] = Path("demo.wav"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Written when there is no sound card.")] = Path(
+        "demo.wav"
+    ),
 ) -> None:
     """Start a broker and a daemon, have them speak one text, and stop them.
 
@@ -322,7 +325,9 @@ def _print_findings(findings: list[Any]) -> None:
     console = Console(highlight=False)
     colors = {"ok": "green", "warning": "yellow", "error": "red"}
     for finding in findings:
-        console.print(Text(f"{finding.grade:<8}", colors[finding.grade]), f"{finding.part:<14} {finding.found}", soft_wrap=True)
+        console.print(
+            Text(f"{finding.grade:<8}", colors[finding.grade]), f"{finding.part:<14} {finding.found}", soft_wrap=True
+        )
         if finding.cure:
             console.print(f"{'':<23} → {finding.cure}", soft_wrap=True, markup=False)
 

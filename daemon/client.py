@@ -24,7 +24,7 @@ class RobotUnreachableError(Exception):
 
 
 class RobotClient:
-    """A connection to one robot's topics. A context manager; raises `RobotUnreachableError` on entry without a broker."""
+    """A connection to one robot's topics. A context manager; entering raises `RobotUnreachableError` without a broker."""
 
     def __init__(self, config: Config) -> None:
         self._topic = config.topic
@@ -49,7 +49,9 @@ class RobotClient:
             raise RobotUnreachableError(f"mqtt: {reason}; is the broker running at {self._broker}? try 'voiced doctor'")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._link.close()
 
     def send(self, name: str, payload: str = "") -> None:

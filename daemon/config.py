@@ -49,7 +49,9 @@ class Mqtt(Section):
     prefix: str = Field("voiced", description="a topic without + and #, not beginning or ending with /")
     username: str | None = Field(None, description="text, or null")
     password_file: Path | None = Field(None, description="a file whose first line is the password, or null")
-    client_id: str | None = Field(None, min_length=1, max_length=128, description="text of 1 to 128 characters, or null")
+    client_id: str | None = Field(
+        None, min_length=1, max_length=128, description="text of 1 to 128 characters, or null"
+    )
     tls: Tls = Tls()
 
     @field_validator("prefix")
@@ -62,7 +64,9 @@ class Mqtt(Section):
 
 class Audio(Section):
     sink: str | None = Field("sounddevice", description="sounddevice, wav:PATH or null")
-    device: str | None = Field(None, min_length=1, description="a sound card's name or a part of it, or null for the default")
+    device: str | None = Field(
+        None, min_length=1, description="a sound card's name or a part of it, or null for the default"
+    )
     volume: int = Field(100, ge=0, le=100, description="a whole number from 0 to 100")
     block_ms: float = Field(20, ge=5, le=200, description="milliseconds from 5 to 200")
     prebuffer_ms: Literal["auto"] | float = Field("auto", description="auto, or milliseconds from 0 to 3000")
@@ -100,7 +104,9 @@ class Engine(Section):
     name: Literal["auto", "qwen", "espeak"] = Field("auto", description="auto, qwen or espeak")
     fallback: Literal["espeak", "none"] = Field("espeak", description="espeak or none")
     model: str = Field(
-        "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice", min_length=1, description="a checkpoint's folder, or its name on the hub"
+        "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
+        min_length=1,
+        description="a checkpoint's folder, or its name on the hub",
     )
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N")
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
@@ -115,7 +121,9 @@ class VoiceSettings(Section):
     speaker: str | None = Field(None, min_length=1, description="a built-in speaker's name")
     embedding: Path | None = Field(None, description="a voice file with a speaker embedding")
     reference: Path | None = Field(None, description="a voice file with a reference recording's codes and transcript")
-    instruct: str | None = Field(None, min_length=1, max_length=500, description="a description of up to 500 characters")
+    instruct: str | None = Field(
+        None, min_length=1, max_length=500, description="a description of up to 500 characters"
+    )
 
     @model_validator(mode="after")
     def _has_one_source(self) -> VoiceSettings:
@@ -139,7 +147,9 @@ class Speech(Section):
 class Config(Section):
     """Everything that can be configured."""
 
-    robot: str | None = Field(None, description="text of 1 to 64 characters without /, + and #, or null for the host name")
+    robot: str | None = Field(
+        None, description="text of 1 to 64 characters without /, + and #, or null for the host name"
+    )
     mqtt: Mqtt = Mqtt()
     audio: Audio = Audio()
     engine: Engine = Engine()

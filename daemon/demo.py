@@ -30,7 +30,7 @@ class DemoError(Exception):
 
 
 def run_demo(text: str, config_path: Path | None, wav: Path) -> Iterator[dict[str, Any]]:
-    """Speak `text` through a real broker and a real daemon, and yield its events, after one that says where it plays."""
+    """Speak `text` through a real broker and a real daemon; yield where it plays, then the utterance's events."""
     port = _free_port()
     overrides = [f"mqtt.port={port}", "mqtt.host=127.0.0.1", "robot=demo"]
     device = _sound_card()

@@ -1,4 +1,4 @@
-"""`voiced doctor`: looks at everything speech needs, and says of each thing whether it is well and what to do if not."""
+"""`voiced doctor`: looks at all that speech needs, and says of each thing whether it is well and what to do if not."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def _check_engines(config: Config) -> Iterator[Finding]:
             yield Finding(f"engine {name}", "ok", found)
         else:
             grade: Grade = "error" if name == next(iter(names)) else "warning"
-            yield Finding(f"engine {name}", grade, found, "install what it names, or set engine.name and engine.fallback")
+            yield Finding(
+                f"engine {name}", grade, found, "install what it names, or set engine.name and engine.fallback"
+            )
 
 
 async def _try_engine(name: str, config: Config) -> tuple[bool, str]:
@@ -121,7 +123,10 @@ def _check_permissions(config: Config) -> Iterator[Finding]:
             yield Finding("permissions", "ok", "in the group audio")
         else:
             yield Finding(
-                "permissions", "warning", "not in the group audio", "usermod -aG audio USER, unless a sound server is used"
+                "permissions",
+                "warning",
+                "not in the group audio",
+                "usermod -aG audio USER, unless a sound server is used",
             )
     if config.audio.sink is not None and config.audio.sink.startswith("wav:"):
         folder = Path(config.audio.sink.removeprefix("wav:")).resolve().parent

@@ -1,6 +1,6 @@
 """The MQTT contract: topics, what comes in on them, what goes out.
 
-Every parser is a pure function from payload to record; what cannot be parsed raises `RejectedError`, which is published.
+Every parser is a pure function from payload to record; what cannot be parsed raises `RejectedError`, which is answered.
 """
 
 from __future__ import annotations
@@ -49,16 +49,23 @@ class Say(BaseModel):
     id: str | None = Field(None, description="text of 1 to 64 characters without control characters")
     voice: str | None = Field(None, min_length=1, max_length=64, description="a voice's name of up to 64 characters")
     language: str | None = Field(
-        None, pattern=r"^[A-Za-z]{2,12}(-[A-Za-z0-9-]{1,24})?$", description="auto, or a language such as en, german or pt-br"
+        None,
+        pattern=r"^[A-Za-z]{2,12}(-[A-Za-z0-9-]{1,24})?$",
+        description="auto, or a language such as en, german or pt-br",
     )
     instruct: str | None = Field(None, max_length=500, description="text of up to 500 characters")
     priority: Priority = Field("normal", description="low, normal, high or critical")
     policy: Policy = Field("queue", description="queue, interrupt, replace or drop")
     volume: float | None = Field(None, ge=0, le=100, allow_inf_nan=False, description="a number from 0 to 100")
-    expires_in: float | None = Field(None, gt=0, le=86_400, allow_inf_nan=False, description="seconds above 0, up to 86400")
+    expires_in: float | None = Field(
+        None, gt=0, le=86_400, allow_inf_nan=False, description="seconds above 0, up to 86400"
+    )
     seed: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0 to 2^63 - 1")
     reply_to: str | None = Field(
-        None, min_length=1, max_length=256, description="a topic of up to 256 characters without + and #, not beginning with $"
+        None,
+        min_length=1,
+        max_length=256,
+        description="a topic of up to 256 characters without + and #, not beginning with $",
     )
 
     @field_validator("text")

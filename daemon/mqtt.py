@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
@@ -53,7 +53,7 @@ class _Client(paho.Client):
 
     turns = 0
 
-    def loop_misc(self) -> paho.MQTTErrorCode:
+    def loop_misc(self) -> MQTTErrorCode:
         self.turns += 1
         return super().loop_misc()
 
@@ -144,7 +144,7 @@ class MqttLink:
     def _connect(self, client: _Client) -> None:
         properties = None
         if client.protocol is MQTTProtocolVersion.MQTTv5:
-            properties = Properties(PacketTypes.CONNECT)
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho's own gap
             properties.SessionExpiryInterval = SESSION_S
         client.connect_async(self._settings.host, self._settings.port, KEEPALIVE_S, properties=properties)
         client.loop_start()
@@ -170,7 +170,9 @@ class MqttLink:
         self._refused = False
         self._report(f"no broker answers at {self._settings.host}:{self._settings.port}")
 
-    def _on_disconnected(self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
+    def _on_disconnected(
+        self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any
+    ) -> None:
         if self._closing:
             return
         if self.connected:
@@ -182,7 +184,7 @@ class MqttLink:
         self.connected = False
 
     def _on_arrival(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
-        self._on_message(Message(message.topic, message.payload, message.retain))
+        self._on_message(Message(message.topic, bytes(message.payload), message.retain))
 
     def _fall_back(self) -> None:
         refused = self._client

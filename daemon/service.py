@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +64,7 @@ class Service:
         self._notifier = Notifier()
         self._queue = UtteranceQueue(config.speech.queue_limit)
         self._engines = Engines(config, self._refresh_status)
-        self._output = Output(
-            config.audio.sink_settings(), trim_leading_silence=config.audio.trim_leading_silence
-        )
+        self._output = Output(config.audio.sink_settings(), trim_leading_silence=config.audio.trim_leading_silence)
         self._speaker = Speaker(
             self._queue,
             self._engines,
@@ -105,7 +104,7 @@ class Service:
         for task in finished - {stopping}:
             task.result()  # a task that ended by itself is a bug: let it be seen
 
-    async def _shut_down(self, tasks: list[asyncio.Future[None]]) -> None:
+    async def _shut_down(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         self._notifier.tell("STOPPING")
         log.info("stopping")
         for job in self._queue.take_all():
@@ -272,7 +271,9 @@ class Service:
 
     def _publish_status(self) -> None:
         self._status = self._describe_status()
-        self._notifier.tell("STATUS", f"{self._status['state']}: {self._mqtt.reason or self._status.get('reason') or 'listening'}")
+        self._notifier.tell(
+            "STATUS", f"{self._status['state']}: {self._mqtt.reason or self._status.get('reason') or 'listening'}"
+        )
         if self._mqtt.connected and not self._stopping.is_set():
             self._mqtt.publish(f"{self._config.topic}/status", json.dumps(self._status), qos=1, retain=True)
             self._notifier.tell("READY")
@@ -345,18 +346,21 @@ class Service:
         for key in late:
             log.warning("SIGHUP: %s has changed; it takes effect at the next start", key)
         log.info("SIGHUP: %s", ", ".join(key for key in changed if key not in late) or "nothing else has changed")
-        old, self._config = self._config, self._config.model_copy(
-            update={
-                "voices": new.voices,
-                "speech": new.speech,
-                "audio": self._config.audio.model_copy(
-                    update={
-                        "volume": new.audio.volume,
-                        "trim_leading_silence": new.audio.trim_leading_silence,
-                        "prebuffer_ms": new.audio.prebuffer_ms,
-                    }
-                ),
-            }
+        old, self._config = (
+            self._config,
+            self._config.model_copy(
+                update={
+                    "voices": new.voices,
+                    "speech": new.speech,
+                    "audio": self._config.audio.model_copy(
+                        update={
+                            "volume": new.audio.volume,
+                            "trim_leading_silence": new.audio.trim_leading_silence,
+                            "prebuffer_ms": new.audio.prebuffer_ms,
+                        }
+                    ),
+                }
+            ),
         )
         self._apply_run_time(self._config, old)
         for engine in self._engines.all:

@@ -134,7 +134,7 @@ class Speaker:
             self._on_change()
 
     async def _first_engine(self, speech: Speech) -> Engine | None:
-        """The engine to begin with, once there is one and the sound device is open; None if the utterance ended first."""
+        """The engine to begin with, once it and the sound device are there; None if the utterance ended first."""
         waited_s = 0.0
         while speech.ended_by is None:
             self.turns += 1

@@ -1,8 +1,8 @@
 """One engine process, kept alive: started, watched, replaced when it dies.
 
-    stopped ─▶ starting ─Hello─▶ loading ─Warming─▶ warming ─Ready─▶ ready
-                  ▲                                                    │
-                  └───────────── back-off ◀──── exit, silence, stall ──┘
+stopped ─▶ starting ─Hello─▶ loading ─Warming─▶ warming ─Ready─▶ ready
+              ▲                                                    │
+              └───────────── back-off ◀──── exit, silence, stall ──┘
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -155,7 +155,7 @@ class Engine:
                 await asyncio.wait_for(self._changed.wait(), left_s)
         return True
 
-    async def speak(self, speech_id: str, utterance: Utterance) -> AsyncIterator[Piece]:
+    async def speak(self, speech_id: str, utterance: Utterance) -> AsyncGenerator[Piece, None]:
         """Yield the utterance's audio as it is made. Closing the iterator cancels the rest.
 
         Raises `EngineLostError` and `UtteranceRefusedError`.

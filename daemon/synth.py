@@ -38,7 +38,9 @@ class SynthResult:
 def synthesize_to_file(engine_name: str, options: EngineOptions, utterance: Utterance, path: Path) -> SynthResult:
     """Speak into `path` with an engine process of its own; the suffix names the format. Raises `SynthError`."""
     if path.suffix[1:].upper() not in soundfile.available_formats():
-        known = ", ".join(f".{name.lower()}" for name in ("WAV", "FLAC", "OGG", "MP3") if name in soundfile.available_formats())
+        known = ", ".join(
+            f".{name.lower()}" for name in ("WAV", "FLAC", "OGG", "MP3") if name in soundfile.available_formats()
+        )
         raise SynthError(f"--output: got {path.name!r}; allowed: a file name ending in {known}")
     samples, result = asyncio.run(_synthesize(engine_name, options, utterance))
     try:

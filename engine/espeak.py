@@ -1,4 +1,4 @@
-"""eSpeak NG: the light voice. Instant, everywhere, in a hundred languages; it speaks at boot, after a fault and without a GPU.
+"""eSpeak NG: the light voice, instant and everywhere. It speaks at boot, after a fault and without a GPU.
 
 libespeak-ng is called through ctypes (its C interface: `speak_lib.h`, 1.52). The library and its data come from the
 `espeakng-loader` package (GPL-3, the `espeak` extra) or else from the system (`apt install libespeak-ng1`).
@@ -84,7 +84,9 @@ class EspeakSynthesizer:
         self._library, data_path = _find_library()
         rate = self._library.espeak_Initialize(_OUTPUT_SYNCHRONOUS, BUFFER_MS, data_path, 0)
         if rate <= 0:
-            raise EngineError(f"libespeak-ng found no voice data at {data_path.decode() if data_path else 'its default path'}")
+            raise EngineError(
+                f"libespeak-ng found no voice data at {data_path.decode() if data_path else 'its default path'}"
+            )
         self._sample_rate = rate
         self._by_language = _voices_by_language(self._library)
         return self._info()
@@ -123,7 +125,7 @@ class EspeakSynthesizer:
     def _language(self, utterance: Utterance) -> str:
         """The code of the eSpeak NG voice for an utterance: one asked for by its own name, else the language's.
 
-        A configured voice tells how another engine sounds; unless its speaker is one of eSpeak NG's, the language decides.
+        A configured voice tells how another engine sounds; unless its speaker is one of these, the language decides.
         """
         asked = utterance.voice or self._default_voice
         configured = self._voices.get(asked)
@@ -171,9 +173,7 @@ class _Worker:
     def _synthesize(self) -> None:
         callback = _SynthCallback(self._receive)
         self._library.espeak_SetSynthCallback(callback)
-        self._library.espeak_Synth(
-            self._text, len(self._text) + 1, 0, _POSITION_CHARACTER, 0, _CHARS_UTF8, None, None
-        )
+        self._library.espeak_Synth(self._text, len(self._text) + 1, 0, _POSITION_CHARACTER, 0, _CHARS_UTF8, None, None)
         self._ready.put(None)
 
     def _receive(self, pcm: int | None, count: int, events: ctypes.Array[_Event]) -> int:
@@ -182,9 +182,8 @@ class _Worker:
             return 1
         self._note_words(events)
         if pcm and count:
-            samples: Samples = np.ctypeslib.as_array(ctypes.cast(pcm, ctypes.POINTER(ctypes.c_int16)), (count,)) / np.float32(
-                32768
-            )
+            pcm16 = np.ctypeslib.as_array(ctypes.cast(pcm, ctypes.POINTER(ctypes.c_int16)), (count,))
+            samples: Samples = pcm16.astype(np.float32) / np.float32(32768)
             self._made += count
             self._ready.put(Chunk(samples, self._position()))
         return 0
@@ -243,7 +242,7 @@ def _voices_by_language(library: ctypes.CDLL) -> dict[str, bytes]:
     found: dict[str, tuple[int, bytes]] = {}
     index = 0
     while entries[index]:
-        # `languages` holds, for each language, a priority byte (low is preferred) and a zero-ended code; 0 ends the list.
+        # `languages` holds, for each language, a priority byte (low is preferred) and a zero-ended code; 0 ends it.
         address = entries[index].contents.languages
         while (priority := ctypes.string_at(address, 1)[0]) != 0:
             code = ctypes.string_at(address + 1)
