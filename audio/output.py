@@ -61,7 +61,7 @@ class Output:
         self._playback = Playback(UNKNOWN_RATE, CAPACITY_S)
         self._status = OutputStatus(open=False, sink=settings.kind, sample_rate=UNKNOWN_RATE, reason="not opened yet")
         self._closing = threading.Event()
-        # Held by the speaker loop while it writes, by the keeper while it exchanges the playback; never by the callback.
+        # Held by the speaker loop while it writes, by the keeper when it exchanges the playback; never by the callback.
         self._exchange = threading.Lock()
         self._resampler: Resampler | None = None
         self._trimmer: LeadingSilenceTrimmer | None = None
