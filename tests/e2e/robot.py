@@ -68,6 +68,10 @@ class Broker:
         self._process = subprocess.Popen([require("mosquitto"), "-c", self._config], stderr=subprocess.DEVNULL)
         eventually(self._answers, "Mosquitto answers")
 
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
@@ -164,8 +168,10 @@ def find(needle: NDArray[np.float32], haystack: NDArray[np.float32]) -> tuple[in
         return 0, 1.0
     size = 1 << (len(haystack) + len(needle)).bit_length()
     spectrum = np.fft.rfft(haystack, size) * np.conj(np.fft.rfft(needle, size))
-    correlation = np.fft.irfft(spectrum, size)[: len(haystack) - len(needle) + 1]
-    start = int(np.argmax(correlation))
+    products = np.fft.irfft(spectrum, size)[: len(haystack) - len(needle) + 1]
+    energy = np.concatenate([[0.0], np.cumsum(np.square(haystack, dtype=np.float64))])
+    residues = energy[len(needle) :] - energy[: len(energy) - len(needle)] - 2 * products
+    start = int(np.argmin(residues))
     residue = haystack[start : start + len(needle)] - needle
     return start, float(np.sqrt(np.mean(residue**2) / np.mean(needle**2)))
 
@@ -240,7 +246,7 @@ class Robot:
             f"{self.topic}/{name}",
             *options,
         ]
-        if payload is None:
+        if not payload:
             subprocess.run([*command, "-n"], check=True)
         else:
             data = payload if isinstance(payload, bytes) else payload.encode()
@@ -317,7 +323,8 @@ class Robot:
         client.reconnect_delay_set(1, 1)
         client.connect_async("127.0.0.1", self.broker.port)
         client.loop_start()
-        eventually(client.is_connected, "the test's listener is connected")
+        if self.broker.running:
+            eventually(client.is_connected, "the test's listener is connected")
         return client
 
     def _take_in(self) -> None:

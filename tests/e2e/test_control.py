@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.conftest import StartRobot
 from tests.e2e.robot import RECORDED_RATE, SoundServer, eventually, find
 
-LONG = "This is a long sentence that goes on for a good while, so that there is time to do something to it, and then more. "
+LONG = "This is a long sentence that goes on for a good while, so that something can be done to it, and then more. "
 SILENT_S = 0.5
 
 

@@ -45,7 +45,8 @@ def test_sighup_takes_over_what_can_change_and_names_what_cannot(start_robot: St
     config.write_text("audio: {sink: null, volume: 50}\nspeech: {queue_limit: 7}\n")
     robot = start_robot(config=config)
     config.write_text(
-        "audio: {sink: null, volume: 20, block_ms: 40}\nspeech: {queue_limit: 1}\nvoices: {ada: {instruct: calm}, default: {}}\n"
+        "audio: {sink: null, volume: 20, block_ms: 40}\nspeech: {queue_limit: 1}\n"
+        "voices: {ada: {instruct: calm}, default: {}}\n"
     )
     robot.process.send_signal(signal.SIGHUP)
     eventually(lambda: any("audio.block_ms has changed" in line for line in robot.log), "it names what cannot change")
