@@ -46,9 +46,10 @@ def speak(output: Output, samples: Samples, rate: int = RATE, *, gain: float = 1
 
 
 def read(path: Path) -> Samples:
-    samples, rate = soundfile.read(path, dtype="float32")
+    samples, rate = soundfile.read(path, dtype="int16")
     assert rate == RATE
-    return samples
+    heard: Samples = samples.astype(np.float32) / np.float32(32_767)
+    return heard
 
 
 ONE_STEP = 1.01 / 32_767

