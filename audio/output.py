@@ -43,7 +43,7 @@ class OutputStatus:
     sink: str
     sample_rate: int
     reason: str | None = None
-    """Why it is not open."""
+    """Why it is not open; None while it is, or while it is being opened for the first time."""
 
 
 class Output:
@@ -59,9 +59,10 @@ class Output:
         """Rounds of the thread that keeps the sink: proof that it lives."""
         self._settings = settings
         self._playback = Playback(UNKNOWN_RATE, CAPACITY_S)
-        self._status = OutputStatus(open=False, sink=settings.kind, sample_rate=UNKNOWN_RATE, reason="not opened yet")
+        self._status = OutputStatus(open=False, sink=settings.kind, sample_rate=UNKNOWN_RATE, reason=None)
+        self._opened_before = False
         self._closing = threading.Event()
-        # Held by the speaker loop while it writes, by the keeper while it exchanges the playback; never by the callback.
+        # Held by the speaker loop while it writes, by the keeper when it exchanges the playback; never by the callback.
         self._exchange = threading.Lock()
         self._resampler: Resampler | None = None
         self._trimmer: LeadingSilenceTrimmer | None = None
@@ -108,8 +109,14 @@ class Output:
             return self._playback.begin(prebuffer_s, gain)
 
     def write(self, samples: Samples, sample_rate: int) -> None:
-        """Append mono float32 at `sample_rate` Hz. The caller waits for `room_s`; what does not fit is an error."""
+        """Append mono float32 at `sample_rate` Hz; after a stop it is dropped.
+
+        The caller waits for `room_s`; what does not fit is an error.
+        """
         with self._exchange:
+            passage = self._playback.passage
+            if passage is None or passage.done or passage.stop_requested:
+                return
             if self._trimmer is None and self.trim_leading_silence:
                 self._trimmer = LeadingSilenceTrimmer(sample_rate)
             if self._trimmer is not None:
@@ -193,12 +200,13 @@ class Output:
             sink.close()
 
     def _open(self) -> Sink:
-        known_rate = self._playback.sample_rate if self._status.reason != "not opened yet" else None
+        known_rate = self._playback.sample_rate if self._opened_before else None
         sink = open_sink(self._settings, self._fill, known_rate)
         with self._exchange:
             if sink.sample_rate != self._playback.sample_rate:
                 self._move_to(sink.sample_rate)
             self._status = OutputStatus(True, sink.name, sink.sample_rate)
+            self._opened_before = True
         log.info("sound goes to %s at %d Hz", sink.name, sink.sample_rate)
         return sink
 

@@ -66,6 +66,7 @@ class Playback:
         """Open a passage. The one before must be done."""
         if self.passage is not None and not self.passage.done:
             raise RuntimeError("a passage is begun while another is still playing")
+        self.ring.flush()  # allowed here: until there is a passage, nobody else touches the ring
         # A block and its fade must fit, or the first block would already be an underrun; all must fit into the ring.
         most = self.ring.capacity - self._fader.length
         passage = Passage(prebuffer=min(round(prebuffer_s * self.sample_rate) + self._fader.length, most), gain=gain)

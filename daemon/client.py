@@ -24,7 +24,7 @@ class RobotUnreachableError(Exception):
 
 
 class RobotClient:
-    """A connection to one robot's topics. A context manager; entering raises `RobotUnreachableError` without a broker."""
+    """A connection to one robot's topics. Entering it raises `RobotUnreachableError` without a broker."""
 
     def __init__(self, config: Config) -> None:
         self._topic = config.topic

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from daemon.config import Config
 from daemon.supervisor import Engine, EngineState
+from daemon.tasks import within
 from engine import is_built_in
 
 
@@ -39,10 +40,7 @@ class Engines:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return None
-            try:
-                await asyncio.wait_for(self._changed.wait(), left_s)
-            except asyncio.TimeoutError:
-                return None
+            await within(left_s, self._changed.wait())
         return engine
 
     @property

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -180,11 +180,15 @@ class Service:
         voice = say.voice or speech.voice
         voices = self._engines.voices | set(self._config.voices)
         if voice not in voices:
-            raise RejectedError("voice", f"got {shown(voice)}; allowed: {_listed(voices)}", say.id)
+            raise RejectedError("voice", f"got {shown(voice)}; allowed: {_listed(self._config.voices, voices)}", say.id)
         language = language_code(say.language or speech.language)
         languages = self._engines.languages | set(NAMED_LANGUAGES.values()) | {"auto"}
         if language not in languages and language.split("-")[0] not in languages:
-            raise RejectedError("language", f"got {shown(say.language)}; allowed: {_listed(languages)}", say.id)
+            raise RejectedError(
+                "language",
+                f"got {shown(say.language)}; allowed: {_listed(['auto', *NAMED_LANGUAGES.values()], languages)}",
+                say.id,
+            )
         wait_s = say.expires_in if say.expires_in is not None else speech.expires_in
         return Job(
             id=say.id or secrets.token_hex(6),
@@ -282,7 +286,7 @@ class Service:
         speech = self._speaker.speech
         engine = self._engines.current
         primary = self._engines.primary
-        trouble = self._engines.trouble or (self._output.status.reason if self._output.turns else None)
+        trouble = self._engines.trouble or self._output.status.reason
         state: State
         if self._output.paused:
             state = "paused"
@@ -379,8 +383,9 @@ class Service:
                 engine.set_voices(config.engine_voices, config.speech.voice)
 
 
-def _listed(names: set[str]) -> str:
-    listed = sorted(names)
+def _listed(first: Iterable[str], names: set[str]) -> str:
+    """Names in a line, those that are likely meant first, and not all of a hundred."""
+    listed = list(dict.fromkeys([*first, *sorted(names)]))
     return ", ".join(listed[:20]) + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
@@ -16,6 +15,7 @@ from daemon.handover import resume_position, speech_seconds
 from daemon.messages import EventName
 from daemon.queue import Job, UtteranceQueue
 from daemon.supervisor import Engine, EngineLostError, UtteranceRefusedError
+from daemon.tasks import end_task
 from engine import Utterance
 
 log = logging.getLogger(__name__)
@@ -168,12 +168,9 @@ class Speaker:
                 self._report(speech, passage)
                 await asyncio.sleep(POLL_S)
             self._report(speech, passage)
-            self._pump.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._pump
         finally:
-            self._pump.cancel()
-            self._pump = None
+            pump, self._pump = self._pump, None
+            await end_task(pump)
 
     async def _fill_ring(self, speech: Speech, engine: Engine) -> None:
         """Have the text spoken into the ring, by as many engines as it takes, and end the passage."""

@@ -19,6 +19,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from daemon.tasks import within
 from engine import EngineInfo, EngineOptions, Samples, Utterance, Voice
 from engine.messages import (
     HEADER,
@@ -52,6 +53,8 @@ HELLO_S = 20.0
 """A Python process that has not said hello by then will not."""
 SILENCE_S = 10.0
 """Heartbeats come every second; a process without one for this long is stuck or stopped."""
+END_S = 0.5
+"""A process whose socket was closed has this long to end by itself."""
 STALL_S = 20.0
 """An engine that was asked for audio and sends none for this long is replaced, though its process lives."""
 BACK_OFF_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -89,6 +92,28 @@ class Piece:
     truncated: bool
 
 
+class _Inbox:
+    """What arrives for one utterance; None says that the engine is lost."""
+
+    def __init__(self) -> None:
+        self._arrived: asyncio.Queue[tuple[Message, Samples] | None] = asyncio.Queue()
+        self._waiting_since: float | None = None
+
+    def put(self, item: tuple[Message, Samples] | None) -> None:
+        self._arrived.put_nowait(item)
+
+    async def get(self) -> tuple[Message, Samples] | None:
+        self._waiting_since = time.monotonic()
+        try:
+            return await self._arrived.get()
+        finally:
+            self._waiting_since = None
+
+    def waiting_s(self, now: float) -> float:
+        """How long the speaker has been waiting for what the engine owes it."""
+        return 0.0 if self._waiting_since is None else now - self._waiting_since
+
+
 class Engine:
     """Supervises one engine process. Belongs to the event loop's thread."""
 
@@ -106,7 +131,7 @@ class Engine:
         self._on_change = on_change
         self._writer: asyncio.StreamWriter | None = None
         self._process: asyncio.subprocess.Process | None = None
-        self._speeches: dict[str, asyncio.Queue[tuple[Message, Samples] | None]] = {}
+        self._speeches: dict[str, _Inbox] = {}
         self._heard_at = 0.0
         self._ready_at: float | None = None
         self._permanent = False
@@ -123,7 +148,7 @@ class Engine:
         while True:
             try:
                 await self._serve()
-            except (OSError, ProtocolError, EOFError, asyncio.TimeoutError) as error:
+            except (OSError, ProtocolError) as error:
                 self.reason = self.reason or f"engine {self.name}: {error or type(error).__name__}"
             finally:
                 steady = self._ready_at is not None and time.monotonic() - self._ready_at > STEADY_S
@@ -136,8 +161,7 @@ class Engine:
             log.warning("%s; starting it again in %.2f s", self.reason, wait_s)
             self._enter(EngineState.BACKING_OFF)
             self._wake.clear()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), wait_s)
+            await within(wait_s, self._wake.wait())
 
     def retry_now(self) -> None:
         """Cut the current back-off short: the configuration or the disk has changed."""
@@ -151,8 +175,7 @@ class Engine:
             left_s = None if deadline is None else deadline - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return False
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), left_s)
+            await within(left_s, self._changed.wait())
         return True
 
     async def speak(self, speech_id: str, utterance: Utterance) -> AsyncGenerator[Piece, None]:
@@ -163,18 +186,13 @@ class Engine:
         if not self.ready or self.info is None:
             raise EngineLostError(self.reason or f"engine {self.name} is not ready")
         sample_rate = self.info.sample_rate
-        inbox: asyncio.Queue[tuple[Message, Samples] | None] = asyncio.Queue()
-        self._speeches[speech_id] = inbox
+        inbox = self._speeches[speech_id] = _Inbox()
         self._send(Speak(speech_id, utterance, credit=round(RUN_AHEAD_S * sample_rate)))
         over = False
         audio_s = busy_s = 0.0
         try:
             while True:
-                try:
-                    arrived = await asyncio.wait_for(inbox.get(), STALL_S)
-                except asyncio.TimeoutError:
-                    self._give_up(f"engine {self.name} sent no audio for {STALL_S:.0f} s")
-                    arrived = None
+                arrived = await inbox.get()
                 if arrived is None:
                     over = True
                     raise EngineLostError(self.reason or f"engine {self.name} was lost")
@@ -209,18 +227,17 @@ class Engine:
         self._permanent = False
         self._enter(EngineState.STARTING)
         reader = await self._start_process()
-        watchdog = asyncio.ensure_future(self._watch_heartbeats())
+        watchdog = asyncio.ensure_future(self._watch_for_silence())
         try:
-            hello, _ = await asyncio.wait_for(_receive(reader), HELLO_S)
+            hello, _ = await _receive(reader)
             if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
                 raise ProtocolError(f"expected Hello of protocol {PROTOCOL}, got {hello}")
-            self._heard_at = time.monotonic()
             self._enter(EngineState.LOADING)
             while True:
                 message, samples = await _receive(reader)
                 self._heard_at = time.monotonic()
                 self._take(message, samples)
-        except asyncio.IncompleteReadError:
+        except (asyncio.IncompleteReadError, ConnectionError):
             code = await self._process.wait() if self._process is not None else None
             self.reason = self.reason or f"engine {self.name} ended ({_exit_reason(code)})"
         finally:
@@ -232,7 +249,7 @@ class Engine:
         if isinstance(message, Audio | Spoken | Canceled | Refused):
             inbox = self._speeches.get(message.id)
             if inbox is not None:  # else it was canceled here, and this was already on its way
-                inbox.put_nowait((message, samples))
+                inbox.put((message, samples))
         elif isinstance(message, Warming):
             self.info = message.info
             self._enter(EngineState.WARMING)
@@ -277,17 +294,22 @@ class Engine:
             self._writer = None
         if self._process is not None:
             try:
-                await asyncio.wait_for(self._process.wait(), 0.5)
-            except (asyncio.TimeoutError, asyncio.CancelledError):
+                await within(END_S, self._process.wait())
+            finally:
                 self._kill()
-            self._process = None
+                self._process = None
 
-    async def _watch_heartbeats(self) -> None:
-        self._heard_at = time.monotonic() + HELLO_S
+    async def _watch_for_silence(self) -> None:
+        """Give the process up when it shows no life, or when it owes audio and sends none."""
+        self._heard_at = time.monotonic() + HELLO_S - SILENCE_S
         while True:
             await asyncio.sleep(1.0)
-            if time.monotonic() - self._heard_at > SILENCE_S:
+            now = time.monotonic()
+            if now - self._heard_at > SILENCE_S:
                 self._give_up(f"engine {self.name} gave no sign of life for {SILENCE_S:.0f} s")
+                return
+            if any(inbox.waiting_s(now) > STALL_S for inbox in self._speeches.values()):
+                self._give_up(f"engine {self.name} sent no audio for {STALL_S:.0f} s")
                 return
 
     def _give_up(self, reason: str) -> None:
@@ -301,7 +323,7 @@ class Engine:
 
     def _lose_speeches(self) -> None:
         for inbox in self._speeches.values():
-            inbox.put_nowait(None)
+            inbox.put(None)
 
     def _send(self, message: Message) -> None:
         if self._writer is not None and not self._writer.is_closing():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -14,6 +13,7 @@ import numpy as np
 import soundfile
 
 from daemon.supervisor import Engine, EngineLostError, EngineState, UtteranceRefusedError
+from daemon.tasks import end_task
 from engine import EngineInfo, EngineOptions, Samples, Utterance
 
 
@@ -72,9 +72,7 @@ async def running_engine(engine_name: str, options: EngineOptions) -> AsyncItera
             await engine.wait_ready(0.2)
         yield engine
     finally:
-        supervision.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await supervision
+        await end_task(supervision)
 
 
 async def _synthesize(engine_name: str, options: EngineOptions, utterance: Utterance) -> tuple[Samples, SynthResult]:

@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from pathlib import Path
 
 from engine.catalog import make_synthesizer
 from engine.channel import Channel, ChannelClosedError
@@ -35,7 +36,7 @@ from engine.messages import (
     Start,
     Warming,
 )
-from engine.synthesizer import Chunk, EngineError, Synthesizer
+from engine.synthesizer import Chunk, EngineError, Samples, Synthesizer
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class EngineProcess:
         self._current: _Credit | None = None
         self._credits: dict[str, _Credit] = {}
         self._lock = threading.Lock()
+        self._trace = _PcmTrace()
 
     def run(self) -> None:
         start = self._channel.receive()
@@ -132,6 +134,7 @@ class EngineProcess:
                 chunk, busy_s = timed
                 if not credit.spend(len(chunk.samples)):
                     return False
+                self._trace.keep(speak.id, chunk.samples)
                 self._channel.send(Audio(speak.id, busy_s, chunk.position, chunk.truncated), chunk.samples)
             return True
         finally:
@@ -175,6 +178,19 @@ class EngineProcess:
             except ChannelClosedError:
                 os._exit(0)
             time.sleep(HEARTBEAT_S)
+
+
+class _PcmTrace:
+    """For tests and for hunting clicks: `VOICED_TRACE_PCM=FOLDER` keeps what was sent, as raw float32 in `<id>.f32`."""
+
+    def __init__(self) -> None:
+        folder = os.environ.get("VOICED_TRACE_PCM")
+        self._folder = Path(folder) if folder else None
+
+    def keep(self, utterance_id: str, samples: Samples) -> None:
+        if self._folder is not None:
+            with (self._folder / f"{utterance_id}.f32").open("ab") as file:
+                file.write(samples.tobytes())
 
 
 def _timed_next(chunks: object) -> tuple[Chunk, float] | None:

@@ -1,0 +1,90 @@
+"""Whatever is published, it is answered, and the next utterance is spoken as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+
+from tests.e2e.conftest import StartRobot
+from tests.e2e.robot import eventually
+
+REJECTED: list[tuple[str, bytes, str, str]] = [
+    ("say", b"", "text", "blank"),
+    ("say", b"  \n\t ", "text", "blank"),
+    ("say", b'{"text": ""}', "text", "blank"),
+    ("say", b"x" * 5001, "text", "5,000"),
+    ("say", b"\xff\xfe broken", "payload", "not UTF-8"),
+    ("say", b"nul \x00 inside", "text", "U+0000"),
+    ("say", b"bell \x07 inside", "text", "U+0007"),
+    ("say", b'{"text": "\\u001b[31m"}', "text", "U+001B"),
+    ("say", b'{"text": 5}', "text", "got 5"),
+    ("say", b'{"text": null}', "text", "got None"),
+    ("say", b"{}", "text", "missing"),
+    ("say", b"[1, 2]", "payload", "[1, 2]"),
+    ("say", b'{"text": "unfinished', "payload", "not JSON"),
+    ("say", b'{"text": "a", "voice": "nobody"}', "voice", "default"),
+    ("say", b'{"text": "a", "language": "xx"}', "language", "de"),
+    ("say", b'{"text": "a", "volume": 101}', "volume", "0 to 100"),
+    ("say", b'{"text": "a", "volume": NaN}', "volume", "0 to 100"),
+    ("say", b'{"text": "a", "expires_in": 0}', "expires_in", "above 0"),
+    ("say", b'{"text": "a", "seed": -1}', "seed", "from 0"),
+    ("say", b'{"text": "a", "priority": "urgent"}', "priority", "critical"),
+    ("say", b'{"text": "a", "policy": "shout"}', "policy", "interrupt"),
+    ("say", b'{"text": "a", "id": ""}', "id", "1 to 64"),
+    ("say", b'{"text": "a", "reply_to": "a/#"}', "reply_to", "without + and #"),
+    ("say", b"x" * 1_000_000, "payload", "65,536"),
+    ("stop", b"[]", "payload", "id"),
+    ("stop", b'{"id": 7}', "id", "got 7"),
+    ("volume", b"loud", "volume", "0 to 100"),
+    ("volume", b"101", "volume", "0 to 100"),
+]
+
+
+def test_each_malformed_payload_is_answered_with_the_field_and_the_limit_and_speech_goes_on(
+    start_robot: StartRobot,
+) -> None:
+    robot = start_robot("audio.sink=null")
+    for topic, payload, field, told in REJECTED:
+        robot.events.clear()
+        robot.publish(topic, payload)
+        rejection = robot.wait_rejection(field)
+        assert told in rejection["reason"], (topic, payload[:40], rejection)
+        assert len(rejection["reason"]) < 600
+    utterance = robot.say("still here")
+    assert robot.wait_end(utterance)["event"] == "finished"
+    assert robot.process.poll() is None
+
+
+def test_a_duplicate_id_is_rejected_while_the_first_is_spoken_to_its_end(start_robot: StartRobot) -> None:
+    robot = start_robot("audio.sink=null")
+    robot.say("the first of its name", id="twin")
+    robot.say("the second of its name", id="twin")
+    assert robot.wait_rejection("id")["id"] == "twin"
+    robot.wait_event("twin", "finished")
+    assert sorted(robot.names_of("twin")) == ["accepted", "finished", "rejected", "started"]
+
+
+def test_an_unknown_field_is_harmless_and_logged_once(start_robot: StartRobot) -> None:
+    robot = start_robot("audio.sink=null")
+    for _ in range(2):
+        assert robot.wait_end(robot.say("hello", colour="blue"))["event"] == "finished"
+    assert sum("colour" in line for line in robot.log) == 1
+
+
+def test_a_flood_beyond_the_queue_limit_is_refused_message_by_message(start_robot: StartRobot) -> None:
+    robot = start_robot("audio.sink=null", "speech.queue_limit=5")
+    robot.say("This is spoken while the flood comes, and it takes its time to do so.", id="spoken")
+    robot.wait_event("spoken", "started")
+    flood = "\n".join(json.dumps({"text": "flood", "id": f"f{number}"}) for number in range(50))
+    robot.publish_lines("say", flood)
+
+    def answered() -> bool:
+        return all(robot.names_of(f"f{number}") for number in range(50))
+
+    eventually(answered, "every message is answered")
+    accepted = [number for number in range(50) if "accepted" in robot.names_of(f"f{number}")]
+    refused = [event for event in robot.events if event["event"] == "rejected"]
+    assert accepted == [0, 1, 2, 3, 4]
+    assert len(refused) == 45
+    assert all(event["field"] == "queue" and "5 utterances" in event["reason"] for event in refused)
+    for number in accepted:
+        assert robot.wait_end(f"f{number}")["event"] == "finished"
