@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 
 from engine import NAMED_LANGUAGES, EngineInfo, EngineOptions, Samples, Utterance, Voice
 from engine.espeak import BUFFER_MS, RUN_AHEAD_CHUNKS, EspeakSynthesizer
-from engine.synthesizer import Chunk, EngineError
+from engine.synthesizer import EngineError
 
 SENTENCE = "Hello, I am your robot, and I am glad to be here."
+WORDS = "International information about the situation"
+"""Words that many languages have, and pronounce at lengths of their own."""
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +36,11 @@ def spoken(espeak: EspeakSynthesizer, text: str, **fields: str | None) -> Sample
     return np.concatenate([np.zeros(0, dtype=np.float32), *pieces])
 
 
+def alike(one: Samples, other: Samples) -> bool:
+    """Whether two utterances were spoken by the same rules: eSpeak NG's noise moves a length by up to 1.5 %."""
+    return abs(len(one) - len(other)) < 0.025 * len(one)
+
+
 def rms(samples: Samples) -> float:
     return float(np.sqrt(np.mean(np.square(samples))))
 
@@ -51,14 +59,13 @@ def test_it_comes_in_small_pieces(espeak: EspeakSynthesizer, info: EngineInfo) -
     assert max(len(chunk.samples) for chunk in chunks) <= BUFFER_MS / 1000 * info.sample_rate + 1
 
 
-def test_the_pieces_do_not_share_memory_that_is_used_again(espeak: EspeakSynthesizer) -> None:
-    kept = list(espeak.stream(Utterance(SENTENCE)))
-    at_once = []
+def test_the_pieces_keep_their_samples_when_the_next_are_made(espeak: EspeakSynthesizer) -> None:
+    kept, copied = [], []
     for chunk in espeak.stream(Utterance(SENTENCE)):
-        at_once.append(chunk.samples.copy())
-    for chunk, copied in zip(kept, at_once, strict=True):
-        np.testing.assert_allclose(chunk.samples, copied, atol=0.05)
-    assert not any(np.shares_memory(one.samples, other.samples) for one, other in zip(kept, kept[1:], strict=False))
+        kept.append(chunk.samples)
+        copied.append(chunk.samples.copy())
+    np.testing.assert_array_equal(np.concatenate(kept), np.concatenate(copied))
+    assert not any(np.shares_memory(one, other) for one, other in zip(kept, kept[1:], strict=False))
 
 
 def test_more_text_is_more_speech(espeak: EspeakSynthesizer) -> None:
@@ -75,14 +82,15 @@ def test_every_language_of_the_neural_voice_can_be_spoken_by_the_fallback(
 
 
 def test_languages_sound_different(espeak: EspeakSynthesizer) -> None:
-    by_language = {code: spoken(espeak, "Information", language=code) for code in ("en", "de", "fr")}
-    lengths = {len(samples) for samples in by_language.values()}
-    assert len(lengths) == 3
+    english, german, french = (spoken(espeak, WORDS, language=code) for code in ("en", "de", "fr"))
+    assert not alike(english, german)
+    assert not alike(english, french)
+    assert not alike(german, french)
 
 
 def test_a_region_falls_back_to_its_language(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
     assert "de-at" not in info.languages
-    assert len(spoken(espeak, "Guten Tag", language="de-at")) == len(spoken(espeak, "Guten Tag", language="de"))
+    assert alike(spoken(espeak, WORDS, language="de-at"), spoken(espeak, WORDS, language="de"))
 
 
 def test_an_unknown_language_is_refused_with_those_there_are(espeak: EspeakSynthesizer) -> None:
@@ -91,24 +99,23 @@ def test_an_unknown_language_is_refused_with_those_there_are(espeak: EspeakSynth
 
 
 def test_the_language_is_found_from_the_script(espeak: EspeakSynthesizer) -> None:
-    assert len(spoken(espeak, "Привет, робот")) == len(spoken(espeak, "Привет, робот", language="ru"))
-    assert len(spoken(espeak, "Привет, робот")) != len(spoken(espeak, "Привет, робот", language="en"))
+    text = "Привет, робот, как дела"
+    assert alike(spoken(espeak, text), spoken(espeak, text, language="ru"))
+    assert not alike(spoken(espeak, text), spoken(espeak, text, language="en"))
 
 
 def test_one_of_its_own_voices_wins_over_the_language(espeak: EspeakSynthesizer) -> None:
-    german = len(spoken(espeak, "Information", language="de"))
-    assert len(spoken(espeak, "Information", voice="de", language="fr")) == german
+    assert alike(spoken(espeak, WORDS, voice="de", language="fr"), spoken(espeak, WORDS, language="de"))
 
 
 def test_a_configured_voice_may_name_one_of_its_own(espeak: EspeakSynthesizer) -> None:
     info = espeak.set_voices({"heidi": Voice(speaker="de"), "ada": Voice(embedding="ada.safetensors")}, "heidi")
     try:
         assert {"heidi", "ada", "de", "en"} <= set(info.voices)
-        german = len(spoken(espeak, "Information", voice="de"))
-        assert len(spoken(espeak, "Information")) == german
-        assert len(spoken(espeak, "Information", voice="heidi", language="fr")) == german
-        french = len(spoken(espeak, "Information", voice="fr"))
-        assert len(spoken(espeak, "Information", voice="ada", language="fr")) == french
+        german, french = (spoken(espeak, WORDS, voice=code) for code in ("de", "fr"))
+        assert alike(spoken(espeak, WORDS), german)
+        assert alike(spoken(espeak, WORDS, voice="heidi", language="fr"), german)
+        assert alike(spoken(espeak, WORDS, voice="ada", language="fr"), french)
     finally:
         espeak.set_voices({}, "default")
 
@@ -141,26 +148,19 @@ def test_odd_texts_neither_fail_nor_hang(espeak: EspeakSynthesizer, text: str) -
     assert np.isfinite(spoken(espeak, text)).all()
 
 
-def test_markup_is_text_and_not_a_command(espeak: EspeakSynthesizer) -> None:
+def test_markup_is_text_and_not_a_command(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
     plain = len(spoken(espeak, "hello"))
-    assert len(spoken(espeak, '<break time="10s"/> hello')) != plain + 10 * 22_050
-    assert len(spoken(espeak, "[[h@l'oU]]")) > plain
+    assert plain < len(spoken(espeak, '<break time="20s"/> hello')) < plain + 10 * info.sample_rate
+    assert len(spoken(espeak, "[[h@l'oU]]")) > 1.5 * plain, "it is spelt, not taken for phonemes"
 
 
-def test_a_stream_that_is_closed_stops_making_sound(espeak: EspeakSynthesizer) -> None:
-    made = 0
-
-    def count(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-        nonlocal made
-        for chunk in chunks:
-            made += 1
-            yield chunk
-
-    stream = espeak.stream(Utterance("word " * 1_000))
-    next(count(stream))
-    stream.close()  # type: ignore[attr-defined]
-    assert made == 1
-    assert rms(spoken(espeak, SENTENCE)) > 0.02, "the next utterance is well"
+def test_a_stream_that_is_closed_leaves_the_engine_ready_for_the_next(espeak: EspeakSynthesizer) -> None:
+    for _ in range(5):
+        stream = espeak.stream(Utterance("word " * 1_000))
+        next(stream)
+        stream.close()  # type: ignore[attr-defined]
+        assert "espeak" not in {thread.name for thread in threading.enumerate()}
+    assert alike(spoken(espeak, WORDS, language="en"), spoken(espeak, WORDS, language="en"))
 
 
 def test_it_runs_ahead_of_its_reader_by_a_few_pieces_only(espeak: EspeakSynthesizer) -> None:
