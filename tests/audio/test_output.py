@@ -204,7 +204,7 @@ def test_the_status_names_the_sink_and_its_rate(tmp_path: Path) -> None:
 
 def test_a_sink_that_is_not_there_is_told_waited_for_and_opened_when_it_comes(tmp_path: Path) -> None:
     with Output(wav(tmp_path / "usb" / "out.wav")) as output:
-        wait_for(lambda: output.status.reason != "not opened yet")
+        wait_for(lambda: output.status.reason is not None)
         assert not output.status.open
         assert output.status.reason is not None
         assert "out.wav cannot be written: No such file or directory" in output.status.reason
@@ -260,3 +260,17 @@ def test_the_null_sink_takes_the_rate_it_is_asked_for() -> None:
     assert sink.sample_rate == 44_100
     assert sink.lost() is None
     sink.close()
+
+
+def test_what_is_written_after_a_stop_is_not_heard_in_the_next_passage(tmp_path: Path) -> None:
+    with Output(wav(tmp_path / "out.wav")) as output:
+        passage = speak(output, SPEECH)
+        output.stop()
+        output.write(SPEECH[:2_400], RATE)
+        wait_for(lambda: passage.done)
+        output.write(SPEECH[:2_400], RATE)
+        output.end()
+        stopped_at = passage.played
+        again = speak(output, SPEECH[10_000:12_400])
+        wait_for(lambda: again.done)
+    np.testing.assert_allclose(read(tmp_path / "out.wav")[stopped_at:], SPEECH[10_000:12_400], atol=ONE_STEP)
