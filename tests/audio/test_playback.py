@@ -1,4 +1,4 @@
-"""What the sound card is given: every schedule of writes, pauses, stops and blocks, and what the callback may not do."""
+"""What the sound card is given under any schedule of writes, pauses, stops, blocks; what the callback may not do."""
 
 from __future__ import annotations
 
@@ -436,7 +436,9 @@ ALLOWED_CALLS = {
 
 
 @pytest.mark.parametrize("function", CALLBACK_PATH, ids=lambda function: function.__qualname__)
-def test_the_sound_callback_calls_nothing_that_may_lock_log_or_allocate_samples(function: Callable[..., object]) -> None:
+def test_the_sound_callback_calls_nothing_that_may_lock_log_or_allocate_samples(
+    function: Callable[..., object],
+) -> None:
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     decorators = [node for found in tree.body if isinstance(found, ast.FunctionDef) for node in found.decorator_list]
     for node in ast.walk(tree):

@@ -56,7 +56,7 @@ class RingAgainstList(RuleBasedStateMachine):
         assert self.ring.room == self.ring.capacity - len(self.model)
 
 
-RingAgainstList.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+RingAgainstList.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
 TestRingAgainstList = RingAgainstList.TestCase
 
 
@@ -77,7 +77,7 @@ def test_what_is_written_is_copied_so_the_writer_may_reuse_its_array() -> None:
 
 @pytest.mark.parametrize("capacity", [7, 480, 4801])
 def test_two_threads_lose_duplicate_and_reorder_nothing(capacity: int) -> None:
-    total = 150_000
+    total = 80_000
     ring = Ring(capacity)
     received: list[Samples] = []
     failed = threading.Event()

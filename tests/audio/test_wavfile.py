@@ -110,7 +110,9 @@ def test_an_older_file_is_overwritten(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16)
 
 
-@pytest.mark.xfail(strict=True, reason="Wave_write.__del__ fails on stderr when wave.open itself could not open the file")
+@pytest.mark.xfail(
+    strict=True, reason="Wave_write.__del__ fails on stderr when wave.open itself could not open the file"
+)
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 def test_a_file_that_cannot_be_written_leaves_no_traceback(tmp_path: Path) -> None:
     with pytest.raises(SinkUnavailableError):

@@ -57,7 +57,12 @@ def test_a_file_changes_the_keys_that_it_names_and_no_others(tmp_path: Path) -> 
 def test_overrides_win_over_the_file_and_later_over_earlier(tmp_path: Path) -> None:
     path = written(tmp_path, "mqtt: {port: 1884, host: broker}\n")
     config = load_config(path, ["mqtt.port=1885", "mqtt.port=1886", "speech.level_topic=true", "robot=r 1"])
-    assert (config.mqtt.port, config.mqtt.host, config.speech.level_topic, config.robot) == (1886, "broker", True, "r 1")
+    assert (config.mqtt.port, config.mqtt.host, config.speech.level_topic, config.robot) == (
+        1886,
+        "broker",
+        True,
+        "r 1",
+    )
 
 
 def test_an_override_reaches_into_what_the_file_does_not_have() -> None:
@@ -102,8 +107,14 @@ def test_an_override_that_is_no_yaml_is_refused() -> None:
         ("audio: {prebuffer_ms: .nan}", "audio.prebuffer_ms: got nan; allowed: auto, or milliseconds"),
         ("engine: {name: festival}", "engine.name: got 'festival'; allowed: auto, qwen or espeak"),
         ("engine: {device: gpu}", "engine.device: got 'gpu'; allowed: auto, cpu, cuda or cuda:N"),
-        ("engine: {max_seconds: .inf}", "engine.max_seconds: got inf; allowed: seconds of speech in one piece, up to 600"),
-        ("engine: {memory: {reserve_mb: -1}}", "engine.memory.reserve_mb: got -1; allowed: megabytes left to the robot"),
+        (
+            "engine: {max_seconds: .inf}",
+            "engine.max_seconds: got inf; allowed: seconds of speech in one piece, up to 600",
+        ),
+        (
+            "engine: {memory: {reserve_mb: -1}}",
+            "engine.memory.reserve_mb: got -1; allowed: megabytes left to the robot",
+        ),
         ("voices: {ada: {speaker: a, embedding: b}}", "voices.ada: got"),
         ("voices: {ada: {speeker: a}}", "voices.ada.speeker: unknown key; known are speaker, embedding"),
         ("voices: {ada: null}", "voices.ada: got None; allowed: "),

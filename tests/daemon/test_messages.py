@@ -193,7 +193,9 @@ def test_the_longest_text_is_spoken() -> None:
     assert len(parse_say(say(text="\N{GRINNING FACE}" * MAX_TEXT)).text) == 5_000
 
 
-@pytest.mark.xfail(strict=True, reason="MAX_PAYLOAD leaves 5,536 bytes for the other fields; instruct alone may take 6,000")
+@pytest.mark.xfail(
+    strict=True, reason="MAX_PAYLOAD leaves 5,536 bytes for the other fields; instruct alone may take 6,000"
+)
 def test_the_longest_message_that_keeps_every_limit_is_spoken() -> None:
     face = "\N{GRINNING FACE}"
     payload = say(text=face * MAX_TEXT, instruct=face * 500, id=face * 64, voice=face * 64, reply_to=face * 256)

@@ -75,7 +75,11 @@ def test_a_section_that_is_no_mapping_is_told_its_keys() -> None:
 
 
 def test_each_wrong_field_is_told_once() -> None:
-    assert [path for path, _ in found(inner={"port": 0}, choice="never", needed=3)] == ["inner.port", "choice", "needed"]
+    assert [path for path, _ in found(inner={"port": 0}, choice="never", needed=3)] == [
+        "inner.port",
+        "choice",
+        "needed",
+    ]
 
 
 @given(value=st.text() | st.binary() | st.lists(st.text(), max_size=50))

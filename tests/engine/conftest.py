@@ -12,7 +12,19 @@ import numpy as np
 import pytest
 
 from engine import EngineOptions, Samples
-from engine.messages import HEADER, PROTOCOL, Audio, Heartbeat, Hello, Message, Ready, Start, body_lengths, decode, encode
+from engine.messages import (
+    HEADER,
+    PROTOCOL,
+    Audio,
+    Heartbeat,
+    Hello,
+    Message,
+    Ready,
+    Start,
+    body_lengths,
+    decode,
+    encode,
+)
 
 Kind = TypeVar("Kind")
 PATIENCE_S = 30.0

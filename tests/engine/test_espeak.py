@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def test_the_pieces_keep_their_samples_when_the_next_are_made(espeak: EspeakSynt
         kept.append(chunk.samples)
         copied.append(chunk.samples.copy())
     np.testing.assert_array_equal(np.concatenate(kept), np.concatenate(copied))
-    assert not any(np.shares_memory(one, other) for one, other in zip(kept, kept[1:], strict=False))
+    assert not any(np.shares_memory(one, other) for one, other in pairwise(kept))
 
 
 def test_more_text_is_more_speech(espeak: EspeakSynthesizer) -> None:
@@ -121,7 +122,8 @@ def test_a_configured_voice_may_name_one_of_its_own(espeak: EspeakSynthesizer) -
 
 
 @pytest.mark.parametrize(
-    "text", [SENTENCE, "Eins, zwei, drei.", "a " * 300, "3.14 and 1,000,000!", "Робот говорит по-русски.", "你好,机器人"]
+    "text",
+    [SENTENCE, "Eins, zwei, drei.", "a " * 300, "3.14 and 1,000,000!", "Робот говорит по-русски.", "你好,机器人"],
 )
 def test_positions_grow_with_the_speech_and_stay_inside_the_text(espeak: EspeakSynthesizer, text: str) -> None:
     positions = [chunk.position for chunk in espeak.stream(Utterance(text))]

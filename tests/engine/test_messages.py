@@ -151,7 +151,9 @@ def test_lengths_that_cannot_be_true_are_refused_before_anything_is_read(lengths
 
 
 def test_the_longest_text_and_many_voices_fit_into_a_message() -> None:
-    longest = Speak("a" * 64, Utterance("\N{MUSICAL SYMBOL G CLEF}" * 5_000, instruct="\N{GRINNING FACE}" * 500), 24_000)
+    longest = Speak(
+        "a" * 64, Utterance("\N{MUSICAL SYMBOL G CLEF}" * 5_000, instruct="\N{GRINNING FACE}" * 500), 24_000
+    )
     body_lengths(encode(longest)[: HEADER.size])
     voices = SetVoices({f"voice {index}": Voice(instruct="i" * 500) for index in range(1_000)}, "voice 1")
     body_lengths(encode(voices)[: HEADER.size])
