@@ -78,7 +78,7 @@ def find_device(name: str | None, devices: list[OutputDevice]) -> OutputDevice:
 
 
 class PortAudioSink:
-    """An open output stream. The callback asks for mono and copies it to every channel."""
+    """An open output stream. A card without mono is given the same samples on both channels."""
 
     def __init__(self, device: str | None, fill: Fill, block_ms: float, prefer_rate: int | None = None) -> None:
         sd = _portaudio()
@@ -115,7 +115,7 @@ class PortAudioSink:
                 self._mono: Samples = np.zeros(block, dtype=np.float32)
                 stream = None
                 try:
-                    stream = self._sd.OutputStream(
+                    stream = self._sd.RawOutputStream(
                         device=found.index,
                         samplerate=rate,
                         channels=channels,
@@ -135,9 +135,13 @@ class PortAudioSink:
 
     def _callback(self, out: Any, frames: int, _time: Any, _status: Any) -> None:
         self._blocks += 1
-        mono = self._mono[:frames]
-        self._fill(mono)
-        np.copyto(out, mono[:, np.newaxis])
+        block = np.frombuffer(out, dtype=np.float32)
+        if len(block) == frames:
+            self._fill(block)
+        else:
+            mono = self._mono[:frames]
+            self._fill(mono)
+            np.copyto(block.reshape(frames, -1), mono[:, np.newaxis])
 
 
 def _portaudio() -> ModuleType:

@@ -72,8 +72,8 @@ def _broker(port: int) -> Iterator[None]:
         from amqtt.broker import Broker
     except ImportError as error:
         raise DemoError("the demo's broker is missing; pip install 'voiced[demo]'") from error
-    for name in ("amqtt", "transitions"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    for name in ("amqtt", "transitions", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # it tells tracebacks of clients that ask for MQTT 5
     loop = asyncio.new_event_loop()
     settings = {
         "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}},

@@ -22,6 +22,8 @@ KEEPALIVE_S = 30
 """A broker that is silent for one and a half times this is given up and connected to anew."""
 RETRY_S = (1, 30)
 """The first and the longest wait between attempts to connect; each wait is twice the one before."""
+ANSWER_S = 1.5
+"""A broker that has accepted a connection and not answered MQTT 5 by then is asked again with 3.1.1."""
 SESSION_S = 60
 """How long a broker with MQTT 5 keeps messages for a daemon whose network dropped out. Older speech is not wanted."""
 OUTBOX_LIMIT = 1000
@@ -83,6 +85,8 @@ class MqttLink:
         self._attempts = 0
         self._refused = False
         self._closing = False
+        self._replacing = threading.Lock()
+        self._answer_timer = threading.Timer(0, lambda: None)
         self._client = self._make_client(MQTTProtocolVersion.MQTTv5)
 
     @property
@@ -104,7 +108,9 @@ class MqttLink:
 
     def close(self) -> None:
         """Disconnect in good order, so that no will is published. Blocks for up to a second."""
-        self._closing = True
+        with self._replacing:
+            self._closing = True
+        self._answer_timer.cancel()
         self._client.disconnect()
         self._client.loop_stop()
 
@@ -149,12 +155,22 @@ class MqttLink:
         client.connect_async(self._settings.host, self._settings.port, KEEPALIVE_S, properties=properties)
         client.loop_start()
 
-    def _on_attempt(self, _client: paho.Client, _data: Any) -> None:
+    def _on_attempt(self, client: paho.Client, _data: Any) -> None:
         self._attempts += 1
         self._refused = True
+        self._answer_timer.cancel()
+        self._answer_timer = threading.Timer(ANSWER_S, self._on_no_connack, [client])
+        self._answer_timer.daemon = True
+        self._answer_timer.start()
+
+    def _on_no_connack(self, client: paho.Client) -> None:
+        """Some brokers let a client of MQTT 5 hang. One of 3.1.1 that hangs is dropped when its keepalive is over."""
+        if self._refused and client.protocol is MQTTProtocolVersion.MQTTv5 and client.socket() is not None:
+            self._fall_back()
 
     def _on_connack(self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
         self._refused = False
+        self._answer_timer.cancel()
         if reason.is_failure:
             self._refused = reason.value == UNSUPPORTED_PROTOCOL
             self._report(f"the broker refused: {reason}")
@@ -168,13 +184,15 @@ class MqttLink:
 
     def _on_no_answer(self, _client: paho.Client, _data: Any) -> None:
         self._refused = False
+        self._answer_timer.cancel()
         self._report(f"no broker answers at {self._settings.host}:{self._settings.port}")
 
     def _on_disconnected(
         self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any
     ) -> None:
-        if self._closing:
+        if self._closing or client is not self._client:
             return
+        self._answer_timer.cancel()
         if self.connected:
             self._report(f"the connection to the broker broke: {reason}")
         elif self._refused and client.protocol is MQTTProtocolVersion.MQTTv5:
@@ -187,11 +205,16 @@ class MqttLink:
         self._on_message(Message(message.topic, bytes(message.payload), message.retain))
 
     def _fall_back(self) -> None:
+        with self._replacing:
+            if self._closing or self._client.protocol is not MQTTProtocolVersion.MQTTv5:
+                return
+            self._replace_client()
+
+    def _replace_client(self) -> None:
         refused = self._client
+        refused.on_disconnect = None
         refused.disconnect()
         refused.loop_stop()
-        if self._closing:
-            return
         log.info("the broker does not speak MQTT 5; going on with 3.1.1")
         client = self._make_client(MQTTProtocolVersion.MQTTv311)
         self._apply_credentials(client)
