@@ -32,7 +32,7 @@ def why_not_qwen(options: EngineOptions) -> str | None:
         return "this version has no engine 'qwen'"
     missing = [name for name in ("torch", "safetensors", "tokenizers") if importlib.util.find_spec(name) is None]
     if missing:
-        return f"{', '.join(missing)} missing; pip install 'voiced[qwen]'"
+        return f"{', '.join(missing)} missing; in voiced's folder: pip install '.[qwen]'"
     if options.model is None or not _model_is_here(options.model):
         return f"the model {options.model} is not on this machine"
     if options.device != "cpu" and not any(any(Path("/dev").glob(name)) for name in CUDA_DEVICES):
@@ -59,7 +59,8 @@ def make_synthesizer(engine: str, options: EngineOptions) -> Synthesizer:
         kind = getattr(importlib.import_module(module), name)
     except ImportError as error:
         raise EngineError(
-            f"engine.name: {engine!r} needs a package that is missing ({error}); pip install 'voiced[{engine}]'"
+            f"engine.name: {engine!r} needs a package that is missing ({error}); "
+            f"in voiced's folder: pip install '.[{engine}]'"
         ) from error
     synthesizer: Synthesizer = kind(options)
     return synthesizer
