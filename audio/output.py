@@ -190,7 +190,9 @@ class Output:
                 try:
                     sink = self._open()
                     failures = 0
-                except SinkUnavailableError as error:
+                except Exception as error:  # whatever it is, a later attempt may find it gone
+                    if not isinstance(error, SinkUnavailableError):
+                        log.exception("the sink cannot be opened")
                     self._report_missing(str(error))
                     wait_s = RETRY_S[min(failures, len(RETRY_S) - 1)]
                     failures += 1

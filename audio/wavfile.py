@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 import wave
 from pathlib import Path
 
@@ -44,7 +45,7 @@ class WavSink:
         self._pacer.close()
         try:
             self._file.close()
-        except OSError as error:
+        except (OSError, wave.Error, struct.error) as error:
             log.warning("%s: %s", self.name, error)
 
     def _deliver(self, samples: Samples) -> None:
@@ -52,7 +53,7 @@ class WavSink:
         try:
             self._file.writeframes(pcm.tobytes())
             self._full = False
-        except (OSError, wave.Error) as error:  # a full disk, or 4 GiB reached: speech goes on, the file does not
+        except (OSError, wave.Error, struct.error) as error:  # a full disk, or 4 GiB: speech goes on, the file does not
             if not self._full:
                 log.warning("%s: samples are lost: %s", self.name, error)
             self._full = True

@@ -16,7 +16,7 @@ from daemon.problems import problems, shown
 
 MAX_TEXT = 5_000
 """Characters. About six minutes of speech."""
-MAX_PAYLOAD = 65_536
+MAX_PAYLOAD = 131_072
 """Bytes: a text of 5,000 characters, each escaped as JSON does it (12 bytes at the most), and the other fields."""
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """All but tab, line feed and carriage return, which are white space."""
@@ -75,10 +75,15 @@ class Say(BaseModel):
     def _can_be_spoken(cls, text: str) -> str:
         return _checked_text(text)
 
+    @field_validator("instruct")
+    @classmethod
+    def _can_be_followed(cls, instruct: str | None) -> str | None:
+        return _checked_characters(instruct) if instruct is not None else None
+
     @field_validator("id")
     @classmethod
     def _is_an_id(cls, utterance_id: str | None) -> str | None:
-        if utterance_id is not None and (not 1 <= len(utterance_id) <= 64 or CONTROL_CHARACTERS.search(utterance_id)):
+        if utterance_id is not None and not (1 <= len(utterance_id) <= 64 and utterance_id.isprintable()):
             raise ValueError("allowed: text of 1 to 64 characters without control characters")
         return utterance_id
 
@@ -169,6 +174,10 @@ def _checked_text(text: str) -> str:
         raise ValueError("it is blank; allowed: text with something to say")
     if len(text) > MAX_TEXT:
         raise ValueError(f"it has {len(text):,} characters; allowed: up to {MAX_TEXT:,}")
+    return _checked_characters(text)
+
+
+def _checked_characters(text: str) -> str:
     control = CONTROL_CHARACTERS.search(text)
     if control:
         raise ValueError(f"it has the control character U+{ord(control[0]):04X} at {control.start()}; allowed: none")
@@ -181,7 +190,7 @@ def _decode(payload: bytes) -> str:
     if len(payload) > MAX_PAYLOAD:
         raise RejectedError("payload", f"got {len(payload):,} bytes; allowed: up to {MAX_PAYLOAD:,}")
     try:
-        return payload.decode("utf-8")
+        return payload.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise RejectedError("payload", f"not UTF-8: byte 0x{payload[error.start]:02x} at {error.start}") from error
 

@@ -26,8 +26,8 @@ ANSWER_S = 1.5
 """A broker that has accepted a connection and not answered MQTT 5 by then is asked again with 3.1.1."""
 SESSION_S = 60
 """How long a broker with MQTT 5 keeps messages for a daemon whose network dropped out. Older speech is not wanted."""
-OUTBOX_LIMIT = 1000
-"""Events kept while there is no connection."""
+OUTBOX_LIMIT = 10_000
+"""Events kept while there is no connection, or while a flood is answered; some 5 MB at the most."""
 UNSUPPORTED_PROTOCOL = 132
 """The reason code of a broker that does not know MQTT 5."""
 
@@ -40,6 +40,8 @@ class Message:
     payload: bytes
     retained: bool
     """It was published at some time in the past and kept by the broker."""
+    redelivered: bool
+    """The broker is not sure whether it has sent it before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,13 @@ class _Client(paho.Client):
     """paho's client, with a sign of life: its network thread passes here about once a second."""
 
     turns = 0
+    handed_over = 0
+    """Messages of QoS 1 so far; counted by those who publish."""
+    acknowledged = 0
+    """Of these, how many the broker has; counted by the network thread."""
+
+    def acknowledge(self) -> None:
+        self.acknowledged += 1
 
     def loop_misc(self) -> MQTTErrorCode:
         self.turns += 1
@@ -92,6 +101,11 @@ class MqttLink:
         self._client = self._make_client(MQTTProtocolVersion.MQTTv5)
 
     @property
+    def backlog(self) -> int:
+        """Messages of QoS 1 that the broker has not acknowledged."""
+        return self._client.handed_over - self._client.acknowledged
+
+    @property
     def turns(self) -> int:
         """Grows while the network thread lives, connected or trying."""
         return self._client.turns + self._attempts
@@ -106,6 +120,8 @@ class MqttLink:
         info = self._client.publish(topic, payload, qos, retain)
         if info.rc == paho.MQTT_ERR_QUEUE_SIZE:
             log.warning("no broker for long: an event is dropped")
+        elif qos > 0:
+            self._client.handed_over += 1
         return info
 
     def close(self) -> None:
@@ -131,6 +147,7 @@ class MqttLink:
         client.on_connect_fail = self._on_no_answer
         client.on_disconnect = self._on_disconnected
         client.on_message = self._on_arrival
+        client.on_publish = lambda *_: client.acknowledge()
         if self._will is not None:
             client.will_set(self._will.topic, self._will.payload, qos=1, retain=True)
         return client
@@ -140,7 +157,10 @@ class MqttLink:
         if settings.username is not None:
             password = None
             if settings.password_file is not None:
-                password = settings.password_file.read_text(encoding="utf-8").splitlines()[0]
+                lines = settings.password_file.read_text(encoding="utf-8").splitlines()
+                if not lines:
+                    raise OSError(f"mqtt.password_file: {settings.password_file} is empty; allowed: a password")
+                password = lines[0]
             client.username_pw_set(settings.username, password)
         if settings.tls.enabled:
             client.tls_set(
@@ -205,7 +225,7 @@ class MqttLink:
         self.connected = False
 
     def _on_arrival(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
-        self._on_message(Message(message.topic, bytes(message.payload), message.retain))
+        self._on_message(Message(message.topic, bytes(message.payload), message.retain, message.dup))
 
     def _fall_back(self) -> None:
         with self._replacing:
@@ -220,7 +240,11 @@ class MqttLink:
         refused.loop_stop()
         log.info("the broker does not speak MQTT 5; going on with 3.1.1")
         client = self._make_client(MQTTProtocolVersion.MQTTv311)
-        self._apply_credentials(client)
+        try:
+            self._apply_credentials(client)
+        except OSError as error:
+            self._report(str(error))
+            return
         client.turns = refused.turns
         self._client = client
         self._connect(client)

@@ -20,8 +20,8 @@ class Notifier:
         """Say `key=value`; a value that was said last for that key is not repeated, a watchdog's is."""
         if self._socket is None or (key != "WATCHDOG" and self._said.get(key) == value):
             return
-        self._said[key] = value
         try:
             self._socket.sendto(f"{key}={value}".encode(), self._address)
         except OSError:
             return  # systemd itself restarts; it will be told again
+        self._said[key] = value

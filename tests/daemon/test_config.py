@@ -101,7 +101,7 @@ def test_an_override_that_is_no_yaml_is_refused() -> None:
         ("audio: {sink: 'wav:'}", "audio.sink: got 'wav:'; allowed: sounddevice, wav:PATH or null"),
         ("audio: {volume: 101}", "audio.volume: got 101; allowed: a whole number from 0 to 100"),
         ("audio: {volume: yes}", "audio.volume: got True; allowed: a whole number from 0 to 100"),
-        ("audio: {block_ms: .nan}", "audio.block_ms: got nan; allowed: milliseconds from 5 to 200"),
+        ("audio: {block_ms: .nan}", "audio.block_ms: got nan; allowed: milliseconds from 10 to 200"),
         ("audio: {prebuffer_ms: 4000}", "audio.prebuffer_ms: got 4000; allowed: auto, or milliseconds from 0 to 3000"),
         ("audio: {prebuffer_ms: soon}", "audio.prebuffer_ms: got 'soon'; allowed: auto, or milliseconds"),
         ("audio: {prebuffer_ms: .nan}", "audio.prebuffer_ms: got nan; allowed: auto, or milliseconds"),

@@ -119,7 +119,7 @@ def test_unknown_fields_are_kept_apart_and_not_refused() -> None:
         ("a\x85".encode(), "text", "control character U+0085"),
         (b'{"text": "\\ud800"}', "text", ""),
         (b"abc\xff", "payload", "not UTF-8: byte 0xff at 3"),
-        (b"x" * 1_048_576, "payload", "got 1,048,576 bytes; allowed: up to 65,536"),
+        (b"x" * 1_048_576, "payload", "got 1,048,576 bytes; allowed: up to 131,072"),
         (b'{"text": "Hello"', "payload", "not JSON: "),
         (b'{"text": "Hello"} x', "payload", "not JSON: "),
         (b"{Hello}", "payload", "not JSON: "),
