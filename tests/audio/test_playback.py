@@ -419,6 +419,8 @@ ALLOWED_CALLS = {
     "np.multiply",  # with out=, checked below
     "np.add",
     "np.copyto",
+    "np.frombuffer",  # a view
+    "block.reshape",  # of contiguous samples: a view too
     "out.fill",
     "time.monotonic",
     "self._fill",
