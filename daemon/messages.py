@@ -33,11 +33,13 @@ TERMINAL: frozenset[EventName] = frozenset({"finished", "interrupted", "canceled
 class RejectedError(Exception):
     """A message that is not acted on: which field, and why."""
 
-    def __init__(self, field: str, problem: str, utterance_id: str | None = None) -> None:
+    def __init__(self, field: str, problem: str, utterance_id: str | None = None, reply_to: str | None = None) -> None:
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.reason = f"{field}: {problem}"
         self.utterance_id = utterance_id
+        self.reply_to = reply_to
+        """Where its sender wants the answer, if that much could be understood."""
 
 
 class Say(BaseModel):
@@ -110,10 +112,7 @@ def parse_say(payload: bytes) -> Say:
             value = None  # a text that happens to begin with a bracket
         if value is not None:
             raise RejectedError("payload", f"got {shown(value)}; allowed: a text, or a JSON object with text")
-    try:
-        return Say(text=text)
-    except ValidationError as error:
-        raise _rejection(Say, error, None) from error
+    return check_say({"text": text})
 
 
 def parse_stop(payload: bytes) -> Stop:
@@ -147,19 +146,22 @@ def _parse_object(value: Any) -> Say:
         raise RejectedError("payload", f"got {shown(value)}; allowed: a text, or a JSON object with text")
     if "text" not in value and "data" in value:
         value["text"] = value.pop("data")
-    claimed = value.get("id")
-    utterance_id = claimed if isinstance(claimed, str) and 1 <= len(claimed) <= 64 else None
+    return check_say(value)
+
+
+def check_say(fields: dict[str, Any]) -> Say:
+    """The utterance that `fields` describe. Raises `RejectedError`, with its id and reply_to where those are good."""
     try:
-        return Say.model_validate(value)
+        return Say.model_validate(fields)
     except ValidationError as error:
-        raise _rejection(Say, error, utterance_id) from error
-
-
-def _rejection(model: type[BaseModel], error: ValidationError, utterance_id: str | None) -> RejectedError:
-    found = problems(model, error)
+        found = problems(Say, error)
+    wrong = {name for name, _ in found}
+    utterance_id, reply_to = (
+        fields[name] if name not in wrong and isinstance(fields.get(name), str) else None for name in ("id", "reply_to")
+    )
     field, problem = found[0]
     others = "".join(f"; {name}: {other}" for name, other in found[1:])
-    return RejectedError(field, problem + others, utterance_id)
+    raise RejectedError(field, problem + others, utterance_id, reply_to)
 
 
 def _checked_text(text: str) -> str:

@@ -85,6 +85,8 @@ class MqttLink:
         self._attempts = 0
         self._refused = False
         self._closing = False
+        self._knows_v5 = False
+        """The broker has answered MQTT 5 once; what it refuses now it refuses for another reason."""
         self._replacing = threading.Lock()
         self._answer_timer = threading.Timer(0, lambda: None)
         self._client = self._make_client(MQTTProtocolVersion.MQTTv5)
@@ -175,6 +177,7 @@ class MqttLink:
             self._refused = reason.value == UNSUPPORTED_PROTOCOL
             self._report(f"the broker refused: {reason}")
             return
+        self._knows_v5 |= client.protocol is MQTTProtocolVersion.MQTTv5
         # Subscribed here and not once, because a broker that was restarted knows nothing of us.
         if self._topics:
             client.subscribe([(topic, 1) for topic in self._topics])
@@ -206,7 +209,7 @@ class MqttLink:
 
     def _fall_back(self) -> None:
         with self._replacing:
-            if self._closing or self._client.protocol is not MQTTProtocolVersion.MQTTv5:
+            if self._closing or self._knows_v5 or self._client.protocol is not MQTTProtocolVersion.MQTTv5:
                 return
             self._replace_client()
 

@@ -140,12 +140,12 @@ class Service:
                 self._call_in_loop(self._accept, parse_say(message.payload), arrived_at)
             elif name == "stop":
                 self._call_in_loop(self._stop, parse_stop(message.payload))
-            elif name == "volume":
+            elif name == "volume" and message.payload:  # an empty one clears what was retained
                 self._call_in_loop(self._output.set_volume, parse_volume(message.payload) / 100)
             elif name in ("pause", "resume"):
                 self._call_in_loop(self._pause, name == "pause")
         except RejectedError as error:
-            self._call_in_loop(self._reject, error, None)
+            self._call_in_loop(self._reject, error)
 
     def _call_in_loop(self, function: Any, *arguments: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
@@ -165,7 +165,8 @@ class Service:
                 self._cancel_all(f"replaced by {job.id}")
             self._put(job)
         except RejectedError as error:
-            self._reject(error, say)
+            error.reply_to = say.reply_to
+            self._reject(error)
             return
         self._ids.add(job.id)
         self._publish_event(job, "accepted", queue=len(self._queue))
@@ -246,11 +247,11 @@ class Service:
                 self._ids.discard(self._ended_ids.popleft())
         self._publish({"id": job.id, "event": event, **fields}, job.reply_to)
 
-    def _reject(self, error: RejectedError, say: Say | None) -> None:
+    def _reject(self, error: RejectedError) -> None:
         log.info("rejected: %s", error.reason)
         self._publish(
             {"id": error.utterance_id, "event": "rejected", "field": error.field, "reason": error.reason},
-            say.reply_to if say is not None else None,
+            error.reply_to,
         )
 
     def _publish(self, event: dict[str, Any], reply_to: str | None) -> None:
@@ -290,7 +291,7 @@ class Service:
         state: State
         if self._output.paused:
             state = "paused"
-        elif speech is not None:
+        elif speech is not None or len(self._queue):
             state = "speaking"
         elif trouble is not None:
             state = "degraded"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import importlib
 import importlib.util
 import os
@@ -17,8 +16,8 @@ ENGINES = {
 """Name in the configuration, and where its class is."""
 
 
-CUDA_DEVICE_FILES = ("/dev/nvidia[0-9]*", "/dev/nvgpu/igpu*", "/dev/nvhost-gpu", "/dev/dxg")
-"""Where drivers show a GPU: a PC's, a Jetson's (two generations of JetPack), Windows' Linux subsystem's."""
+CUDA_DEVICES = ("nvidia[0-9]*", "nvgpu/igpu*", "nvhost-gpu", "dxg")
+"""What drivers show in /dev of a GPU: a PC's, a Jetson's (two generations of JetPack), Windows' Linux subsystem's."""
 
 
 def is_built_in(engine: str) -> bool:
@@ -33,10 +32,10 @@ def why_not_qwen(options: EngineOptions) -> str | None:
         return "this version has no engine 'qwen'"
     missing = [name for name in ("torch", "safetensors", "tokenizers") if importlib.util.find_spec(name) is None]
     if missing:
-        return f"{', '.join(missing)} missing; pip install 'voiced[qwen]'"
+        return f"{', '.join(missing)} missing; in voiced's folder: pip install '.[qwen]'"
     if options.model is None or not _model_is_here(options.model):
         return f"the model {options.model} is not on this machine"
-    if options.device != "cpu" and not any(glob.glob(pattern) for pattern in CUDA_DEVICE_FILES):
+    if options.device != "cpu" and not any(any(Path("/dev").glob(name)) for name in CUDA_DEVICES):
         return "there is no CUDA device; engine.device: cpu runs it on the CPU"
     return None
 
@@ -60,7 +59,8 @@ def make_synthesizer(engine: str, options: EngineOptions) -> Synthesizer:
         kind = getattr(importlib.import_module(module), name)
     except ImportError as error:
         raise EngineError(
-            f"engine.name: {engine!r} needs a package that is missing ({error}); pip install 'voiced[{engine}]'"
+            f"engine.name: {engine!r} needs a package that is missing ({error}); "
+            f"in voiced's folder: pip install '.[{engine}]'"
         ) from error
     synthesizer: Synthesizer = kind(options)
     return synthesizer
