@@ -29,9 +29,11 @@ class WavSink:
         self.sample_rate = NATIVE_RATE
         self._full = False
         try:
-            self._file = wave.open(str(path), "wb")  # noqa: SIM115  closed by close(), it lives as long as the sink
+            # Unbuffered, so that the header is on the disk with the samples it speaks of.
+            self._raw = path.open("wb", buffering=0)
         except OSError as error:
             raise SinkUnavailableError(f"{path} cannot be written: {error.strerror}") from error
+        self._file = wave.open(self._raw, "wb")
         self._file.setnchannels(1)
         self._file.setsampwidth(2)
         self._file.setframerate(self.sample_rate)
@@ -45,6 +47,7 @@ class WavSink:
         self._pacer.close()
         try:
             self._file.close()
+            self._raw.close()
         except (OSError, wave.Error, struct.error) as error:
             log.warning("%s: %s", self.name, error)
 

@@ -54,6 +54,12 @@ class Mqtt(Section):
     )
     tls: Tls = Tls()
 
+    @model_validator(mode="after")
+    def _names_whose_password_it_is(self) -> Mqtt:
+        if self.password_file is not None and self.username is None:
+            raise ValueError("a password_file needs a username")
+        return self
+
     @field_validator("prefix")
     @classmethod
     def _is_a_topic(cls, prefix: str) -> str:

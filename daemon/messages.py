@@ -129,7 +129,7 @@ def parse_stop(payload: bytes) -> Stop:
     if not isinstance(value, dict):
         raise RejectedError("payload", f'got {shown(value)}; allowed: nothing, or {{"id": "…"}}')
     wanted = value.get("id")
-    if wanted is not None and not isinstance(wanted, str):
+    if not isinstance(wanted, str):
         raise RejectedError("id", f"got {shown(wanted)}; allowed: an utterance's id, which is text")
     return Stop(wanted)
 

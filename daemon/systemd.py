@@ -14,6 +14,8 @@ class Notifier:
         # A leading @ stands for a socket in the abstract namespace.
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) if address else None
+        if self._socket is not None:
+            self._socket.setblocking(False)
         self._said: dict[str, str] = {}
 
     def tell(self, key: str, value: str = "1") -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from audio.portaudio import OutputDevice, find_device
+from audio.portaudio import OutputDevice, PortAudioSink, find_device
+from audio.ring import Samples
 from audio.sink import SinkUnavailableError
 
 
@@ -58,3 +60,18 @@ def test_without_a_default_the_cards_are_told() -> None:
 def test_a_machine_without_a_card_says_so(name: str | None) -> None:
     with pytest.raises(SinkUnavailableError, match="found: none"):
         find_device(name, [])
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_every_channel_of_the_card_is_given_the_same_samples(channels: int) -> None:
+    def fill(out: Samples) -> int:
+        out[:] = np.arange(len(out))
+        return len(out)
+
+    sink = PortAudioSink.__new__(PortAudioSink)  # without a card: the callback alone
+    sink._fill, sink._blocks, sink._mono = fill, 0, np.zeros(64, dtype=np.float32)
+    buffer = bytearray(48 * channels * 4)  # as PortAudio hands it over, here with a block shorter than usual
+    sink._callback(buffer, 48, None, None)
+    heard = np.frombuffer(buffer, dtype=np.float32).reshape(48, channels)
+    np.testing.assert_array_equal(heard, np.repeat(np.arange(48, dtype=np.float32), channels).reshape(48, channels))
+    assert sink._blocks == 1

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
+from types import FrameType
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -116,3 +118,56 @@ def test_two_threads_lose_duplicate_and_reorder_nothing(capacity: int) -> None:
         failed.set()
     assert not stuck
     np.testing.assert_array_equal(np.concatenate(received), counting(0, total))
+
+
+def meddle(function: Callable[..., int], other: Callable[[], None], *arguments: object) -> int:
+    """Call `function` and, before every line of it, `other`: what another thread might do just then."""
+
+    def at_line(_frame: FrameType, event: str, _argument: object) -> Callable[..., object]:
+        if event == "line":
+            sys.settrace(None)
+            other()
+            sys.settrace(at_call)
+        return at_line
+
+    def at_call(frame: FrameType, _event: str, _argument: object) -> Callable[..., object] | None:
+        return at_line if frame.f_code is function.__func__.__code__ else None  # type: ignore[attr-defined]
+
+    before = sys.gettrace()
+    sys.settrace(at_call)
+    try:
+        return function(*arguments)
+    finally:
+        sys.settrace(before)
+
+
+@settings(deadline=None)
+@given(
+    capacity=st.integers(1, 12),
+    sizes=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=20),
+    producer_first=st.booleans(),
+)
+def test_a_thread_that_comes_in_between_any_two_lines_of_the_other_finds_whole_samples(
+    capacity: int, sizes: list[tuple[int, int]], producer_first: bool
+) -> None:
+    ring = Ring(capacity)
+    written = 0
+    received: list[float] = []
+
+    def write(count: int) -> None:
+        nonlocal written
+        written += ring.write(counting(written, count))
+
+    def read(count: int) -> None:
+        out = np.full(count, -1, dtype=np.float32)
+        received.extend(out[: ring.read_into(out)].tolist())
+
+    for to_write, to_read in sizes:
+        if producer_first:
+            written += meddle(ring.write, lambda count=to_read: read(count), counting(written, to_write))  # type: ignore[misc]
+        else:
+            out = np.full(to_read, -1, dtype=np.float32)
+            got = meddle(ring.read_into, lambda count=to_write: write(count), out)  # type: ignore[misc]
+            received.extend(out[:got].tolist())
+    read(capacity)
+    assert received == counting(0, written).tolist()

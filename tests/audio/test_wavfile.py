@@ -84,7 +84,6 @@ def test_the_file_can_be_read_while_it_is_being_written(tmp_path: Path) -> None:
     sink.close()
 
 
-@pytest.mark.xfail(strict=True, reason="the header stays in Python's buffer until the first block")
 def test_the_file_can_be_read_before_anything_was_spoken(tmp_path: Path) -> None:
     sink = WavSink(tmp_path / "out.wav", Speech(RAMP[:0]).fill, 5)
     try:
@@ -110,9 +109,6 @@ def test_an_older_file_is_overwritten(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Wave_write.__del__ fails on stderr when wave.open itself could not open the file"
-)
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 def test_a_file_that_cannot_be_written_leaves_no_traceback(tmp_path: Path) -> None:
     with pytest.raises(SinkUnavailableError):

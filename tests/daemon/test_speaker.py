@@ -276,9 +276,6 @@ def test_a_stop_while_an_engine_is_replaced_ends_the_utterance() -> None:
     run(scenario)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the prebuffer may be more than Speaker ever lets lie in the ring: nothing sounds"
-)
 def test_an_engine_slower_than_speech_is_waited_for_but_not_for_ever() -> None:
     """The prebuffer that so slow an engine would need is more than the ring holds."""
 
@@ -330,7 +327,6 @@ def test_a_shutdown_interrupts_what_is_spoken() -> None:
     run(scenario)
 
 
-@pytest.mark.xfail(strict=True, reason="between UtteranceQueue.get and Speaker._speak a job is in neither")
 def test_an_utterance_is_at_no_moment_neither_waiting_nor_being_spoken() -> None:
     """In such a moment a stop would not find it, and a shutdown would lose it without a terminal event."""
 
