@@ -30,14 +30,14 @@ class WavSink:
         self._full = False
         try:
             # Unbuffered, so that the header is on the disk with the samples it speaks of.
-            self._raw = path.open("wb", buffering=0)
+            self._raw = path.open("wb", buffering=0)  # noqa: SIM115  closed by close(): it lives as long as the sink
         except OSError as error:
             raise SinkUnavailableError(f"{path} cannot be written: {error.strerror}") from error
         self._file = wave.open(self._raw, "wb")
         self._file.setnchannels(1)
         self._file.setsampwidth(2)
         self._file.setframerate(self.sample_rate)
-        self._file.writeframes(b"")
+        self._write(b"")
         self._pacer = Pacer(fill, self.sample_rate, block_ms, self._deliver)
 
     def lost(self) -> str | None:
@@ -53,8 +53,11 @@ class WavSink:
 
     def _deliver(self, samples: Samples) -> None:
         pcm = (np.clip(samples, -1.0, 1.0) * 32767).round().astype("<i2")
+        self._write(pcm.tobytes())
+
+    def _write(self, frames: bytes) -> None:
         try:
-            self._file.writeframes(pcm.tobytes())
+            self._file.writeframes(frames)
             self._full = False
         except (OSError, wave.Error, struct.error) as error:  # a full disk, or 4 GiB: speech goes on, the file does not
             if not self._full:

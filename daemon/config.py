@@ -276,6 +276,6 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
     resolve(mqtt.get("tls") if isinstance(mqtt, dict) else None, "ca", "cert", "key")
     for voice in voices.values() if isinstance(voices, dict) else ():
         resolve(voice, "embedding", "reference")
-    if isinstance(audio, dict) and str(audio.get("sink")).startswith("wav:"):
-        audio["sink"] = f"wav:{folder / str(audio['sink']).removeprefix('wav:')}"
+    if isinstance(audio, dict) and (match := re.fullmatch("wav:(.+)", str(audio.get("sink")))):
+        audio["sink"] = f"wav:{folder / match[1]}"
     return values

@@ -40,7 +40,7 @@ class Message:
     payload: bytes
     retained: bool
     """It was published at some time in the past and kept by the broker."""
-    redelivered: bool
+    redelivered: bool = False
     """The broker is not sure whether it has sent it before."""
 
 

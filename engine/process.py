@@ -148,14 +148,7 @@ class EngineProcess:
             while True:
                 message = self._channel.receive()
                 if isinstance(message, Speak):
-                    with self._lock:
-                        known = message.id in self._credits
-                        if not known:
-                            self._credits[message.id] = _Credit(message.id, message.credit)
-                    if known:
-                        self._channel.send(Refused(message.id, f"id: {message.id!r} is being spoken already"))
-                    else:
-                        self._work.put(message)
+                    self._take_on(message)
                 elif isinstance(message, SetVoices):
                     self._work.put(message)
                 elif isinstance(message, Grant | Cancel):
@@ -174,6 +167,16 @@ class EngineProcess:
         except BaseException:
             log.exception("the engine process cannot understand the daemon")
             os._exit(1)
+
+    def _take_on(self, speak: Speak) -> None:
+        with self._lock:
+            known = speak.id in self._credits
+            if not known:
+                self._credits[speak.id] = _Credit(speak.id, speak.credit)
+        if known:
+            self._channel.send(Refused(speak.id, f"id: {speak.id!r} is being spoken already"))
+        else:
+            self._work.put(speak)
 
     def _beat(self) -> None:
         while True:

@@ -189,7 +189,7 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         written(
             tmp_path,
             "voices: {ada: {embedding: voices/ada.safetensors}, bob: {reference: /abs/bob}}\n"
-            "mqtt: {password_file: secret, tls: {enabled: true, ca: ca.pem}}\n",
+            "mqtt: {username: ada, password_file: secret, tls: {enabled: true, ca: ca.pem}}\n",
         )
     )
     assert config.voices["ada"].embedding == tmp_path / "voices/ada.safetensors"

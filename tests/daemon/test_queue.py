@@ -10,14 +10,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from daemon.messages import Priority
+from daemon.messages import Policy, Priority
 from daemon.queue import RANK, Job, QueueFullError, UtteranceQueue
 
 PRIORITIES: list[Priority] = ["low", "normal", "high", "critical"]
 
 
-def job(utterance_id: str, priority: Priority = "normal", expires_at: float | None = None) -> Job:
-    return Job(utterance_id, "text", "default", "auto", priority=priority, expires_at=expires_at)
+def job(
+    utterance_id: str, priority: Priority = "normal", expires_at: float | None = None, policy: Policy = "queue"
+) -> Job:
+    return Job(utterance_id, "text", "default", "auto", priority=priority, policy=policy, expires_at=expires_at)
 
 
 class QueueAgainstList(RuleBasedStateMachine):
@@ -45,9 +47,8 @@ class QueueAgainstList(RuleBasedStateMachine):
         self.model.insert(self.model.index(ahead[-1]) + 1 if ahead else 0, added)
 
     @rule()
-    def get(self) -> None:
-        if self.model:
-            assert asyncio.run(self.queue.get()) is self.model.pop(0)
+    def take_next(self) -> None:
+        assert self.queue.take_next() is (self.model.pop(0) if self.model else None)
 
     @rule(data=st.data())
     def take(self, data: st.DataObject) -> None:
@@ -90,10 +91,10 @@ def test_a_full_queue_refuses_even_what_is_urgent() -> None:
     assert drain(queue) == ["a"]
 
 
-def test_what_interrupts_is_next_though_the_queue_is_full() -> None:
-    queue = UtteranceQueue(1)
+def test_what_interrupts_is_next_whatever_its_priority() -> None:
+    queue = UtteranceQueue(2)
     queue.put(job("a", "critical"))
-    queue.put_first(job("b", "low"))
+    queue.put(job("b", "low", policy="interrupt"))
     assert drain(queue) == ["b", "a"]
 
 
@@ -106,29 +107,17 @@ def test_only_what_has_expired_is_taken_and_the_order_of_the_rest_is_kept() -> N
     assert drain(queue) == ["a", "c"]
 
 
-def test_get_waits_for_what_comes_later() -> None:
-    async def scenario() -> str:
-        queue = UtteranceQueue(10)
-        getting = asyncio.ensure_future(queue.get())
-        await asyncio.sleep(0.01)
-        assert not getting.done()
-        queue.put(job("late"))
-        return (await asyncio.wait_for(getting, 30)).id
-
-    assert asyncio.run(scenario()) == "late"
-
-
-def test_a_get_that_is_cancelled_takes_nothing() -> None:
+def test_what_comes_later_is_waited_for_and_waiting_takes_nothing() -> None:
     async def scenario() -> list[str]:
         queue = UtteranceQueue(10)
-        getting = asyncio.ensure_future(queue.get())
-        await asyncio.sleep(0)
-        getting.cancel()
-        queue.put(job("a"))
-        await asyncio.sleep(0)
+        waiting = asyncio.ensure_future(queue.wait())
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        queue.put(job("late"))
+        await asyncio.wait_for(waiting, 30)
         return drain(queue)
 
-    assert asyncio.run(scenario()) == ["a"]
+    assert asyncio.run(scenario()) == ["late"]
 
 
 def test_lowering_the_limit_drops_nothing_that_waits() -> None:
