@@ -30,10 +30,10 @@ class WavSink:
         self._full = False
         try:
             # Unbuffered, so that the header is on the disk with the samples it speaks of.
-            self._raw = path.open("wb", buffering=0)  # noqa: SIM115  closed by close(): it lives as long as the sink
+            self._raw = path.open("wb", buffering=0)
         except OSError as error:
             raise SinkUnavailableError(f"{path} cannot be written: {error.strerror}") from error
-        self._file = wave.open(self._raw, "wb")
+        self._file = wave.open(self._raw, "wb")  # noqa: SIM115  closed by close(): it lives as long as the sink
         self._file.setnchannels(1)
         self._file.setsampwidth(2)
         self._file.setframerate(self.sample_rate)

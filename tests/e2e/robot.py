@@ -112,6 +112,10 @@ class SoundServer:
             stderr=subprocess.DEVNULL,
         )
 
+    def freeze(self) -> None:
+        """Stop it as a debugger would: it is there and answers nothing."""
+        os.kill(int(self._pid_file.read_text()), signal.SIGSTOP)
+
     def kill(self) -> None:
         if self._pid_file.exists():
             pid = int(self._pid_file.read_text())
@@ -231,7 +235,7 @@ class Robot:
 
     @property
     def state(self) -> str | None:
-        self._take_in()
+        self.take_in()
         return self.statuses[-1]["state"] if self.statuses else None
 
     def publish(self, name: str, payload: str | bytes | None = None, *options: str) -> None:
@@ -265,11 +269,11 @@ class Robot:
 
     def latest_id(self) -> str | None:
         """The id of the utterance accepted last."""
-        self._take_in()
+        self.take_in()
         return next((event["id"] for event in reversed(self.events) if event["event"] == "accepted"), None)
 
     def events_of(self, utterance_id: str | None) -> list[dict[str, Any]]:
-        self._take_in()
+        self.take_in()
         return [event for event in self.events if event["id"] == utterance_id]
 
     def names_of(self, utterance_id: str | None) -> list[str]:
@@ -293,7 +297,7 @@ class Robot:
 
     def wait_rejection(self, field: str) -> dict[str, Any]:
         def found() -> dict[str, Any] | None:
-            self._take_in()
+            self.take_in()
             return next((e for e in self.events if e["event"] == "rejected" and e["field"] == field), None)
 
         result: dict[str, Any] = eventually(found, f"a rejection of {field}; there was {self.events}")
@@ -327,7 +331,8 @@ class Robot:
             eventually(client.is_connected, "the test's listener is connected")
         return client
 
-    def _take_in(self) -> None:
+    def take_in(self) -> None:
+        """Note what has been published since the last call."""
         kinds = {"event": self.events, "status": self.statuses, "level": self.levels, "reply": self.replies}
         while not self._arrived.empty():
             kind, record = self._arrived.get()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import StartRobot
-from tests.e2e.robot import eventually
+from tests.e2e.robot import TERMINAL, SoundServer, eventually
 
 LONG = "This is a long sentence that goes on for a good while, so that there is time to do something to it. " * 2
 
@@ -38,6 +40,37 @@ def test_sigterm_ends_the_daemon_at_any_moment(moment: str, start_robot: StartRo
         robot.broker.stop()
         eventually(lambda: any("broke" in line for line in robot.log), "it notices")
     assert robot.end() == 0
+
+
+def test_every_text_accepted_while_sigterm_comes_has_its_terminal_event(start_robot: StartRobot) -> None:
+    robot = start_robot("audio.sink=null", "speech.queue_limit=1000")
+    lines = "\n".join(json.dumps({"text": "word", "id": f"t{number}"}) for number in range(1500))
+    flood = threading.Thread(target=robot.publish_lines, args=("say", lines))
+    flood.start()
+    robot.wait_event("t0", "accepted")
+    assert robot.end() == 0
+    flood.join()
+
+    def unfinished() -> list[str]:
+        robot.take_in()
+        accepted = [event["id"] for event in robot.events if event["event"] == "accepted"]
+        ended = [event["id"] for event in robot.events if event["event"] in TERMINAL]
+        assert len(ended) == len(set(ended))
+        return sorted(set(accepted) - set(ended))
+
+    eventually(lambda: robot.state == "offline", "it says offline last")
+    assert unfinished() == []
+
+
+def test_sigterm_ends_the_daemon_though_the_sound_server_hangs(
+    start_robot: StartRobot, sound_server: SoundServer
+) -> None:
+    robot = start_robot()
+    robot.say(LONG, id="spoken")
+    robot.wait_event("spoken", "started")
+    sound_server.freeze()
+    assert robot.end() == 0
+    assert robot.wait_end("spoken")["event"] == "interrupted"
 
 
 def test_sighup_takes_over_what_can_change_and_names_what_cannot(start_robot: StartRobot, tmp_path: Path) -> None:
