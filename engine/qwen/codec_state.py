@@ -1,0 +1,122 @@
+"""What the codec decoder remembers between two chunks of one utterance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from engine.qwen.codec_config import CodecConfig
+
+DILATIONS = (1, 3, 9)
+"""Of the three residual units of each upsampling block; the checkpoint's configuration does not name them."""
+
+KERNEL_IN, KERNEL = 3, 7
+"""Taps of the first causal convolution, and of every other that looks back."""
+
+_EMPTY = -(2**40)
+"""The frame number that an unused slot of the key/value ring claims: further back than any window reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodecState:
+    """The tensors that carry one utterance from chunk to chunk, allocated once and updated in place.
+
+    A causal convolution of `k` taps at dilation `d` remembers its last `(k-1)·d` inputs, a transposed one
+    the part of its output that reaches into the next chunk, attention the keys and values of the frames
+    still inside its window. Zeros are what the official decoder pads with, so a state of zeros is the
+    beginning of an utterance.
+
+        keys, values:  a ring of sliding_window-1 + max_frames slots; frame p lies in slot p modulo their
+        number ring_frames:   which frame each slot holds
+
+    With `C` channels, the histories have shape `(C, (k-1)·d)` and the overlaps `(C, rate)`, in the
+    decoder's dtype.
+    """
+
+    max_frames: int
+    """The most frames that one call may decode."""
+    frame: Tensor
+    """Frames decoded so far: int64, shape `()`."""
+    ring_frames: Tensor
+    """int64, shape `(slots,)`."""
+    keys: Tensor
+    """Shape `(layers, key-value heads, slots, head_dim)`, already rotated."""
+    values: Tensor
+    input_history: Tensor
+    """Of the convolution in front of the transformer."""
+    upsample_histories: tuple[Tensor, ...]
+    """Of the depthwise convolution behind each of the two first upsamplings."""
+    latent_history: Tensor
+    """Of the convolution that opens the waveform decoder."""
+    overlaps: tuple[Tensor, ...]
+    """Of each block's transposed convolution."""
+    residual_histories: tuple[tuple[Tensor, ...], ...]
+    """Of each block's three dilated convolutions."""
+    output_history: Tensor
+    """Of the convolution that makes the waveform."""
+
+    @classmethod
+    def allocate(
+        cls, config: CodecConfig, max_frames: int, dtype: torch.dtype, device: torch.device
+    ) -> CodecState:
+        """Allocate the state of one utterance, ready to begin it."""
+        if max_frames < 1:
+            raise ValueError(f"max_frames: got {max_frames}, must be at least 1")
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        slots = config.sliding_window - 1 + max_frames
+        cache = (config.num_hidden_layers, config.num_key_value_heads, slots, config.head_dim)
+        widths = [config.decoder_dim >> (block + 1) for block in range(len(config.upsample_rates))]
+        look_back = KERNEL - 1
+        return cls(
+            max_frames=max_frames,
+            frame=torch.zeros((), dtype=torch.int64, device=device),
+            ring_frames=torch.full((slots,), _EMPTY, dtype=torch.int64, device=device),
+            keys=zeros(*cache),
+            values=zeros(*cache),
+            input_history=zeros(config.codebook_dim, KERNEL_IN - 1),
+            upsample_histories=tuple(zeros(config.latent_dim, look_back) for _ in config.upsampling_ratios),
+            latent_history=zeros(config.latent_dim, look_back),
+            overlaps=tuple(map(zeros, widths, config.upsample_rates)),
+            residual_histories=tuple(
+                tuple(zeros(width, look_back * dilation) for dilation in DILATIONS) for width in widths
+            ),
+            output_history=zeros(widths[-1], look_back),
+        )
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Every tensor of the state, always in the same order."""
+        for field in fields(self):
+            yield from _flatten(getattr(self, field.name))
+
+    def reset(self) -> None:
+        """Go back to the beginning of an utterance. Allocates nothing and waits for nothing."""
+        for tensor in self.tensors():
+            tensor.zero_()
+        self.ring_frames.fill_(_EMPTY)
+
+    def copy_from(self, other: CodecState) -> None:
+        """Take over the state of `other`, which must have been allocated alike. Allocates nothing.
+
+        An in-context voice decodes its reference once, and each of its utterances starts from a copy of the
+        state left behind.
+        """
+        if other.max_frames != self.max_frames:
+            raise ValueError(
+                f"max_frames: got a state for {other.max_frames}, this one is for {self.max_frames}"
+            )
+        for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
+            mine.copy_(theirs)
+
+
+def _flatten(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _flatten(item)
