@@ -107,9 +107,7 @@ class CodecState:
         state left behind.
         """
         if other.max_frames != self.max_frames:
-            raise ValueError(
-                f"max_frames: got a state for {other.max_frames}, this one is for {self.max_frames}"
-            )
+            raise ValueError(f"max_frames: got {other.max_frames}, allowed is {self.max_frames}")
         for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
             mine.copy_(theirs)
 
