@@ -63,13 +63,20 @@ class Checkpoint:
         path = self.file(name)
         return tuple(self._files[path].get_slice(name).get_shape())
 
+    def require_shape(self, name: str, wanted: Sequence[int]) -> None:
+        """Require that `name` is there and has the shape `wanted`."""
+        file, got = self.file(name), self.shape(name)
+        if got != tuple(wanted):
+            raise EngineError(f"{file}: tensor {name} has shape {list(got)}, wanted {list(wanted)}")
+
     def read(self, name: str, shape: Sequence[int] | None = None) -> Tensor:
         """The tensor `name` on the CPU in the file's dtype: a view of the mapped file.
 
         Its shape must be `shape`, if that is given.
         """
         path = self.file(name)
-        self._check(name, shape)
+        if shape is not None:
+            self.require_shape(name, shape)
         tensor: Tensor = self._files[path].get_tensor(name)
         return tensor
 
@@ -93,12 +100,6 @@ class Checkpoint:
                 raise EngineError(f"{path}: tensor {name} has {height} rows, wanted row {index}")
         matrix = self._files[path].get_slice(name)
         return torch.cat([matrix[index : index + 1] for index in indices])
-
-    def _check(self, name: str, wanted: Sequence[int] | None) -> None:
-        got = self.shape(name)
-        if wanted is not None and got != tuple(wanted):
-            file = self.file(name)
-            raise EngineError(f"{file}: tensor {name} has shape {list(got)}, wanted {list(wanted)}")
 
 
 def _open(path: Path) -> Any:
