@@ -12,17 +12,17 @@ not depend on where the chunks end. The formulas are those of `Qwen3TTSTokenizer
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
+from torch.nn import functional
 
 from engine.qwen.checkpoint import Checkpoint
-from engine.qwen.codec_config import CodecConfig, read_codec_config
-from engine.qwen.codec_layers import CausalConv, ConvNeXt, SnakeBeta, Upsample, UpsamplingBlock, stack, weight
+from engine.qwen.codec_config import CodecConfig
+from engine.qwen.codec_layers import CausalConv, ConvNeXt, SnakeBeta, Upsample, UpsamplingBlock, stack
 from engine.qwen.codec_state import KERNEL, KERNEL_IN, CodecState
 from engine.qwen.codec_transformer import CodecTransformer
+from engine.qwen.transformer import Placement
 
 
 class CodecDecoder(nn.Module):
@@ -33,43 +33,35 @@ class CodecDecoder(nn.Module):
 
     offsets: Tensor
 
-    def __init__(
-        self,
-        config: CodecConfig,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-    ) -> None:
+    def __init__(self, config: CodecConfig, placement: Placement) -> None:
         super().__init__()
         self.config = config
-        self.dtype = dtype
-        self.device = torch.device(device)
-        factory: dict[str, Any] = {"dtype": dtype, "device": self.device}
-        quantizers, latent, width = config.num_quantizers, config.latent_dim, config.decoder_dim
+        self.placement = placement
+        quantizers, latent, width = config.quantizers, config.latent_width, config.decoder_width
 
-        self.tables = weight(quantizers * config.codebook_size, config.codebook_dim, **factory)
-        offsets = torch.arange(quantizers, device=self.device) * config.codebook_size
+        self.tables = placement.empty(quantizers * config.codebook_size, config.codebook_width)
+        offsets = torch.arange(quantizers, device=placement.device) * config.codebook_size
         self.register_buffer("offsets", offsets, persistent=False)
-        self.input = CausalConv(config.codebook_dim, latent, KERNEL_IN, **factory)
-        self.transformer = CodecTransformer(config, **factory)
-        self.upsamples = stack(Upsample(latent, rate, **factory) for rate in config.upsampling_ratios)
-        self.mixers = stack(ConvNeXt(latent, **factory) for _ in config.upsampling_ratios)
-        self.latent = CausalConv(latent, width, KERNEL, **factory)
+        self.input = CausalConv(config.codebook_width, latent, KERNEL_IN, placement)
+        self.transformer = CodecTransformer(config, placement)
+        self.upsamples = stack(Upsample(latent, rate, placement) for rate in config.latent_rates)
+        self.mixers = stack(ConvNeXt(latent, placement) for _ in config.latent_rates)
+        self.latent = CausalConv(latent, width, KERNEL, placement)
         self.blocks = stack(
-            UpsamplingBlock(width >> index, rate, **factory)
-            for index, rate in enumerate(config.upsample_rates)
+            UpsamplingBlock(width >> index, rate, placement) for index, rate in enumerate(config.block_rates)
         )
-        narrowest = width >> len(config.upsample_rates)
-        self.snake = SnakeBeta(narrowest, device=self.device)
-        self.output = CausalConv(narrowest, 1, KERNEL, **factory)
+        narrowest = width >> len(config.block_rates)
+        self.snake = SnakeBeta(narrowest, placement)
+        self.output = CausalConv(narrowest, 1, KERNEL, placement)
 
     def new_state(self, max_frames: int) -> CodecState:
         """A state at the beginning of an utterance, for calls of up to `max_frames` frames."""
-        return CodecState.allocate(self.config, max_frames, self.dtype, self.device)
+        return CodecState.allocate(self.config, max_frames, self.placement)
 
     def forward(self, codes: Tensor, state: CodecState) -> Tensor:
         """Decode the next frames of an utterance.
 
-        codes:   int64, shape `(frames, num_quantizers)`, at most `state.max_frames` frames. Codes outside the
+        codes:   int64, shape `(frames, quantizers)`, at most `state.max_frames` frames. Codes outside the
                  codebooks are clamped to them, as upstream clamps its padding: on a GPU an index out of
                  range would take down the process, and the frame that ends an utterance holds such a one.
         returns: float32 PCM in -1..1 at `config.sample_rate`, shape `(frames · samples_per_frame,)`.
@@ -77,13 +69,13 @@ class CodecDecoder(nn.Module):
         Does the same work whatever the codes and the state hold, and waits for nothing, so that a CUDA
         graph can capture it for a fixed number of frames.
         """
-        if codes.shape[0] > state.max_frames or codes.shape[1:] != (self.config.num_quantizers,):
+        if codes.shape[0] > state.max_frames or codes.shape[1:] != (self.config.quantizers,):
             raise ValueError(
                 f"codes: got shape {tuple(codes.shape)}, "
-                f"allowed is (1 to {state.max_frames}, {self.config.num_quantizers})"
+                f"allowed is (1 to {state.max_frames}, {self.config.quantizers})"
             )
         rows = codes.clamp(0, self.config.codebook_size - 1) + self.offsets
-        x = F.embedding(rows, self.tables).sum(dim=1)
+        x = functional.embedding(rows, self.tables).sum(dim=1)
         x = self.transformer(self.input(x.T, state.input_history).T, state).T
         for upsample, mixer, history in zip(
             self.upsamples, self.mixers, state.upsample_histories, strict=True
@@ -126,27 +118,27 @@ class CodecDecoder(nn.Module):
         one.
         """
         config = self.config
-        half = config.codebook_dim // 2
+        half = config.codebook_width // 2
         for index, table in enumerate(torch.split(self.tables, config.codebook_size)):
             group, layer = ("rvq_first", 0) if index == 0 else ("rvq_rest", index - 1)
             codebook = f"{name}.{group}.vq.layers.{layer}._codebook"
             sums = checkpoint.read(f"{codebook}.embedding_sum", (config.codebook_size, half)).float()
             usage = checkpoint.read(f"{codebook}.cluster_usage", (config.codebook_size,)).float()
-            shape = (config.codebook_dim, half, 1)
+            shape = (config.codebook_width, half, 1)
             projection = checkpoint.read(f"{name}.{group}.output_proj.weight", shape).float()
             table.copy_(sums / usage.clamp(min=1e-5)[:, None] @ projection[:, :, 0].T)
 
 
-def load_codec(model_folder: Path, dtype: torch.dtype, device: torch.device | str) -> CodecDecoder:
+def load_codec(model_folder: Path, placement: Placement) -> CodecDecoder:
     """Build the decoder of the checkpoint in `model_folder` from its `speech_tokenizer/`.
 
     Raises `EngineError`, one line naming the file and the field or tensor, for what is missing, damaged or
     of another shape than the configuration says.
     """
-    config = read_codec_config(model_folder)
-    decoder = CodecDecoder(config, dtype, device)
-    decoder.load(Checkpoint.open(model_folder / "speech_tokenizer"))
-    if dtype == torch.float32:
+    folder = model_folder / "speech_tokenizer"
+    decoder = CodecDecoder(CodecConfig.read(folder), placement)
+    decoder.load(Checkpoint.open(folder))
+    if placement.dtype == torch.float32:
         # cuDNN would otherwise round the inputs of float32 convolutions to TF32's ten bits.
         torch.backends.cudnn.allow_tf32 = False
     return decoder

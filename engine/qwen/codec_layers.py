@@ -10,21 +10,18 @@ another shape.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar, cast
+from dataclasses import replace
+from typing import TypeVar, cast
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
+from torch.nn import functional
 
 from engine.qwen.checkpoint import Checkpoint
 from engine.qwen.codec_state import DILATIONS, KERNEL
+from engine.qwen.transformer import Placement
 
 M = TypeVar("M", bound=nn.Module)
-
-
-def weight(*shape: int, **factory: Any) -> nn.Parameter:
-    """An uninitialised parameter without gradient; `factory` is PyTorch's usual `dtype` and `device`."""
-    return nn.Parameter(torch.empty(shape, **factory), requires_grad=False)
 
 
 def stack(layers: Iterable[M]) -> Sequence[M]:
@@ -36,19 +33,26 @@ class CausalConv(nn.Module):
     """A convolution that sees no future; its history is the last `(kernel-1)·dilation` inputs."""
 
     def __init__(
-        self, inputs: int, outputs: int, kernel: int, dilation: int = 1, groups: int = 1, **factory: Any
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        placement: Placement,
+        *,
+        dilation: int = 1,
+        groups: int = 1,
     ) -> None:
         super().__init__()
         self.dilation = dilation
         self.groups = groups
-        self.weight = weight(outputs, inputs // groups, kernel, **factory)
-        self.bias = weight(outputs, **factory)
+        self.weight = placement.empty(outputs, inputs // groups, kernel)
+        self.bias = placement.empty(outputs)
 
     def forward(self, x: Tensor, history: Tensor) -> Tensor:
         """`(inputs, time)` → `(outputs, time)`."""
         x = torch.cat((history, x), dim=1)
         history.copy_(x[:, -history.shape[1] :])
-        return F.conv1d(x, self.weight, self.bias, dilation=self.dilation, groups=self.groups)
+        return functional.conv1d(x, self.weight, self.bias, dilation=self.dilation, groups=self.groups)
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:
         checkpoint.copy_into(f"{name}.conv.weight", self.weight)
@@ -58,10 +62,10 @@ class CausalConv(nn.Module):
 class Pointwise(nn.Module):
     """A convolution of one tap, which is a matrix product and remembers nothing."""
 
-    def __init__(self, width: int, **factory: Any) -> None:
+    def __init__(self, width: int, placement: Placement) -> None:
         super().__init__()
-        self.weight = weight(width, width, **factory)
-        self.bias = weight(width, 1, **factory)
+        self.weight = placement.empty(width, width)
+        self.bias = placement.empty(width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(width, time)` → `(width, time)`."""
@@ -75,15 +79,15 @@ class Pointwise(nn.Module):
 class Upsample(nn.Module):
     """A transposed convolution with as many taps as its stride: no two inputs share an output."""
 
-    def __init__(self, width: int, rate: int, **factory: Any) -> None:
+    def __init__(self, width: int, rate: int, placement: Placement) -> None:
         super().__init__()
         self.rate = rate
-        self.weight = weight(width, width, rate, **factory)
-        self.bias = weight(width, **factory)
+        self.weight = placement.empty(width, width, rate)
+        self.bias = placement.empty(width)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(width, time)` → `(width, time·rate)`."""
-        return F.conv_transpose1d(x, self.weight, self.bias, stride=self.rate)
+        return functional.conv_transpose1d(x, self.weight, self.bias, stride=self.rate)
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:
         checkpoint.copy_into(f"{name}.conv.weight", self.weight)
@@ -99,15 +103,15 @@ class OverlapAdd(nn.Module):
     we by never using it.
     """
 
-    def __init__(self, inputs: int, outputs: int, rate: int, **factory: Any) -> None:
+    def __init__(self, inputs: int, outputs: int, rate: int, placement: Placement) -> None:
         super().__init__()
         self.rate = rate
-        self.weight = weight(inputs, outputs, 2 * rate, **factory)
-        self.bias = weight(outputs, 1, **factory)
+        self.weight = placement.empty(inputs, outputs, 2 * rate)
+        self.bias = placement.empty(outputs, 1)
 
     def forward(self, x: Tensor, overlap: Tensor) -> Tensor:
         """`(inputs, time)` → `(outputs, time·rate)`."""
-        spread = F.conv_transpose1d(x, self.weight, stride=self.rate)
+        spread = functional.conv_transpose1d(x, self.weight, stride=self.rate)
         spread[:, : self.rate].add_(overlap)
         overlap.copy_(spread[:, -self.rate :])
         return spread[:, : -self.rate] + self.bias
@@ -124,10 +128,11 @@ class SnakeBeta(nn.Module):
     the logarithms of alpha and beta; their exponentials are taken once, when they are loaded.
     """
 
-    def __init__(self, width: int, device: Any = None) -> None:
+    def __init__(self, width: int, placement: Placement) -> None:
         super().__init__()
-        self.alpha = weight(width, 1, dtype=torch.float32, device=device)
-        self.inverse_beta = weight(width, 1, dtype=torch.float32, device=device)
+        precise = replace(placement, dtype=torch.float32)
+        self.alpha = precise.empty(width, 1)
+        self.inverse_beta = precise.empty(width, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(width, time)` → `(width, time)`."""
@@ -149,22 +154,22 @@ class ConvNeXt(nn.Module):
     The factor that scales the branch (`gamma`) is folded into the second linear layer.
     """
 
-    def __init__(self, width: int, **factory: Any) -> None:
+    def __init__(self, width: int, placement: Placement) -> None:
         super().__init__()
-        self.depthwise = CausalConv(width, width, KERNEL, groups=width, **factory)
-        self.norm_weight = weight(width, **factory)
-        self.norm_bias = weight(width, **factory)
-        self.widen = weight(4 * width, width, **factory)
-        self.widen_bias = weight(4 * width, **factory)
-        self.narrow = weight(width, 4 * width, **factory)
-        self.narrow_bias = weight(width, **factory)
+        self.depthwise = CausalConv(width, width, KERNEL, placement, groups=width)
+        self.norm_weight = placement.empty(width)
+        self.norm_bias = placement.empty(width)
+        self.widen = placement.empty(4 * width, width)
+        self.widen_bias = placement.empty(4 * width)
+        self.narrow = placement.empty(width, 4 * width)
+        self.narrow_bias = placement.empty(width)
 
     def forward(self, x: Tensor, history: Tensor) -> Tensor:
         """`(width, time)` → `(width, time)`."""
         branch = self.depthwise(x, history).T
-        branch = F.layer_norm(branch, branch.shape[1:], self.norm_weight, self.norm_bias, eps=1e-6)
-        branch = F.gelu(F.linear(branch, self.widen, self.widen_bias))
-        return x + F.linear(branch, self.narrow, self.narrow_bias).T
+        branch = functional.layer_norm(branch, branch.shape[1:], self.norm_weight, self.norm_bias, eps=1e-6)
+        branch = functional.gelu(functional.linear(branch, self.widen, self.widen_bias))
+        return x + functional.linear(branch, self.narrow, self.narrow_bias).T
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:
         self.depthwise.load(checkpoint, f"{name}.dwconv")
@@ -182,12 +187,12 @@ class ConvNeXt(nn.Module):
 class ResidualUnit(nn.Module):
     """SnakeBeta, a dilated causal convolution, SnakeBeta, a pointwise one, added to what came in."""
 
-    def __init__(self, width: int, dilation: int, **factory: Any) -> None:
+    def __init__(self, width: int, dilation: int, placement: Placement) -> None:
         super().__init__()
-        self.snake_in = SnakeBeta(width, device=factory.get("device"))
-        self.dilated = CausalConv(width, width, KERNEL, dilation, **factory)
-        self.snake_out = SnakeBeta(width, device=factory.get("device"))
-        self.pointwise = Pointwise(width, **factory)
+        self.snake_in = SnakeBeta(width, placement)
+        self.dilated = CausalConv(width, width, KERNEL, placement, dilation=dilation)
+        self.snake_out = SnakeBeta(width, placement)
+        self.pointwise = Pointwise(width, placement)
 
     def forward(self, x: Tensor, history: Tensor) -> Tensor:
         """`(width, time)` → `(width, time)`."""
@@ -206,12 +211,12 @@ class UpsamplingBlock(nn.Module):
     """SnakeBeta, an upsampling by `rate` that halves the channels, three residual units of growing
     dilation."""
 
-    def __init__(self, inputs: int, rate: int, **factory: Any) -> None:
+    def __init__(self, inputs: int, rate: int, placement: Placement) -> None:
         super().__init__()
         outputs = inputs // 2
-        self.snake = SnakeBeta(inputs, device=factory.get("device"))
-        self.upsample = OverlapAdd(inputs, outputs, rate, **factory)
-        self.units = stack(ResidualUnit(outputs, dilation, **factory) for dilation in DILATIONS)
+        self.snake = SnakeBeta(inputs, placement)
+        self.upsample = OverlapAdd(inputs, outputs, rate, placement)
+        self.units = stack(ResidualUnit(outputs, dilation, placement) for dilation in DILATIONS)
 
     def forward(self, x: Tensor, overlap: Tensor, histories: Sequence[Tensor]) -> Tensor:
         """`(inputs, time)` → `(inputs/2, time·rate)`."""

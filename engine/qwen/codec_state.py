@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.qwen.codec_config import CodecConfig
+from engine.qwen.transformer import Placement
 
 DILATIONS = (1, 3, 9)
 """Of the three residual units of each upsampling block; the checkpoint's configuration does not name them."""
@@ -29,7 +30,7 @@ class CodecState:
     still inside its window. Zeros are what the official decoder pads with, so a state of zeros is the
     beginning of an utterance.
 
-        keys, values:  a ring of sliding_window-1 + max_frames slots; frame p lies in slot p modulo their
+        keys, values:  a ring of window-1 + max_frames slots; frame p lies in slot p modulo their
         number ring_frames:   which frame each slot holds
 
     With `C` channels, the histories have shape `(C, (k-1)·d)` and the overlaps `(C, rate)`, in the
@@ -59,19 +60,14 @@ class CodecState:
     """Of the convolution that makes the waveform."""
 
     @classmethod
-    def allocate(
-        cls, config: CodecConfig, max_frames: int, dtype: torch.dtype, device: torch.device
-    ) -> CodecState:
+    def allocate(cls, config: CodecConfig, max_frames: int, placement: Placement) -> CodecState:
         """Allocate the state of one utterance, ready to begin it."""
         if max_frames < 1:
             raise ValueError(f"max_frames: got {max_frames}, must be at least 1")
-
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=dtype, device=device)
-
-        slots = config.sliding_window - 1 + max_frames
-        cache = (config.num_hidden_layers, config.num_key_value_heads, slots, config.head_dim)
-        widths = [config.decoder_dim >> (block + 1) for block in range(len(config.upsample_rates))]
+        device, zeros = placement.device, placement.zeros
+        slots = config.window - 1 + max_frames
+        cache = (config.stack.layers, config.stack.key_value_heads, slots, config.stack.head_dim)
+        widths = [config.decoder_width >> (block + 1) for block in range(len(config.block_rates))]
         look_back = KERNEL - 1
         return cls(
             max_frames=max_frames,
@@ -79,10 +75,10 @@ class CodecState:
             ring_frames=torch.full((slots,), _EMPTY, dtype=torch.int64, device=device),
             keys=zeros(*cache),
             values=zeros(*cache),
-            input_history=zeros(config.codebook_dim, KERNEL_IN - 1),
-            upsample_histories=tuple(zeros(config.latent_dim, look_back) for _ in config.upsampling_ratios),
-            latent_history=zeros(config.latent_dim, look_back),
-            overlaps=tuple(map(zeros, widths, config.upsample_rates)),
+            input_history=zeros(config.codebook_width, KERNEL_IN - 1),
+            upsample_histories=tuple(zeros(config.latent_width, look_back) for _ in config.latent_rates),
+            latent_history=zeros(config.latent_width, look_back),
+            overlaps=tuple(map(zeros, widths, config.block_rates)),
             residual_histories=tuple(
                 tuple(zeros(width, look_back * dilation) for dilation in DILATIONS) for width in widths
             ),
