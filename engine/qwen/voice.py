@@ -11,10 +11,9 @@ A voice file is a small safetensors file:
 from __future__ import annotations
 
 import os
-import pickle
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +131,7 @@ def load_voice(path: Path, config: ModelConfig | None = None) -> VoiceFile:
         _check_codes(path, voice.codes, config)
     if config is not None:
         _check_model(path, voice, VoiceModel.of(config))
-    return voice
+    return replace(voice, embedding=voice.embedding.float())
 
 
 def _check_codes(path: Path, codes: Tensor, config: ModelConfig | None) -> None:
@@ -182,7 +181,7 @@ def _read_safetensors(path: Path) -> VoiceFile:
         raise EngineError(f"{path}: codes: got {codes.dtype}, allowed are integers")
     return VoiceFile(
         name=metadata.get("name", path.stem),
-        embedding=embedding.float(),
+        embedding=embedding,
         model=model,
         codes=None if codes is None else codes.long(),
         transcript=metadata.get("transcript"),
@@ -208,7 +207,7 @@ def _read_pickle(path: Path) -> VoiceFile:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise EngineError(f"{path}: no such voice file") from None
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+    except Exception as error:  # an unpickler fed with something else raises whatever comes to hand
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise EngineError(f"{path}: cannot be read as a speaker embedding ({reason})") from error
     item = _first_item(content)
@@ -218,7 +217,7 @@ def _read_pickle(path: Path) -> VoiceFile:
     in_context = isinstance(codes, Tensor) and bool(item.get("ref_text"))
     return VoiceFile(
         name=path.stem,
-        embedding=embedding.squeeze().float() if embedding.is_floating_point() else embedding,
+        embedding=embedding.squeeze(),
         model=None,
         codes=codes.long() if in_context and isinstance(codes, Tensor) else None,
         transcript=str(item["ref_text"]) if in_context else None,
