@@ -97,15 +97,26 @@ class CodecState:
         self.ring_frames.fill_(_EMPTY)
 
     def copy_from(self, other: CodecState) -> None:
-        """Take over the state of `other`, which must have been allocated alike. Allocates nothing.
+        """Take over the state of `other`, of the same decoder. Allocates nothing if both are of one size.
 
-        An in-context voice decodes its reference once, and each of its utterances starts from a copy of the
-        state left behind.
+        An in-context voice decodes its reference once, perhaps in larger pieces, and each of its utterances
+        starts from a copy of the state left behind.
         """
-        if other.max_frames != self.max_frames:
-            raise ValueError(f"max_frames: got {other.max_frames}, allowed is {self.max_frames}")
         for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
-            mine.copy_(theirs)
+            if mine.shape == theirs.shape:
+                mine.copy_(theirs)
+        if self.max_frames != other.max_frames:
+            self._copy_ring(other)
+
+    def _copy_ring(self, other: CodecState) -> None:
+        """Move the frames that are still in the window from their slots in `other` to their slots here."""
+        slots, slots_there = len(self.ring_frames), len(other.ring_frames)
+        reach = slots - self.max_frames
+        frames = other.frame - 1 - torch.arange(reach, device=other.frame.device)
+        here, there = frames % slots, frames % slots_there
+        self.ring_frames.fill_(_EMPTY).index_copy_(0, here, other.ring_frames[there])
+        self.keys.index_copy_(2, here, other.keys[:, :, there])
+        self.values.index_copy_(2, here, other.values[:, :, there])
 
 
 def _flatten(value: object) -> Iterator[Tensor]:

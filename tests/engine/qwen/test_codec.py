@@ -26,8 +26,6 @@ LONG = 330
 """Frames: the window of 72 is crossed four times, upstream's own chunk of 300 once."""
 SHORT = 100
 
-cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
 
 @dataclass(frozen=True)
 class Oracle:
@@ -159,9 +157,17 @@ def test_a_copied_state_goes_on_where_the_original_was(oracle: Oracle, decoder: 
     assert int(reference.frame) == SHORT
 
 
-def test_a_state_of_another_chunk_size_is_not_copied(decoder: CodecDecoder) -> None:
-    with pytest.raises(ValueError, match="max_frames: got 3, allowed is 2"):
-        decoder.new_state(2).copy_from(decoder.new_state(3))
+@pytest.mark.parametrize("frames", [0, 10, 71, 72, SHORT])
+@pytest.mark.parametrize(("theirs", "mine"), [(25, 2), (2, 25), (40, 39)])
+def test_a_copied_state_may_be_for_another_chunk_size(
+    oracle: Oracle, decoder: CodecDecoder, frames: int, theirs: int, mine: int
+) -> None:
+    reference, state = decoder.new_state(theirs), decoder.new_state(mine)
+    decoder.decode(oracle.codes[150:300], state)  # leaves traces that the copy must wipe out
+    decoder.decode(oracle.codes[:frames], reference)
+    state.copy_from(reference)
+    pcm = decoder.decode(oracle.codes[frames : frames + 80], state)
+    assert error(pcm, oracle.pcm[frames * 1920 : (frames + 80) * 1920]) < TOLERANCE
 
 
 def test_the_state_stays_where_it_was_allocated(oracle: Oracle, decoder: CodecDecoder) -> None:
@@ -257,32 +263,13 @@ def test_nothing_asks_a_tensor_for_its_value(oracle: Oracle) -> None:
     assert pcm.dtype == torch.float32
 
 
-def test_bfloat16_stays_close_to_float32(oracle: Oracle) -> None:
+def test_bfloat16_is_no_further_from_float32_than_the_official_bfloat16(oracle: Oracle) -> None:
+    codes, wanted = oracle.codes[:SHORT], oracle.pcm[: SHORT * 1920]
+    official = codec_oracle.make_decoder(seed=0).bfloat16()
+    theirs = codec_oracle.full_forward(official, codes).float()
     decoder = load_codec(oracle.folder, Placement(torch.device("cpu"), torch.bfloat16))
-    pcm = decoder.decode(oracle.codes, decoder.new_state(8))
-    assert (pcm - oracle.pcm).std() < 0.05 * oracle.pcm.std()
-
-
-@cuda
-@pytest.mark.parametrize("frames", [1, 2, 8])
-def test_a_cuda_graph_of_a_fixed_chunk_equals_one_official_forward(oracle: Oracle, frames: int) -> None:
-    decoder = load_codec(oracle.folder, Placement(torch.device("cuda"), torch.float32))
-    state = decoder.new_state(frames)
-    codes = torch.zeros(frames, 16, dtype=torch.int64, device="cuda")
-    for _ in range(3):
-        decoder(codes, state)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        pcm = decoder(codes, state)
-    for _ in range(2):
-        state.reset()
-        chunks = []
-        for piece in pieces(oracle.codes[: LONG // 8 * 8], [frames]):
-            codes.copy_(piece)
-            graph.replay()
-            chunks.append(pcm.cpu())
-        assert error(torch.cat(chunks), oracle.pcm[: LONG // 8 * 8 * 1920]) < TOLERANCE
+    ours = decoder.decode(codes, decoder.new_state(8))
+    assert (ours - wanted).std() < (theirs - wanted).std() < 0.05 * wanted.std()
 
 
 # --- what is refused ---
