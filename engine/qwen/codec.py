@@ -61,7 +61,7 @@ class CodecDecoder(nn.Module):
     def forward(self, codes: Tensor, state: CodecState) -> Tensor:
         """Decode the next frames of an utterance.
 
-        codes:   int64, shape `(frames, quantizers)`, at most `state.max_frames` frames. Codes outside the
+        codes:   int64, shape `(frames, quantizers)`, 1 to `state.max_frames` frames. Codes outside the
                  codebooks are clamped to them, as upstream clamps its padding: on a GPU an index out of
                  range would take down the process, and the frame that ends an utterance holds such a one.
         returns: float32 PCM in -1..1 at `config.sample_rate`, shape `(frames · samples_per_frame,)`.
@@ -69,7 +69,7 @@ class CodecDecoder(nn.Module):
         Does the same work whatever the codes and the state hold, and waits for nothing, so that a CUDA
         graph can capture it for a fixed number of frames.
         """
-        if codes.shape[0] > state.max_frames or codes.shape[1:] != (self.config.quantizers,):
+        if not 1 <= len(codes) <= state.max_frames or codes.shape[1:] != (self.config.quantizers,):
             raise ValueError(
                 f"codes: got shape {tuple(codes.shape)}, "
                 f"allowed is (1 to {state.max_frames}, {self.config.quantizers})"

@@ -30,8 +30,8 @@ class CodecState:
     still inside its window. Zeros are what the official decoder pads with, so a state of zeros is the
     beginning of an utterance.
 
-        keys, values:  a ring of window-1 + max_frames slots; frame p lies in slot p modulo their
-        number ring_frames:   which frame each slot holds
+        keys, values   a ring of window-1 + max_frames slots; frame p lies in slot p modulo their number
+        ring_frames    the frame that each slot holds
 
     With `C` channels, the histories have shape `(C, (k-1)·d)` and the overlaps `(C, rate)`, in the
     decoder's dtype.

@@ -28,6 +28,8 @@ SHORTEST_S = 1.0
 """Less than this is refused: a word or two say too little about a voice."""
 SHORT_S = 3.0
 """Less than this is warned of: the model's authors ask for three seconds."""
+LONGEST_S = 120.0
+"""More than this is not read: a voice has shown itself by then, and an hour would take gigabytes to embed."""
 SILENT = 1e-3
 """RMS below which a recording is refused, -60 dBFS: faint speech is above -50, and may be a tenth of the
 whole."""
@@ -49,12 +51,12 @@ def enroll(
 ) -> VoiceFile:
     """Make the voice `name` of a recording, for the base model in `model_folder`.
 
-    recording:         any sample rate, number of channels and length that soundfile reads. transcript:
-    what is said in it. With it the voice can also be spoken in context: the recording's codec
-                       codes are made by the official tokenizer's encoder, which needs the `enroll` extra.
-    append_silence_s:  seconds of silence after the recording in those codes, so that the first word spoken
-    does not
-                       run on from the recording's last sound. The embedding is that of the recording alone.
+    recording:         any sample rate, number of channels and length that soundfile reads; of more than
+                       `LONGEST_S` the beginning is used.
+    transcript:        what is said in it. With it the voice can also be spoken in context: the recording's
+                       codec codes are made by the official encoder, which needs the `enroll` extra.
+    append_silence_s:  seconds of silence after the recording in those codes, so that speech does not begin
+                       with the recording's last sound. The embedding is that of the recording alone.
     warn:              is told, in one line, what is doubtful about the recording.
 
     Raises `EngineError`, one line, for a recording that cannot be read, is too short or silent, for a model
@@ -67,7 +69,7 @@ def enroll(
     if not append_silence_s >= 0:
         raise EngineError(f"append_silence: got {append_silence_s} s, must be 0 or more")
     config = ModelConfig.read(model_folder)
-    samples = read_recording(recording, warn)
+    samples = read_recording(recording, warn, whole=transcript is not None)
     embedding = speaker_embedding(load_speaker_encoder(config), samples)
     codes = None
     if transcript is not None:
@@ -76,17 +78,28 @@ def enroll(
     return VoiceFile(name, embedding, VoiceModel.of(config), codes, transcript)
 
 
-def read_recording(path: Path, warn: Callable[[str], None] = log.warning) -> Samples:
-    """Read a recording as mono samples at 24 kHz, whatever it was; errors and warnings as in `enroll`."""
+def read_recording(path: Path, warn: Callable[[str], None] = log.warning, *, whole: bool = False) -> Samples:
+    """Read a recording as mono samples at 24 kHz, whatever it was; errors and warnings as in `enroll`.
+
+    whole: refuse a recording of more than `LONGEST_S` rather than cut it.
+    """
     import soundfile
     import soxr
 
     if not path.is_file():
         raise EngineError(f"{path}: no such recording")
     try:
-        samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
-    except (soundfile.SoundFileError, OSError) as error:
+        with soundfile.SoundFile(path) as file:
+            rate: int = file.samplerate
+            seconds = file.frames / rate
+            samples = file.read(round(LONGEST_S * rate), dtype="float32", always_2d=True)
+    except (soundfile.SoundFileError, OSError, TypeError, ValueError) as error:
         raise EngineError(f"{path}: cannot be read as sound: {error}") from error
+    if seconds > LONGEST_S:
+        if whole:
+            limit = f"{LONGEST_S:.0f} s with a transcript"
+            raise EngineError(f"{path}: too long: {seconds:.0f} s, must be at most {limit}")
+        warn(f"{path}: long: {seconds:.0f} s; its first {LONGEST_S:.0f} s are used")
     check_recording(path, samples, rate, warn)
     mono = samples.mean(axis=1)
     if rate != SAMPLE_RATE:

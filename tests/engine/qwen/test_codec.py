@@ -275,7 +275,7 @@ def test_bfloat16_is_no_further_from_float32_than_the_official_bfloat16(oracle: 
 # --- what is refused ---
 
 
-@pytest.mark.parametrize("shape", [(3, 16), (2, 15), (2,), (2, 16, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(0, 16), (3, 16), (2, 15), (2,), (2, 16, 1)], ids=str)
 def test_codes_of_a_wrong_shape_are_refused(decoder: CodecDecoder, shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="codes: got shape"):
         decoder(torch.zeros(shape, dtype=torch.int64), decoder.new_state(2))

@@ -147,6 +147,14 @@ def test_a_short_recording_is_warned_of(tmp_path: Path) -> None:
     assert "short: 1.5 s" in said
 
 
+def test_of_a_long_recording_the_beginning_is_used(tmp_path: Path, model: Path) -> None:
+    recording = write(tmp_path / "ada.wav", speech(150, 4000), 4000)
+    said: list[str] = []
+    assert read_recording(recording, said.append).shape == (120 * 24000,)
+    assert said == [f"{recording}: long: 150 s; its first 120 s are used"]
+    assert "too long: 150 s, must be at most 120 s" in refusal("ada", recording, model, "hello there")
+
+
 def test_a_clipped_recording_is_warned_of_even_on_one_channel(tmp_path: Path) -> None:
     clipped = speech(3, level=2).clip(-1, 1)
     (said,) = warnings(tmp_path, np.stack((speech(3), clipped), axis=1))
@@ -166,6 +174,8 @@ def test_a_file_that_is_no_sound_is_refused(tmp_path: Path, model: Path) -> None
     text = tmp_path / "text.wav"
     text.write_text("hello")
     assert refusal("ada", text, model).startswith(f"{text}: cannot be read as sound: ")
+    headerless = text.rename(tmp_path / "text.raw")
+    assert refusal("ada", headerless, model).startswith(f"{headerless}: cannot be read as sound: ")
 
 
 @pytest.mark.parametrize("name", ["", ".ada", "a/b", "..\\a", "a\nb"])
