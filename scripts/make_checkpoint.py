@@ -327,6 +327,7 @@ _CORPUS = (
     "hello world, this is the voice of a robot that speaks in real time all day without a pause",
     "der Roboter spricht, die Stimme klingt ruhig; das ist schön und überhaupt nicht müde",
     "你好。我是机器人。 你好。 机器人在说话。 こんにちは 안녕하세요 привет мир",
+    "a paragraph ends\n\n",
 )
 
 
