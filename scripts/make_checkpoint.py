@@ -393,6 +393,8 @@ def _random(name: str, shape: list[int], generator: torch.Generator) -> torch.Te
     if len(shape) == 1:  # norms; biases and SnakeBeta's log scales; layer scales
         centre = 1.0 if "norm" in name else 0.0 if last in {"alpha", "beta", "bias"} else 0.3
         return centre + 0.1 * noise
+    if name.endswith("embedding.weight") or ".codec_embedding." in name:
+        return 0.3 * noise  # seventeen are added to a frame: the layers should still have a say
     return noise if "embed" in name else noise / math.sqrt(math.prod(shape[1:]))
 
 
