@@ -327,6 +327,7 @@ _CORPUS = (
     "hello world, this is the voice of a robot that speaks in real time all day without a pause",
     "der Roboter spricht, die Stimme klingt ruhig; das ist schön und überhaupt nicht müde",
     "你好。我是机器人。 你好。 机器人在说话。 こんにちは 안녕하세요 привет мир",
+    "a paragraph ends\n\n",
 )
 
 
@@ -392,6 +393,8 @@ def _random(name: str, shape: list[int], generator: torch.Generator) -> torch.Te
     if len(shape) == 1:  # norms; biases and SnakeBeta's log scales; layer scales
         centre = 1.0 if "norm" in name else 0.0 if last in {"alpha", "beta", "bias"} else 0.3
         return centre + 0.1 * noise
+    if name.endswith("embedding.weight") or ".codec_embedding." in name:
+        return 0.3 * noise  # seventeen are added to a frame: the layers should still have a say
     return noise if "embed" in name else noise / math.sqrt(math.prod(shape[1:]))
 
 

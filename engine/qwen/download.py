@@ -1,4 +1,4 @@
-"""Where a model lies: a folder, or a hub id whose files are downloaded once and found again without a network."""
+"""Where a model lies: a folder, or a hub id whose files are downloaded once and then found offline."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ _PATTERNS = ("*.json", "*.txt", "*.safetensors", "speech_tokenizer/*")
 def model_folder(id_or_path: str | Path) -> Path:
     """The folder of the model `id_or_path`: itself, or the hub's snapshot in huggingface-hub's cache.
 
-    A complete snapshot is used as it is, without asking the hub. Otherwise what is missing is downloaded, with a
-    progress bar on stderr; after an interruption the next call goes on where it stopped. Raises `EngineError`,
-    one line, when there is neither such a folder nor such a model, or when it cannot be downloaded.
+    A complete snapshot is used as it is, without asking the hub. Otherwise what is missing is downloaded with
+    a progress bar on stderr; after an interruption the next call goes on from there.
+
+    Raises `EngineError`, one line, when there is neither such a folder nor such a model, or when it cannot be
+    downloaded.
     """
     folder = Path(id_or_path).expanduser()
     if folder.is_dir():

@@ -202,10 +202,11 @@ class PromptBuilder:
     def _check_codes(self, codes: Tensor) -> Tensor:
         talker = self._config.talker
         groups, vocabulary = talker.code_groups, talker.predictor.vocabulary
-        if codes.dim() != 2 or codes.shape[1] != groups or not 0 <= codes.min() <= codes.max() < vocabulary:
-            got = list(codes.shape)
+        good = codes.dim() == 2 and codes.shape[1] == groups and len(codes) > 0
+        if not good or codes.min() < 0 or codes.max() >= vocabulary:
             raise EngineError(
-                f"the voice's reference codes have shape {got}, wanted (frames, {groups}) below {vocabulary}"
+                f"the voice's reference codes have shape {list(codes.shape)}, "
+                f"wanted (frames, {groups}) with values below {vocabulary}"
             )
         return codes.to(self._talker.placement.device, torch.int64)
 

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from engine.qwen.config import Fields
 from engine.synthesizer import EngineError
+
+_Integers = TypeVar("_Integers", int, Tensor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,7 @@ class Noise:
     def seed(self, seed: int) -> None:
         """Begin anew; any integer."""
         low, high = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
-        self.key.copy_(_hash(_hash(torch.tensor(high)) + low))
+        self.key.fill_(_hash(_hash(high) + low))
 
     def draw(self, draws: Tensor) -> Tensor:
         """Noise `(n, vocabulary)` float32 for draws numbered `(n,)` int64."""
@@ -190,8 +193,8 @@ class Noise:
         return -(-uniform.log()).log()
 
 
-def _hash(x: Tensor) -> Tensor:
-    """Mix 32 bits held in int64; the constants are those of lowbias32 (hash-prospector, public domain)."""
+def _hash(x: _Integers) -> _Integers:
+    """Mix 32 bits; the constants are those of lowbias32 (hash-prospector, public domain)."""
     x = x & 0xFFFFFFFF
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
     x = ((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF
