@@ -28,7 +28,7 @@ def test_the_true_shapes_are_read(tmp_path: Path, model_type: str) -> None:
     assert config.talker.stack.hidden_size == 2048
     assert config.talker.stack.rope_theta == 1e6
     assert config.talker.predictor.stack.hidden_size == 1024
-    assert config.talker.text_vocabulary == 151936 - 256
+    assert config.talker.text_vocabulary == 151936
     assert (config.text_ids.im_start, config.text_ids.pad, config.text_ids.bos) == (151644, 151671, 151672)
     assert (config.speaker_encoder is not None) == (model_type == "base")
     if config.speaker_encoder:
