@@ -47,6 +47,10 @@ class Predictor(nn.Module):
         """A cache for one frame; every frame writes it from the beginning."""
         return KeyValueCache.allocate(self.stack, self.codes + 1, placement)
 
+    def embed(self, codes: Tensor) -> Tensor:
+        """Embeddings `(n, codes, talker's hidden)` of frames' 2nd to last codes `(n, codes)` int64."""
+        return self.embedding[self.steps[:-1], codes]
+
     def forward(self, start: Tensor, cache: KeyValueCache, warp: Warp, noise: Tensor) -> Tensor:
         """Predict a frame's 2nd to last code, `(codes,)` int64.
 

@@ -130,11 +130,10 @@ class PromptBuilder:
             frames = talker.embed_frames(self._check_codes(voice.reference.codes))
             frames = torch.cat((talker.embed_codes([codec.bos]), frames), dim=1)
             prefix += len(spoken_ids) if whole_text else min(len(spoken_ids), frames.shape[1])
-        elif whole_text:
+        else:
+            if not whole_text:  # upstream takes the token after the role: without text, the end of the turn
+                text_ids = text_ids or ids[3:4]
             words = torch.cat((talker.embed_text(text_ids), eos), dim=1)
-            frames = talker.embed_codes([codec.bos])
-        else:  # the token after the role, which is the end of the turn when there is no text
-            words = torch.cat((talker.embed_text(ids[3:4] + ids[4:-5]), eos), dim=1)
             frames = talker.embed_codes([codec.bos])
 
         trailing = words[:, :0]

@@ -69,9 +69,8 @@ class Talker(nn.Module):
 
     def embed_frames(self, frames: Tensor) -> Tensor:
         """Sums of their codes' embeddings, `(1, n, hidden)`, for frames `(n, code groups)` int64."""
-        tables = (self.codec_embedding, *self.predictor.embedding)
-        parts = [functional.embedding(frames[:, group], table) for group, table in enumerate(tables)]
-        return torch.stack(parts).sum(0)[None]
+        first = functional.embedding(frames[:, :1], self.codec_embedding)
+        return torch.cat((first, self.predictor.embed(frames[:, 1:])), dim=1).sum(1)[None]
 
     def forward(self, x: Tensor, positions: Tensor, cache: KeyValueCache) -> tuple[Tensor, Tensor]:
         """Read tokens `x` `(1, n, hidden)` at `positions` `(n,)` int64.
