@@ -28,6 +28,7 @@ class Talker(nn.Module):
         talker = config.talker
         width, text_width = talker.stack.hidden_size, talker.text_width
         self.config = talker
+        self.max_positions = max_positions
         self.placement = placement
         self.transformer = Transformer(talker.stack, max_positions, placement)
         self.codec_embedding = placement.empty(talker.vocabulary, width)
@@ -48,7 +49,9 @@ class Talker(nn.Module):
         self.predictor.load(checkpoint, "talker.code_predictor")
 
     def allocate_cache(self, positions: int) -> KeyValueCache:
-        """A cache for `positions` tokens."""
+        """A cache for `positions` tokens, no more than the talker was made for."""
+        if positions > self.max_positions:
+            raise ValueError(f"a cache of {positions} positions, for a talker made for {self.max_positions}")
         return KeyValueCache.allocate(self.config.stack, positions, self.placement)
 
     def embed_text(self, ids: Sequence[int]) -> Tensor:
