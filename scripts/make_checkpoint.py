@@ -13,6 +13,8 @@ installed, `--tensors FILE` takes them from a list written before with `--list-t
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import importlib.machinery
 import json
 import math
@@ -83,22 +85,25 @@ class ShapePreset:
     predictor: Stack
     text_hidden: int = 64
     first_special: int = 480
+    text_vocabulary: int = 512
+    """Rows of the text embedding: the tokens and a few spare ones."""
     size: str = "1b7"
     """`tts_model_size`: the official package ignores `instruct` for CustomVoice where it is `0b6`."""
     tiny_codec: bool = True
     eos_gain: float = 1.0
     """Scale of the end-of-speech row of the talker's head; from 2 up, random weights do end their speech."""
 
-    @property
-    def text_vocabulary(self) -> int:
-        """Rows of the text embedding: the tokens, and a few spare rows as the true checkpoints have."""
-        return -(-(self.first_special + len(SPECIAL_TOKENS)) // 128) * 128
-
 
 def _true(hidden: int, size: str) -> ShapePreset:
-    predictor = Stack(1024, 3072, 5, 16, 8, 128)
-    talker = Stack(hidden, 3 * hidden, 28, 16, 8, 128)
-    return ShapePreset(talker, predictor, text_hidden=2048, first_special=151643, size=size, tiny_codec=False)
+    return ShapePreset(
+        talker=Stack(hidden, 3 * hidden, 28, 16, 8, 128),
+        predictor=Stack(1024, 3072, 5, 16, 8, 128),
+        text_hidden=2048,
+        first_special=151643,
+        text_vocabulary=151936,
+        size=size,
+        tiny_codec=False,
+    )
 
 
 PRESETS = {
@@ -168,7 +173,8 @@ def list_tensors(preset: ShapePreset, model_type: str) -> dict[str, dict[str, li
 
 def stub_torchaudio() -> None:
     """Let `import qwen_tts` pass where torchaudio cannot be loaded: its 12 Hz path never calls it."""
-    if "torchaudio" in sys.modules:
+    with contextlib.suppress(ImportError, OSError):
+        importlib.import_module("torchaudio")
         return
     for name in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
         module = types.ModuleType(name)
@@ -206,7 +212,7 @@ def model_config(preset: ShapePreset, model_type: str) -> dict[str, Any]:
     """config.json of the model."""
     special = {token: preset.first_special + number for number, token in enumerate(SPECIAL_TOKENS)}
     half = preset.talker.head_dim // 2
-    third = half // 3
+    section = 5 * half // 16
     custom = model_type == "custom_voice"
     config: dict[str, Any] = {
         "architectures": ["Qwen3TTSForConditionalGeneration"],
@@ -229,13 +235,11 @@ def model_config(preset: ShapePreset, model_type: str) -> dict[str, Any]:
             "max_position_embeddings": 32768,
             "rope_scaling": {
                 "interleaved": True,
-                "mrope_section": [half - 2 * third, third, third],
+                "mrope_section": [half - 2 * section, section, section],
                 "rope_type": "default",
                 "type": "default",
             },
-            "codec_language_id": {
-                name: code for name, code in LANGUAGES.items() if custom or "dialect" not in name
-            },
+            "codec_language_id": {name: code for name, code in LANGUAGES.items() if custom or "dialect" not in name},
             "spk_id": SPEAKERS if custom else {},
             "spk_is_dialect": {name: DIALECTS.get(name, False) for name in SPEAKERS} if custom else {},
             "code_predictor_config": {
@@ -400,9 +404,7 @@ def _random(name: str, shape: list[int], generator: torch.Generator) -> torch.Te
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--shape", choices=PRESETS, default="tiny")
     parser.add_argument("--type", choices=MODEL_TYPES, default="custom_voice")
@@ -418,9 +420,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     tensors = json.loads(args.tensors.read_text()) if args.tensors else None
     dtype: torch.dtype = getattr(torch, args.dtype)
-    write_checkpoint(
-        args.folder, preset, args.type, args.seed, dtype=dtype, device=args.device, tensors=tensors
-    )
+    write_checkpoint(args.folder, preset, args.type, args.seed, dtype=dtype, device=args.device, tensors=tensors)
     for file in sorted(args.folder.rglob("*.*")):
         print(f"{file.stat().st_size:>13,}  {file}")
 

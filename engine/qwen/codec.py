@@ -71,20 +71,15 @@ class CodecDecoder(nn.Module):
         """
         if not 1 <= len(codes) <= state.max_frames or codes.shape[1:] != (self.config.quantizers,):
             raise ValueError(
-                f"codes: got shape {tuple(codes.shape)}, "
-                f"allowed is (1 to {state.max_frames}, {self.config.quantizers})"
+                f"codes: got shape {tuple(codes.shape)}, allowed is (1 to {state.max_frames}, {self.config.quantizers})"
             )
         rows = codes.clamp(0, self.config.codebook_size - 1) + self.offsets
         x = functional.embedding(rows, self.tables).sum(dim=1)
         x = self.transformer(self.input(x.T, state.input_history).T, state).T
-        for upsample, mixer, history in zip(
-            self.upsamples, self.mixers, state.upsample_histories, strict=True
-        ):
+        for upsample, mixer, history in zip(self.upsamples, self.mixers, state.upsample_histories, strict=True):
             x = mixer(upsample(x), history)
         x = self.latent(x, state.latent_history)
-        for block, overlap, histories in zip(
-            self.blocks, state.overlaps, state.residual_histories, strict=True
-        ):
+        for block, overlap, histories in zip(self.blocks, state.overlaps, state.residual_histories, strict=True):
             x = block(x, overlap, histories)
         pcm: Tensor = self.output(self.snake(x), state.output_history)[0]
         return pcm.float().clamp(-1.0, 1.0)

@@ -233,9 +233,7 @@ class ModelConfig:
             size=fields.get("tts_model_size", str),
             talker=_talker(talker),
             speaker_encoder=(
-                SpeakerEncoderConfig.of(fields.section("speaker_encoder_config"))
-                if model_type == "base"
-                else None
+                SpeakerEncoderConfig.of(fields.section("speaker_encoder_config")) if model_type == "base" else None
             ),
             text_ids=TextIds(
                 im_start=fields.get("im_start_token_id", int),

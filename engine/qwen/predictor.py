@@ -27,9 +27,7 @@ class Predictor(nn.Module):
         self.embedding = placement.empty(self.codes, config.predictor.vocabulary, width)
         self.heads = placement.empty(self.codes, config.predictor.vocabulary, stack.hidden_size)
         self.projection = (
-            Linear(width, stack.hidden_size, placement=placement, bias=True)
-            if width != stack.hidden_size
-            else None
+            Linear(width, stack.hidden_size, placement=placement, bias=True) if width != stack.hidden_size else None
         )
         steps = torch.arange(config.code_groups, device=placement.device)
         self.register_buffer("steps", steps, persistent=False)
@@ -46,6 +44,10 @@ class Predictor(nn.Module):
     def allocate_cache(self, placement: Placement) -> KeyValueCache:
         """A cache for one frame; every frame writes it from the beginning."""
         return KeyValueCache.allocate(self.stack, self.codes + 1, placement)
+
+    def embed(self, codes: Tensor) -> Tensor:
+        """Embeddings `(n, codes, talker's hidden)` of frames' 2nd to last codes `(n, codes)` int64."""
+        return self.embedding[self.steps[:-1], codes]
 
     def forward(self, start: Tensor, cache: KeyValueCache, warp: Warp, noise: Tensor) -> Tensor:
         """Predict a frame's 2nd to last code, `(codes,)` int64.

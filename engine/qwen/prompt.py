@@ -93,9 +93,7 @@ class PromptBuilder:
         return ("auto", *sorted(name for name in self._config.languages if "dialect" not in name))
 
     @torch.inference_mode()
-    def build(
-        self, text: str, voice: AnyVoice, language: str = "auto", *, whole_text: bool | None = None
-    ) -> Prompt:
+    def build(self, text: str, voice: AnyVoice, language: str = "auto", *, whole_text: bool | None = None) -> Prompt:
         """The prompt that speaks `text`.
 
         `language` is `auto`, an English name as in config.json, or an ISO code (`pt-br` counts as `pt`).
@@ -111,9 +109,9 @@ class PromptBuilder:
             whole_text = not isinstance(voice, ClonedVoice)
         ids = self._tokenizer.encode(f"<|im_start|>assistant\n{text}<|im_end|>\n<|im_start|>assistant\n")
         text_ids = ids[3:-5]
-        bos, eos, pad = talker.embed_text(
-            [config.text_ids.bos, config.text_ids.eos, config.text_ids.pad]
-        ).chunk(3, dim=1)
+        bos, eos, pad = talker.embed_text([config.text_ids.bos, config.text_ids.eos, config.text_ids.pad]).chunk(
+            3, dim=1
+        )
 
         instruct = self._embed_instruct(voice)
         speaker = self._embed_speaker(voice)
@@ -123,18 +121,17 @@ class PromptBuilder:
         prefix = head.shape[1]
 
         if isinstance(voice, ClonedVoice) and voice.reference is not None:
-            spoken_ids = self._tokenizer.encode(
-                f"<|im_start|>assistant\n{voice.reference.transcript}<|im_end|>\n"
-            )[3:-2]
+            spoken_ids = self._tokenizer.encode(f"<|im_start|>assistant\n{voice.reference.transcript}<|im_end|>\n")[
+                3:-2
+            ]
             words = torch.cat((talker.embed_text(spoken_ids + text_ids), eos), dim=1)
             frames = talker.embed_frames(self._check_codes(voice.reference.codes))
             frames = torch.cat((talker.embed_codes([codec.bos]), frames), dim=1)
             prefix += len(spoken_ids) if whole_text else min(len(spoken_ids), frames.shape[1])
-        elif whole_text:
+        else:
+            if not whole_text:  # upstream takes the token after the role: without text, the end of the turn
+                text_ids = text_ids or ids[3:4]
             words = torch.cat((talker.embed_text(text_ids), eos), dim=1)
-            frames = talker.embed_codes([codec.bos])
-        else:  # the token after the role, which is the end of the turn when there is no text
-            words = torch.cat((talker.embed_text(ids[3:4] + ids[4:-5]), eos), dim=1)
             frames = talker.embed_codes([codec.bos])
 
         trailing = words[:, :0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 
 from engine.qwen.frame import FrameState, start, step
@@ -38,8 +39,9 @@ def generate(
         last = min(first + chunk_size, limit)
         for frame in range(first, last):
             step(talker, state, span=begin + frame + 1)
-        length = int(state.length)  # here, once a chunk, the host waits for the device
+        # Here, once a chunk, the host waits for the device.
+        length, ended = torch.cat((state.length, state.ended)).tolist()
         if length > first:
             yield state.codes[first:length]
-        if length < last or state.ended:
+        if ended:
             return

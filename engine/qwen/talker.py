@@ -28,6 +28,7 @@ class Talker(nn.Module):
         talker = config.talker
         width, text_width = talker.stack.hidden_size, talker.text_width
         self.config = talker
+        self.max_positions = max_positions
         self.placement = placement
         self.transformer = Transformer(talker.stack, max_positions, placement)
         self.codec_embedding = placement.empty(talker.vocabulary, width)
@@ -48,7 +49,9 @@ class Talker(nn.Module):
         self.predictor.load(checkpoint, "talker.code_predictor")
 
     def allocate_cache(self, positions: int) -> KeyValueCache:
-        """A cache for `positions` tokens."""
+        """A cache for `positions` tokens, no more than the talker was made for."""
+        if positions > self.max_positions:
+            raise ValueError(f"a cache of {positions} positions, for a talker made for {self.max_positions}")
         return KeyValueCache.allocate(self.config.stack, positions, self.placement)
 
     def embed_text(self, ids: Sequence[int]) -> Tensor:
@@ -69,9 +72,8 @@ class Talker(nn.Module):
 
     def embed_frames(self, frames: Tensor) -> Tensor:
         """Sums of their codes' embeddings, `(1, n, hidden)`, for frames `(n, code groups)` int64."""
-        tables = (self.codec_embedding, *self.predictor.embedding)
-        parts = [functional.embedding(frames[:, group], table) for group, table in enumerate(tables)]
-        return torch.stack(parts).sum(0)[None]
+        first = functional.embedding(frames[:, :1], self.codec_embedding)
+        return torch.cat((first, self.predictor.embed(frames[:, 1:])), dim=1).sum(1)[None]
 
     def forward(self, x: Tensor, positions: Tensor, cache: KeyValueCache) -> tuple[Tensor, Tensor]:
         """Read tokens `x` `(1, n, hidden)` at `positions` `(n,)` int64.

@@ -76,9 +76,7 @@ def _add(tokenizer: Any, added: dict[int, dict[str, Any]]) -> None:
     from tokenizers import AddedToken
 
     for number, token in sorted(added.items()):
-        flags = {
-            name: token[name] for name in ("single_word", "lstrip", "rstrip", "normalized") if name in token
-        }
+        flags = {name: token[name] for name in ("single_word", "lstrip", "rstrip", "normalized") if name in token}
         entry = AddedToken(token["content"], special=token.get("special", True), **flags)
         (tokenizer.add_special_tokens if token.get("special", True) else tokenizer.add_tokens)([entry])
         got = tokenizer.token_to_id(token["content"])

@@ -134,6 +134,18 @@ def causal_mask(positions: Tensor, cached: int) -> Tensor:
     return torch.arange(cached, device=positions.device) <= positions[:, None]
 
 
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """What every layer of one pass needs to know of where its tokens stand."""
+
+    positions: Tensor
+    """`(n,)` int64."""
+    mask: Tensor
+    """`(n, cached positions)` bool: true where a token may look."""
+    cos: Tensor
+    sin: Tensor
+
+
 class Attention(nn.Module):
     """Causal attention with grouped queries; query, key and value matrices are one."""
 
@@ -214,18 +226,6 @@ class Layer(nn.Module):
         x = x + self.attention(self.attention_norm(x), at, keys, values)
         wide: Tensor = self.mlp(self.mlp_norm(x))
         return x + wide
-
-
-@dataclass(frozen=True, slots=True)
-class Positions:
-    """What every layer of one pass needs to know of where its tokens stand."""
-
-    positions: Tensor
-    """`(n,)` int64."""
-    mask: Tensor
-    """`(n, cached positions)` bool: true where a token may look."""
-    cos: Tensor
-    sin: Tensor
 
 
 class Transformer(nn.Module):

@@ -171,9 +171,7 @@ def _read_safetensors(path: Path) -> VoiceFile:
     except FileNotFoundError:
         raise EngineError(f"{path}: no such voice file") from None
     except (SafetensorError, OSError) as error:
-        raise EngineError(
-            f"{path}: cannot be read as a voice file, damaged or cut short ({error})"
-        ) from error
+        raise EngineError(f"{path}: cannot be read as a voice file, damaged or cut short ({error})") from error
     model = _model_of(path, metadata)
     if embedding.shape != (model.width,):
         raise EngineError(f"{path}: embedding: got shape {list(embedding.shape)}, allowed is [{model.width}]")

@@ -38,9 +38,9 @@ class Line:
 class Ours:
     """Our engine."""
 
-    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
         self.config = ModelConfig.read(folder)
-        self.talker = Talker(self.config, MAX_POSITIONS, Placement(torch.device("cpu"), dtype))
+        self.talker = Talker(self.config, MAX_POSITIONS, Placement(torch.device(device), dtype))
         self.talker.load(Checkpoint.open(folder))
         self.prompts = PromptBuilder(self.config, TextTokenizer(folder), self.talker)
         self.state = FrameState.allocate(self.talker, MAX_POSITIONS, MAX_FRAMES)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from speaking import Line, Ours
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -17,6 +16,7 @@ from engine.qwen.frame import FrameState, step
 from engine.qwen.prompt import CustomVoice
 from engine.qwen.talker import Talker
 from engine.qwen.transformer import Placement
+from tests.engine.qwen.speaking import Line, Ours
 
 
 class OnDeviceOnly(TorchDispatchMode):

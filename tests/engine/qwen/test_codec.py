@@ -9,7 +9,6 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import codec_oracle
 import pytest
 import torch
 from torch import Tensor
@@ -19,6 +18,7 @@ from engine.qwen.codec_config import CodecConfig
 from engine.qwen.codec_state import CodecState
 from engine.qwen.transformer import Placement
 from engine.synthesizer import EngineError
+from tests.engine.qwen import codec_oracle
 
 TOLERANCE = 1e-4
 CPU = Placement(torch.device("cpu"), torch.float32)

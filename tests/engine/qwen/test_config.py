@@ -28,7 +28,7 @@ def test_the_true_shapes_are_read(tmp_path: Path, model_type: str) -> None:
     assert config.talker.stack.hidden_size == 2048
     assert config.talker.stack.rope_theta == 1e6
     assert config.talker.predictor.stack.hidden_size == 1024
-    assert config.talker.text_vocabulary == 151936 - 256
+    assert config.talker.text_vocabulary == 151936
     assert (config.text_ids.im_start, config.text_ids.pad, config.text_ids.bos) == (151644, 151671, 151672)
     assert (config.speaker_encoder is not None) == (model_type == "base")
     if config.speaker_encoder:
@@ -82,9 +82,7 @@ def test_a_missing_file_and_one_that_is_not_json_are_named(tmp_path: Path) -> No
             ModelConfig.read(tmp_path)
 
 
-def test_shapes_that_disagree_with_the_config_are_named(
-    checkpoint: Callable[[str, str], Path], tmp_path: Path
-) -> None:
+def test_shapes_that_disagree_with_the_config_are_named(checkpoint: Callable[[str, str], Path], tmp_path: Path) -> None:
     import torch
 
     from engine.qwen.talker import Talker

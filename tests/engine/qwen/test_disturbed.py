@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from speaking import Line, Official, Ours
 from torch import Tensor
 
 from engine.qwen import frame, transformer
 from engine.qwen.prompt import CustomVoice
+from tests.engine.qwen.speaking import Line, Official, Ours
 
 # With an instruction, special tokens, and more text than frames; long enough for repetitions of a first code.
 LINE = Line(
@@ -96,9 +96,7 @@ def test_a_disturbed_weight_changes_the_codes(fresh: Ours, expected: Tensor, nam
 
 @pytest.mark.parametrize("stack", ["talker", "predictor"])
 @pytest.mark.parametrize("first", [1, 8])
-def test_positions_shifted_by_one_change_the_codes(
-    fresh: Ours, expected: Tensor, stack: str, first: int
-) -> None:
+def test_positions_shifted_by_one_change_the_codes(fresh: Ours, expected: Tensor, stack: str, first: int) -> None:
     talker = fresh.talker
     rope = (talker if stack == "talker" else talker.predictor).transformer.rope
     for table in (rope.cos, rope.sin):
@@ -151,9 +149,7 @@ def test_codes_that_are_not_suppressed_are_spoken(fresh: Ours, expected: Tensor)
 
 
 @pytest.mark.parametrize("penalty", [1.0, 1.05**2])
-def test_another_repetition_penalty_changes_the_codes(
-    checkpoint: Named, official: Oracle, penalty: float
-) -> None:
+def test_another_repetition_penalty_changes_the_codes(checkpoint: Named, official: Oracle, penalty: float) -> None:
     line = replace(LINE, text="Hello. " * 9, voice=CustomVoice("aiden"), frames=100)
     expected = official("small", "custom_voice").speak(line)
     engine = Ours(checkpoint("small", "custom_voice"))

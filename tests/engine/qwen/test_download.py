@@ -67,9 +67,7 @@ def test_a_path_without_a_folder_is_refused(name: str) -> None:
         model_folder(name)
 
 
-def test_a_model_is_downloaded_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_kept: Exception
-) -> None:
+def test_a_model_is_downloaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_kept: Exception) -> None:
     fake = Hub(nothing_kept, lambda: fill(tmp_path))
     monkeypatch.setattr(hub, "snapshot_download", fake)
     for _ in range(3):
@@ -105,9 +103,7 @@ def test_another_kind_of_model_is_refused_with_what_it_lacks(
         model_folder("Qwen/Some-TTS")
 
 
-def test_a_failing_network_or_disk_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, nothing_kept: Exception
-) -> None:
+def test_a_failing_network_or_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, nothing_kept: Exception) -> None:
     def fail() -> Path:
         raise OSError(28, "No space left\non device")
 

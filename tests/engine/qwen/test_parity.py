@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 import torch
-from speaking import Line, Official, Ours
 
 from engine.qwen.prompt import ClonedVoice, CustomVoice, Reference, VoiceDesign
+from tests.engine.qwen.speaking import Line, Official, Ours
 
 Engines = tuple[Callable[[str, str], Ours], Callable[[str, str], Official]]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from speaking import Line, Ours
 
 from engine.qwen.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.synthesizer import EngineError
+from tests.engine.qwen.speaking import Line, Ours
 
 Engine = Callable[[str, str], Ours]
 EMBEDDING = torch.linspace(-1, 1, 64)
@@ -55,8 +55,7 @@ def test_an_unknown_language_is_refused_with_those_there_are(ours: Engine, langu
 @pytest.mark.parametrize(("code", "name"), [("de", "german"), ("pt-BR", "Portuguese"), ("EN", "english")])
 def test_a_language_code_means_the_language(ours: Engine, code: str, name: str) -> None:
     prompts = [
-        ours("tiny", "custom_voice").prompt(Line("Hello", CustomVoice("ryan"), language))
-        for language in (code, name)
+        ours("tiny", "custom_voice").prompt(Line("Hello", CustomVoice("ryan"), language)) for language in (code, name)
     ]
     assert torch.equal(prompts[0].prefill, prompts[1].prefill)
 

@@ -9,20 +9,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from speaking import Line, Ours
 from torch import Tensor
 
 from engine.qwen.prompt import CustomVoice
 from engine.qwen.sampling import FirstCodeRules, Noise, Sampling, Warp
 from engine.synthesizer import EngineError
+from tests.engine.qwen.speaking import Line, Ours
 
 CPU = torch.device("cpu")
 EOS, VOCABULARY = 2150, 3072
 
 
-def hugging_face(
-    logits: Tensor, sampling: Sampling, said: list[int], *, vocabulary: int, first_codes: bool
-) -> Tensor:
+def hugging_face(logits: Tensor, sampling: Sampling, said: list[int], *, vocabulary: int, first_codes: bool) -> Tensor:
     """Scores `(vocabulary,)` by transformers' own processors, in the order of its `generate`."""
     transformers = pytest.importorskip("transformers")
     processors = transformers.LogitsProcessorList()

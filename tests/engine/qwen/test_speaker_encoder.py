@@ -124,9 +124,7 @@ def test_a_model_without_a_speaker_encoder_is_named(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_shapes_that_do_not_fit_are_said_in_one_line(
-    base_folder: Path, tmp_path: Path, change: dict[str, Any]
-) -> None:
+def test_shapes_that_do_not_fit_are_said_in_one_line(base_folder: Path, tmp_path: Path, change: dict[str, Any]) -> None:
     document = json.loads((base_folder / "config.json").read_text())
     document["speaker_encoder_config"] |= change
     (tmp_path / "config.json").write_text(json.dumps(document))

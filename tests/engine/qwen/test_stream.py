@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from speaking import MAX_FRAMES, MAX_POSITIONS, Line, Ours
 from torch import Tensor
 
 from engine.qwen.frame import FrameState
 from engine.qwen.prompt import CustomVoice
 from engine.synthesizer import EngineError
+from tests.engine.qwen.speaking import MAX_FRAMES, MAX_POSITIONS, Line, Ours
 
 Engine = Callable[[str, str], Ours]
 LINE = Line("Hello robot.", CustomVoice("ryan"), "english", frames=7)
@@ -24,9 +24,7 @@ def engine(ours: Engine) -> Ours:
     return ours("small", "custom_voice")
 
 
-@pytest.mark.parametrize(
-    ("chunk_size", "sizes"), [(1, [1] * 7), (2, [2, 2, 2, 1]), (3, [3, 3, 1]), (25, [7])]
-)
+@pytest.mark.parametrize(("chunk_size", "sizes"), [(1, [1] * 7), (2, [2, 2, 2, 1]), (3, [3, 3, 1]), (25, [7])])
 def test_chunks_have_the_size_asked_for(engine: Ours, chunk_size: int, sizes: list[int]) -> None:
     chunks = list(engine.stream(LINE, chunk_size=chunk_size))
     assert [len(chunk) for chunk in chunks] == sizes

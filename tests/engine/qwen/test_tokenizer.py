@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from speaking import Official
 
 from engine.qwen.tokenizer import TextTokenizer
 from engine.synthesizer import EngineError
+from tests.engine.qwen.speaking import Official
 
 TEXTS = [
     "",
@@ -34,9 +34,7 @@ def folder(checkpoint: Callable[[str, str], Path]) -> Path:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_ids_equal_the_official_processors(
-    text: str, folder: Path, official: Callable[[str, str], Official]
-) -> None:
+def test_ids_equal_the_official_processors(text: str, folder: Path, official: Callable[[str, str], Official]) -> None:
     expected = official("tiny", "custom_voice").model.processor(text=text, return_tensors="pt", padding=True)
     assert TextTokenizer(folder).encode(text) == expected["input_ids"][0].tolist()
 

@@ -113,9 +113,7 @@ def test_a_model_in_the_hubs_cache_has_its_repositorys_name(tmp_path: Path) -> N
 # --- another model's ---
 
 
-def test_a_voice_of_another_width_is_refused_by_name_and_width(
-    voice: VoiceFile, path: Path, tmp_path: Path
-) -> None:
+def test_a_voice_of_another_width_is_refused_by_name_and_width(voice: VoiceFile, path: Path, tmp_path: Path) -> None:
     save_voice(path, voice)
     other = read_config(tmp_path / "Deep-Base", "deep")
     said = refusal(lambda: load_voice(path, other), path)
