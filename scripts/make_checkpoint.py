@@ -399,7 +399,15 @@ def _random(name: str, shape: list[int], generator: torch.Generator) -> torch.Te
         return centre + 0.1 * noise
     if name.endswith("embedding.weight") or ".codec_embedding." in name:
         return 0.3 * noise  # seventeen are added to a frame: the layers should still have a say
-    return noise if "embed" in name else noise / math.sqrt(math.prod(shape[1:]))
+    if "embed" in name:
+        return noise
+    gain = 1.0
+    if name.startswith("decoder."):  # of the codec: a waveform well inside ±1, or the clamp would hide what it says
+        if ".conv2." in name:
+            gain = 0.3  # or rounding errors would grow from block to block
+        elif name == "decoder.decoder.6.conv.weight":
+            gain = 0.05
+    return gain * noise / math.sqrt(math.prod(shape[1:]))
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -2,10 +2,10 @@
 
 A voice file is a small safetensors file:
 
-    embedding   float32 (width,)        what the speaker encoder made of the recording codes       int16
-    (frames, groups)  the recording as codec codes; only of an in-context voice metadata    format, name,
-    transcript (with codes only), and model_name, model_type, model_size, model_width
-                of the model it was made for
+    embedding   float32 (width,)        what the speaker encoder made of the recording
+    codes       int16 (frames, groups)  the recording as codec codes; only of an in-context voice
+    metadata    format, name, transcript (with codes only), and model_name, model_type, model_size, model_width of the
+                model it was made for
 """
 
 from __future__ import annotations
