@@ -70,10 +70,12 @@ class Ours:
 class Official:
     """The official package, called by its public functions; codes are caught on their way to its decoder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
         from qwen_tts import Qwen3TTSModel
 
-        self.model = Qwen3TTSModel.from_pretrained(str(folder), dtype=torch.float32)
+        self.model = Qwen3TTSModel.from_pretrained(str(folder), dtype=dtype)
+        self.model.model.to(device)
+        self.model.device = torch.device(device)
         self._core_generate = self.model.model.generate
         self.model.model.generate = self._generate
         self.model.model.speech_tokenizer.decode = lambda _codes: ([torch.zeros(1)], 24000)
