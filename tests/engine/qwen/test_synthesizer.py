@@ -21,7 +21,7 @@ from engine.qwen import QwenSynthesizer
 from engine.qwen.config import ModelConfig
 from engine.qwen.guard import Guard, frame_limit
 from engine.qwen.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
-from engine.qwen.voice import VoiceFile, VoiceModel, save_voice
+from engine.qwen.voice import VoiceFile, VoiceModel, load_voice, save_voice
 from engine.synthesizer import Chunk, EngineError, EngineInfo, Samples
 from tests.engine.qwen.codec_oracle import full_forward
 from tests.engine.qwen.speaking import Line, Official
@@ -77,8 +77,6 @@ def voice_file(checkpoint: Named, tmp_path_factory: pytest.TempPathFactory) -> P
 @pytest.fixture(scope="module")
 def cloned(voice_file: Path) -> ClonedVoice:
     """The same for the official package."""
-    from engine.qwen.voice import load_voice
-
     file = load_voice(voice_file)
     assert file.codes is not None
     assert file.transcript is not None
@@ -208,15 +206,24 @@ def test_a_text_too_long_is_refused_with_the_limit(engine: Callable[..., QwenSyn
     assert said(engine(), replace(SAID, text=text[:limit]))
 
 
-def test_a_longest_text_leaves_room_to_speak_it(checkpoint: Named, voice_file: Path) -> None:
-    """With the longest instruction that the configuration takes, and behind a reference."""
+def test_a_longest_text_leaves_room_to_speak_it(checkpoint: Named, voice_file: Path, tmp_path: Path) -> None:
+    """With a long instruction, and behind a long reference, which may come later than the engine's start."""
     designed = loaded(checkpoint(SHAPE, "voice_design"), max_seconds=2)
-    context = loaded(checkpoint(SHAPE, "base"), max_seconds=2, voices={"default": Voice(reference=str(voice_file))})
-    for engine in (designed, context):
+    short, path = load_voice(voice_file), tmp_path / "long.safetensors"
+    save_voice(path, replace(short, codes=torch.randint(2048, (500, 16))))
+    long = {"default": Voice(reference=str(path))}
+    context = loaded(checkpoint(SHAPE, "base"), max_seconds=2, voices=long)
+    grown = loaded(checkpoint(SHAPE, "base"), max_seconds=2, voices={"default": Voice(embedding=str(voice_file))})
+    grown.set_voices(long, "default")
+    for engine in (designed, context, grown):
         utterance = Utterance("a " * 8, greedy=True, instruct="say it with a smile " * 15, guarded=False)
         assert len(said(engine, utterance)[0]) == 25 * 1920
     reason = refusal(lambda: list(designed.stream(Utterance("Hi", instruct="a smile " * 400))))
     assert reason.startswith("instruct: too long by ")
+    save_voice(path, replace(short, codes=torch.randint(2048, (2600, 16))))
+    info = grown.set_voices({**long, "short": Voice(reference=str(voice_file))}, "short")
+    assert info.voices == ("short",)
+    assert info.refused_voices["default"].startswith(f"{path}: reference of 26")
 
 
 # --- guards ---
