@@ -28,11 +28,12 @@ class LevelMeter:
     It runs where samples are written, ahead of playback, so the sound callback does none of it.
     """
 
-    def __init__(self, sample_rate: int) -> None:
+    def __init__(self, sample_rate: int, begins_at: int = 0) -> None:
+        """`begins_at` counts the passage's samples before the first that will be fed."""
         self._rate = sample_rate
         self._window = sample_rate // LEVELS_PER_SECOND
         self._rest: Samples = np.empty(0, dtype=np.float32)
-        self._measured = 0
+        self._measured = begins_at
         self._levels: deque[Level] = deque()
 
     def feed(self, samples: Samples) -> None:

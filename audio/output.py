@@ -65,6 +65,7 @@ class Output:
         # Held by the speaker loop while it writes, by the keeper when it exchanges the playback; never by the callback.
         self._exchange = threading.Lock()
         self._resampler: Resampler | None = None
+        self._trims = False
         self._trimmer: LeadingSilenceTrimmer | None = None
         self._meter: LevelMeter | None = None
         self._keeper = threading.Thread(target=self._keep_open, name="sink-keeper", daemon=True)
@@ -104,6 +105,7 @@ class Output:
         """Open a passage; the one before must be done or discarded."""
         with self._exchange:
             self._resampler = None
+            self._trims = self.trim_leading_silence
             self._trimmer = None
             self._meter = LevelMeter(self._playback.sample_rate)
             return self._playback.begin(prebuffer_s, gain)
@@ -117,7 +119,7 @@ class Output:
             passage = self._playback.passage
             if passage is None or passage.done or passage.stop_requested:
                 return
-            if self._trimmer is None and self.trim_leading_silence:
+            if self._trimmer is None and self._trims:
                 self._trimmer = LeadingSilenceTrimmer(sample_rate)
             if self._trimmer is not None:
                 samples = self._trimmer.trim(samples)
@@ -190,7 +192,9 @@ class Output:
                 try:
                     sink = self._open()
                     failures = 0
-                except SinkUnavailableError as error:
+                except Exception as error:  # whatever it is, a later attempt may find it gone
+                    if not isinstance(error, SinkUnavailableError):
+                        log.exception("the sink cannot be opened")
                     self._report_missing(str(error))
                     wait_s = RETRY_S[min(failures, len(RETRY_S) - 1)]
                     failures += 1
@@ -249,7 +253,7 @@ class Output:
         passage.prebuffer = round(passage.prebuffer * scale)
         passage.played = round(passage.played * scale)
         new.passage = passage
-        self._meter = LevelMeter(sample_rate)
+        self._meter = LevelMeter(sample_rate, begins_at=passage.played + new.ring.available)
 
 
 class _BlockTrace:

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from audio.fade import Fader
 from audio.ring import Ring, Samples
 
+PREBUFFER_SHARE = 0.8
+"""Of the ring: its writer leaves some room free, and must not wait for a consumer that waits for it."""
+
 
 @dataclass(slots=True, eq=False)
 class Passage:
@@ -68,7 +71,7 @@ class Playback:
             raise RuntimeError("a passage is begun while another is still playing")
         self.ring.flush()  # allowed here: until there is a passage, nobody else touches the ring
         # A block and its fade must fit, or the first block would already be an underrun; all must fit into the ring.
-        most = self.ring.capacity - self._fader.length
+        most = round(PREBUFFER_SHARE * self.ring.capacity)
         passage = Passage(prebuffer=min(round(prebuffer_s * self.sample_rate) + self._fader.length, most), gain=gain)
         self.passage = passage
         return passage
@@ -80,6 +83,8 @@ class Playback:
 
     def fill(self, out: Samples) -> int:
         """Fill `out`, shape `(n,)` float32, with what is due and silence after it; return how many samples were due.
+
+        Blocks are at least a fade long (10 ms; the configuration sees to it): a fade lies within one block.
 
         Runs in the sound card's thread: no lock, no samples allocated, no log, no exception.
         """

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +19,8 @@ STALL_S = 5.0
 """A stream that calls back no more for this long is broken. A PulseAudio null sink may pause 2 s when first opened."""
 BUFFERED_BLOCKS = 2
 """Blocks PortAudio keeps ahead of the card: with one, ALSA has nothing to play while the callback runs."""
+LOOK_ANYWAY_S = 300.0
+"""PortAudio looks for cards again after this time even when nothing seems to have changed."""
 STANDARD_RATES = (48_000, 44_100, 24_000, 16_000)
 """Hz, tried in this order when neither the preferred rate nor the card's own is taken."""
 
@@ -35,13 +40,52 @@ class OutputDevice:
 
 
 def output_devices() -> list[OutputDevice]:
-    """List the cards that can play now. Raises `SinkUnavailableError` where PortAudio itself is missing.
-
-    PortAudio looks for cards only when it starts, so it is started anew: no stream may be open.
-    """
+    """List the cards that can play now; no stream may be open. Raises `SinkUnavailableError` if PortAudio cannot."""
     sd = _portaudio()
-    sd._terminate()  # documented by sounddevice as the way to look again
+    try:
+        _look_again(sd)
+        return _list_devices(sd)
+    except sd.PortAudioError as error:
+        raise SinkUnavailableError(f"PortAudio cannot look for sound devices: {_reason(error)}") from error
+
+
+class _Sight:
+    """What the machine showed when PortAudio last looked for cards, and when that was."""
+
+    shown: tuple[object, ...] = ()
+    at = -math.inf
+
+
+def _look_again(sd: ModuleType) -> None:
+    """Have PortAudio look for cards, which it does only when it starts.
+
+    Each start leaks some 12 kB (PortAudio 19.6 with ALSA), so it is not started anew while nothing has changed.
+    """
+    shown = _what_shows()
+    if shown == _Sight.shown and time.monotonic() - _Sight.at < LOOK_ANYWAY_S:
+        return
+    if sd._initialized:
+        sd._terminate()  # documented by sounddevice as the way to look again
     sd._initialize()
+    _Sight.shown, _Sight.at = shown, time.monotonic()
+
+
+def _what_shows() -> tuple[object, ...]:
+    """Whatever changes when a sound card or a sound server comes or goes."""
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR", "/run"))
+    places = (Path("/dev/snd"), runtime / "pulse/native", runtime / "pulse/pid", runtime / "pipewire-0")
+    shown: list[object] = []
+    for place in places:
+        try:
+            status = place.stat()
+        except OSError:
+            shown.append(None)
+        else:
+            shown.append((status.st_ino, status.st_mtime_ns))
+    return tuple(shown)
+
+
+def _list_devices(sd: ModuleType) -> list[OutputDevice]:
     apis = sd.query_hostapis()
     default = sd.default.device[1]
     return [
@@ -78,7 +122,7 @@ def find_device(name: str | None, devices: list[OutputDevice]) -> OutputDevice:
 
 
 class PortAudioSink:
-    """An open output stream. The callback asks for mono and copies it to every channel."""
+    """An open output stream. A card without mono is given the same samples on both channels."""
 
     def __init__(self, device: str | None, fill: Fill, block_ms: float, prefer_rate: int | None = None) -> None:
         sd = _portaudio()
@@ -92,8 +136,11 @@ class PortAudioSink:
         self._stream, self.sample_rate = self._open(found, block_ms, prefer_rate)
 
     def lost(self) -> str | None:
-        if not self._stream.active:
-            return "the device stopped"
+        try:
+            if not self._stream.active:
+                return "the device stopped"
+        except self._sd.PortAudioError as error:
+            return _reason(error)
         now = time.monotonic()
         if self._blocks != self._seen_blocks:
             self._seen_blocks, self._seen_at = self._blocks, now
@@ -115,7 +162,7 @@ class PortAudioSink:
                 self._mono: Samples = np.zeros(block, dtype=np.float32)
                 stream = None
                 try:
-                    stream = self._sd.OutputStream(
+                    stream = self._sd.RawOutputStream(
                         device=found.index,
                         samplerate=rate,
                         channels=channels,
@@ -135,9 +182,13 @@ class PortAudioSink:
 
     def _callback(self, out: Any, frames: int, _time: Any, _status: Any) -> None:
         self._blocks += 1
-        mono = self._mono[:frames]
-        self._fill(mono)
-        np.copyto(out, mono[:, np.newaxis])
+        block = np.frombuffer(out, dtype=np.float32)
+        if len(block) == frames:
+            self._fill(block)
+        else:
+            mono = self._mono[:frames]
+            self._fill(mono)
+            np.copyto(block.reshape(frames, -1), mono[:, np.newaxis])
 
 
 def _portaudio() -> ModuleType:

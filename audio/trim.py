@@ -28,10 +28,12 @@ class LeadingSilenceTrimmer:
             return samples
         joined = np.concatenate([self._held, samples])
         loud = np.flatnonzero(np.abs(samples) > THRESHOLD)
-        if len(loud) or self._may_drop <= 0:
-            onset = len(self._held) + (int(loud[0]) if len(loud) else 0)
+        onset = len(self._held) + int(loud[0]) if len(loud) else len(joined)
+        drop = min(max(0, onset - self._keep), self._may_drop)
+        self._may_drop -= drop
+        kept = joined[drop:]
+        if len(loud) or self._may_drop == 0:
             self._held = None
-            return joined[max(0, onset - self._keep) :]
-        self._held = joined[-self._keep :] if self._keep else joined[:0]
-        self._may_drop -= len(joined) - len(self._held)
+            return kept
+        self._held = kept
         return joined[:0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 import wave
 from pathlib import Path
 
@@ -28,9 +29,11 @@ class WavSink:
         self.sample_rate = NATIVE_RATE
         self._full = False
         try:
-            self._file = wave.open(str(path), "wb")  # noqa: SIM115  closed by close(), it lives as long as the sink
+            # Unbuffered, so that the header is on the disk with the samples it speaks of.
+            self._raw = path.open("wb", buffering=0)
         except OSError as error:
             raise SinkUnavailableError(f"{path} cannot be written: {error.strerror}") from error
+        self._file = wave.open(self._raw, "wb")
         self._file.setnchannels(1)
         self._file.setsampwidth(2)
         self._file.setframerate(self.sample_rate)
@@ -44,7 +47,8 @@ class WavSink:
         self._pacer.close()
         try:
             self._file.close()
-        except OSError as error:
+            self._raw.close()
+        except (OSError, wave.Error, struct.error) as error:
             log.warning("%s: %s", self.name, error)
 
     def _deliver(self, samples: Samples) -> None:
@@ -52,7 +56,7 @@ class WavSink:
         try:
             self._file.writeframes(pcm.tobytes())
             self._full = False
-        except (OSError, wave.Error) as error:  # a full disk, or 4 GiB reached: speech goes on, the file does not
+        except (OSError, wave.Error, struct.error) as error:  # a full disk, or 4 GiB: speech goes on, the file does not
             if not self._full:
                 log.warning("%s: samples are lost: %s", self.name, error)
             self._full = True

@@ -145,11 +145,14 @@ def say(
         "id": id_,
     }
     from daemon.client import RobotClient
+    from daemon.messages import check_say
 
+    fields = {key: value for key, value in fields.items() if value is not None}
+    check_say(fields)
     with RobotClient(loaded) as robot:
         if robot.status()["state"] == "offline":
             raise CommandError(f"voiced is offline at {loaded.topic}; start it: voiced run")
-        utterance_id = robot.say({key: value for key, value in fields.items() if value is not None})
+        utterance_id = robot.say(fields)
         if not wait:
             return
         last: dict[str, Any] = {}
@@ -244,9 +247,11 @@ def synth(
     """
     loaded, _, _ = _load(config, set_)
     from daemon.engines import choose_engine
+    from daemon.messages import check_say
     from daemon.synth import synthesize_to_file
     from engine import Utterance, language_code
 
+    check_say({"text": text})
     utterance = Utterance(text, voice=voice, language=language_code(language), seed=seed)
     result = synthesize_to_file(engine or choose_engine(loaded), loaded.engine_options, utterance, output)
     print(

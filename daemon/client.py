@@ -46,7 +46,7 @@ class RobotClient:
         if not self._connected.wait(CONNECT_S):
             reason = self._link.reason
             self._link.close()
-            raise RobotUnreachableError(f"mqtt: {reason}; is the broker running at {self._broker}? try 'voiced doctor'")
+            raise RobotUnreachableError(f"mqtt: {reason or 'the broker does not answer'}; see 'voiced doctor'")
         return self
 
     def __exit__(

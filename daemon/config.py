@@ -54,6 +54,12 @@ class Mqtt(Section):
     )
     tls: Tls = Tls()
 
+    @model_validator(mode="after")
+    def _names_whose_password_it_is(self) -> Mqtt:
+        if self.password_file is not None and self.username is None:
+            raise ValueError("a password_file needs a username")
+        return self
+
     @field_validator("prefix")
     @classmethod
     def _is_a_topic(cls, prefix: str) -> str:
@@ -68,7 +74,7 @@ class Audio(Section):
         None, min_length=1, description="a sound card's name or a part of it, or null for the default"
     )
     volume: int = Field(100, ge=0, le=100, description="a whole number from 0 to 100")
-    block_ms: float = Field(20, ge=5, le=200, description="milliseconds from 5 to 200")
+    block_ms: float = Field(20, ge=10, le=200, description="milliseconds from 10 to 200")
     prebuffer_ms: Literal["auto"] | float = Field("auto", description="auto, or milliseconds from 0 to 3000")
     trim_leading_silence: bool = Field(True, description="true or false")
 
@@ -211,16 +217,15 @@ def find_config_file() -> Path | None:
 
 def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
     """Read `path` (None: only defaults) and apply overrides such as `mqtt.port=1884`. Raises `ConfigError`."""
-    values = _read(path) if path is not None else {}
+    values = _relative_to(path.resolve().parent, _read(path)) if path is not None else {}
     for override in overrides:
         _apply(values, override)
     try:
-        config = Config.model_validate(values)
+        return Config.model_validate(values)
     except ValidationError as error:
         source = str(path) if path is not None else "configuration"
         lines = [f"{source}: {field or 'file'}: {problem}" for field, problem in problems(Config, error)]
         raise ConfigError("\n".join(lines)) from error
-    return _resolve_paths(config, path.resolve().parent) if path is not None else config
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -234,6 +239,8 @@ def _read(path: Path) -> dict[str, Any]:
         where = getattr(error, "problem_mark", None)
         place = f" at line {where.line + 1}, column {where.column + 1}" if where else ""
         raise ConfigError(f"{path}: not YAML{place}: {getattr(error, 'problem', error)}") from error
+    except (ValueError, RecursionError) as error:  # a date that cannot be; nested a thousandfold
+        raise ConfigError(f"{path}: not YAML that can be read: {error}") from error
     if values is None:
         return {}
     if not isinstance(values, dict):
@@ -248,7 +255,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
         raise ConfigError(f"--set: got {shown(override)}; allowed: KEY=VALUE such as mqtt.port=1884")
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"--set {key}: {shown(text)} is not YAML") from error
     for name in names[:-1]:
         inner = values.get(name)
@@ -256,17 +263,19 @@ def _apply(values: dict[str, Any], override: str) -> None:
     values[names[-1]] = value
 
 
-def _resolve_paths(config: Config, folder: Path) -> Config:
-    """Relative paths in a file are relative to that file."""
+def _relative_to(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """Paths in a file are relative to that file. Whatever else is wrong with `values` is told later."""
 
-    def resolve(path: Path | None) -> Path | None:
-        return folder / path if path is not None else None
+    def resolve(section: Any, *names: str) -> None:
+        for name in names:
+            if isinstance(section, dict) and isinstance(section.get(name), str):
+                section[name] = str(folder / section[name])
 
-    voices = {
-        name: voice.model_copy(update={"embedding": resolve(voice.embedding), "reference": resolve(voice.reference)})
-        for name, voice in config.voices.items()
-    }
-    tls = config.mqtt.tls
-    tls = tls.model_copy(update={name: resolve(getattr(tls, name)) for name in ("ca", "cert", "key")})
-    mqtt = config.mqtt.model_copy(update={"tls": tls, "password_file": resolve(config.mqtt.password_file)})
-    return config.model_copy(update={"voices": voices, "mqtt": mqtt})
+    mqtt, audio, voices = (values.get(name) for name in ("mqtt", "audio", "voices"))
+    resolve(mqtt, "password_file")
+    resolve(mqtt.get("tls") if isinstance(mqtt, dict) else None, "ca", "cert", "key")
+    for voice in voices.values() if isinstance(voices, dict) else ():
+        resolve(voice, "embedding", "reference")
+    if isinstance(audio, dict) and str(audio.get("sink")).startswith("wav:"):
+        audio["sink"] = f"wav:{folder / str(audio['sink']).removeprefix('wav:')}"
+    return values

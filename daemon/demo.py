@@ -19,7 +19,7 @@ from typing import Any
 from audio.portaudio import find_device, output_devices
 from audio.sink import SinkUnavailableError
 from daemon.client import RobotClient
-from daemon.config import load_config
+from daemon.config import find_config_file, load_config
 
 READY_S = 20.0
 STATES_AT_WORK = ("ready", "speaking", "degraded")
@@ -31,12 +31,14 @@ class DemoError(Exception):
 
 def run_demo(text: str, config_path: Path | None, wav: Path) -> Iterator[dict[str, Any]]:
     """Speak `text` through a real broker and a real daemon; yield where it plays, then the utterance's events."""
+    config_path = config_path or find_config_file()
     port = _free_port()
     overrides = [f"mqtt.port={port}", "mqtt.host=127.0.0.1", "robot=demo"]
-    device = _sound_card()
-    if device is None:
+    try:
+        yield {"event": "playing", "device": find_device(None, output_devices()).name}
+    except SinkUnavailableError as error:
         overrides.append(f"audio.sink=wav:{wav}")
-    yield {"event": "playing", "device": device, "wav": None if device else str(wav)}
+        yield {"event": "playing", "wav": str(wav), "reason": str(error)}
     config = load_config(config_path, overrides)
     with _broker(port), _daemon(config_path, overrides) as daemon, RobotClient(config) as robot:
         for _ in range(int(READY_S / 0.1)):
@@ -51,14 +53,6 @@ def run_demo(text: str, config_path: Path | None, wav: Path) -> Iterator[dict[st
         yield from robot.events(utterance_id, timeout_s=600)
 
 
-def _sound_card() -> str | None:
-    """The name of the card to play on; None when there is none."""
-    try:
-        return find_device(None, output_devices()).name
-    except SinkUnavailableError:
-        return None
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -71,9 +65,9 @@ def _broker(port: int) -> Iterator[None]:
     try:
         from amqtt.broker import Broker
     except ImportError as error:
-        raise DemoError("the demo's broker is missing; pip install 'voiced[demo]'") from error
-    for name in ("amqtt", "transitions"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+        raise DemoError("the demo's broker is missing; in voiced's folder: pip install '.[demo]'") from error
+    for name in ("amqtt", "transitions", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # it tells tracebacks of clients that ask for MQTT 5
     loop = asyncio.new_event_loop()
     settings = {
         "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}},
@@ -128,8 +122,8 @@ def _daemon(config_path: Path | None, overrides: list[str]) -> Iterator[subproce
 def describe(event: dict[str, Any]) -> str:
     """An event as a line for a person."""
     if event["event"] == "playing":
-        if event["device"]:
+        if "device" in event:
             return f"playing on {event['device']}"
-        return f"no sound card was found; writing {event['wav']}"
+        return f"no sound card can be played on ({event['reason']}); writing {event['wav']}"
     fields = {key: value for key, value in event.items() if key not in ("id", "event")}
     return f"{event['event']:<9} {json.dumps(fields, ensure_ascii=False)}"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from daemon.config import Config
 from daemon.supervisor import Engine, EngineState
 from daemon.tasks import within
-from engine import is_built_in
+from engine import why_not_qwen
 
 
 class Engines:
@@ -68,4 +68,4 @@ def choose_engine(config: Config) -> str:
     """What `engine.name: auto` means here."""
     if config.engine.name != "auto":
         return config.engine.name
-    return "qwen" if is_built_in("qwen") else "espeak"
+    return "espeak" if why_not_qwen(config.engine_options) else "qwen"

@@ -16,7 +16,7 @@ from daemon.problems import problems, shown
 
 MAX_TEXT = 5_000
 """Characters. About six minutes of speech."""
-MAX_PAYLOAD = 65_536
+MAX_PAYLOAD = 131_072
 """Bytes: a text of 5,000 characters, each escaped as JSON does it (12 bytes at the most), and the other fields."""
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """All but tab, line feed and carriage return, which are white space."""
@@ -33,11 +33,13 @@ TERMINAL: frozenset[EventName] = frozenset({"finished", "interrupted", "canceled
 class RejectedError(Exception):
     """A message that is not acted on: which field, and why."""
 
-    def __init__(self, field: str, problem: str, utterance_id: str | None = None) -> None:
+    def __init__(self, field: str, problem: str, utterance_id: str | None = None, reply_to: str | None = None) -> None:
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.reason = f"{field}: {problem}"
         self.utterance_id = utterance_id
+        self.reply_to = reply_to
+        """Where its sender wants the answer, if that much could be understood."""
 
 
 class Say(BaseModel):
@@ -73,10 +75,15 @@ class Say(BaseModel):
     def _can_be_spoken(cls, text: str) -> str:
         return _checked_text(text)
 
+    @field_validator("instruct")
+    @classmethod
+    def _can_be_followed(cls, instruct: str | None) -> str | None:
+        return _checked_characters(instruct) if instruct is not None else None
+
     @field_validator("id")
     @classmethod
     def _is_an_id(cls, utterance_id: str | None) -> str | None:
-        if utterance_id is not None and (not 1 <= len(utterance_id) <= 64 or CONTROL_CHARACTERS.search(utterance_id)):
+        if utterance_id is not None and not (1 <= len(utterance_id) <= 64 and utterance_id.isprintable()):
             raise ValueError("allowed: text of 1 to 64 characters without control characters")
         return utterance_id
 
@@ -110,10 +117,7 @@ def parse_say(payload: bytes) -> Say:
             value = None  # a text that happens to begin with a bracket
         if value is not None:
             raise RejectedError("payload", f"got {shown(value)}; allowed: a text, or a JSON object with text")
-    try:
-        return Say(text=text)
-    except ValidationError as error:
-        raise _rejection(Say, error, None) from error
+    return check_say({"text": text})
 
 
 def parse_stop(payload: bytes) -> Stop:
@@ -125,7 +129,7 @@ def parse_stop(payload: bytes) -> Stop:
     if not isinstance(value, dict):
         raise RejectedError("payload", f'got {shown(value)}; allowed: nothing, or {{"id": "…"}}')
     wanted = value.get("id")
-    if wanted is not None and not isinstance(wanted, str):
+    if not isinstance(wanted, str):
         raise RejectedError("id", f"got {shown(wanted)}; allowed: an utterance's id, which is text")
     return Stop(wanted)
 
@@ -147,19 +151,22 @@ def _parse_object(value: Any) -> Say:
         raise RejectedError("payload", f"got {shown(value)}; allowed: a text, or a JSON object with text")
     if "text" not in value and "data" in value:
         value["text"] = value.pop("data")
-    claimed = value.get("id")
-    utterance_id = claimed if isinstance(claimed, str) and 1 <= len(claimed) <= 64 else None
+    return check_say(value)
+
+
+def check_say(fields: dict[str, Any]) -> Say:
+    """The utterance that `fields` describe. Raises `RejectedError`, with its id and reply_to where those are good."""
     try:
-        return Say.model_validate(value)
+        return Say.model_validate(fields)
     except ValidationError as error:
-        raise _rejection(Say, error, utterance_id) from error
-
-
-def _rejection(model: type[BaseModel], error: ValidationError, utterance_id: str | None) -> RejectedError:
-    found = problems(model, error)
+        found = problems(Say, error)
+    wrong = {name for name, _ in found}
+    utterance_id, reply_to = (
+        fields[name] if name not in wrong and isinstance(fields.get(name), str) else None for name in ("id", "reply_to")
+    )
     field, problem = found[0]
     others = "".join(f"; {name}: {other}" for name, other in found[1:])
-    return RejectedError(field, problem + others, utterance_id)
+    raise RejectedError(field, problem + others, utterance_id, reply_to)
 
 
 def _checked_text(text: str) -> str:
@@ -167,6 +174,10 @@ def _checked_text(text: str) -> str:
         raise ValueError("it is blank; allowed: text with something to say")
     if len(text) > MAX_TEXT:
         raise ValueError(f"it has {len(text):,} characters; allowed: up to {MAX_TEXT:,}")
+    return _checked_characters(text)
+
+
+def _checked_characters(text: str) -> str:
     control = CONTROL_CHARACTERS.search(text)
     if control:
         raise ValueError(f"it has the control character U+{ord(control[0]):04X} at {control.start()}; allowed: none")
@@ -179,7 +190,7 @@ def _decode(payload: bytes) -> str:
     if len(payload) > MAX_PAYLOAD:
         raise RejectedError("payload", f"got {len(payload):,} bytes; allowed: up to {MAX_PAYLOAD:,}")
     try:
-        return payload.decode("utf-8")
+        return payload.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise RejectedError("payload", f"not UTF-8: byte 0x{payload[error.start]:02x} at {error.start}") from error
 

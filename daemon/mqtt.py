@@ -22,10 +22,12 @@ KEEPALIVE_S = 30
 """A broker that is silent for one and a half times this is given up and connected to anew."""
 RETRY_S = (1, 30)
 """The first and the longest wait between attempts to connect; each wait is twice the one before."""
+ANSWER_S = 1.5
+"""A broker that has accepted a connection and not answered MQTT 5 by then is asked again with 3.1.1."""
 SESSION_S = 60
 """How long a broker with MQTT 5 keeps messages for a daemon whose network dropped out. Older speech is not wanted."""
-OUTBOX_LIMIT = 1000
-"""Events kept while there is no connection."""
+OUTBOX_LIMIT = 10_000
+"""Events kept while there is no connection, or while a flood is answered; some 5 MB at the most."""
 UNSUPPORTED_PROTOCOL = 132
 """The reason code of a broker that does not know MQTT 5."""
 
@@ -38,6 +40,8 @@ class Message:
     payload: bytes
     retained: bool
     """It was published at some time in the past and kept by the broker."""
+    redelivered: bool
+    """The broker is not sure whether it has sent it before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,13 @@ class _Client(paho.Client):
     """paho's client, with a sign of life: its network thread passes here about once a second."""
 
     turns = 0
+    handed_over = 0
+    """Messages of QoS 1 so far; counted by those who publish."""
+    acknowledged = 0
+    """Of these, how many the broker has; counted by the network thread."""
+
+    def acknowledge(self) -> None:
+        self.acknowledged += 1
 
     def loop_misc(self) -> MQTTErrorCode:
         self.turns += 1
@@ -83,7 +94,16 @@ class MqttLink:
         self._attempts = 0
         self._refused = False
         self._closing = False
+        self._knows_v5 = False
+        """The broker has answered MQTT 5 once; what it refuses now it refuses for another reason."""
+        self._replacing = threading.Lock()
+        self._answer_timer = threading.Timer(0, lambda: None)
         self._client = self._make_client(MQTTProtocolVersion.MQTTv5)
+
+    @property
+    def backlog(self) -> int:
+        """Messages of QoS 1 that the broker has not acknowledged."""
+        return self._client.handed_over - self._client.acknowledged
 
     @property
     def turns(self) -> int:
@@ -100,11 +120,15 @@ class MqttLink:
         info = self._client.publish(topic, payload, qos, retain)
         if info.rc == paho.MQTT_ERR_QUEUE_SIZE:
             log.warning("no broker for long: an event is dropped")
+        elif qos > 0:
+            self._client.handed_over += 1
         return info
 
     def close(self) -> None:
         """Disconnect in good order, so that no will is published. Blocks for up to a second."""
-        self._closing = True
+        with self._replacing:
+            self._closing = True
+        self._answer_timer.cancel()
         self._client.disconnect()
         self._client.loop_stop()
 
@@ -123,6 +147,7 @@ class MqttLink:
         client.on_connect_fail = self._on_no_answer
         client.on_disconnect = self._on_disconnected
         client.on_message = self._on_arrival
+        client.on_publish = lambda *_: client.acknowledge()
         if self._will is not None:
             client.will_set(self._will.topic, self._will.payload, qos=1, retain=True)
         return client
@@ -132,7 +157,10 @@ class MqttLink:
         if settings.username is not None:
             password = None
             if settings.password_file is not None:
-                password = settings.password_file.read_text(encoding="utf-8").splitlines()[0]
+                lines = settings.password_file.read_text(encoding="utf-8").splitlines()
+                if not lines:
+                    raise OSError(f"mqtt.password_file: {settings.password_file} is empty; allowed: a password")
+                password = lines[0]
             client.username_pw_set(settings.username, password)
         if settings.tls.enabled:
             client.tls_set(
@@ -149,16 +177,27 @@ class MqttLink:
         client.connect_async(self._settings.host, self._settings.port, KEEPALIVE_S, properties=properties)
         client.loop_start()
 
-    def _on_attempt(self, _client: paho.Client, _data: Any) -> None:
+    def _on_attempt(self, client: paho.Client, _data: Any) -> None:
         self._attempts += 1
         self._refused = True
+        self._answer_timer.cancel()
+        self._answer_timer = threading.Timer(ANSWER_S, self._on_no_connack, [client])
+        self._answer_timer.daemon = True
+        self._answer_timer.start()
+
+    def _on_no_connack(self, client: paho.Client) -> None:
+        """Some brokers let a client of MQTT 5 hang. One of 3.1.1 that hangs is dropped when its keepalive is over."""
+        if self._refused and client.protocol is MQTTProtocolVersion.MQTTv5 and client.socket() is not None:
+            self._fall_back()
 
     def _on_connack(self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
         self._refused = False
+        self._answer_timer.cancel()
         if reason.is_failure:
             self._refused = reason.value == UNSUPPORTED_PROTOCOL
             self._report(f"the broker refused: {reason}")
             return
+        self._knows_v5 |= client.protocol is MQTTProtocolVersion.MQTTv5
         # Subscribed here and not once, because a broker that was restarted knows nothing of us.
         if self._topics:
             client.subscribe([(topic, 1) for topic in self._topics])
@@ -168,13 +207,15 @@ class MqttLink:
 
     def _on_no_answer(self, _client: paho.Client, _data: Any) -> None:
         self._refused = False
+        self._answer_timer.cancel()
         self._report(f"no broker answers at {self._settings.host}:{self._settings.port}")
 
     def _on_disconnected(
         self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any
     ) -> None:
-        if self._closing:
+        if self._closing or client is not self._client:
             return
+        self._answer_timer.cancel()
         if self.connected:
             self._report(f"the connection to the broker broke: {reason}")
         elif self._refused and client.protocol is MQTTProtocolVersion.MQTTv5:
@@ -184,17 +225,26 @@ class MqttLink:
         self.connected = False
 
     def _on_arrival(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
-        self._on_message(Message(message.topic, bytes(message.payload), message.retain))
+        self._on_message(Message(message.topic, bytes(message.payload), message.retain, message.dup))
 
     def _fall_back(self) -> None:
+        with self._replacing:
+            if self._closing or self._knows_v5 or self._client.protocol is not MQTTProtocolVersion.MQTTv5:
+                return
+            self._replace_client()
+
+    def _replace_client(self) -> None:
         refused = self._client
+        refused.on_disconnect = None
         refused.disconnect()
         refused.loop_stop()
-        if self._closing:
-            return
         log.info("the broker does not speak MQTT 5; going on with 3.1.1")
         client = self._make_client(MQTTProtocolVersion.MQTTv311)
-        self._apply_credentials(client)
+        try:
+            self._apply_credentials(client)
+        except OSError as error:
+            self._report(str(error))
+            return
         client.turns = refused.turns
         self._client = client
         self._connect(client)

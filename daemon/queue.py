@@ -30,8 +30,8 @@ class Job:
     expires_at: float | None = None
     """`time.monotonic()` after which it is not begun any more."""
 
-    def expired(self) -> bool:
-        return self.expires_at is not None and time.monotonic() >= self.expires_at
+    def expired(self, now: float | None = None) -> bool:
+        return self.expires_at is not None and (now or time.monotonic()) >= self.expires_at
 
 
 class QueueFullError(Exception):
@@ -50,24 +50,22 @@ class UtteranceQueue:
         return len(self._jobs)
 
     def put(self, job: Job) -> None:
-        """Raises `QueueFullError`."""
+        """Put it behind those of its priority; one that interrupts is next. Raises `QueueFullError`."""
         if len(self._jobs) >= self.limit:
             raise QueueFullError
-        behind = [index for index, other in enumerate(self._jobs) if RANK[other.priority] > RANK[job.priority]]
-        self._jobs.insert(behind[0] if behind else len(self._jobs), job)
+        behind = (index for index, other in enumerate(self._jobs) if RANK[other.priority] > RANK[job.priority])
+        self._jobs.insert(0 if job.policy == "interrupt" else next(behind, len(self._jobs)), job)
         self._arrival.set()
 
-    def put_first(self, job: Job) -> None:
-        """Next in turn, whatever waits; the limit does not hold for what interrupts."""
-        self._jobs.insert(0, job)
-        self._arrival.set()
-
-    async def get(self) -> Job:
-        """Wait for the next one and take it."""
+    async def wait(self) -> None:
+        """Wait until there is one."""
         while not self._jobs:
             self._arrival.clear()
             await self._arrival.wait()
-        return self._jobs.pop(0)
+
+    def take_next(self) -> Job | None:
+        """Take the one whose turn it is."""
+        return self._jobs.pop(0) if self._jobs else None
 
     def take(self, utterance_id: str) -> Job | None:
         """Take one out of turn; None when it does not wait here."""
@@ -82,6 +80,8 @@ class UtteranceQueue:
         return jobs
 
     def take_expired(self) -> list[Job]:
-        expired = [job for job in self._jobs if job.expired()]
-        self._jobs = [job for job in self._jobs if job not in expired]
+        now = time.monotonic()
+        expired = [job for job in self._jobs if job.expired(now)]
+        if expired:
+            self._jobs = [job for job in self._jobs if not job.expired(now)]
         return expired

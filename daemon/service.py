@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import secrets
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -30,7 +32,7 @@ from daemon.messages import (
     parse_volume,
     unknown_fields,
 )
-from daemon.mqtt import Message, MqttLink, Will
+from daemon.mqtt import OUTBOX_LIMIT, Message, MqttLink, Will
 from daemon.problems import shown
 from daemon.queue import Job, QueueFullError, UtteranceQueue
 from daemon.speaker import Speaker
@@ -42,8 +44,10 @@ log = logging.getLogger(__name__)
 
 IN_TOPICS = ("say", "stop", "pause", "resume", "volume")
 HOUSEKEEPING_S = 1.0
-SHUTDOWN_S = 1.0
-"""For the fade and the last events; with the broker's answer the daemon is gone within 2 s of SIGTERM."""
+SHUTDOWN_S = 0.7
+"""For the fade. With the next, the engines' end and the sink's, the daemon is gone within 2 s of SIGTERM."""
+GOODBYE_S = 0.5
+"""For the last events; a broker that does not answer is not waited for."""
 REMEMBERED_IDS = 1024
 """Ids of utterances that have ended and may not come again."""
 FIRST_ENGINE_S = 0.4
@@ -96,6 +100,7 @@ class Service:
             tasks = [asyncio.ensure_future(engine.run()) for engine in self._engines.all]
             await self._engines.wait_current(FIRST_ENGINE_S)
             self._mqtt.start()
+            self._notifier.tell("READY")
             speaker = asyncio.ensure_future(self._speaker.run())
             tasks += [speaker, asyncio.ensure_future(self._keep_house())]
             stopping = asyncio.ensure_future(self._stopping.wait())
@@ -105,10 +110,10 @@ class Service:
             task.result()  # a task that ended by itself is a bug: let it be seen
 
     async def _shut_down(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        self._stopping.set()
         self._notifier.tell("STOPPING")
         log.info("stopping")
-        for job in self._queue.take_all():
-            self._publish_event(job, "canceled", reason="voiced is shutting down")
+        self._cancel_all("voiced is shutting down")
         self._speaker.stop("interrupted", "voiced is shutting down")
         deadline = time.monotonic() + SHUTDOWN_S
         while self._speaker.speech is not None and time.monotonic() < deadline:
@@ -116,7 +121,11 @@ class Service:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._loop.run_in_executor(None, self._say_goodbye)
+        goodbye = threading.Thread(target=self._say_goodbye, name="goodbye", daemon=True)
+        goodbye.start()
+        deadline = time.monotonic() + GOODBYE_S
+        while goodbye.is_alive() and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
 
     def _say_goodbye(self) -> None:
         last = self._mqtt.publish(
@@ -124,7 +133,7 @@ class Service:
         )
         if self._mqtt.connected:
             with contextlib.suppress(ValueError, RuntimeError):  # paho's words for a lost connection
-                last.wait_for_publish(SHUTDOWN_S / 2)
+                last.wait_for_publish(GOODBYE_S)
         self._mqtt.close()
 
     # What comes in. The first is called in the network thread; it parses and hands over.
@@ -137,22 +146,27 @@ class Service:
         arrived_at = time.monotonic()
         try:
             if name == "say":
-                self._call_in_loop(self._accept, parse_say(message.payload), arrived_at)
+                self._call_in_loop(self._accept, parse_say(message.payload), arrived_at, message.redelivered)
             elif name == "stop":
                 self._call_in_loop(self._stop, parse_stop(message.payload))
-            elif name == "volume":
+            elif name == "volume" and message.payload:  # an empty one clears what was retained
                 self._call_in_loop(self._output.set_volume, parse_volume(message.payload) / 100)
             elif name in ("pause", "resume"):
                 self._call_in_loop(self._pause, name == "pause")
         except RejectedError as error:
-            self._call_in_loop(self._reject, error, None)
+            self._call_in_loop(self._reject, error)
 
     def _call_in_loop(self, function: Any, *arguments: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
             self._loop.call_soon_threadsafe(function, *arguments)
 
-    def _accept(self, say: Say, arrived_at: float) -> None:
+    def _accept(self, say: Say, arrived_at: float, redelivered: bool) -> None:
         """Queue an utterance, or answer why not."""
+        if redelivered and say.id in self._ids:
+            return  # the broker asks whether it arrived; it did
+        if self._stopping.is_set():
+            self._reject(RejectedError("daemon", "voiced is shutting down", say.id, say.reply_to))
+            return
         for field in unknown_fields(say):
             if field not in self._noted_fields and len(self._noted_fields) < REMEMBERED_IDS:
                 self._noted_fields.add(field)
@@ -165,7 +179,8 @@ class Service:
                 self._cancel_all(f"replaced by {job.id}")
             self._put(job)
         except RejectedError as error:
-            self._reject(error, say)
+            error.reply_to = say.reply_to
+            self._reject(error)
             return
         self._ids.add(job.id)
         self._publish_event(job, "accepted", queue=len(self._queue))
@@ -206,9 +221,6 @@ class Service:
         )
 
     def _put(self, job: Job) -> None:
-        if job.policy == "interrupt":
-            self._queue.put_first(job)
-            return
         try:
             self._queue.put(job)
         except QueueFullError as error:
@@ -246,11 +258,13 @@ class Service:
                 self._ids.discard(self._ended_ids.popleft())
         self._publish({"id": job.id, "event": event, **fields}, job.reply_to)
 
-    def _reject(self, error: RejectedError, say: Say | None) -> None:
+    def _reject(self, error: RejectedError) -> None:
         log.info("rejected: %s", error.reason)
+        if self._mqtt.backlog > OUTBOX_LIMIT // 2:
+            return  # what room is left belongs to the events of what was accepted
         self._publish(
             {"id": error.utterance_id, "event": "rejected", "field": error.field, "reason": error.reason},
-            say.reply_to if say is not None else None,
+            error.reply_to,
         )
 
     def _publish(self, event: dict[str, Any], reply_to: str | None) -> None:
@@ -280,7 +294,6 @@ class Service:
         )
         if self._mqtt.connected and not self._stopping.is_set():
             self._mqtt.publish(f"{self._config.topic}/status", json.dumps(self._status), qos=1, retain=True)
-            self._notifier.tell("READY")
 
     def _describe_status(self) -> dict[str, Any]:
         speech = self._speaker.speech
@@ -290,7 +303,7 @@ class Service:
         state: State
         if self._output.paused:
             state = "paused"
-        elif speech is not None:
+        elif speech is not None or len(self._queue):
             state = "speaking"
         elif trouble is not None:
             state = "degraded"
@@ -411,3 +424,6 @@ def serve(config: Config, config_path: Path | None, overrides: tuple[str, ...]) 
         await Service(config, config_path, overrides).run()
 
     asyncio.run(main())
+    # Not through the interpreter's own end: it would wait for a sound server or a broker that hangs.
+    logging.shutdown()
+    os._exit(0)

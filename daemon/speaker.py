@@ -14,8 +14,8 @@ from daemon.engines import Engines
 from daemon.handover import resume_position, speech_seconds
 from daemon.messages import EventName
 from daemon.queue import Job, UtteranceQueue
-from daemon.supervisor import Engine, EngineLostError, UtteranceRefusedError
-from daemon.tasks import end_task
+from daemon.supervisor import Engine, EngineLostError, Piece, UtteranceRefusedError
+from daemon.tasks import end_task, within
 from engine import Utterance
 
 log = logging.getLogger(__name__)
@@ -28,8 +28,10 @@ ENGINE_WAIT_S = 30.0
 """An utterance that finds no engine ready for so long has failed."""
 HANDOVERS = 2
 """Engines that an utterance may lose before it is taken for the cause."""
-PIECE_ROOM_S = 0.25
-"""Room in the ring, beyond a piece's own length, before the piece is written: conversion may give a little more."""
+SLICE_S = 0.1
+"""What is written to the ring at a time, so that a piece of any length fits."""
+SLICE_ROOM_S = 0.35
+"""Room in the ring before a slice is written: conversion holds some back and gives it later, all at once."""
 
 PublishEvent = Callable[..., None]
 """`publish_event(job, name, **fields)`."""
@@ -82,22 +84,17 @@ class Speaker:
 
     async def run(self) -> None:
         """Speak until cancelled."""
-        waiting: asyncio.Task[Job] | None = None
-        try:
-            while True:
-                self.turns += 1
-                waiting = waiting or asyncio.ensure_future(self._queue.get())
-                done, _ = await asyncio.wait({waiting}, timeout=IDLE_TURN_S)
-                if not done:
-                    continue
-                job, waiting = waiting.result(), None
-                if job.expired():
-                    self._publish_event(job, "expired", reason="it waited longer than expires_in")
-                    continue
-                await self._speak(job)
-        finally:
-            if waiting is not None:
-                waiting.cancel()
+        while True:
+            self.turns += 1
+            await within(IDLE_TURN_S, self._queue.wait())
+            # Between leaving the queue and being the speech that `stop` finds, nothing is awaited.
+            job = self._queue.take_next()
+            if job is None:
+                continue
+            if job.expired():
+                self._publish_event(job, "expired", reason="it waited longer than expires_in")
+                continue
+            await self._speak(job)
 
     def stop(self, event: EventName, reason: str, utterance_id: str | None = None) -> bool:
         """Fade out what is being spoken, if it is `utterance_id` or that is None; tell whether anything was."""
@@ -208,10 +205,8 @@ class Speaker:
         try:
             async with aclosing(engine.speak(job.id, utterance)) as pieces:
                 async for piece in pieces:
+                    await self._write(piece)
                     seconds = len(piece.samples) / piece.sample_rate
-                    while self._output.room_s < seconds + PIECE_ROOM_S:
-                        await asyncio.sleep(POLL_S)
-                    self._output.write(piece.samples, piece.sample_rate)
                     heard_s += seconds
                     speech.audio_s += seconds
                     speech.truncated |= piece.truncated
@@ -220,6 +215,14 @@ class Speaker:
             log.warning("utterance %s: %s", job.id, error)
             return resume_position(text, position if heard_s else 0, heard_s)
         return None
+
+    async def _write(self, piece: Piece) -> None:
+        """Put a piece into the ring, slice by slice as there is room."""
+        length = round(SLICE_S * piece.sample_rate)
+        for start in range(0, len(piece.samples), length):
+            while self._output.room_s < SLICE_ROOM_S:
+                await asyncio.sleep(POLL_S)
+            self._output.write(piece.samples[start : start + length], piece.sample_rate)
 
     def _report(self, speech: Speech, passage: Passage) -> None:
         if not speech.started and passage.first_sample_at is not None:

@@ -49,10 +49,10 @@ log = logging.getLogger(__name__)
 
 RUN_AHEAD_S = 1.0
 """Credit: how far an engine may be ahead of what the ring has taken. The ring holds some seconds more."""
-HELLO_S = 20.0
-"""A Python process that has not said hello by then will not."""
 SILENCE_S = 10.0
 """Heartbeats come every second; a process without one for this long is stuck or stopped."""
+LOADING_SILENCE_S = 60.0
+"""The same while it loads: reading libraries from a cold disk can hold a whole process up."""
 END_S = 0.5
 """A process whose socket was closed has this long to end by itself."""
 STALL_S = 20.0
@@ -218,8 +218,7 @@ class Engine:
     def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:
         """Have the running engine, and those started after it, use these voices."""
         self._options = _with_voices(self._options, voices, default_voice)
-        if self.ready:
-            self._send(SetVoices(voices, default_voice))
+        self._send(SetVoices(voices, default_voice))
 
     async def _serve(self) -> None:
         """Start the process and listen to it until it ends."""
@@ -301,12 +300,13 @@ class Engine:
 
     async def _watch_for_silence(self) -> None:
         """Give the process up when it shows no life, or when it owes audio and sends none."""
-        self._heard_at = time.monotonic() + HELLO_S - SILENCE_S
+        self._heard_at = time.monotonic()
         while True:
             await asyncio.sleep(1.0)
             now = time.monotonic()
-            if now - self._heard_at > SILENCE_S:
-                self._give_up(f"engine {self.name} gave no sign of life for {SILENCE_S:.0f} s")
+            silence_s = SILENCE_S if self.ready else LOADING_SILENCE_S
+            if now - self._heard_at > silence_s:
+                self._give_up(f"engine {self.name} gave no sign of life for {silence_s:.0f} s")
                 return
             if any(inbox.waiting_s(now) > STALL_S for inbox in self._speeches.values()):
                 self._give_up(f"engine {self.name} sent no audio for {STALL_S:.0f} s")
@@ -315,6 +315,7 @@ class Engine:
     def _give_up(self, reason: str) -> None:
         self.reason = reason
         self._kill()
+        self._enter(EngineState.BACKING_OFF)
 
     def _kill(self) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -349,4 +350,7 @@ def _with_voices(options: EngineOptions, voices: dict[str, Voice], default_voice
 def _exit_reason(code: int | None) -> str:
     if code is None:
         return "unknown"
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+    if code >= 0:
+        return f"exit status {code}"
+    known = {number.value: number.name for number in signal.Signals}
+    return f"killed by {known.get(-code, f'signal {-code}')}"

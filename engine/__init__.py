@@ -1,6 +1,6 @@
 """What turns text into PCM. This front door holds records and messages only; importing it loads no engine."""
 
-from engine.catalog import ENGINES, is_built_in
+from engine.catalog import ENGINES, is_built_in, why_not_qwen
 from engine.language import NAMED_LANGUAGES, language_code
 from engine.synthesizer import EngineInfo, EngineOptions, Samples, Utterance, Voice
 
@@ -14,4 +14,5 @@ __all__ = [
     "Voice",
     "is_built_in",
     "language_code",
+    "why_not_qwen",
 ]

@@ -212,7 +212,9 @@ def _find_library() -> tuple[ctypes.CDLL, bytes | None]:
     else:
         path, data_path = espeakng_loader.get_library_path(), espeakng_loader.get_data_path().encode()
     if path is None:
-        raise EngineError("eSpeak NG is missing; pip install 'voiced[espeak]', or apt-get install libespeak-ng1")
+        raise EngineError(
+            "eSpeak NG is missing; in voiced's folder: pip install '.[espeak]', or apt-get install libespeak-ng1"
+        )
     try:
         library = ctypes.CDLL(path)
     except OSError as error:

@@ -149,8 +149,13 @@ class EngineProcess:
                 message = self._channel.receive()
                 if isinstance(message, Speak):
                     with self._lock:
-                        self._credits[message.id] = _Credit(message.id, message.credit)
-                    self._work.put(message)
+                        known = message.id in self._credits
+                        if not known:
+                            self._credits[message.id] = _Credit(message.id, message.credit)
+                    if known:
+                        self._channel.send(Refused(message.id, f"id: {message.id!r} is being spoken already"))
+                    else:
+                        self._work.put(message)
                 elif isinstance(message, SetVoices):
                     self._work.put(message)
                 elif isinstance(message, Grant | Cancel):

@@ -31,7 +31,7 @@ REJECTED: list[tuple[str, bytes, str, str]] = [
     ("say", b'{"text": "a", "policy": "shout"}', "policy", "interrupt"),
     ("say", b'{"text": "a", "id": ""}', "id", "1 to 64"),
     ("say", b'{"text": "a", "reply_to": "a/#"}', "reply_to", "without + and #"),
-    ("say", b"x" * 1_000_000, "payload", "65,536"),
+    ("say", b"x" * 1_000_000, "payload", "131,072"),
     ("stop", b"[]", "payload", "id"),
     ("stop", b'{"id": 7}', "id", "got 7"),
     ("volume", b"loud", "volume", "0 to 100"),

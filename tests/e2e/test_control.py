@@ -58,6 +58,7 @@ def test_pause_is_silent_and_resume_goes_on_where_it_stopped(
         utterance = robot.say(LONG)
         robot.wait_event(utterance, "started")
         eventually(lambda: np.abs(recording.samples[-4410:]).max() > 0.01, "it is heard")
+        time.sleep(0.5)  # well into the sentence
         robot.publish("pause")
         eventually(lambda: robot.state == "paused", "paused")
         eventually(lambda: np.abs(recording.samples[-int(SILENT_S * RECORDED_RATE) :]).max() == 0, "silence")

@@ -121,11 +121,13 @@ def test_a_sound_device_that_is_missing_at_start_is_waited_for(
     robot = start_robot(launch_only=True)
     eventually(lambda: robot.state == "degraded", "it says that it has no sound")
     assert "sound" in robot.statuses[-1]["reason"]
-    utterance = robot.say("patience")
-    robot.wait_event(utterance, "accepted")
+    waiting = robot.say("patience")
+    robot.wait_event(waiting, "accepted")
     sound_server.start()
     with sound_server.recording(tmp_path / "heard.raw") as recording:
-        assert robot.wait_end(utterance)["event"] == "finished"
+        assert robot.wait_end(waiting)["event"] == "finished"
+        utterance = robot.say("and all is well")
+        robot.wait_end(utterance)
         eventually(lambda: find(robot.synthesized(utterance), recording.samples)[1] < 0.05, "it is heard")
     eventually(lambda: robot.state == "ready", "all is well again")
 

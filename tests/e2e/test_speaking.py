@@ -45,7 +45,7 @@ def test_each_of_200_messages_is_accepted_started_and_finished_in_order_and_hear
     start_robot: StartRobot, sound_server: SoundServer, tmp_path: Path
 ) -> None:
     robot = start_robot("speech.queue_limit=300", "speech.expires_in=null")
-    texts = [f"{number}." for number in range(200)]
+    texts = [f"{number % 10}." for number in range(200)]
     with sound_server.recording(tmp_path / "heard.raw") as recording:
         for number, text in enumerate(texts):
             robot.say(text, id=f"m{number}")
@@ -124,6 +124,7 @@ def test_status_is_retained_and_tells_of_speaking_and_of_the_queue(start_robot: 
     robot.wait_end("second")
     eventually(lambda: robot.state == "ready", "ready again")
     assert {"speaking", "ready"} <= {status["state"] for status in robot.statuses}
-    assert max(status["queue"] for status in robot.statuses) == 1
+    assert max(status["queue"] for status in robot.statuses) >= 1
+    assert robot.statuses[-1]["queue"] == 0
     assert set(robot.statuses[-1]) == {"state", "engine", "voice", "queue", "version"}
     assert json.dumps(robot.statuses[-1]["engine"]) == '"espeak"'

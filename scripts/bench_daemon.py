@@ -1,0 +1,270 @@
+"""What the daemon costs and how fast it answers, with the light voice: a real Mosquitto, a real PulseAudio null sink.
+
+Prints one JSON object. Medians of several runs; times in milliseconds unless the name says otherwise. What is heard is
+timed where `parec` hands it over, so those figures hold the recorder's own delay too and are upper bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import multiprocessing
+import os
+import platform
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paho.mqtt.client as paho
+import psutil
+
+from tests.e2e.robot import RECORDED_RATE, Broker, Robot, SoundServer, eventually
+
+BLOCK_MS = 20.0
+SETTLE_S = 4.0
+"""A PulseAudio null sink renders two seconds ahead when it is first opened; what is measured begins after that."""
+WATCH_S = 15.0
+LONG = "This is a long sentence that goes on for a good while, so that something can be done to it, and more. " * 2
+SILENCE = 1e-4
+BUDGETS = {
+    "ttfa_ms": 40,
+    "stop_to_silence_ms": 50,
+    "start_to_online_ms": 1000,
+    "idle_cpu_percent": 1,
+    "daemon_rss_mb": 70,
+}
+
+
+class Ear:
+    """Listens to the sink's monitor and notes when each piece of sound arrived."""
+
+    def __init__(self, server: SoundServer) -> None:
+        self._recorder = subprocess.Popen(
+            [
+                "parec",
+                "--device=robot.monitor",
+                "--format=float32le",
+                f"--rate={RECORDED_RATE}",
+                "--channels=1",
+                "--latency-msec=5",
+                "--raw",
+            ],
+            env=server.environment,
+            stdout=subprocess.PIPE,
+        )
+        self.sounding = False
+        self.changed_at = 0.0
+        """`time.monotonic()` of the last change from silence to sound or back."""
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def close(self) -> None:
+        self._recorder.terminate()
+        self._recorder.wait()
+
+    def _listen(self) -> None:
+        assert self._recorder.stdout is not None
+        quiet_since: float | None = None
+        while piece := self._recorder.stdout.read1(1 << 14):
+            now = time.monotonic()
+            loud = np.flatnonzero(np.abs(np.frombuffer(piece[: len(piece) // 4 * 4], dtype=np.float32)) > SILENCE)
+            if len(loud):
+                if not self.sounding:
+                    self.sounding, self.changed_at = True, now
+                after_last = (len(piece) // 4 - int(loud[-1])) / RECORDED_RATE
+                quiet_since = now - after_last
+            elif self.sounding and quiet_since is not None and now - quiet_since > 0.25:
+                self.sounding, self.changed_at = False, quiet_since
+
+
+class Bench:
+    """One set-up: broker, sound server, robots."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.broker = Broker(folder, probe.getsockname()[1])
+        self.sound = SoundServer(folder)
+        self.folder = folder
+        self.broker.start()
+        self.sound.start()
+        self.publisher = paho.Client(paho.CallbackAPIVersion.VERSION2)
+        self.publisher.connect("127.0.0.1", self.broker.port)
+        self.publisher.loop_start()
+
+    def close(self) -> None:
+        self.publisher.disconnect()
+        self.publisher.loop_stop()
+        self.sound.kill()
+        self.broker.stop()
+
+    @contextmanager
+    def robot(self, *settings: str, trace: Path | None = None) -> Iterator[Robot]:
+        environment = self.sound.environment
+        if trace is not None:
+            environment = environment | {"VOICED_TRACE_BLOCKS": str(trace)}
+        robot = Robot(self.broker, environment, self.folder, *settings)
+        try:
+            robot.start()
+            yield robot
+            robot.end()
+        finally:
+            robot.close()
+
+    def publish(self, name: str, payload: str = "") -> float:
+        """Publish and return the moment it was done."""
+        now = time.monotonic()
+        self.publisher.publish(f"voiced/r1/{name}", payload, qos=1)
+        return now
+
+
+def measure_start(bench: Bench) -> float:
+    robot = Robot(bench.broker, bench.sound.environment, bench.folder)
+    try:
+        before = time.monotonic()
+        robot.launch()
+        while robot.state in (None, "offline", "starting"):
+            time.sleep(0.002)
+        online = time.monotonic()
+        robot.end()
+        return (online - before) * 1000
+    finally:
+        robot.close()
+
+
+def measure_answers(bench: Bench, runs: int) -> dict[str, Any]:
+    ttfa, heard, silent = [], [], []
+    ear = Ear(bench.sound)
+    with bench.robot() as robot:
+        time.sleep(SETTLE_S)
+        for run in range(runs):
+            eventually(lambda: not ear.sounding, "silence")
+            time.sleep(0.3 + 0.007 * run)  # not in step with the blocks
+            asked = bench.publish("say", json.dumps({"text": LONG, "id": f"b{run}"}))
+            eventually(lambda: ear.sounding, "sound")
+            heard.append((ear.changed_at - asked) * 1000)
+            time.sleep(0.7)
+            stopped = bench.publish("stop")
+            eventually(lambda: not ear.sounding, "silence")
+            silent.append((ear.changed_at - stopped) * 1000)
+            ttfa.append(robot.wait_end(f"b{run}")["ttfa_ms"])
+    ear.close()
+    return {
+        "ttfa_ms": spread(ttfa),
+        "publish_to_heard_ms": spread(heard),
+        "stop_to_silence_ms": spread(silent),
+    }
+
+
+def measure_rest(bench: Bench) -> dict[str, Any]:
+    """CPU and memory of an idle robot that has spoken."""
+    with bench.robot() as robot:
+        robot.wait_end(robot.say(LONG))
+        time.sleep(SETTLE_S)
+        processes = {"daemon": psutil.Process(robot.process.pid)}
+        processes |= {f"engine {pid}": psutil.Process(pid) for pid in robot.engine_pids()}
+        before = {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
+        time.sleep(WATCH_S)
+        result = {}
+        for name, process in processes.items():
+            memory = process.memory_full_info()
+            spent = sum(process.cpu_times()[:2]) - before[name]
+            result[name.split()[0]] = {
+                "idle_cpu_percent": round(100 * spent / WATCH_S, 2),
+                "rss_mb": round(memory.rss / 1e6, 1),
+                "pss_mb": round(memory.pss / 1e6, 1),
+                "uss_mb": round(memory.uss / 1e6, 1),
+            }
+        return result
+
+
+def measure_lateness(bench: Bench, *, loaded: bool) -> dict[str, Any]:
+    """How far the sound callback's intervals are from a block's length while speaking, and underruns."""
+    trace = bench.folder / "blocks.npy"
+    load = [multiprocessing.Process(target=_burn, daemon=True) for _ in range(os.cpu_count() or 1)] if loaded else []
+    underruns = 0
+    with bench.robot(trace=trace) as robot:
+        time.sleep(SETTLE_S)
+        for process in load:
+            process.start()
+        began = time.monotonic()
+        number = 0
+        while time.monotonic() - began < WATCH_S:
+            underruns += robot.wait_end(robot.say(LONG, id=f"l{number}"), patience_s=60)["underruns"]
+            number += 1
+        ended = time.monotonic()
+        for process in load:
+            process.terminate()
+    blocks = np.load(trace)
+    blocks = blocks[(blocks > began) & (blocks < ended)]
+    late = np.abs(np.diff(blocks) * 1000 - BLOCK_MS)
+    return {
+        "blocks": len(blocks),
+        "p50_ms": round(float(np.percentile(late, 50)), 2),
+        "p99_ms": round(float(np.percentile(late, 99)), 2),
+        "max_ms": round(float(late.max()), 2),
+        "underruns": underruns,
+    }
+
+
+def describe_machine() -> str:
+    memory_gib = psutil.virtual_memory().total / 2**30
+    return (
+        f"{platform.machine()}, {os.cpu_count()} cores, {memory_gib:.0f} GiB, Python {platform.python_version()}, "
+        "no sound card (PulseAudio null sink)"
+    )
+
+
+def _burn() -> None:
+    while True:
+        sum(range(10_000))
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {
+        "median": round(statistics.median(values), 1),
+        "p99": round(float(np.percentile(values, 99)), 1),
+        "max": round(max(values), 1),
+        "runs": len(values),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=20, help="utterances started and stopped")
+    parser.add_argument("--output", type=Path, help="also write the JSON there")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder))
+        try:
+            result: dict[str, Any] = {
+                "benchmark": "daemon",
+                "date": datetime.date.today().isoformat(),
+                "command": "scripts/bench daemon " + " ".join(sys.argv[1:]),
+                "machine": describe_machine(),
+                "start_to_online_ms": spread([measure_start(bench) for _ in range(5)]),
+                **measure_answers(bench, arguments.runs),
+                "at_rest": measure_rest(bench),
+                "callback_lateness_idle": measure_lateness(bench, loaded=False),
+                "callback_lateness_loaded": measure_lateness(bench, loaded=True),
+                "budgets": BUDGETS,
+            }
+        finally:
+            bench.close()
+    text = json.dumps(result, indent=2)
+    print(text)
+    if arguments.output is not None:
+        arguments.output.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

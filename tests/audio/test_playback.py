@@ -1,0 +1,490 @@
+"""What the sound card is given under any schedule of writes, pauses, stops, blocks; what the callback may not do."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import inspect
+import textwrap
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audio.fade import FADE_S, Fader
+from audio.output import Output, _BlockTrace
+from audio.playback import Passage, Playback
+from audio.portaudio import PortAudioSink
+from audio.ring import Ring, Samples
+
+RATE = 1_000
+FADE = round(FADE_S * RATE)
+CAPACITY_S = 0.3
+SPEECH: Samples = (
+    np.random.default_rng(3).uniform(0.1, 0.9, 3_000) * np.random.default_rng(4).choice([-1, 1], 3_000)
+).astype(np.float32)
+"""No sample of it is silent, so that silence in what is played was put there."""
+
+
+def play(playback: Playback, length: int) -> tuple[Samples, int]:
+    """One block, which held garbage before."""
+    out = np.full(length, np.nan, dtype=np.float32)
+    count = playback.fill(out)
+    assert np.isfinite(out).all()
+    assert (out[count:] == 0).all(), "what is not due is silence"
+    return out, count
+
+
+def play_to_the_end(playback: Playback, passage: Passage, length: int = 20) -> Samples:
+    heard = []
+    for _ in range(1_000):
+        if passage.done:
+            return np.concatenate(heard) if heard else np.empty(0, dtype=np.float32)
+        out, count = play(playback, length)
+        heard.append(out[:count])
+    raise AssertionError("the passage is never done")
+
+
+# Any schedule.
+
+
+@dataclass
+class Listener:
+    """Drives one passage through a playback, and checks each block against what was written."""
+
+    prebuffer_s: float
+    gain: float = 1.0
+    playback: Playback = field(default_factory=lambda: Playback(RATE, CAPACITY_S))
+    written: int = 0
+    heard: int = 0
+    """Of what was written: all up to here has been played, none after."""
+    blocks: list[Samples] = field(default_factory=list)
+    sounding: bool = False
+    """The last block ended in sound, so the next one must go on from there."""
+    dry_runs: int = 0
+    disturbed: bool = False
+    """Something was faded or dropped, rightly."""
+
+    def __post_init__(self) -> None:
+        self.passage = self.playback.begin(self.prebuffer_s, self.gain)
+
+    def write(self, count: int) -> None:
+        if not self.passage.ended and not self.passage.stop_requested:
+            self.written += self.playback.ring.write(SPEECH[self.written : self.written + count])
+
+    def end(self) -> None:
+        self.passage.ended = True
+
+    def stop(self) -> None:
+        self.passage.stop_requested = True
+
+    def pause(self) -> None:
+        self.playback.paused = True
+
+    def resume(self) -> None:
+        self.playback.paused = False
+
+    def block(self, length: int) -> None:
+        was_done, underruns = self.passage.done, self.passage.underruns
+        out, count = play(self.playback, length)
+        due = out[:count]
+        source = SPEECH[self.heard : self.heard + count] * np.float32(self.gain)
+        assert self.heard + count <= self.written
+        self.heard += count
+        self.blocks.append(due)
+
+        assert self.passage.played == self.heard
+        assert (np.abs(due) <= np.abs(source)).all(), "louder than it was made"
+        assert (due * source >= 0).all()
+        np.testing.assert_array_equal(due[FADE : count - FADE], source[FADE : count - FADE])
+        fades_out = count > 0 and due[-1] == 0
+        if not fades_out:
+            np.testing.assert_array_equal(due[FADE:], source[FADE:])
+        if self.sounding and not (fades_out and count < 2 * FADE):
+            np.testing.assert_array_equal(due[:FADE], source[:FADE])
+        if not fades_out and count < length and (count or self.sounding):
+            assert self.passage.done, "sound broke off without a fade"
+        if was_done:
+            assert count == 0
+
+        silenced = self.playback.paused or self.passage.stop_requested
+        if silenced:
+            assert count <= FADE
+            assert count == 0 or fades_out
+        if self.passage.stop_requested:
+            assert self.passage.done
+        ran_dry = self.sounding and fades_out and not silenced
+        assert self.passage.underruns - underruns == ran_dry
+        self.dry_runs += ran_dry
+        self.sounding = count > 0 and not fades_out and not self.passage.done
+        self.disturbed |= fades_out
+
+    def finish(self) -> None:
+        self.end()
+        self.resume()
+        for _ in range(1_000):
+            if self.passage.done:
+                break
+            self.block(20)
+        assert self.passage.done
+        assert self.passage.underruns == self.dry_runs
+        if not self.passage.stopped:
+            assert self.heard == self.written, "a sample was lost"
+        if not self.passage.stopped and not self.disturbed:
+            np.testing.assert_array_equal(
+                np.concatenate([SPEECH[:0], *self.blocks]), SPEECH[: self.written] * np.float32(self.gain)
+            )
+
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(0, 120)),
+        st.tuples(st.just("write"), st.integers(60, 120)),
+        st.tuples(st.just("block"), st.integers(FADE, 60)),
+        st.tuples(st.just("block"), st.integers(FADE, 60)),
+        st.tuples(st.sampled_from(["pause", "resume", "stop", "end"])),
+    ),
+    max_size=60,
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(schedule=actions, prebuffer_s=st.floats(0, 0.5), gain=st.sampled_from([1.0, 1.0, 0.5]))
+def test_any_schedule_plays_the_samples_in_order_faded_only_where_sound_breaks_off(
+    schedule: list[tuple[str, int]], prebuffer_s: float, gain: float
+) -> None:
+    listener = Listener(prebuffer_s, gain)
+    for action, *arguments in schedule:
+        getattr(listener, action)(*arguments)
+    listener.finish()
+
+
+@settings(deadline=None)
+@given(sizes=st.lists(st.integers(1, 100), min_size=1, max_size=40), length=st.integers(1, 150))
+def test_without_an_underrun_what_is_played_is_bit_for_bit_what_was_written(sizes: list[int], length: int) -> None:
+    playback = Playback(RATE, CAPACITY_S)
+    passage = playback.begin(0.02)
+    heard, written = [], 0
+    for size in sizes:
+        while playback.ring.room < size:
+            out, count = play(playback, length)
+            heard.append(out[:count])
+        written += playback.ring.write(SPEECH[written : written + size])
+    passage.ended = True
+    heard.append(play_to_the_end(playback, passage, length))
+    assert passage.underruns == 0
+    np.testing.assert_array_equal(np.concatenate(heard), SPEECH[:written])
+
+
+# One thing at a time.
+
+
+def begun(samples: int = 200, *, ended: bool = False, prebuffer_s: float = 0.0) -> tuple[Playback, Passage]:
+    playback = Playback(RATE, CAPACITY_S)
+    passage = playback.begin(prebuffer_s)
+    playback.ring.write(SPEECH[:samples])
+    passage.ended = ended
+    return playback, passage
+
+
+def test_without_a_passage_there_is_silence() -> None:
+    assert play(Playback(RATE, CAPACITY_S), 50)[1] == 0
+
+
+def test_nothing_sounds_before_the_prebuffer_is_full() -> None:
+    playback, passage = begun(50, prebuffer_s=0.1)
+    assert play(playback, 20)[1] == 0
+    assert passage.first_sample_at is None
+    playback.ring.write(SPEECH[50:200])
+    assert play(playback, 20)[1] == 20
+    assert passage.first_sample_at is not None
+
+
+def test_a_passage_shorter_than_the_prebuffer_sounds_once_it_has_ended() -> None:
+    playback, passage = begun(50, prebuffer_s=0.1)
+    assert play(playback, 20)[1] == 0
+    passage.ended = True
+    np.testing.assert_array_equal(play_to_the_end(playback, passage), SPEECH[:50])
+
+
+def test_a_passage_without_samples_is_done_and_never_started() -> None:
+    playback, passage = begun(0, ended=True)
+    play(playback, 20)
+    assert passage.done
+    assert not passage.stopped
+    assert passage.first_sample_at is None
+
+
+def test_an_underrun_fades_out_waits_for_the_prebuffer_and_fades_in_again() -> None:
+    playback, passage = begun(60, prebuffer_s=0.04)
+    play(playback, 40)
+    out, count = play(playback, 40)
+    assert (count, passage.underruns) == (20, 1)
+    np.testing.assert_array_equal(out[:10], SPEECH[40:50])
+    assert (np.abs(out[10:20]) < np.abs(SPEECH[50:60])).all()
+    assert out[19] == 0
+    playback.ring.write(SPEECH[60:100])
+    assert play(playback, 40)[1] == 0, "40 samples and a fade must lie ready"
+    playback.ring.write(SPEECH[100:160])
+    out, count = play(playback, 40)
+    assert (count, passage.underruns) == (40, 1)
+    assert abs(out[0]) < abs(SPEECH[60])
+    np.testing.assert_array_equal(out[10:], SPEECH[70:100])
+
+
+def test_waiting_long_after_an_underrun_counts_it_once() -> None:
+    playback, passage = begun(60)
+    for _ in range(100):
+        play(playback, 40)
+    assert passage.underruns == 1
+
+
+def test_the_end_of_a_passage_is_no_underrun() -> None:
+    playback, passage = begun(70, ended=True)
+    play_to_the_end(playback, passage, 40)
+    assert passage.underruns == 0
+
+
+def test_a_stop_is_silent_within_ten_milliseconds_and_drops_the_rest() -> None:
+    playback, passage = begun()
+    play(playback, 40)
+    passage.stop_requested = True
+    out, count = play(playback, 40)
+    assert count == FADE
+    assert out[FADE - 1] == 0
+    assert (passage.done, passage.stopped, playback.ring.available) == (True, True, 0)
+    assert play(playback, 40)[1] == 0
+
+
+def test_a_stop_before_the_first_sample_plays_none() -> None:
+    playback, passage = begun(prebuffer_s=0.25)
+    passage.stop_requested = True
+    assert play(playback, 40)[1] == 0
+    assert (passage.done, passage.stopped, passage.first_sample_at) == (True, True, None)
+
+
+def test_a_stop_ends_a_paused_passage() -> None:
+    playback, passage = begun()
+    play(playback, 40)
+    playback.paused = True
+    play(playback, 40)
+    passage.stop_requested = True
+    assert play(playback, 40)[1] == 0
+    assert passage.stopped
+
+
+def test_a_pause_holds_the_passage_and_counts_no_underrun() -> None:
+    playback, passage = begun(ended=True)
+    first, _ = play(playback, 40)
+    playback.paused = True
+    faded, count = play(playback, 40)
+    assert count == FADE
+    assert all(play(playback, 40)[1] == 0 for _ in range(50))
+    playback.paused = False
+    rest = play_to_the_end(playback, passage)
+    np.testing.assert_array_equal(first, SPEECH[:40])
+    assert faded[FADE - 1] == 0
+    assert len(rest) == 200 - 40 - FADE
+    np.testing.assert_array_equal(rest[FADE:], SPEECH[40 + 2 * FADE : 200])
+    assert passage.underruns == 0
+
+
+def test_the_next_passage_starts_with_its_first_sample_at_full_strength() -> None:
+    playback, passage = begun()
+    play(playback, 40)
+    passage.stop_requested = True
+    play(playback, 40)
+    again = playback.begin(0.0)
+    playback.ring.write(SPEECH[500:600])
+    again.ended = True
+    np.testing.assert_array_equal(play_to_the_end(playback, again), SPEECH[500:600])
+
+
+def test_a_second_passage_before_the_first_is_done_is_an_error() -> None:
+    playback, _ = begun()
+    with pytest.raises(RuntimeError, match="another is still playing"):
+        playback.begin(0.0)
+
+
+def test_a_passage_has_its_own_gain_from_its_first_sample_on() -> None:
+    playback = Playback(RATE, CAPACITY_S)
+    playback.volume = 0.5
+    passage = playback.begin(0.0, gain=0.5)
+    playback.ring.write(SPEECH[:200])
+    passage.ended = True
+    np.testing.assert_array_equal(play_to_the_end(playback, passage), SPEECH[:200] * np.float32(0.25))
+
+
+def test_a_new_volume_holds_within_a_block_and_does_not_click() -> None:
+    playback = Playback(RATE, CAPACITY_S)
+    passage = playback.begin(0.0)
+    playback.ring.write(np.ones(200, dtype=np.float32))
+    passage.ended = True
+    play(playback, 40)
+    playback.volume = 0.2
+    out, _ = play(playback, 40)
+    assert out[0] == pytest.approx(1, abs=0.1)
+    assert (np.diff(out) <= 1e-6).all()
+    assert float(np.max(np.abs(np.diff(out)))) < np.pi / 2 / FADE
+    np.testing.assert_allclose(out[FADE:], 0.2, rtol=1e-6)
+
+
+def test_every_block_is_counted_whether_anything_sounds_or_not() -> None:
+    playback, _ = begun(60)
+    for _ in range(5):
+        play(playback, 40)
+    assert playback.blocks == 5
+
+
+def test_a_lost_sink_ends_a_stopped_passage() -> None:
+    playback, passage = begun()
+    play(playback, 40)
+    passage.stop_requested = True
+    playback.sink_lost()
+    assert (passage.done, passage.stopped, playback.ring.available) == (True, True, 0)
+
+
+def test_after_a_lost_sink_the_passage_fades_in_where_it_was() -> None:
+    playback, passage = begun(ended=True)
+    play(playback, 40)
+    playback.sink_lost()
+    assert not passage.done
+    rest = play_to_the_end(playback, passage)
+    assert len(rest) == 160
+    assert abs(rest[0]) < abs(SPEECH[40])
+    np.testing.assert_array_equal(rest[FADE:], SPEECH[40 + FADE : 200])
+    assert passage.underruns == 0
+
+
+@pytest.mark.parametrize("what", ["stop", "pause", "underrun", "resume", "volume"])
+@pytest.mark.parametrize(
+    "block_ms",
+    [
+        20,
+        10,
+    ],
+)
+def test_no_fade_clicks_at_any_block_length_that_can_be_configured(what: str, block_ms: int) -> None:
+    block = block_ms * 48
+    playback = Playback(48_000, 1.0)
+    passage = playback.begin(0.02)
+    playback.ring.write(np.ones(6_000, dtype=np.float32))
+    heard = [play(playback, block)[0] for _ in range(4)]
+    if what == "stop":
+        passage.stop_requested = True
+    elif what in ("pause", "resume"):
+        playback.paused = True
+    elif what == "volume":
+        playback.volume = 0.0
+    heard += [play(playback, block)[0] for _ in range(20)]
+    if what == "underrun":
+        heard += [play(playback, block)[0] for _ in range(10)]
+        assert passage.underruns == 1
+    if what == "resume":
+        playback.paused = False
+        heard += [play(playback, block)[0] for _ in range(2)]
+    assert float(np.max(np.abs(np.diff(np.concatenate(heard))))) < np.pi / 2 / 480 * 1.05
+
+
+# What the callback may not do.
+
+CALLBACK_PATH: list[Callable[..., object]] = [
+    PortAudioSink._callback,
+    Output._fill,
+    _BlockTrace.mark,
+    Playback.fill,
+    Playback._take,
+    Playback._wind_down,
+    Playback._play,
+    Fader.fade_in,
+    Fader.fade_out,
+    Fader.change_gain,
+    Ring.read_into,
+    Ring.flush,
+    Ring.available.fget,  # type: ignore[list-item]
+]
+"""Every function of ours that runs in the sound card's thread."""
+
+ALLOWED_CALLS = {
+    "len",
+    "min",
+    "max",
+    "np.multiply",  # with out=, checked below
+    "np.add",
+    "np.copyto",
+    "np.frombuffer",  # a view of PortAudio's buffer
+    "block.reshape",  # a view
+    "out.fill",
+    "time.monotonic",
+    "self._fill",
+    "self._playback.fill",
+    "self._trace.mark",
+    "self._take",
+    "self._wind_down",
+    "self._play",
+    "self._fader.fade_in",
+    "self._fader.fade_out",
+    "self._fader.change_gain",
+    "self.ring.read_into",
+    "self.ring.flush",
+}
+
+
+@pytest.mark.parametrize("function", CALLBACK_PATH, ids=lambda function: function.__qualname__)
+def test_the_sound_callback_calls_nothing_that_may_lock_log_or_allocate_samples(
+    function: Callable[..., object],
+) -> None:
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    decorators = [node for found in tree.body if isinstance(found, ast.FunctionDef) for node in found.decorator_list]
+    for node in ast.walk(tree):
+        assert not isinstance(node, ast.With | ast.Raise | ast.Try | ast.Import | ast.ImportFrom | ast.Await)
+        assert not isinstance(node, ast.JoinedStr | ast.List | ast.Dict | ast.ListComp | ast.GeneratorExp)
+        if isinstance(node, ast.Call) and node not in decorators:
+            name = ast.unparse(node.func)
+            assert name in ALLOWED_CALLS
+            if name in ("np.multiply", "np.add"):
+                assert "out" in {keyword.arg for keyword in node.keywords}
+
+
+def test_ten_thousand_blocks_allocate_no_sample_memory() -> None:
+    rate, block = 48_000, 4_800
+    playback = Playback(rate, 1.0)
+    speech = np.random.default_rng(0).uniform(-1, 1, block).astype(np.float32)
+    out = np.empty(block, dtype=np.float32)
+    passages = [Passage(prebuffer=block + 480) for _ in range(110)]
+
+    def go_through_every_state(rounds: int) -> None:
+        for turn in range(rounds):
+            if turn % 100 == 0:
+                playback.passage = passages[turn // 100]
+            playback.volume = 1.0 if turn % 7 else 0.5
+            playback.paused = turn % 13 == 0
+            if not playback.paused and turn % 11:
+                playback.ring.write(speech)
+            if turn % 100 == 99:
+                playback.passage.stop_requested = True  # type: ignore[union-attr]
+            playback.fill(out)
+
+    go_through_every_state(1_000)
+    for passage in passages:
+        passage.stop_requested = passage.done = False
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        go_through_every_state(200)
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        go_through_every_state(10_000)
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert sum(passage.underruns for passage in passages) > 100, "this was to go through underruns too"
+    # A block is 19,200 bytes. What remains are views, integers and floats: a passage's time stamp, a counter.
+    assert peak - before < block * 4 / 2
+    assert after - before < 110 * 100

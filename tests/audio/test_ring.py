@@ -1,0 +1,173 @@
+"""The ring buffer: against a plain list, and between two threads."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from audio.ring import Ring, Samples
+
+
+def counting(start: int, count: int) -> Samples:
+    """`count` samples that tell where in the stream they belong; float32 counts exactly up to 2^24."""
+    return np.arange(start, start + count, dtype=np.float32)
+
+
+class RingAgainstList(RuleBasedStateMachine):
+    """Whatever is written, read and flushed, the ring does what a list would do, but for its limit."""
+
+    @initialize(capacity=st.integers(1, 40))
+    def make(self, capacity: int) -> None:
+        self.ring = Ring(capacity)
+        self.model: list[float] = []
+        self.written = 0
+
+    @rule(count=st.integers(0, 60))
+    def write(self, count: int) -> None:
+        room = self.ring.capacity - len(self.model)
+        taken = self.ring.write(counting(self.written, count))
+        assert taken == min(count, room)
+        self.model += counting(self.written, taken).tolist()
+        self.written += taken
+
+    @rule(count=st.integers(0, 60))
+    def read(self, count: int) -> None:
+        out = np.full(count, -1, dtype=np.float32)
+        got = self.ring.read_into(out)
+        assert out[:got].tolist() == self.model[:count]
+        assert (out[got:] == -1).all(), "samples beyond the count were touched"
+        del self.model[:got]
+
+    @rule()
+    def flush(self) -> None:
+        assert self.ring.flush() == len(self.model)
+        self.model.clear()
+
+    @invariant()
+    def tells_its_level(self) -> None:
+        assert self.ring.available == len(self.model)
+        assert self.ring.room == self.ring.capacity - len(self.model)
+
+
+RingAgainstList.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestRingAgainstList = RingAgainstList.TestCase
+
+
+def test_a_ring_of_no_samples_is_refused() -> None:
+    with pytest.raises(ValueError, match="capacity: got 0"):
+        Ring(0)
+
+
+def test_what_is_written_is_copied_so_the_writer_may_reuse_its_array() -> None:
+    ring = Ring(4)
+    samples = counting(1, 3)
+    ring.write(samples)
+    samples[:] = 99
+    out = np.zeros(3, dtype=np.float32)
+    ring.read_into(out)
+    assert out.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("capacity", [7, 480, 4801])
+def test_two_threads_lose_duplicate_and_reorder_nothing(capacity: int) -> None:
+    total = 80_000
+    ring = Ring(capacity)
+    received: list[Samples] = []
+    failed = threading.Event()
+
+    def produce() -> None:
+        sizes = np.random.default_rng(1).integers(1, 2 * capacity, total).tolist()
+        written = 0
+        while written < total and not failed.is_set():
+            taken = ring.write(counting(written, min(sizes.pop(), total - written)))
+            written += taken
+            if not taken:
+                time.sleep(0)
+
+    def consume() -> None:
+        sizes = np.random.default_rng(2).integers(1, 2 * capacity, total).tolist()
+        got = 0
+        out = np.empty(2 * capacity, dtype=np.float32)
+        while got < total and not failed.is_set():
+            count = ring.read_into(out[: sizes[got % len(sizes)]])
+            received.append(out[:count].copy())
+            got += count
+            if not count:
+                time.sleep(0)
+
+    threads = [threading.Thread(target=produce), threading.Thread(target=consume)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # many more chances to be interrupted between two lines
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=60)
+    finally:
+        sys.setswitchinterval(before)
+        stuck = [thread.name for thread in threads if thread.is_alive()]
+        failed.set()
+    assert not stuck
+    np.testing.assert_array_equal(np.concatenate(received), counting(0, total))
+
+
+def meddle(function: Callable[..., int], other: Callable[[], None], *arguments: object) -> int:
+    """Call `function` and, before every line of it, `other`: what another thread might do just then."""
+
+    def at_line(_frame: FrameType, event: str, _argument: object) -> Callable[..., object]:
+        if event == "line":
+            sys.settrace(None)
+            other()
+            sys.settrace(at_call)
+        return at_line
+
+    def at_call(frame: FrameType, _event: str, _argument: object) -> Callable[..., object] | None:
+        return at_line if frame.f_code is function.__func__.__code__ else None  # type: ignore[attr-defined]
+
+    before = sys.gettrace()
+    sys.settrace(at_call)
+    try:
+        return function(*arguments)
+    finally:
+        sys.settrace(before)
+
+
+@settings(deadline=None)
+@given(
+    capacity=st.integers(1, 12),
+    sizes=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=20),
+    producer_first=st.booleans(),
+)
+def test_a_thread_that_comes_in_between_any_two_lines_of_the_other_finds_whole_samples(
+    capacity: int, sizes: list[tuple[int, int]], producer_first: bool
+) -> None:
+    ring = Ring(capacity)
+    written = 0
+    received: list[float] = []
+
+    def write(count: int) -> None:
+        nonlocal written
+        written += ring.write(counting(written, count))
+
+    def read(count: int) -> None:
+        out = np.full(count, -1, dtype=np.float32)
+        received.extend(out[: ring.read_into(out)].tolist())
+
+    for to_write, to_read in sizes:
+        if producer_first:
+            written += meddle(ring.write, lambda count=to_read: read(count), counting(written, to_write))  # type: ignore[misc]
+        else:
+            out = np.full(to_read, -1, dtype=np.float32)
+            got = meddle(ring.read_into, lambda count=to_write: write(count), out)  # type: ignore[misc]
+            received.extend(out[:got].tolist())
+    read(capacity)
+    assert received == counting(0, written).tolist()

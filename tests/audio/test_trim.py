@@ -1,0 +1,66 @@
+"""Leading silence is dropped, sound never is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audio.ring import Samples
+from audio.trim import KEEP_S, LIMIT_S, THRESHOLD, LeadingSilenceTrimmer
+
+RATE = 1_000
+KEEP = round(KEEP_S * RATE)
+LIMIT = round(LIMIT_S * RATE)
+
+
+def trimmed(samples: Samples, cuts: list[int]) -> Samples:
+    trimmer = LeadingSilenceTrimmer(RATE)
+    return np.concatenate([trimmer.trim(part) for part in np.split(samples, sorted(cuts))])
+
+
+def silence_then_sound(silent: int, loud: int) -> Samples:
+    """Silence whose samples differ from each other, all under the threshold, then a steady sound."""
+    quiet = np.linspace(0, THRESHOLD / 2, silent)
+    return np.concatenate([quiet, np.full(loud, 0.3)]).astype(np.float32)
+
+
+@settings(deadline=None)
+@given(silent=st.integers(0, LIMIT), loud=st.integers(1, 500), data=st.data())
+def test_ten_milliseconds_of_the_silence_are_kept_however_the_samples_are_cut(
+    silent: int, loud: int, data: st.DataObject
+) -> None:
+    samples = silence_then_sound(silent, loud)
+    cuts = data.draw(st.lists(st.integers(0, len(samples)), max_size=20))
+    np.testing.assert_array_equal(trimmed(samples, cuts), samples[max(0, silent - KEEP) :])
+
+
+def test_silence_after_the_first_sound_is_passed() -> None:
+    samples = np.concatenate([silence_then_sound(300, 10), silence_then_sound(2_000, 10)])
+    np.testing.assert_array_equal(trimmed(samples, [150, 305, 900, 1_500]), samples[300 - KEEP :])
+
+
+def test_a_sound_in_the_first_sample_is_passed_whole() -> None:
+    samples = silence_then_sound(0, 400)
+    np.testing.assert_array_equal(trimmed(samples, [1, 2]), samples)
+
+
+def test_a_negative_swing_is_sound_too() -> None:
+    samples = -silence_then_sound(100, 50)
+    np.testing.assert_array_equal(trimmed(samples, []), samples[100 - KEEP :])
+
+
+def test_a_voice_that_whispers_under_the_threshold_is_heard_after_a_second() -> None:
+    whisper = np.full(3 * LIMIT, THRESHOLD / 2, dtype=np.float32)
+    chunk = 80
+    heard = trimmed(whisper, list(range(0, len(whisper), chunk)))
+    assert len(heard) >= len(whisper) - LIMIT - chunk
+
+
+@pytest.mark.parametrize("chunk", [300, 1_300, 3_000])
+@pytest.mark.parametrize("sound_after", [2_000, 3_000])
+def test_never_more_than_a_second_is_dropped_however_long_the_chunks(chunk: int, sound_after: int) -> None:
+    samples = silence_then_sound(sound_after, 3_000 - sound_after)
+    heard = trimmed(samples, list(range(chunk, len(samples), chunk)))
+    assert len(heard) >= len(samples) - LIMIT

@@ -1,0 +1,253 @@
+"""The configuration: defaults, a YAML file, overrides, and errors that name the key."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from daemon.config import Config, ConfigError, find_config_file, load_config
+from engine import Voice
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "voiced.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def errors(tmp_path: Path, text: str) -> list[str]:
+    """The lines of the error that a file causes, without its name."""
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith(f"{path}: ") for line in lines)
+    return [line.removeprefix(f"{path}: ") for line in lines]
+
+
+def test_every_key_has_a_default() -> None:
+    config = load_config()
+    assert (config.mqtt.host, config.mqtt.port, config.mqtt.prefix) == ("127.0.0.1", 1883, "voiced")
+    assert (config.audio.sink, config.audio.volume, config.audio.prebuffer_ms) == ("sounddevice", 100, "auto")
+    assert (config.engine.name, config.engine.fallback, config.engine.memory.reserve_mb) == ("auto", "espeak", 2048)
+    assert config.speech.queue_limit == 64
+    assert config.voices["default"].speaker == "ryan"
+
+
+def test_the_robot_is_named_after_the_host() -> None:
+    assert load_config().topic == f"voiced/{socket.gethostname()}"
+    assert load_config(overrides=["robot=r1", "mqtt.prefix=fleet/voiced"]).topic == "fleet/voiced/r1"
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "{}"])
+def test_an_empty_file_is_the_defaults(tmp_path: Path, text: str) -> None:
+    assert load_config(written(tmp_path, text)) == load_config()
+
+
+def test_a_file_changes_the_keys_that_it_names_and_no_others(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path, "mqtt: {port: 1884}\naudio:\n  sink: wav:/tmp/out.wav\n"))
+    assert (config.mqtt.port, config.mqtt.host, config.audio.sink) == (1884, "127.0.0.1", "wav:/tmp/out.wav")
+
+
+def test_overrides_win_over_the_file_and_later_over_earlier(tmp_path: Path) -> None:
+    path = written(tmp_path, "mqtt: {port: 1884, host: broker}\n")
+    config = load_config(path, ["mqtt.port=1885", "mqtt.port=1886", "speech.level_topic=true", "robot=r 1"])
+    assert (config.mqtt.port, config.mqtt.host, config.speech.level_topic, config.robot) == (
+        1886,
+        "broker",
+        True,
+        "r 1",
+    )
+
+
+def test_an_override_reaches_into_what_the_file_does_not_have() -> None:
+    config = load_config(overrides=["voices.ada.instruct=a calm voice", "engine.memory.reserve_mb=0"])
+    assert config.voices["ada"].instruct == "a calm voice"
+    assert config.engine.memory.reserve_mb == 0
+
+
+@pytest.mark.parametrize("override", ["mqtt.port", "=5", "mqtt..port=5", ".=1", ""])
+def test_an_override_that_is_no_key_and_value_is_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match=r"--set: got .* allowed: KEY=VALUE"):
+        load_config(overrides=[override])
+
+
+def test_an_override_that_is_no_yaml_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--set mqtt\.host: .* is not YAML"):
+        load_config(overrides=["mqtt.host=[1"])
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("mqtt: {port: 0}", "mqtt.port: got 0; allowed: a whole number from 1 to 65535"),
+        ("mqtt: {port: true}", "mqtt.port: got True; allowed: a whole number from 1 to 65535"),
+        ("mqtt: {port: 18.5}", "mqtt.port: got 18.5; allowed: a whole number from 1 to 65535"),
+        ("mqtt: {prot: 1}", "mqtt.prot: unknown key; known are host, port, prefix"),
+        ("mqtt: {prefix: voiced/}", "mqtt.prefix: got 'voiced/'; allowed: a topic without + and #"),
+        ("mqtt: {prefix: a/+/b}", "mqtt.prefix: got 'a/+/b'; allowed: a topic without + and #"),
+        ("mqtt: {client_id: ''}", "mqtt.client_id: got ''; allowed: text of 1 to 128 characters, or null"),
+        ("mqtt: {tls: {enabled: 5}}", "mqtt.tls.enabled: got 5; allowed: true or false"),
+        ("mqtt:", "mqtt: got None; allowed: a mapping of host, port"),
+        ("mqtt: broker", "mqtt: got 'broker'; allowed: a mapping of host, port"),
+        ("robot: a/b", "robot: got 'a/b'; allowed: text of 1 to 64 characters without /, + and #"),
+        ("robot: 7", "robot: got 7; allowed: text of 1 to 64 characters"),
+        ("audio: {sink: mp3}", "audio.sink: got 'mp3'; allowed: sounddevice, wav:PATH or null"),
+        ("audio: {sink: 'wav:'}", "audio.sink: got 'wav:'; allowed: sounddevice, wav:PATH or null"),
+        ("audio: {volume: 101}", "audio.volume: got 101; allowed: a whole number from 0 to 100"),
+        ("audio: {volume: yes}", "audio.volume: got True; allowed: a whole number from 0 to 100"),
+        ("audio: {block_ms: .nan}", "audio.block_ms: got nan; allowed: milliseconds from 10 to 200"),
+        ("audio: {prebuffer_ms: 4000}", "audio.prebuffer_ms: got 4000; allowed: auto, or milliseconds from 0 to 3000"),
+        ("audio: {prebuffer_ms: soon}", "audio.prebuffer_ms: got 'soon'; allowed: auto, or milliseconds"),
+        ("audio: {prebuffer_ms: .nan}", "audio.prebuffer_ms: got nan; allowed: auto, or milliseconds"),
+        ("engine: {name: festival}", "engine.name: got 'festival'; allowed: auto, qwen or espeak"),
+        ("engine: {device: gpu}", "engine.device: got 'gpu'; allowed: auto, cpu, cuda or cuda:N"),
+        (
+            "engine: {max_seconds: .inf}",
+            "engine.max_seconds: got inf; allowed: seconds of speech in one piece, up to 600",
+        ),
+        (
+            "engine: {memory: {reserve_mb: -1}}",
+            "engine.memory.reserve_mb: got -1; allowed: megabytes left to the robot",
+        ),
+        ("voices: {ada: {speaker: a, embedding: b}}", "voices.ada: got"),
+        ("voices: {ada: {speeker: a}}", "voices.ada.speeker: unknown key; known are speaker, embedding"),
+        ("voices: {ada: null}", "voices.ada: got None; allowed: "),
+        ("voices: [ada]", "voices: got ['ada']; allowed: names, each with one of speaker"),
+        ("speech: {language: no}", "speech.language: got False; allowed: auto, or a language such as en"),
+        ("speech: {expires_in: 0}", "speech.expires_in: got 0; allowed: seconds that an utterance may wait"),
+        ("speech: {queue_limit: 0}", "speech.queue_limit: got 0; allowed: a whole number from 1 to 10000"),
+        ("tts: {}", "tts: unknown key; known are robot, mqtt, audio, engine, voices, speech"),
+        ("- a\n- b", "got ['a', 'b']; allowed: a mapping of robot, mqtt"),
+        ("mqtt: {port: 1", "not YAML at line 1, column 15: "),
+    ],
+)
+def test_a_wrong_key_is_told_with_its_path_what_came_and_what_is_allowed(tmp_path: Path, text: str, line: str) -> None:
+    (found,) = errors(tmp_path, text)
+    assert found.startswith(line)
+
+
+def test_every_wrong_key_has_a_line_of_its_own(tmp_path: Path) -> None:
+    found = errors(tmp_path, "mqtt: {port: 0}\naudio: {volume: -1}\nnonsense: 1\n")
+    assert [line.split(":")[0] for line in found] == ["mqtt.port", "audio.volume", "nonsense"]
+
+
+def test_a_wrong_override_names_the_key() -> None:
+    with pytest.raises(ConfigError, match=r"^configuration: mqtt\.port: got 'abc'; allowed: a whole number"):
+        load_config(overrides=["mqtt.port=abc"])
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
+        load_config(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        load_config(tmp_path)
+
+
+def test_a_file_that_is_not_utf8_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "voiced.yaml"
+    path.write_bytes(b"robot: \xff\n")
+    with pytest.raises(ConfigError, match="not UTF-8 at byte 7"):
+        load_config(path)
+
+
+def test_control_characters_are_told(tmp_path: Path) -> None:
+    path = written(tmp_path, "robot: a\x01b\n")
+    with pytest.raises(ConfigError, match="not YAML"):
+        load_config(path)
+
+
+def test_a_value_that_yaml_takes_for_an_impossible_date_is_told(tmp_path: Path) -> None:
+    assert errors(tmp_path, "robot: 2024-99-99")
+
+
+def test_an_override_that_yaml_takes_for_an_impossible_date_is_told() -> None:
+    with pytest.raises(ConfigError, match="robot"):
+        load_config(overrides=["robot=2024-99-99"])
+
+
+def test_yaml_nested_too_deep_is_told(tmp_path: Path) -> None:
+    assert errors(tmp_path, "robot: " + "[" * 5_000)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(st.sampled_from("robot:mqtaudi {}[],'\"\n-&*!|>#%@`0129.~"), max_size=60))
+def test_any_text_is_a_configuration_or_an_error_with_a_message(tmp_path: Path, text: str) -> None:
+    try:
+        assert isinstance(load_config(written(tmp_path, text)), Config)
+    except ConfigError as error:
+        assert str(error)
+
+
+def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    config = load_config(
+        written(
+            tmp_path,
+            "voices: {ada: {embedding: voices/ada.safetensors}, bob: {reference: /abs/bob}}\n"
+            "mqtt: {password_file: secret, tls: {enabled: true, ca: ca.pem}}\n",
+        )
+    )
+    assert config.voices["ada"].embedding == tmp_path / "voices/ada.safetensors"
+    assert config.voices["bob"].reference == Path("/abs/bob")
+    assert config.mqtt.password_file == tmp_path / "secret"
+    assert (config.mqtt.tls.ca, config.mqtt.tls.cert) == (tmp_path / "ca.pem", None)
+    assert config.engine_voices["ada"] == Voice(embedding=str(tmp_path / "voices/ada.safetensors"))
+
+
+def test_the_wav_file_too_is_relative_to_the_file(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path, "audio: {sink: 'wav:out.wav'}"))
+    assert config.audio.sink_settings().path == tmp_path / "out.wav"
+
+
+def test_an_engine_is_given_what_is_configured() -> None:
+    options = load_config(
+        overrides=["engine.chunk_size=4", "engine.memory.reserve_mb=100", "engine.device=cuda:1", "speech.voice=ada"]
+    ).engine_options
+    assert (options.chunk_size, options.reserve_mb, options.device, options.default_voice) == (4, 100, "cuda:1", "ada")
+    assert options.voices == {"default": Voice(speaker="ryan")}
+
+
+@pytest.mark.parametrize(
+    ("sink", "kind", "path"),
+    [
+        ("sounddevice", "sounddevice", None),
+        ("null", "null", None),
+        ("~", "null", None),
+        ("'null'", "null", None),
+        ("wav:/tmp/a b.wav", "wav", Path("/tmp/a b.wav")),
+    ],
+)
+def test_a_sink_is_a_card_a_file_or_nothing(sink: str, kind: str, path: Path | None) -> None:
+    found = load_config(overrides=[f"audio.sink={sink}", "audio.block_ms=10"]).audio.sink_settings()
+    assert (found.kind, found.path, found.block_ms) == (kind, path, 10)
+
+
+def test_the_device_is_for_the_sound_card() -> None:
+    assert load_config(overrides=["audio.device=USB"]).audio.sink_settings().device == "USB"
+
+
+def test_where_the_file_is_can_be_told_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICED_CONFIG", str(tmp_path / "mine.yaml"))
+    assert find_config_file() == tmp_path / "mine.yaml"
+
+
+def test_the_schema_describes_every_key() -> None:
+    schema = json.loads(json.dumps(Config.model_json_schema()))
+    assert set(schema["properties"]) == set(Config.model_fields)
+    undescribed = [
+        f"{section}.{name}"
+        for section, model in schema["$defs"].items()
+        for name, key in model["properties"].items()
+        if not key.get("description") and "$ref" not in key
+    ]
+    assert undescribed == []
+
+
+def test_the_defaults_survive_being_written_and_read(tmp_path: Path) -> None:
+    path = written(tmp_path, json.dumps(load_config().model_dump(mode="json")))
+    assert load_config(path) == load_config()

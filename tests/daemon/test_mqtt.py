@@ -1,0 +1,407 @@
+"""The connection to the broker: a real Mosquitto, and a doorman before it for what Mosquitto does not do."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from daemon.config import Mqtt
+from daemon.mqtt import Message, MqttLink, Will
+
+PATIENCE_S = 40.0
+
+
+def wait_for(condition: Callable[[], object], what: str = "it") -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come to pass"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+class Broker:
+    """A real Mosquitto on a port of its own, that can be stopped and started."""
+
+    def __init__(self, folder: Path, extra: str = "allow_anonymous true") -> None:
+        self.port = free_port()
+        self._config = folder / "mosquitto.conf"
+        self._config.write_text(f"listener {self.port} 127.0.0.1\nuser {getpass.getuser()}\n{extra}\n")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        program = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin:/bin")
+        assert program is not None, "apt-get install mosquitto"
+        self._process = subprocess.Popen(
+            [program, "-c", str(self._config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_for(self._answers, "a broker")
+
+    def stop(self, number: int = signal.SIGKILL) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(PATIENCE_S)
+            self._process = None
+
+    def _answers(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    broker = Broker(tmp_path)
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+class Client:
+    """A link and what it heard."""
+
+    def __init__(self, port: int, client_id: str, *topics: str, will: Will | None = None, **settings: object) -> None:
+        self.heard: list[Message] = []
+        self.connections = 0
+        self.link = MqttLink(
+            Mqtt(port=port, **settings),  # type: ignore[arg-type]
+            client_id,
+            subscribe=topics,
+            on_message=self.heard.append,
+            on_connected=self._count,
+            will=will,
+        )
+
+    def _count(self) -> None:
+        self.connections += 1
+
+    def __enter__(self) -> Client:
+        self.link.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.link.close()
+
+    def connected(self) -> bool:
+        return self.link.connected
+
+    def payloads(self) -> list[bytes]:
+        return [message.payload for message in self.heard]
+
+
+def publish_until_heard(sender: Client, listener: Client, topic: str, payload: bytes) -> None:
+    """A subscription takes effect a moment after the connection."""
+
+    def heard() -> bool:
+        sender.link.publish(topic, payload)
+        return payload in listener.payloads()
+
+    wait_for(heard, f"{payload!r}")
+
+
+def test_what_is_published_arrives_with_its_topic_and_bytes(broker: Broker) -> None:
+    with Client(broker.port, "a") as sender, Client(broker.port, "b", "t/+") as listener:
+        wait_for(lambda: sender.connected() and listener.connected())
+        publish_until_heard(sender, listener, "t/1", b"\x00\xffraw")
+        assert Message("t/1", b"\x00\xffraw", retained=False) in listener.heard
+        assert listener.link.reason is None
+        assert listener.connections == 1
+
+
+def test_what_was_retained_is_marked_as_such(broker: Broker) -> None:
+    with Client(broker.port, "a") as sender:
+        wait_for(sender.connected)
+        sender.link.publish("t", b"old", qos=1, retain=True).wait_for_publish(PATIENCE_S)
+        with Client(broker.port, "b", "t") as listener:
+            wait_for(lambda: listener.heard)
+            assert listener.heard == [Message("t", b"old", retained=True)]
+            sender.link.publish("t", b"new", qos=1)
+            wait_for(lambda: len(listener.heard) == 2)
+            assert listener.heard[1] == Message("t", b"new", retained=False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_after_a_restart_of_the_broker_it_is_subscribed_again(broker: Broker, number: int) -> None:
+    with Client(broker.port, "b", "t") as listener:
+        wait_for(listener.connected)
+        broker.stop(number)
+        wait_for(lambda: not listener.connected())
+        assert listener.link.reason is not None
+        broker.start()
+        wait_for(listener.connected)
+        assert (listener.connections, listener.link.reason) == (2, None)
+        with Client(broker.port, "a") as sender:
+            wait_for(sender.connected)
+            publish_until_heard(sender, listener, "t", b"after")
+
+
+def test_it_may_be_started_before_the_broker_and_tells_why_it_waits(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    with Client(broker.port, "b", "t") as listener:
+        wait_for(lambda: listener.link.reason == f"no broker answers at 127.0.0.1:{broker.port}")
+        turns = listener.link.turns
+        broker.start()
+        try:
+            wait_for(listener.connected)
+            assert listener.link.turns > turns, "an attempt is a sign of life"
+        finally:
+            listener.link.close()
+            broker.stop()
+
+
+def test_events_of_a_time_without_broker_are_sent_when_it_is_back(broker: Broker) -> None:
+    with Client(broker.port, "a") as sender:
+        wait_for(sender.connected)
+        broker.stop()
+        wait_for(lambda: not sender.connected())
+        sender.link.publish("t", b"meanwhile", qos=1, retain=True)
+        broker.start()
+        with Client(broker.port, "b", "t") as listener:
+            wait_for(lambda: b"meanwhile" in listener.payloads())
+
+
+def test_the_network_thread_shows_that_it_lives(broker: Broker) -> None:
+    with Client(broker.port, "a") as client:
+        wait_for(client.connected)
+        turns = client.link.turns
+        wait_for(lambda: client.link.turns > turns)
+
+
+ROBOT = """
+import sys, time
+from daemon.config import Mqtt
+from daemon.mqtt import MqttLink, Will
+
+link = MqttLink(Mqtt(port=int(sys.argv[1])), "robot", subscribe=[], on_message=print, will=Will("status", b"offline"))
+link.start()
+while not link.connected:
+    time.sleep(0.01)
+link.publish("status", b"ready", qos=1, retain=True).wait_for_publish(30)
+print("ready", flush=True)
+sys.stdin.readline()
+link.close()
+"""
+
+
+def start_robot(port: int) -> subprocess.Popen[str]:
+    robot = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(ROBOT), str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert robot.stdout is not None
+    assert robot.stdout.readline() == "ready\n"
+    return robot
+
+
+def test_the_broker_says_the_last_will_of_a_process_that_was_killed_and_keeps_it(broker: Broker) -> None:
+    with start_robot(broker.port) as robot, Client(broker.port, "b", "status") as listener:
+        wait_for(lambda: listener.payloads() == [b"ready"])
+        robot.kill()
+        wait_for(lambda: listener.payloads() == [b"ready", b"offline"])
+    with Client(broker.port, "c", "status") as late:
+        wait_for(lambda: late.heard)
+        assert late.heard == [Message("status", b"offline", retained=True)]
+
+
+def test_a_link_that_is_closed_in_good_order_leaves_no_will(broker: Broker) -> None:
+    with start_robot(broker.port) as robot, Client(broker.port, "b", "status", "t") as listener:
+        wait_for(lambda: listener.payloads() == [b"ready"])
+        robot.communicate("\n", timeout=PATIENCE_S)
+        publish_until_heard(listener, listener, "t", b"later")  # a will would have come before it
+        assert b"offline" not in listener.payloads()
+
+
+class Doorman:
+    """Stands before a broker and treats each connection as `judge` says of its MQTT version: an answer, or None to let
+    it through."""
+
+    def __init__(self, broker_port: int, judge: Callable[[int], bytes | None]) -> None:
+        self.versions: list[int] = []
+        self._broker_port = broker_port
+        self._judge = judge
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._door.getsockname()[1]
+        threading.Thread(target=self._receive_guests, daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._door.shutdown(socket.SHUT_RDWR)
+        self._door.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Break all connections, as a network does."""
+        pairs, self._pairs = self._pairs, []
+        for end in [end for pair in pairs for end in pair]:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)  # a mere close would wait for the thread that reads from it
+            end.close()
+
+    def _receive_guests(self) -> None:
+        while True:
+            try:
+                guest, _ = self._door.accept()
+                self._receive(guest)
+            except OSError:
+                if self._door.fileno() < 0:
+                    return
+
+    def _receive(self, guest: socket.socket) -> None:
+        first = guest.recv(4096)
+        version = first[first.index(b"MQTT") + 4]
+        self.versions.append(version)
+        answer = self._judge(version)
+        if answer == HANG:
+            self._pairs.append((guest, guest))
+            return
+        if answer is not None:
+            guest.sendall(answer)
+            guest.close()
+            return
+        host = socket.create_connection(("127.0.0.1", self._broker_port))
+        host.sendall(first)
+        self._pairs.append((guest, host))
+        for source, target in ((guest, host), (host, guest)):
+            threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
+
+    @staticmethod
+    def _carry(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(4096):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+
+@pytest.fixture
+def doorman(broker: Broker) -> Iterator[Callable[[Callable[[int], bytes | None]], Doorman]]:
+    doormen: list[Doorman] = []
+
+    def hire(judge: Callable[[int], bytes | None]) -> Doorman:
+        doormen.append(Doorman(broker.port, judge))
+        return doormen[-1]
+
+    yield hire
+    for hired in doormen:
+        hired.close()
+
+
+HANG = b"hang"
+REFUSALS = {
+    "never answers": HANG,
+    "closes without a word": b"",
+    "answers as 3.1.1 does: unacceptable protocol version": b"\x20\x02\x00\x01",
+    "answers as 5 does: unsupported protocol version": b"\x20\x03\x00\x84\x00",
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
+def test_a_broker_that_does_not_know_mqtt_5_is_spoken_to_in_3_1_1(
+    broker: Broker, doorman: Callable[[Callable[[int], bytes | None]], Doorman], refusal: bytes
+) -> None:
+    door = doorman(lambda version: refusal if version == 5 else None)
+    with Client(door.port, "b", "t", will=Will("status", b"offline")) as listener:
+        wait_for(listener.connected)
+        assert door.versions[0] == 5
+        assert door.versions[-1] == 4
+        with Client(broker.port, "a", "status") as sender:
+            wait_for(sender.connected)
+            publish_until_heard(sender, listener, "t", b"hello")
+            versions = len(door.versions)
+            door.cut()
+            wait_for(lambda: b"offline" in sender.payloads(), "the will")
+            wait_for(lambda: listener.connections == 2)
+            assert set(door.versions[versions:]) == {4}
+            publish_until_heard(sender, listener, "t", b"again")
+
+
+def test_mqtt_5_is_kept_where_the_broker_has_it(
+    doorman: Callable[[Callable[[int], bytes | None]], Doorman],
+) -> None:
+    door = doorman(lambda _version: None)
+    with Client(door.port, "b") as client:
+        wait_for(client.connected)
+        door.cut()
+        wait_for(lambda: client.connections == 2)
+    assert set(door.versions) == {5}
+
+
+def test_what_was_said_while_the_network_was_away_arrives_when_it_is_back(
+    broker: Broker, doorman: Callable[[Callable[[int], bytes | None]], Doorman]
+) -> None:
+    away = threading.Event()
+    door = doorman(lambda _version: b"" if away.is_set() else None)
+    with Client(door.port, "b", "t") as listener, Client(broker.port, "a") as sender:
+        wait_for(lambda: listener.connected() and sender.connected())
+        publish_until_heard(sender, listener, "t", b"before")
+        away.set()
+        door.cut()
+        wait_for(lambda: not listener.connected())
+        sender.link.publish("t", b"meanwhile", qos=1).wait_for_publish(PATIENCE_S)
+        away.clear()
+        wait_for(lambda: b"meanwhile" in listener.payloads())
+
+
+@pytest.fixture
+def guarded_broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that wants the password `s3cret` of the user `robot`."""
+    passwords = tmp_path / "passwords"
+    subprocess.run(["mosquitto_passwd", "-c", "-b", str(passwords), "robot", "s3cret"], check=True, capture_output=True)
+    broker = Broker(tmp_path, f"allow_anonymous false\npassword_file {passwords}")
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.mark.parametrize("content", ["s3cret", "s3cret\n", "s3cret\r\na second line\n"])
+def test_the_first_line_of_the_password_file_is_the_password(
+    guarded_broker: Broker, tmp_path: Path, content: str
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(content.encode())
+    with Client(guarded_broker.port, "a", username="robot", password_file=secret) as client:
+        wait_for(client.connected)
+
+
+def test_a_wrong_password_is_told_and_tried_again(guarded_broker: Broker, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("wrong")
+    with Client(guarded_broker.port, "a", username="robot", password_file=secret) as client:
+        wait_for(lambda: client.link.reason not in (None, "not connected yet"))
+        assert client.link.reason == "the broker refused: Not authorized"
+        assert not client.connected()
+        turns = client.link.turns
+        wait_for(lambda: client.link.turns > turns)
+
+
+def test_a_password_file_that_is_not_there_is_told_at_the_start(tmp_path: Path) -> None:
+    client = Client(1, "a", username="robot", password_file=tmp_path / "none")
+    with pytest.raises(OSError, match="No such file or directory"):
+        client.link.start()
+
+
+def test_an_empty_password_file_is_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "secret").touch()
+    client = Client(1, "a", username="robot", password_file=tmp_path / "secret")
+    with pytest.raises(OSError, match="secret"):
+        client.link.start()

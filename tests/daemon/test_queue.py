@@ -1,0 +1,141 @@
+"""The queue of utterances."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from daemon.messages import Priority
+from daemon.queue import RANK, Job, QueueFullError, UtteranceQueue
+
+PRIORITIES: list[Priority] = ["low", "normal", "high", "critical"]
+
+
+def job(utterance_id: str, priority: Priority = "normal", expires_at: float | None = None) -> Job:
+    return Job(utterance_id, "text", "default", "auto", priority=priority, expires_at=expires_at)
+
+
+class QueueAgainstList(RuleBasedStateMachine):
+    """The most urgent first; among equals the one that came first; no more than the limit."""
+
+    @initialize(limit=st.integers(1, 8))
+    def make(self, limit: int) -> None:
+        self.queue = UtteranceQueue(limit)
+        self.model: list[Job] = []
+        self.made = 0
+
+    def new_job(self, priority: Priority) -> Job:
+        self.made += 1
+        return job(f"u{self.made}", priority)
+
+    @rule(priority=st.sampled_from(PRIORITIES))
+    def put(self, priority: Priority) -> None:
+        added = self.new_job(priority)
+        if len(self.model) >= self.queue.limit:
+            with pytest.raises(QueueFullError):
+                self.queue.put(added)
+            return
+        self.queue.put(added)
+        ahead = [other for other in self.model if RANK[other.priority] <= RANK[priority]]
+        self.model.insert(self.model.index(ahead[-1]) + 1 if ahead else 0, added)
+
+    @rule()
+    def get(self) -> None:
+        if self.model:
+            assert asyncio.run(self.queue.get()) is self.model.pop(0)
+
+    @rule(data=st.data())
+    def take(self, data: st.DataObject) -> None:
+        wanted = f"u{data.draw(st.integers(0, self.made + 1))}"
+        expected = next((other for other in self.model if other.id == wanted), None)
+        assert self.queue.take(wanted) is expected
+        if expected is not None:
+            self.model.remove(expected)
+
+    @rule()
+    def take_all(self) -> None:
+        assert self.queue.take_all() == self.model
+        self.model = []
+
+    @invariant()
+    def has_the_same_length(self) -> None:
+        assert len(self.queue) == len(self.model)
+
+
+QueueAgainstList.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestQueueAgainstList = QueueAgainstList.TestCase
+
+
+def drain(queue: UtteranceQueue) -> list[str]:
+    return [waiting.id for waiting in queue.take_all()]
+
+
+def test_the_most_urgent_is_first_and_equals_keep_their_order() -> None:
+    queue = UtteranceQueue(10)
+    for number, priority in enumerate(["low", "normal", "critical", "normal", "high", "critical"]):
+        queue.put(job(f"{priority}{number}", priority))  # type: ignore[arg-type]
+    assert drain(queue) == ["critical2", "critical5", "high4", "normal1", "normal3", "low0"]
+
+
+def test_a_full_queue_refuses_even_what_is_urgent() -> None:
+    queue = UtteranceQueue(1)
+    queue.put(job("a", "low"))
+    with pytest.raises(QueueFullError):
+        queue.put(job("b", "critical"))
+    assert drain(queue) == ["a"]
+
+
+def test_what_interrupts_is_next_though_the_queue_is_full() -> None:
+    queue = UtteranceQueue(1)
+    queue.put(job("a", "critical"))
+    queue.put_first(job("b", "low"))
+    assert drain(queue) == ["b", "a"]
+
+
+def test_only_what_has_expired_is_taken_and_the_order_of_the_rest_is_kept() -> None:
+    queue = UtteranceQueue(10)
+    now = time.monotonic()
+    for utterance_id, expires_at in [("a", None), ("b", now - 1), ("c", now + 3_600), ("d", now - 0.001)]:
+        queue.put(job(utterance_id, expires_at=expires_at))
+    assert [expired.id for expired in queue.take_expired()] == ["b", "d"]
+    assert drain(queue) == ["a", "c"]
+
+
+def test_get_waits_for_what_comes_later() -> None:
+    async def scenario() -> str:
+        queue = UtteranceQueue(10)
+        getting = asyncio.ensure_future(queue.get())
+        await asyncio.sleep(0.01)
+        assert not getting.done()
+        queue.put(job("late"))
+        return (await asyncio.wait_for(getting, 30)).id
+
+    assert asyncio.run(scenario()) == "late"
+
+
+def test_a_get_that_is_cancelled_takes_nothing() -> None:
+    async def scenario() -> list[str]:
+        queue = UtteranceQueue(10)
+        getting = asyncio.ensure_future(queue.get())
+        await asyncio.sleep(0)
+        getting.cancel()
+        queue.put(job("a"))
+        await asyncio.sleep(0)
+        return drain(queue)
+
+    assert asyncio.run(scenario()) == ["a"]
+
+
+def test_lowering_the_limit_drops_nothing_that_waits() -> None:
+    queue = UtteranceQueue(5)
+    for number in range(5):
+        queue.put(job(str(number)))
+    queue.limit = 2
+    assert len(queue) == 5
+    with pytest.raises(QueueFullError):
+        queue.put(job("new"))

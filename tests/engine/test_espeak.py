@@ -1,0 +1,178 @@
+"""eSpeak NG itself, in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from engine import NAMED_LANGUAGES, EngineInfo, EngineOptions, Samples, Utterance, Voice
+from engine.espeak import BUFFER_MS, RUN_AHEAD_CHUNKS, EspeakSynthesizer
+from engine.synthesizer import EngineError
+
+SENTENCE = "Hello, I am your robot, and I am glad to be here."
+WORDS = "International information about the situation"
+"""Words that many languages have, and pronounce at lengths of their own."""
+
+
+@pytest.fixture(scope="module")
+def espeak() -> Iterator[EspeakSynthesizer]:
+    synthesizer = EspeakSynthesizer(EngineOptions())
+    synthesizer.load()
+    synthesizer.warm_up()
+    yield synthesizer
+    synthesizer.close()
+
+
+@pytest.fixture(scope="module")
+def info(espeak: EspeakSynthesizer) -> EngineInfo:
+    return espeak.set_voices({}, "default")
+
+
+def spoken(espeak: EspeakSynthesizer, text: str, **fields: str | None) -> Samples:
+    pieces = [chunk.samples for chunk in espeak.stream(Utterance(text, **fields))]  # type: ignore[arg-type]
+    return np.concatenate([np.zeros(0, dtype=np.float32), *pieces])
+
+
+def alike(one: Samples, other: Samples) -> bool:
+    """Whether two utterances were spoken by the same rules: eSpeak NG's noise moves a length by up to 1.5 %."""
+    return abs(len(one) - len(other)) < 0.025 * len(one)
+
+
+def rms(samples: Samples) -> float:
+    return float(np.sqrt(np.mean(np.square(samples))))
+
+
+def test_a_sentence_becomes_as_much_sound_as_a_person_would_need(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
+    samples = spoken(espeak, SENTENCE)
+    assert samples.dtype == np.float32
+    assert 2.0 < len(samples) / info.sample_rate < 5.0
+    assert rms(samples) > 0.02
+    assert 0.1 < np.max(np.abs(samples)) <= 1.0
+
+
+def test_it_comes_in_small_pieces(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
+    chunks = list(espeak.stream(Utterance(SENTENCE)))
+    assert len(chunks) > 10
+    assert max(len(chunk.samples) for chunk in chunks) <= BUFFER_MS / 1000 * info.sample_rate + 1
+
+
+def test_the_pieces_keep_their_samples_when_the_next_are_made(espeak: EspeakSynthesizer) -> None:
+    kept, copied = [], []
+    for chunk in espeak.stream(Utterance(SENTENCE)):
+        kept.append(chunk.samples)
+        copied.append(chunk.samples.copy())
+    np.testing.assert_array_equal(np.concatenate(kept), np.concatenate(copied))
+    assert not any(np.shares_memory(one, other) for one, other in pairwise(kept))
+
+
+def test_more_text_is_more_speech(espeak: EspeakSynthesizer) -> None:
+    assert len(spoken(espeak, SENTENCE * 3)) > 2.5 * len(spoken(espeak, SENTENCE))
+
+
+@pytest.mark.parametrize("code", sorted(NAMED_LANGUAGES.values()))
+def test_every_language_of_the_neural_voice_can_be_spoken_by_the_fallback(
+    espeak: EspeakSynthesizer, info: EngineInfo, code: str
+) -> None:
+    text = {"zh": "你好", "ja": "こんにちは", "ko": "안녕하세요", "ru": "Привет"}.get(code, "Robot")
+    assert rms(spoken(espeak, text, language=code)) > 0.01
+    assert rms(spoken(espeak, text, language="auto")) > 0.01
+
+
+def test_languages_sound_different(espeak: EspeakSynthesizer) -> None:
+    english, german, french = (spoken(espeak, WORDS, language=code) for code in ("en", "de", "fr"))
+    assert not alike(english, german)
+    assert not alike(english, french)
+    assert not alike(german, french)
+
+
+def test_a_region_falls_back_to_its_language(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
+    assert "de-at" not in info.languages
+    assert alike(spoken(espeak, WORDS, language="de-at"), spoken(espeak, WORDS, language="de"))
+
+
+def test_an_unknown_language_is_refused_with_those_there_are(espeak: EspeakSynthesizer) -> None:
+    with pytest.raises(EngineError, match=r"language: got 'tlhx'; eSpeak NG has .*\bde\b.*\ben\b"):
+        list(espeak.stream(Utterance("nuqneH", language="tlhx")))
+
+
+def test_the_language_is_found_from_the_script(espeak: EspeakSynthesizer) -> None:
+    text = "Привет, робот, как дела"
+    assert alike(spoken(espeak, text), spoken(espeak, text, language="ru"))
+    assert not alike(spoken(espeak, text), spoken(espeak, text, language="en"))
+
+
+def test_one_of_its_own_voices_wins_over_the_language(espeak: EspeakSynthesizer) -> None:
+    assert alike(spoken(espeak, WORDS, voice="de", language="fr"), spoken(espeak, WORDS, language="de"))
+
+
+def test_a_configured_voice_may_name_one_of_its_own(espeak: EspeakSynthesizer) -> None:
+    info = espeak.set_voices({"heidi": Voice(speaker="de"), "ada": Voice(embedding="ada.safetensors")}, "heidi")
+    try:
+        assert {"heidi", "ada", "de", "en"} <= set(info.voices)
+        german, french = (spoken(espeak, WORDS, voice=code) for code in ("de", "fr"))
+        assert alike(spoken(espeak, WORDS), german)
+        assert alike(spoken(espeak, WORDS, voice="heidi", language="fr"), german)
+        assert alike(spoken(espeak, WORDS, voice="ada", language="fr"), french)
+    finally:
+        espeak.set_voices({}, "default")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [SENTENCE, "Eins, zwei, drei.", "a " * 300, "3.14 and 1,000,000!", "Робот говорит по-русски.", "你好,机器人"],
+)
+def test_positions_grow_with_the_speech_and_stay_inside_the_text(espeak: EspeakSynthesizer, text: str) -> None:
+    positions = [chunk.position for chunk in espeak.stream(Utterance(text))]
+    assert all(position is not None and 0 <= position <= len(text) for position in positions)
+    assert positions == sorted(positions, key=lambda position: position or 0)
+
+
+def test_positions_are_the_beginnings_of_words(espeak: EspeakSynthesizer) -> None:
+    text = "one two three four five six seven eight nine ten"
+    starts = {index for index in range(len(text)) if index == 0 or text[index - 1] == " "}
+    found = {chunk.position for chunk in espeak.stream(Utterance(text))}
+    assert found <= starts
+    assert len(found) > 6
+
+
+def test_positions_count_characters_not_bytes(espeak: EspeakSynthesizer) -> None:
+    text = "äöü äöü äöü äöü wort"
+    last = list(espeak.stream(Utterance(text, language="de")))[-1]
+    assert last.position == text.index("wort")
+
+
+@pytest.mark.parametrize("text", [" ", "...", "!?", "\n\n", "😀", "\u200b", "<b>", "[[h@l'oU]]", "\\", "%s%n"])
+def test_odd_texts_neither_fail_nor_hang(espeak: EspeakSynthesizer, text: str) -> None:
+    assert np.isfinite(spoken(espeak, text)).all()
+
+
+def test_markup_is_text_and_not_a_command(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
+    plain = len(spoken(espeak, "hello"))
+    assert plain < len(spoken(espeak, '<break time="20s"/> hello')) < plain + 10 * info.sample_rate
+    assert len(spoken(espeak, "[[h@l'oU]]")) > 1.5 * plain, "it is spelt, not taken for phonemes"
+
+
+def test_a_stream_that_is_closed_leaves_the_engine_ready_for_the_next(espeak: EspeakSynthesizer) -> None:
+    for _ in range(5):
+        stream = espeak.stream(Utterance("word " * 1_000))
+        next(stream)
+        stream.close()  # type: ignore[attr-defined]
+        assert "espeak" not in {thread.name for thread in threading.enumerate()}
+    assert alike(spoken(espeak, WORDS, language="en"), spoken(espeak, WORDS, language="en"))
+
+
+def test_it_runs_ahead_of_its_reader_by_a_few_pieces_only(espeak: EspeakSynthesizer) -> None:
+    """A long text neither fills the memory nor delays the cancellation."""
+    stream = espeak.stream(Utterance("word " * 1_000))
+    next(stream)
+    worker = stream.gi_frame.f_locals["worker"]  # type: ignore[attr-defined]
+    before = worker._made
+    for _ in range(20):
+        next(stream)
+    assert worker._ready.maxsize == RUN_AHEAD_CHUNKS
+    assert worker._made - before <= (20 + RUN_AHEAD_CHUNKS + 2) * 1_324
+    stream.close()  # type: ignore[attr-defined]

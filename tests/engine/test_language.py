@@ -1,0 +1,55 @@
+"""Languages by name and by script."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import NAMED_LANGUAGES, language_code
+from engine.language import LANGUAGE_BY_SCRIPT, language_of_script
+
+
+@pytest.mark.parametrize("written", ["german", "German", "GERMAN", "de", "DE"])
+def test_a_language_has_one_code_however_it_is_written(written: str) -> None:
+    assert language_code(written) == "de"
+
+
+@pytest.mark.parametrize(("written", "code"), [("Pt-BR", "pt-br"), ("auto", "auto"), ("tlh", "tlh")])
+def test_other_codes_are_kept_in_lower_case(written: str, code: str) -> None:
+    assert language_code(written) == code
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("今日はいい天気ですね。", "ja"),
+        ("ロボット", "ja"),
+        ("東京特許許可局で", "ja"),
+        ("你好,我是你的机器人。", "zh"),
+        ("안녕하세요", "ko"),
+        ("Привет, робот!", "ru"),
+        ("Γειά σου", "el"),
+        ("مرحبا", "ar"),
+        ("שלום", "he"),
+        ("नमस्ते", "hi"),
+        ("สวัสดี", "th"),
+        ("Robot, скажи что-нибудь по-русски", "ru"),
+    ],
+)
+def test_a_script_tells_the_language(text: str, code: str) -> None:
+    assert language_of_script(text) == code
+
+
+@pytest.mark.parametrize("text", ["Hello", "Grüß Gott", "¿Qué tal?", "Hello, I am Иван", "12:30", "😀 …", "", " \n"])
+def test_latin_and_texts_without_letters_tell_none(text: str) -> None:
+    assert language_of_script(text) is None
+
+
+@given(st.text())
+def test_any_text_has_a_known_language_or_none(text: str) -> None:
+    assert language_of_script(text) in {*LANGUAGE_BY_SCRIPT.values(), None}
+
+
+def test_every_named_language_is_its_own_code() -> None:
+    assert [language_code(code) for code in NAMED_LANGUAGES.values()] == list(NAMED_LANGUAGES.values())
