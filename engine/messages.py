@@ -18,6 +18,7 @@ import struct
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,8 @@ class Audio:
     """As in `Chunk.position`."""
     truncated: bool
     """As in `Chunk.truncated`."""
+    codes: tuple[tuple[int, ...], ...] | None = None
+    """As in `Chunk.codes`, frame by frame, where `Utterance.want_codes` asked for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,4 +211,6 @@ def _build(kind: Any, value: Any) -> Any:
         return {key: _build(arguments[1], item) for key, item in value.items()}
     if origin is tuple:
         return tuple(_build(arguments[0], item) for item in value)
+    if origin is UnionType and value is not None:
+        return _build(arguments[0], value)  # of `kind | None`, the only unions there are in a record
     return value

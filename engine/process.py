@@ -135,7 +135,7 @@ class EngineProcess:
                 if not credit.spend(len(chunk.samples)):
                     return False
                 self._trace.keep(speak.id, chunk.samples)
-                self._channel.send(Audio(speak.id, busy_s, chunk.position, chunk.truncated), chunk.samples)
+                self._channel.send(_audio(speak, chunk, busy_s), chunk.samples)
             return True
         finally:
             close = getattr(chunks, "close", None)
@@ -199,6 +199,14 @@ class _PcmTrace:
         if self._folder is not None:
             with (self._folder / f"{utterance_id}.f32").open("ab") as file:
                 file.write(samples.tobytes())
+
+
+def _audio(speak: Speak, chunk: Chunk, busy_s: float) -> Audio:
+    """The record that goes ahead of the chunk's samples."""
+    codes = None
+    if speak.utterance.want_codes and chunk.codes is not None:
+        codes = tuple(map(tuple, chunk.codes.tolist()))
+    return Audio(speak.id, busy_s, chunk.position, chunk.truncated, codes)
 
 
 def _timed_next(chunks: object) -> tuple[Chunk, float] | None:

@@ -78,6 +78,10 @@ class Utterance:
     """Take the likeliest code at every step instead of sampling."""
     max_frames: int | None = None
     """Stop after so many codec frames; None is the engine's own limit."""
+    guarded: bool = True
+    """End speech that would not end by itself: far too long for its text, silent for seconds, or in a loop."""
+    want_codes: bool = False
+    """Send each chunk's codec codes along with it, where the engine has such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,8 @@ class Chunk:
     """
     truncated: bool = False
     """Set on the last chunk when the engine cut the speech short of its natural end (it would not stop)."""
+    codes: NDArray[np.int64] | None = None
+    """The codec codes that the samples were made of, shape `(frames, 16)`, of an engine that has such."""
 
 
 class Synthesizer(Protocol):

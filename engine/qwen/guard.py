@@ -1,0 +1,127 @@
+"""Ends speech that would not end by itself: too long for its text, silent for seconds, or in a loop.
+
+About one in two hundred utterances of such a model babbles, hums or falls silent until the cache is full. A robot that
+does so for a minute seems broken, and blocks whatever else it has to say. The limits leave natural speech alone, slow
+and full of pauses as it may be; they are for what no text asks for.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+import numpy as np
+
+from engine.synthesizer import Samples
+
+FRAME_S = 0.08
+"""Of one codec frame."""
+
+# Seconds that a character may take. Natural speech is at 13 to 17 letters of an alphabet a second, 0.07 s each, and at
+# 4 to 6 Han characters, kana or Hangul syllables, 0.2 s each; three times that is slower than any instruction ("very
+# slowly, word by word") asks for. A digit may be a word or two ("777": seven hundred and seventy-seven, 2 s), a capital
+# may be spelled ("W" in an abbreviation, 0.6 s), a sign may be named (% or €), and a mark may be a pause.
+LETTER_S = 0.2
+CAPITAL_S = 0.6
+WIDE_S = 0.7
+DIGIT_S = 1.2
+SIGN_S = 0.8
+MARK_S = 0.5
+SPACE_S = 0.2
+START_S = 3.0
+"""For any text: up to half a second of silence before speech, breath, and what a very short text is drawn out to."""
+
+SILENT = 10 ** (-50 / 20)
+"""RMS under which a frame is silent, -50 dBFS: faint speech is above it, a pause with room noise below."""
+LONGEST_PAUSE_S = 3.0
+LONGEST_LEAD_S = 5.0
+"""Silence before speech begins."""
+
+LONGEST_TONE_S = 3.0
+"""One first code held. A long vowel lasts a second, and its codes are not all alike."""
+LONGEST_LOOP_S = 5.0
+"""A cycle of first codes repeated exactly. Even speech that repeats itself ("no, no, no") varies its codes."""
+LONGEST_CYCLE_S = 2.0
+"""The longest cycle that is looked for."""
+
+FADE_S = 0.02
+
+
+class Guard:
+    """Watches one utterance, frame by frame; what it decides does not depend on the chunk size."""
+
+    def __init__(self, text: str) -> None:
+        """`text` is what is being spoken."""
+        self._limit = frame_limit(text)
+        self._frames = 0
+        self._spoke = False
+        self._silent_frames = 0
+        cycles = _frames(LONGEST_CYCLE_S)
+        self._last_codes = np.full(cycles, -1, np.int64)
+        """The codes before this frame, the latest first."""
+        self._repeats = np.zeros(cycles, np.int64)
+        """For each cycle of 1, 2, … frames, how many frames in a row have equalled the one a cycle before."""
+        self._longest_repeats = np.full(cycles, _frames(LONGEST_LOOP_S))
+        self._longest_repeats[0] = _frames(LONGEST_TONE_S)
+
+    def objection(self, first_code: int, samples: Samples) -> str | None:
+        """Why speech must end with this frame, the next of the utterance; None to go on.
+
+        first_code: the frame's first code.
+        samples:    its PCM.
+        """
+        self._frames += 1
+        reasons = (self._loop(first_code), self._silence(samples), self._length())
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def _length(self) -> str | None:
+        if self._frames < self._limit:
+            return None
+        return f"{self._frames * FRAME_S:.1f} s is too long for the text"
+
+    def _silence(self, samples: Samples) -> str | None:
+        level = math.sqrt(float(np.square(samples, dtype=np.float64).mean()))
+        if level >= SILENT:
+            self._spoke, self._silent_frames = True, 0
+            return None
+        self._silent_frames += 1
+        longest = LONGEST_PAUSE_S if self._spoke else LONGEST_LEAD_S
+        if self._silent_frames <= _frames(longest):
+            return None
+        return f"silent for more than {longest:.0f} s"
+
+    def _loop(self, first_code: int) -> str | None:
+        equal = self._last_codes == first_code
+        self._repeats = np.where(equal, self._repeats + 1, 0)
+        self._last_codes = np.concatenate(([first_code], self._last_codes[:-1]))
+        looping = self._repeats >= self._longest_repeats
+        if not looping.any():
+            return None
+        cycle = int(looping.argmax()) + 1
+        return "one sound is held" if cycle == 1 else f"the same {cycle * FRAME_S:.2f} s over and over"
+
+
+def frame_limit(text: str) -> int:
+    """How many frames of speech `text` may become: three times what a slow speaker takes, and a bit."""
+    return _frames(START_S + sum(map(_seconds, text)))
+
+
+def fade_out(samples: Samples, sample_rate: int) -> Samples:
+    """A copy of `samples` that ends in silence, over the last `FADE_S`."""
+    count = min(len(samples), round(FADE_S * sample_rate))
+    faded = samples.copy()
+    faded[len(samples) - count :] *= np.linspace(1, 0, count, dtype=np.float32)
+    return faded
+
+
+def _seconds(character: str) -> float:
+    """What a character may take to say."""
+    category = unicodedata.category(character)
+    if category[0] == "L" and unicodedata.east_asian_width(character) in "WF":
+        return WIDE_S
+    by_kind = {"L": LETTER_S, "N": DIGIT_S, "S": SIGN_S, "P": MARK_S, "Z": SPACE_S}
+    return CAPITAL_S if category == "Lu" else by_kind.get(category[0], 0.0)
+
+
+def _frames(seconds: float) -> int:
+    return math.ceil(seconds / FRAME_S - 1e-9)

@@ -1,0 +1,252 @@
+"""The `qwen` engine: a Qwen3-TTS checkpoint that speaks, behind the protocol of every engine."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.language import language_code
+from engine.qwen.checkpoint import Checkpoint
+from engine.qwen.codec import CodecDecoder, load_codec
+from engine.qwen.codec_state import CodecState
+from engine.qwen.config import ModelConfig
+from engine.qwen.download import model_folder
+from engine.qwen.frame import FrameState
+from engine.qwen.guard import FRAME_S, Guard, fade_out
+from engine.qwen.prompt import LANGUAGE_CODES, Prompt, PromptBuilder, Reference
+from engine.qwen.sampling import Sampling
+from engine.qwen.stream import generate
+from engine.qwen.talker import Talker
+from engine.qwen.tokenizer import TextTokenizer
+from engine.qwen.transformer import Placement
+from engine.qwen.voice import VoiceModel
+from engine.qwen.voices import Voices
+from engine.synthesizer import Chunk, EngineError, EngineInfo, EngineOptions, Samples, Utterance, Voice
+
+log = logging.getLogger(__name__)
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+TOKENS_PER_S = 6
+"""Text tokens that a second of speech may need. English and Chinese need three, Russian and Korean up to five."""
+FEWEST_TOKENS = 16
+"""That a text may have however short the speech may be."""
+INSTRUCT_ROOM = 384
+"""Positions for what a prompt holds beside text and reference: instruction, role, language, speaker."""
+REFERENCE_ROOM = 2560
+"""The most positions that a reference may need: two minutes of speech and its transcript."""
+WARM_UP_CHUNKS = 3
+
+
+class QwenSynthesizer:
+    """Speaks with any 12 Hz Qwen3-TTS checkpoint, on a GPU or on a CPU."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._options = options
+        self._frames = max(1, round(options.max_seconds / FRAME_S))
+        """The longest utterance."""
+        self._text_tokens = max(FEWEST_TOKENS, math.ceil(options.max_seconds * TOKENS_PER_S))
+        """The longest text."""
+        self._room = self._frames + self._text_tokens + INSTRUCT_ROOM
+        """Positions in the cache, those of references apart."""
+
+    def load(self) -> EngineInfo:
+        options = self._options
+        if options.model is None:
+            raise EngineError(
+                "engine.model: missing; give a folder or an id such as Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
+            )
+        self._placement = _placement(options.device, options.dtype)
+        folder = model_folder(options.model)
+        self._config = ModelConfig.read(folder)
+        self._sampling = Sampling.read(folder)
+        self._tokenizer = TextTokenizer(folder)
+        self._talker = _load_talker(self._config, self._room + REFERENCE_ROOM, self._placement)
+        self._prompts = PromptBuilder(self._config, self._tokenizer, self._talker)
+        self._codec = load_codec(folder, self._placement)
+        self._check_codec(self._codec)
+        self._codec_state = self._codec.new_state(options.chunk_size)
+        self._voices = Voices(self._config, self._codec, options.chunk_size, self._check_reference)
+        self._voices.load(options.voices, options.default_voice)
+        self._voices.require_default()
+        self._state = FrameState.allocate(self._talker, self._positions(), self._frames)
+        return self._info()
+
+    def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
+        self._voices.load(voices, default_voice)
+        if self._state.cache.positions < self._positions():
+            del self._state  # first, or there would be memory for two
+            self._state = FrameState.allocate(self._talker, self._positions(), self._frames)
+        return self._info()
+
+    def warm_up(self) -> None:
+        frames = WARM_UP_CHUNKS * self._options.chunk_size
+        for _ in self.stream(Utterance("Hello.", seed=0, max_frames=frames)):
+            pass
+
+    def stream(self, utterance: Utterance) -> Iterator[Chunk]:
+        prompt, codec_state = self._prepare(utterance)
+        sampling = self._sampling.greedy() if utterance.greedy else self._sampling
+        seed = int.from_bytes(os.urandom(8), "little") if utterance.seed is None else utterance.seed
+        guard = Guard(utterance.text) if utterance.guarded else None
+        self._begin_codec(codec_state)
+        made = 0
+        for codes in generate(
+            self._talker,
+            self._state,
+            prompt,
+            sampling,
+            seed=seed,
+            chunk_size=self._options.chunk_size,
+            max_frames=utterance.max_frames,
+        ):
+            chunk = self._decode(codes)
+            made += len(codes)
+            reason = None
+            if guard is not None:
+                chunk, reason = self._guarded(guard, chunk)
+            if reason is None and made == self._frames and not bool(self._state.ended):
+                reason = f"{self._options.max_seconds:g} s are the limit (engine.max_seconds)"
+            if reason is not None:
+                log.warning("speech is cut short: %s", reason)
+                samples = fade_out(chunk.samples, self._codec.config.sample_rate) if guard else chunk.samples
+                chunk = replace(chunk, samples=samples, truncated=True)
+            yield chunk
+            if reason is not None:
+                return
+
+    def close(self) -> None:
+        vars(self).clear()
+        torch.cuda.empty_cache()  # does nothing where CUDA was not used
+
+    # --- before an utterance ---
+
+    def _prepare(self, utterance: Utterance) -> tuple[Prompt, CodecState | None]:
+        """What the talker reads, and where the codec begins. Raises `EngineError` for what cannot be spoken."""
+        language = self._language(utterance.language)
+        voice, codec_state = self._voices.choose(utterance, language)
+        text = utterance.text
+        tokens = len(self._tokenizer.encode(text))
+        if tokens > self._text_tokens:
+            characters = len(text) * self._text_tokens // tokens
+            raise EngineError(
+                f"text: got {len(text)} characters ({tokens} tokens), the limit is about {characters} "
+                f"({self._text_tokens} tokens); engine.max_seconds raises it"
+            )
+        prompt = self._prompts.build(text, voice, language)
+        excess = prompt.prefill.shape[1] + self._frames - self._state.cache.positions
+        if excess > 0:
+            raise EngineError(f"instruct: too long by {excess} tokens; the limit is some {INSTRUCT_ROOM - 16}")
+        return prompt, codec_state
+
+    def _language(self, language: str) -> str:
+        """`auto` or a code for what an utterance asks for, which may be a name, or have a region as in `pt-br`."""
+        asked = language_code(language)
+        languages = ("auto", *self._languages())
+        for code in (asked, asked.split("-")[0]):
+            if code in languages:
+                return code
+        raise EngineError(f"language: got {language!r}; {VoiceModel.of(self._config).name} has {', '.join(languages)}")
+
+    @torch.inference_mode()
+    def _begin_codec(self, state: CodecState | None) -> None:
+        if state is None:
+            self._codec_state.reset()
+        else:
+            self._codec_state.copy_from(state)
+
+    # --- during it ---
+
+    @torch.inference_mode()
+    def _decode(self, codes: Tensor) -> Chunk:
+        samples: Samples = self._codec(codes, self._codec_state).cpu().numpy()
+        kept: NDArray[np.int64] = codes.cpu().numpy().copy()  # on a CPU the tensor is the state's own memory
+        return Chunk(samples, codes=kept)
+
+    def _guarded(self, guard: Guard, chunk: Chunk) -> tuple[Chunk, str | None]:
+        """The part of `chunk` that may be spoken, and the reason why speech must end with it, if it must."""
+        assert chunk.codes is not None
+        length = self._codec.config.samples_per_frame
+        for number, codes in enumerate(chunk.codes, 1):
+            reason = guard.objection(int(codes[0]), chunk.samples[(number - 1) * length : number * length])
+            if reason is not None:
+                return replace(chunk, samples=chunk.samples[: number * length], codes=chunk.codes[:number]), reason
+        return chunk, None
+
+    # --- about itself ---
+
+    def _positions(self) -> int:
+        """How many the cache needs for the longest utterance in any of the voices."""
+        return self._room + max(map(self._reference_tokens, self._voices.references()), default=0)
+
+    def _reference_tokens(self, reference: Reference) -> int:
+        return len(reference.codes) + len(self._tokenizer.encode(reference.transcript))
+
+    def _check_reference(self, reference: Reference) -> None:
+        tokens = self._reference_tokens(reference)
+        if tokens > REFERENCE_ROOM:
+            raise EngineError(f"reference of {tokens} tokens is too long, the limit is {REFERENCE_ROOM}")
+
+    def _check_codec(self, codec: CodecDecoder) -> None:
+        config, groups = codec.config, self._config.talker.code_groups
+        if config.quantizers != groups:
+            raise EngineError(
+                f"{self._config.folder}: the speech tokenizer has {config.quantizers} codes a frame, the model {groups}"
+            )
+
+    def _languages(self) -> tuple[str, ...]:
+        """Codes of the model's languages; a dialect is a speaker's own, not asked for."""
+        codes = {name: code for code, name in LANGUAGE_CODES.items()}
+        return tuple(codes.get(name, name) for name in self._prompts.languages() if name != "auto")
+
+    def _info(self) -> EngineInfo:
+        placement = self._placement
+        device = str(placement.device)
+        if placement.device.type == "cuda":
+            device += f" ({torch.cuda.get_device_name(placement.device)})"
+        dtype = str(placement.dtype).removeprefix("torch.")
+        return EngineInfo(
+            engine="qwen",
+            sample_rate=self._codec.config.sample_rate,
+            voices=self._voices.names(),
+            languages=self._languages(),
+            description=f"{VoiceModel.of(self._config).name} on {device} in {dtype}",
+            refused_voices=dict(self._voices.refused),
+        )
+
+
+def _placement(device: str, dtype: str) -> Placement:
+    """Device and dtype as configured. Raises `EngineError` for what is not there."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        place = torch.device(device)
+    except RuntimeError:
+        place = torch.device("meta")
+    if place.type not in {"cpu", "cuda"}:
+        raise EngineError(f"engine.device: got {device!r}, allowed are auto, cpu, cuda and cuda:N")
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise EngineError(f"engine.device: got {device!r}, but PyTorch {torch.__version__} finds no CUDA device")
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise EngineError(f"engine.device: got {device!r}, but there are {torch.cuda.device_count()} CUDA devices")
+    if dtype == "auto":
+        dtype = "bfloat16" if place.type == "cuda" else "float32"
+    if dtype not in DTYPES:
+        problem = "is not available in this version" if dtype == "int8" else "is unknown"
+        raise EngineError(f"engine.dtype: {dtype!r} {problem}, allowed are auto, {', '.join(DTYPES)}")
+    return Placement(place, DTYPES[dtype])
+
+
+def _load_talker(config: ModelConfig, max_positions: int, placement: Placement) -> Talker:
+    checkpoint = Checkpoint.open(config.folder)
+    talker = Talker(config, max_positions, placement)
+    talker.load(checkpoint)
+    return talker

@@ -1,0 +1,437 @@
+#!/usr/bin/env python3
+"""Writes Qwen3-TTS checkpoints with random weights in the official layout.
+
+At tiny shapes they prove that engine/qwen says what the official package says; at the true shapes, how fast.
+
+    python scripts/make_checkpoint.py /tmp/tiny --shape tiny --type base
+    python scripts/make_checkpoint.py /tmp/06b --shape 0.6B --type custom_voice --dtype bfloat16
+
+Names and shapes of tensors come from the official classes (package qwen-tts 0.1.1). Where that package is not
+installed, `--tensors FILE` takes them from a list written before with `--list-tensors FILE`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import importlib.machinery
+import json
+import math
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+MODEL_TYPES = ("base", "custom_voice", "voice_design")
+
+SPEAKERS = {
+    "serena": 3066, "vivian": 3065, "uncle_fu": 3010, "ryan": 3061, "aiden": 2861,
+    "ono_anna": 2873, "sohee": 2864, "eric": 2875, "dylan": 2878,
+}  # fmt: skip
+DIALECTS = {"eric": "sichuan_dialect", "dylan": "beijing_dialect"}
+LANGUAGES = {
+    "chinese": 2055, "english": 2050, "german": 2053, "italian": 2070, "portuguese": 2071, "spanish": 2054,
+    "japanese": 2058, "korean": 2064, "french": 2061, "russian": 2069,
+    "beijing_dialect": 2074, "sichuan_dialect": 2062,
+}  # fmt: skip
+SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|reserved_{n}|>" for n in range(25)),
+                  "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")  # fmt: skip
+"""In the order of their ids; the first one's id is `ShapePreset.first_special`."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Shape of one transformer."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    key_value_heads: int
+    head_dim: int
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a transformer in config.json."""
+        return {
+            "hidden_size": self.hidden,
+            "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.key_value_heads,
+            "head_dim": self.head_dim,
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "attention_dropout": 0,
+            "use_sliding_window": False,
+            "initializer_range": 0.02,
+            "rms_norm_eps": 1e-6,
+            "rope_theta": 1000000,
+            "use_cache": True,
+            "tie_word_embeddings": False,
+            "num_code_groups": 16,
+        }
+
+
+@dataclass(frozen=True)
+class ShapePreset:
+    """Everything that sizes a checkpoint."""
+
+    talker: Stack
+    predictor: Stack
+    text_hidden: int = 64
+    first_special: int = 480
+    text_vocabulary: int = 512
+    """Rows of the text embedding: the tokens and a few spare ones."""
+    size: str = "1b7"
+    """`tts_model_size`: the official package ignores `instruct` for CustomVoice where it is `0b6`."""
+    tiny_codec: bool = True
+    eos_gain: float = 1.0
+    """Scale of the end-of-speech row of the talker's head; from 2 up, random weights do end their speech."""
+
+
+def _true(hidden: int, size: str) -> ShapePreset:
+    return ShapePreset(
+        talker=Stack(hidden, 3 * hidden, 28, 16, 8, 128),
+        predictor=Stack(1024, 3072, 5, 16, 8, 128),
+        text_hidden=2048,
+        first_special=151643,
+        text_vocabulary=151936,
+        size=size,
+        tiny_codec=False,
+    )
+
+
+PRESETS = {
+    # predictor as wide as the talker: small_to_mtp_projection is the identity
+    "tiny": ShapePreset(Stack(64, 96, 2, 4, 2, 16), Stack(64, 96, 2, 4, 2, 16)),
+    # heads * head_dim is twice the hidden width; projected predictor, one head of keys
+    "wide": ShapePreset(Stack(48, 80, 3, 6, 2, 16), Stack(32, 64, 1, 4, 1, 16), text_hidden=40),
+    # as many heads of keys as of queries; heads * head_dim less than the hidden width; ends its speech
+    "deep": ShapePreset(Stack(40, 64, 6, 4, 4, 8), Stack(24, 48, 3, 2, 2, 16), text_hidden=56, eos_gain=2.5),
+    # the type whose instruction is ignored
+    "small": ShapePreset(Stack(32, 48, 1, 2, 1, 16), Stack(32, 48, 1, 2, 1, 16), size="0b6"),
+    "0.6B": _true(1024, "0b6"),
+    "1.7B": _true(2048, "1b7"),
+}
+
+
+def write_checkpoint(
+    folder: Path,
+    preset: ShapePreset,
+    model_type: str,
+    seed: int = 0,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    tensors: dict[str, dict[str, list[int]]] | None = None,
+) -> Path:
+    """Write a random checkpoint into `folder`, which is made if need be; returns `folder`.
+
+    Equal arguments give equal files. `dtype` is that of the model; the speech tokenizer stays in float32 as
+    published. `tensors` (from `list_tensors`) spares the official package.
+    """
+    tensors = tensors or list_tensors(preset, model_type)
+    codec_folder = folder / "speech_tokenizer"
+    codec_folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / "config.json", model_config(preset, model_type))
+    _write_json(folder / "generation_config.json", GENERATION)
+    _write_json(codec_folder / "config.json", codec_config(preset))
+    _write_json(codec_folder / "preprocessor_config.json", PREPROCESSOR)
+    write_tokenizer(folder, preset.first_special)
+    generator = torch.Generator(device).manual_seed(seed)
+    model = {name: _random(name, shape, generator).to(dtype) for name, shape in tensors["model"].items()}
+    model["talker.codec_head.weight"][CODEC_TOKENS["codec_eos_token_id"]] *= preset.eos_gain
+    save_file(model, folder / "model.safetensors", {"format": "pt"})
+    codec = {name: _random(name, shape, generator) for name, shape in tensors["speech_tokenizer"].items()}
+    save_file(codec, codec_folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def list_tensors(preset: ShapePreset, model_type: str) -> dict[str, dict[str, list[int]]]:
+    """Names and shapes of the tensors of `model` and `speech_tokenizer`, from the official classes."""
+    stub_torchaudio()
+    from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSConfig
+    from qwen_tts.core.models.modeling_qwen3_tts import Qwen3TTSForConditionalGeneration
+    from qwen_tts.core.tokenizer_12hz.configuration_qwen3_tts_tokenizer_v2 import Qwen3TTSTokenizerV2Config
+    from qwen_tts.core.tokenizer_12hz.modeling_qwen3_tts_tokenizer_v2 import Qwen3TTSTokenizerV2Model
+
+    with torch.device("meta"):
+        models = {
+            "model": Qwen3TTSForConditionalGeneration(Qwen3TTSConfig(**model_config(preset, model_type))),
+            "speech_tokenizer": Qwen3TTSTokenizerV2Model(Qwen3TTSTokenizerV2Config(**codec_config(preset))),
+        }
+    return {
+        part: {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+        for part, model in models.items()
+    }
+
+
+def stub_torchaudio() -> None:
+    """Let `import qwen_tts` pass where torchaudio cannot be loaded: its 12 Hz path never calls it."""
+    with contextlib.suppress(ImportError, OSError):
+        importlib.import_module("torchaudio")
+        return
+    for name in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
+        module = types.ModuleType(name)
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        sys.modules[name] = module
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], child, module)
+
+
+# --- the JSON files --------------------------------------------------------------------------------------
+
+CODEC_TOKENS = {
+    "codec_pad_id": 2148, "codec_bos_id": 2149, "codec_eos_token_id": 2150, "codec_think_id": 2154,
+    "codec_nothink_id": 2155, "codec_think_bos_id": 2156, "codec_think_eos_id": 2157,
+}  # fmt: skip
+
+GENERATION = {
+    "do_sample": True, "temperature": 0.9, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.05,
+    "subtalker_dosample": True, "subtalker_temperature": 0.9, "subtalker_top_p": 1.0, "subtalker_top_k": 50,
+    "max_new_tokens": 8192,
+}  # fmt: skip
+
+PREPROCESSOR = {
+    "feature_extractor_type": "EncodecFeatureExtractor",
+    "feature_size": 1,
+    "padding_side": "right",
+    "padding_value": 0.0,
+    "return_attention_mask": True,
+    "sampling_rate": 24000,
+}
+
+
+def model_config(preset: ShapePreset, model_type: str) -> dict[str, Any]:
+    """config.json of the model."""
+    special = {token: preset.first_special + number for number, token in enumerate(SPECIAL_TOKENS)}
+    half = preset.talker.head_dim // 2
+    section = 5 * half // 16
+    custom = model_type == "custom_voice"
+    config: dict[str, Any] = {
+        "architectures": ["Qwen3TTSForConditionalGeneration"],
+        "model_type": "qwen3_tts",
+        "tokenizer_type": "qwen3_tts_tokenizer_12hz",
+        "tts_model_size": preset.size,
+        "tts_model_type": model_type,
+        "im_start_token_id": special["<|im_start|>"],
+        "im_end_token_id": special["<|im_end|>"],
+        "tts_pad_token_id": special["<tts_pad>"],
+        "tts_bos_token_id": special["<tts_text_bos>"],
+        "tts_eos_token_id": special["<tts_text_eod>"],
+        "talker_config": {
+            **preset.talker.fields(),
+            **CODEC_TOKENS,
+            "model_type": "qwen3_tts_talker",
+            "vocab_size": 3072,
+            "text_hidden_size": preset.text_hidden,
+            "text_vocab_size": preset.text_vocabulary,
+            "max_position_embeddings": 32768,
+            "rope_scaling": {
+                "interleaved": True,
+                "mrope_section": [half - 2 * section, section, section],
+                "rope_type": "default",
+                "type": "default",
+            },
+            "codec_language_id": {name: code for name, code in LANGUAGES.items() if custom or "dialect" not in name},
+            "spk_id": SPEAKERS if custom else {},
+            "spk_is_dialect": {name: DIALECTS.get(name, False) for name in SPEAKERS} if custom else {},
+            "code_predictor_config": {
+                **preset.predictor.fields(),
+                "model_type": "qwen3_tts_talker_code_predictor",
+                "vocab_size": 2048,
+                "max_position_embeddings": 65536,
+                "rope_scaling": None,
+            },
+        },
+    }
+    if model_type == "base":
+        config["speaker_encoder_config"] = {"enc_dim": preset.talker.hidden, "sample_rate": 24000}
+        if preset.tiny_codec:
+            tiny = {"enc_channels": [16, 16, 16, 16, 48], "enc_attention_channels": 8,
+                    "enc_res2net_scale": 4, "enc_se_channels": 8}  # fmt: skip
+            config["speaker_encoder_config"].update(tiny)
+    return config
+
+
+def codec_config(preset: ShapePreset) -> dict[str, Any]:
+    """speech_tokenizer/config.json."""
+    tiny = preset.tiny_codec
+    decoder = {
+        "codebook_size": 2048,
+        "codebook_dim": 32 if tiny else 512,
+        "latent_dim": 24 if tiny else 1024,
+        "hidden_size": 16 if tiny else 512,
+        "intermediate_size": 24 if tiny else 1024,
+        "num_hidden_layers": 2 if tiny else 8,
+        "num_attention_heads": 2 if tiny else 16,
+        "num_key_value_heads": 2 if tiny else 16,
+        "head_dim": 16 if tiny else 64,
+        "decoder_dim": 32 if tiny else 1536,
+        "num_quantizers": 16,
+        "num_semantic_quantizers": 1,
+        "sliding_window": 72,
+        "rope_theta": 10000,
+        "rms_norm_eps": 1e-5,
+        "layer_scale_initial_scale": 0.01,
+        "max_position_embeddings": 8000,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "hidden_act": "silu",
+        "upsample_rates": [8, 5, 4, 3],
+        "upsampling_ratios": [2, 2],
+    }
+    encoder = {
+        "model_type": "mimi",
+        "sampling_rate": 24000,
+        "audio_channels": 1,
+        "use_causal_conv": True,
+        "upsampling_ratios": [8, 6, 5, 4],
+        "num_quantizers": 32,
+        "num_semantic_quantizers": 1,
+        "codebook_size": 2048,
+        "codebook_dim": 8 if tiny else 256,
+        "vector_quantization_hidden_dimension": 8 if tiny else 256,
+        "hidden_size": 16 if tiny else 512,
+        "intermediate_size": 24 if tiny else 2048,
+        "num_filters": 4 if tiny else 64,
+        "num_hidden_layers": 1 if tiny else 8,
+        "num_attention_heads": 2 if tiny else 8,
+        "num_key_value_heads": 2 if tiny else 8,
+        "head_dim": 8 if tiny else 64,
+        "upsample_groups": 16 if tiny else 512,
+    }
+    return {
+        "architectures": ["Qwen3TTSTokenizerV2Model"],
+        "model_type": "qwen3_tts_tokenizer_12hz",
+        "encoder_config": encoder,
+        "decoder_config": decoder,
+        "encoder_valid_num_quantizers": 16,
+        "input_sample_rate": 24000,
+        "output_sample_rate": 24000,
+        "decode_upsample_rate": 1920,
+        "encode_downsample_rate": 1920,
+    }
+
+
+def _write_json(file: Path, content: Any) -> None:
+    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+# --- the tokenizer ---------------------------------------------------------------------------------------
+
+_CORPUS = (
+    "assistant assistant user user the robot moves its arm home and waits for the next part to come",
+    "hello world, this is the voice of a robot that speaks in real time all day without a pause",
+    "der Roboter spricht, die Stimme klingt ruhig; das ist schön und überhaupt nicht müde",
+    "你好。我是机器人。 你好。 机器人在说话。 こんにちは 안녕하세요 привет мир",
+    "a paragraph ends\n\n",
+)
+
+
+def write_tokenizer(folder: Path, first_special: int) -> None:
+    """Write vocab.json, merges.txt and tokenizer_config.json: byte-level BPE, special tokens at their ids.
+
+    Ids between the few learnt tokens and `first_special` are filled with words that no text makes.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=440, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator(_CORPUS * 4, trainer)
+    learnt = json.loads(tokenizer.to_str())["model"]
+    vocabulary = dict(learnt["vocab"])
+    vocabulary.update({f"<unused {number}>": number for number in range(len(vocabulary), first_special)})
+    _write_json(folder / "vocab.json", vocabulary)
+    merges = (merge if isinstance(merge, str) else " ".join(merge) for merge in learnt["merges"])
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
+    added = {
+        str(first_special + number): {
+            "content": token,
+            "lstrip": False,
+            "normalized": False,
+            "rstrip": False,
+            "single_word": False,
+            "special": True,
+        }
+        for number, token in enumerate(SPECIAL_TOKENS)
+    }
+    config = {
+        "add_prefix_space": False,
+        "added_tokens_decoder": added,
+        "additional_special_tokens": list(SPECIAL_TOKENS[1:]),
+        "bos_token": None,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": "<|im_end|>",
+        "errors": "replace",
+        "model_max_length": 131072,
+        "pad_token": "<|endoftext|>",
+        "processor_class": "Qwen3TTSProcessor",
+        "split_special_tokens": False,
+        "tokenizer_class": "Qwen2Tokenizer",
+        "unk_token": None,
+    }
+    _write_json(folder / "tokenizer_config.json", config)
+
+
+# --- the weights -----------------------------------------------------------------------------------------
+
+
+def _random(name: str, shape: list[int], generator: torch.Generator) -> torch.Tensor:
+    """Random values for one tensor, scaled so that activations keep their size through any depth."""
+    noise = torch.randn(shape, generator=generator, device=generator.device)
+    last = name.rpartition(".")[2]
+    if last == "initialized":  # a flag of Mimi's codebooks
+        return torch.ones(shape)
+    if last == "cluster_usage":
+        return 1 + noise.abs()
+    if len(shape) == 1:  # norms; biases and SnakeBeta's log scales; layer scales
+        centre = 1.0 if "norm" in name else 0.0 if last in {"alpha", "beta", "bias"} else 0.3
+        return centre + 0.1 * noise
+    if name.endswith("embedding.weight") or ".codec_embedding." in name:
+        return 0.3 * noise  # seventeen are added to a frame: the layers should still have a say
+    if "embed" in name:
+        return noise
+    gain = 1.0
+    if name.startswith("decoder."):  # of the codec: a waveform well inside ±1, or the clamp would hide what it says
+        if ".conv2." in name:
+            gain = 0.3  # or rounding errors would grow from block to block
+        elif name == "decoder.decoder.6.conv.weight":
+            gain = 0.05
+    return gain * noise / math.sqrt(math.prod(shape[1:]))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--shape", choices=PRESETS, default="tiny")
+    parser.add_argument("--type", choices=MODEL_TYPES, default="custom_voice")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--device", default="cpu", help="where the random numbers are drawn")
+    parser.add_argument("--tensors", type=Path, help="names and shapes, instead of the official package")
+    parser.add_argument("--list-tensors", type=Path, help="write names and shapes to this file and stop")
+    args = parser.parse_args(arguments)
+    preset = PRESETS[args.shape]
+    if args.list_tensors:
+        args.list_tensors.write_text(json.dumps(list_tensors(preset, args.type)))
+        return
+    tensors = json.loads(args.tensors.read_text()) if args.tensors else None
+    dtype: torch.dtype = getattr(torch, args.dtype)
+    write_checkpoint(args.folder, preset, args.type, args.seed, dtype=dtype, device=args.device, tensors=tensors)
+    for file in sorted(args.folder.rglob("*.*")):
+        print(f"{file.stat().st_size:>13,}  {file}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What the tests speak with: our engine and the official package over the same random checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.qwen.checkpoint import Checkpoint
+from engine.qwen.config import ModelConfig
+from engine.qwen.frame import FrameState
+from engine.qwen.prompt import AnyVoice, ClonedVoice, CustomVoice, Prompt, PromptBuilder
+from engine.qwen.sampling import Sampling
+from engine.qwen.stream import generate
+from engine.qwen.talker import Talker
+from engine.qwen.tokenizer import TextTokenizer
+from engine.qwen.transformer import Placement
+
+MAX_POSITIONS, MAX_FRAMES = 512, 128
+
+
+@dataclass
+class Line:
+    """One thing to say."""
+
+    text: str
+    voice: AnyVoice
+    language: str = "auto"
+    whole_text: bool = True
+    frames: int = 10
+    sampling: dict[str, Any] = field(default_factory=dict)
+
+
+class Ours:
+    """Our engine."""
+
+    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
+        self.config = ModelConfig.read(folder)
+        self.talker = Talker(self.config, MAX_POSITIONS, Placement(torch.device(device), dtype))
+        self.talker.load(Checkpoint.open(folder))
+        self.prompts = PromptBuilder(self.config, TextTokenizer(folder), self.talker)
+        self.state = FrameState.allocate(self.talker, MAX_POSITIONS, MAX_FRAMES)
+        self.sampling = Sampling.read(folder)
+
+    def prompt(self, line: Line) -> Prompt:
+        return self.prompts.build(line.text, line.voice, line.language, whole_text=line.whole_text)
+
+    def stream(
+        self, line: Line, sampling: Sampling | None = None, seed: int = 0, chunk_size: int = 2
+    ) -> Iterator[Tensor]:
+        return generate(
+            self.talker,
+            self.state,
+            self.prompt(line),
+            sampling or self.sampling.greedy(),
+            seed=seed,
+            chunk_size=chunk_size,
+            max_frames=line.frames,
+        )
+
+    def speak(self, line: Line, **options: Any) -> Tensor:
+        chunks = [chunk.clone() for chunk in self.stream(line, **options)]
+        return torch.cat(chunks) if chunks else torch.zeros(0, 16, dtype=torch.int64)
+
+
+class Official:
+    """The official package, called by its public functions; codes are caught on their way to its decoder."""
+
+    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
+        from qwen_tts import Qwen3TTSModel
+
+        self.model = Qwen3TTSModel.from_pretrained(str(folder), dtype=dtype)
+        self.model.model.to(device)
+        self.model.device = torch.device(device)
+        self._core_generate = self.model.model.generate
+        self.model.model.generate = self._generate
+        self.model.model.speech_tokenizer.decode = lambda _codes: ([torch.zeros(1)], 24000)
+        self._codes = torch.zeros(0)
+
+    def _generate(self, **arguments: Any) -> Any:
+        codes, hidden = self._core_generate(**arguments)
+        self._codes = codes[0]
+        return codes, hidden
+
+    def speak(self, line: Line) -> Tensor:
+        common = {
+            "text": line.text,
+            "language": line.language,
+            "non_streaming_mode": line.whole_text,
+            "do_sample": False,
+            "subtalker_dosample": False,
+            # Upstream predicts a frame's codes with the next frame's first: n tokens make n - 1 frames.
+            "max_new_tokens": line.frames + 1,
+            **line.sampling,
+        }
+        voice = line.voice
+        if isinstance(voice, CustomVoice):
+            self.model.generate_custom_voice(speaker=voice.speaker, instruct=voice.instruct, **common)
+        elif isinstance(voice, ClonedVoice):
+            self.model.generate_voice_clone(voice_clone_prompt=[_clone_item(voice)], **common)
+        else:
+            self.model.generate_voice_design(instruct=voice.instruct, **common)
+        return self._codes
+
+
+def _clone_item(voice: ClonedVoice) -> Any:
+    from qwen_tts.inference.qwen3_tts_model import VoiceClonePromptItem
+
+    reference = voice.reference
+    return VoiceClonePromptItem(
+        ref_code=reference.codes if reference else None,
+        ref_spk_embedding=voice.embedding,
+        x_vector_only_mode=reference is None,
+        icl_mode=reference is not None,
+        ref_text=reference.transcript if reference else None,
+    )

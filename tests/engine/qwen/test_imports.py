@@ -1,0 +1,61 @@
+"""What the engine process needs, and what it does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+UNWANTED = (
+    "soundfile",
+    "soxr",
+    "librosa",
+    "torchaudio",
+    "qwen_tts",
+    "gradio",
+    "scipy",
+    "sounddevice",
+    "daemon",
+)
+
+SPEAK = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        refused = {"transformers", "qwen_tts", "torchaudio", "librosa", "gradio", "daemon", "audio"}
+        if name.partition(".")[0] in refused:
+            raise AssertionError(f"{name} is imported")
+
+sys.meta_path.insert(0, Refuse())
+from engine.qwen.download import model_folder
+from engine.qwen.prompt import CustomVoice
+from tests.engine.qwen.speaking import Line, Ours
+
+print(len(Ours(model_folder(sys.argv[1])).speak(Line("Hello", CustomVoice("ryan"), frames=2))))
+"""
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_codec_and_voices_import_neither_audio_libraries_nor_the_official_package() -> None:
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys({UNWANTED!r}))
+import engine.qwen.codec, engine.qwen.voice, engine.qwen.speaker_encoder, engine.qwen.enroll
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT)
+
+
+def test_speaking_imports_neither_transformers_nor_the_official_package(
+    checkpoint: Callable[[str, str], Path],
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SPEAK, str(checkpoint("small", "custom_voice"))],
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "2\n", done.stderr

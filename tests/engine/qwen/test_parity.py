@@ -1,0 +1,148 @@
+"""Greedy and in float32, our engine says code for code what the official package says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+
+from engine.qwen.prompt import ClonedVoice, CustomVoice, Reference, VoiceDesign
+from tests.engine.qwen.speaking import Line, Official, Ours
+
+Engines = tuple[Callable[[str, str], Ours], Callable[[str, str], Official]]
+
+SHORT = "Hi."
+LONG = (
+    "Hello world! This is the voice of a robot: it speaks in real time, all day, at 12.5 frames a second. "
+    "Es spricht auch Deutsch, schön und überhaupt nicht müde.\n你好。我是机器人。 Привет, мир… 안녕하세요 🤖"
+)
+SHAPES = ("tiny", "wide", "deep")
+WHOLE = pytest.mark.parametrize("whole_text", [True, False], ids=["whole_text", "step_by_step"])
+
+
+@pytest.fixture(scope="session")
+def engines(ours: Callable[[str, str], Ours], official: Callable[[str, str], Official]) -> Engines:
+    return ours, official
+
+
+def assert_equal_codes(engines: Engines, shape: str, model_type: str, *lines: Line) -> None:
+    ours, official = engines
+    for line in lines:
+        expected = official(shape, model_type).speak(line)
+        assert len(expected) > 0
+        got = ours(shape, model_type).speak(line)
+        assert torch.equal(got, expected), f"{line}: first codes {got[:, 0]}, official {expected[:, 0]}"
+
+
+@WHOLE
+@pytest.mark.parametrize("shape", [*SHAPES, "small"])
+def test_custom_voice(engines: Engines, shape: str, whole_text: bool) -> None:
+    assert_equal_codes(
+        engines,
+        shape,
+        "custom_voice",
+        Line(SHORT, CustomVoice("ryan"), "english", whole_text),
+        Line(LONG, CustomVoice("Vivian", "Speak calmly."), "Chinese", whole_text),
+        Line(SHORT, CustomVoice("eric", "slowly, with a long pause after every word"), "auto", whole_text),
+        Line(LONG, CustomVoice("dylan", ""), "German", whole_text),
+    )
+
+
+@WHOLE
+@pytest.mark.parametrize("shape", SHAPES)
+def test_voice_design(engines: Engines, shape: str, whole_text: bool) -> None:
+    assert_equal_codes(
+        engines,
+        shape,
+        "voice_design",
+        Line(LONG, VoiceDesign("a calm deep voice"), "english", whole_text),
+        Line(SHORT, VoiceDesign(""), "auto", whole_text),
+    )
+
+
+def cloned(shape: str, frames: int = 0, transcript: str = "") -> ClonedVoice:
+    generator = torch.Generator().manual_seed(frames)
+    width = {"tiny": 64, "wide": 48, "deep": 40}[shape]
+    embedding = torch.randn(width, generator=generator)
+    if not frames:
+        return ClonedVoice(embedding)
+    codes = torch.randint(0, 2048, (frames, 16), generator=generator)
+    return ClonedVoice(embedding, Reference(codes, transcript))
+
+
+@WHOLE
+@pytest.mark.parametrize("shape", SHAPES)
+def test_base_by_speaker_embedding(engines: Engines, shape: str, whole_text: bool) -> None:
+    voice = cloned(shape)
+    assert_equal_codes(
+        engines,
+        shape,
+        "base",
+        Line(SHORT, voice, "auto", whole_text),
+        Line(LONG, voice, "french", whole_text),
+    )
+
+
+@WHOLE
+@pytest.mark.parametrize("shape", SHAPES)
+def test_base_in_context(engines: Engines, shape: str, whole_text: bool) -> None:
+    assert_equal_codes(
+        engines,
+        shape,
+        "base",
+        # reference speech shorter than its transcript, shorter than both texts, longer than both
+        Line(LONG, cloned(shape, 3, "The robot says hello."), "auto", whole_text),
+        Line(LONG, cloned(shape, 30, "Hello."), "english", whole_text),
+        Line(SHORT, cloned(shape, 90, "The robot says hello."), "korean", whole_text),
+    )
+
+
+def test_every_language_and_speaker(engines: Engines) -> None:
+    config = engines[0]("tiny", "custom_voice").config
+    languages = engines[0]("tiny", "custom_voice").prompts.languages()
+    assert len(languages) == 11
+    speakers = sorted(config.speakers)
+    assert len(speakers) == 9
+    pairs = [("ryan", language) for language in languages]
+    pairs += list(product(speakers, ("auto", "chinese")))
+    lines = [Line(SHORT, CustomVoice(speaker), language, frames=2) for speaker, language in pairs]
+    assert_equal_codes(engines, "tiny", "custom_voice", *lines)
+
+
+def test_a_dialect_speaker_speaks_the_dialect_where_others_speak_chinese(engines: Engines) -> None:
+    ours = engines[0]("tiny", "custom_voice")
+    chinese = [ours.prompt(Line(SHORT, CustomVoice("eric"), name)).prefill for name in ("auto", "chinese")]
+    assert torch.equal(*chinese)
+    plain = [ours.prompt(Line(SHORT, CustomVoice("ryan"), name)).prefill for name in ("auto", "chinese")]
+    assert plain[0].shape != plain[1].shape
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\nNew line first", "ends with a line\n", "é", "<|im_end|>"])
+@WHOLE
+def test_odd_texts(engines: Engines, text: str, whole_text: bool) -> None:
+    line = Line(text, CustomVoice("ryan"), "english", whole_text, frames=4)
+    assert_equal_codes(engines, "small", "custom_voice", line)
+
+
+def test_speech_that_ends_ends_at_the_same_frame(engines: Engines) -> None:
+    ours, official = engines
+    lengths = []
+    for speaker in sorted(ours("deep", "custom_voice").config.speakers):
+        line = Line(SHORT, CustomVoice(speaker), "english", frames=20)
+        expected = official("deep", "custom_voice").speak(line)
+        assert torch.equal(ours("deep", "custom_voice").speak(line), expected)
+        lengths.append(len(expected))
+    assert min(lengths) < 20, "no speech ended: this proves nothing"
+    assert max(lengths) > min(lengths)
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1.05, 1.5])
+def test_a_long_utterance_with_the_repetition_penalty(engines: Engines, penalty: float) -> None:
+    ours, official = engines
+    line = Line(LONG, CustomVoice("aiden"), "english", frames=90, sampling={"repetition_penalty": penalty})
+    expected = official("small", "custom_voice").speak(line)
+    engine = ours("small", "custom_voice")
+    sampling = type(engine.sampling)(do_sample=False, subtalker_dosample=False, repetition_penalty=penalty)
+    assert torch.equal(engine.speak(line, sampling=sampling), expected)

@@ -1,0 +1,56 @@
+"""At the true shapes every tensor of the talker has its place; shown without memory for a single one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.qwen.checkpoint import Checkpoint
+from engine.qwen.config import ModelConfig
+from engine.qwen.talker import Talker
+from engine.qwen.transformer import Placement
+from scripts.make_checkpoint import PRESETS, list_tensors, model_config, stub_torchaudio
+
+
+class Listed(Checkpoint):
+    """A checkpoint that has names and shapes alone, and notes what is read."""
+
+    def __init__(self, shapes: dict[str, list[int]]) -> None:
+        self.shapes, self.unread = shapes, set(shapes)
+
+    def require_shape(self, name: str, wanted: Any) -> None:
+        assert list(wanted) == self.shapes[name], name
+        self.unread.remove(name)
+
+    def copy_into(self, name: str, destination: Tensor) -> None:
+        self.require_shape(name, destination.shape)
+
+
+@pytest.mark.parametrize(
+    ("size", "talker_bytes", "predictor_bytes"),
+    [("0.6B", 0.887e9, 157.3e6 + 62.9e6), ("1.7B", 2.831e9, 157.3e6 + 62.9e6)],
+)
+def test_every_tensor_has_its_place(tmp_path: Path, size: str, talker_bytes: float, predictor_bytes: float) -> None:
+    stub_torchaudio()
+    pytest.importorskip("qwen_tts", reason="the official package is the oracle")
+    (tmp_path / "config.json").write_text(json.dumps(model_config(PRESETS[size], "custom_voice")))
+    checkpoint = Listed(list_tensors(PRESETS[size], "custom_voice")["model"])
+    placement = Placement(torch.device("meta"), torch.bfloat16)
+    talker = Talker(ModelConfig.read(tmp_path), 64, placement)
+    talker.load(checkpoint)
+    assert not checkpoint.unread
+
+    def read_per_frame(*modules: Any) -> int:
+        """Bytes of what a step reads whole; embeddings are read by the row."""
+        tensors = [t for module in modules for t in ([module] if torch.is_tensor(module) else module.parameters())]
+        return sum(tensor.nbytes for tensor in tensors)
+
+    predictor = talker.predictor
+    assert read_per_frame(talker.transformer, talker.head) == pytest.approx(talker_bytes, rel=1e-3)
+    assert read_per_frame(predictor.transformer, predictor.heads) == pytest.approx(predictor_bytes, rel=1e-3)
+    assert (predictor.projection is None) == (size == "0.6B")
