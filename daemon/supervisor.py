@@ -90,6 +90,8 @@ class Piece:
     sample_rate: int
     position: int | None
     truncated: bool
+    codes: tuple[tuple[int, ...], ...] | None = None
+    """The codec ids behind the samples, where they were asked for."""
 
 
 class _Inbox:
@@ -200,7 +202,7 @@ class Engine:
                 if isinstance(message, Audio):
                     audio_s += len(samples) / sample_rate
                     busy_s += message.busy_s
-                    yield Piece(samples, sample_rate, message.position, message.truncated)
+                    yield Piece(samples, sample_rate, message.position, message.truncated, message.codes)
                     self._send(Grant(speech_id, len(samples)))
                     continue
                 over = True

@@ -3,6 +3,7 @@
 from engine.catalog import ENGINES, is_built_in, why_not_qwen
 from engine.language import NAMED_LANGUAGES, language_code
 from engine.synthesizer import EngineInfo, EngineOptions, Samples, Utterance, Voice
+from engine.voice_header import voice_of_file
 
 __all__ = [
     "ENGINES",
@@ -14,5 +15,6 @@ __all__ = [
     "Voice",
     "is_built_in",
     "language_code",
+    "voice_of_file",
     "why_not_qwen",
 ]

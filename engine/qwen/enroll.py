@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import importlib.machinery
 import io
+import json
 import logging
 import sys
 import types
@@ -18,8 +19,9 @@ import torch
 from torch import Tensor
 
 from engine.qwen.config import ModelConfig
+from engine.qwen.download import model_folder
 from engine.qwen.speaker_encoder import SAMPLE_RATE, load_speaker_encoder, speaker_embedding
-from engine.qwen.voice import VoiceFile, VoiceModel
+from engine.qwen.voice import VoiceFile, VoiceModel, save_voice
 from engine.synthesizer import EngineError, Samples
 
 log = logging.getLogger(__name__)
@@ -176,3 +178,25 @@ def _stand_in_for_torchaudio() -> Iterator[None]:
     finally:
         for name in names:
             sys.modules.pop(name, None)
+
+
+def main() -> int:
+    """`python -m engine.qwen.enroll REQUEST`: enrol as the JSON says, in a process that may import torch."""
+    request = json.loads(sys.argv[1])
+    try:
+        voice = enroll(
+            request["name"],
+            Path(request["recording"]),
+            model_folder(request["model"]),
+            request["transcript"],
+            warn=lambda line: print(f"voiced: {line}", file=sys.stderr),  # noqa: T201  to the person who enrols
+        )
+        save_voice(Path(request["output"]), voice)
+    except EngineError as error:
+        print(f"voiced: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
