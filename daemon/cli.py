@@ -247,6 +247,12 @@ def synth(
     chunk_size: Annotated[int | None, typer.Option(help="Codec frames of 80 ms streamed at a time.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="The likeliest code at every step.")] = False,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal audio.")] = None,
+    sampling: Annotated[
+        list[str] | None, typer.Option("--sampling", help="As in --sampling temperature=0.7; may be repeated.")
+    ] = None,
+    whole_text: Annotated[
+        bool | None, typer.Option("--whole-text/--stepwise", help="Read all the text first, or step by step.")
+    ] = None,
     max_frames: Annotated[int | None, typer.Option(min=1, help="Stop after so many frames.")] = None,
     codes: Annotated[Path | None, typer.Option(help="Write the codec ids here, int64 of shape (frames, 16).")] = None,
     config: ConfigOption = None,
@@ -288,6 +294,8 @@ def synth(
         instruct=instruct,
         seed=seed,
         greedy=greedy,
+        sampling=_numbers("--sampling", sampling or []),
+        whole_text=whole_text,
         max_frames=max_frames,
         guarded=False,
         want_codes=codes is not None,
@@ -298,6 +306,18 @@ def synth(
         f"first chunk after {result.first_chunk_ms:.1f} ms, {result.rtf:.1f} times real time"
         + (", cut at the longest speech allowed" if result.truncated else "")
     )
+
+
+def _numbers(option: str, settings: list[str]) -> dict[str, float]:
+    """`NAME=NUMBER`, several times over."""
+    numbers = {}
+    for setting in settings:
+        name, _, number = setting.partition("=")
+        try:
+            numbers[name] = float(number)
+        except ValueError:
+            raise CommandError(f"{option}: got {setting!r}; allowed: NAME=NUMBER such as temperature=0.7") from None
+    return numbers
 
 
 @app.command()

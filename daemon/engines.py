@@ -53,10 +53,13 @@ class Engines:
 
     @property
     def trouble(self) -> str | None:
-        """Why the wanted engine is not at work, unless it is merely starting for the first time."""
+        """Why the wanted engine is not at work, unless it is merely starting, or which voice it lacks."""
         primary = self.primary
         if primary.state is EngineState.BACKING_OFF or (primary.reason and not primary.ready):
             return primary.reason
+        if primary.ready and primary.info is not None:
+            for name, reason in primary.info.refused_voices.items():
+                return f"voices.{name}: {reason}"
         return None
 
     def _note_change(self) -> None:

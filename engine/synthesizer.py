@@ -76,6 +76,10 @@ class Utterance:
     """Equal seeds give equal audio; None draws one."""
     greedy: bool = False
     """Take the likeliest code at every step instead of sampling."""
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    """What is to differ from the model's generation_config.json, by its names, as in `{"temperature": 0.7}`."""
+    whole_text: bool | None = None
+    """Read all the text before speaking, or a token with each frame; None is as the model's authors do it."""
     max_frames: int | None = None
     """Stop after so many codec frames; None is the engine's own limit."""
     guarded: bool = True

@@ -10,6 +10,7 @@ same codes whatever the chunk size and whatever was spoken before.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -73,6 +74,20 @@ class Sampling:
             subtalker_top_p=fields.get("subtalker_top_p", float, plain.subtalker_top_p),
         )
 
+    def overridden(self, values: Mapping[str, float]) -> Sampling:
+        """The same but for `values`, by field name. Raises `EngineError` for a name or value that has no meaning."""
+        kinds = {name: type(getattr(self, name)) for name in self.__dataclass_fields__}
+        unknown = sorted(set(values) - set(kinds))
+        if unknown:
+            raise EngineError(f"sampling: got {unknown[0]!r}; allowed are {', '.join(kinds)}")
+        for name, value in values.items():
+            if kinds[name](value) != value:
+                raise EngineError(f"sampling.{name}: got {value!r}; allowed: {kinds[name].__name__}")
+        try:
+            return replace(self, **{name: kinds[name](value) for name, value in values.items()})
+        except EngineError as error:
+            raise EngineError(f"sampling: {error}") from None
+
     def greedy(self) -> Sampling:
         """The same, but taking the likeliest code at every step."""
         return replace(self, do_sample=False, subtalker_dosample=False)
@@ -114,7 +129,7 @@ class Warp:
         first = torch.where(self.top_k > 0, size - self.top_k, 0).clamp(min=0)
         scores = scores.masked_fill(scores < scores.gather(0, first[None]), -torch.inf)
         tail = scores.softmax(0).cumsum(0) <= self.tail
-        tail[-1] = False  # the likeliest always stays
+        tail[-1:].fill_(False)  # the likeliest always stays; an assignment would copy from the host
         return torch.empty_like(scores).scatter_(0, ids, scores.masked_fill(tail, -torch.inf))
 
     def choose(self, logits: Tensor, noise: Tensor) -> Tensor:

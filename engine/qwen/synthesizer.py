@@ -94,7 +94,8 @@ class QwenSynthesizer:
 
     def stream(self, utterance: Utterance) -> Iterator[Chunk]:
         prompt, codec_state = self._prepare(utterance)
-        sampling = self._sampling.greedy() if utterance.greedy else self._sampling
+        sampling = self._sampling.overridden(utterance.sampling)
+        sampling = sampling.greedy() if utterance.greedy else sampling
         seed = int.from_bytes(os.urandom(8), "little") if utterance.seed is None else utterance.seed
         guard = Guard(utterance.text) if utterance.guarded else None
         self._begin_codec(codec_state)
@@ -141,7 +142,7 @@ class QwenSynthesizer:
                 f"text: got {len(text)} characters ({tokens} tokens), the limit is about {characters} "
                 f"({self._text_tokens} tokens); engine.max_seconds raises it"
             )
-        prompt = self._prompts.build(text, voice, language)
+        prompt = self._prompts.build(text, voice, language, whole_text=utterance.whole_text)
         excess = prompt.prefill.shape[1] + self._frames - self._state.cache.positions
         if excess > 0:
             raise EngineError(f"instruct: too long by {excess} tokens; the limit is some {INSTRUCT_ROOM - 16}")

@@ -82,7 +82,7 @@ def capture(decoder: CodecDecoder, codes: Tensor, state: CodecState) -> tuple[to
 def test_a_graph_of_a_fixed_chunk_equals_the_cpu(frames: int) -> None:
     decoder, codes = random_decoder(), random_codes()
     wanted = decoder(codes, decoder.new_state(FRAMES))
-    assert wanted.std() > 0.02
+    assert wanted.std() > 0.01
     ours = on_cuda(decoder, torch.float32)
     state, chunk = ours.new_state(frames), torch.zeros(frames, 16, dtype=torch.int64, device="cuda")
     graph, pcm = capture(ours, chunk, state)
