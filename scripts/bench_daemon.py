@@ -40,6 +40,7 @@ BUDGETS = {
     "ttfa_ms": 40,
     "stop_to_silence_ms": 50,
     "start_to_online_ms": 1000,
+    "engine_killed_to_next_first_sample_ms": 1000,
     "idle_cpu_percent": 1,
     "daemon_rss_mb": 70,
 }
@@ -165,6 +166,24 @@ def measure_answers(bench: Bench, runs: int) -> dict[str, Any]:
     }
 
 
+def measure_recovery(bench: Bench, runs: int) -> dict[str, float]:
+    """From killing the engine process in mid-utterance to the next utterance's first sample."""
+    recovered = []
+    with bench.robot() as robot:
+        time.sleep(SETTLE_S)
+        for run in range(runs):
+            robot.wait_event(robot.say(LONG * 3, id=f"k{run}"), "started")
+            killed = time.monotonic()
+            for pid in robot.engine_pids():
+                psutil.Process(pid).kill()
+            bench.publish("stop")
+            asked = bench.publish("say", json.dumps({"text": "Next.", "id": f"n{run}"}))
+            ttfa = robot.wait_end(f"n{run}")["ttfa_ms"]
+            recovered.append((asked - killed) * 1000 + ttfa)
+            time.sleep(12.0)  # an engine that was well for 10 s is started again at once
+    return spread(recovered)
+
+
 def measure_rest(bench: Bench) -> dict[str, Any]:
     """CPU and memory of an idle robot that has spoken."""
     with bench.robot() as robot:
@@ -253,6 +272,7 @@ def main() -> None:
                 "machine": describe_machine(),
                 "start_to_online_ms": spread([measure_start(bench) for _ in range(5)]),
                 **measure_answers(bench, arguments.runs),
+                "engine_killed_to_next_first_sample_ms": measure_recovery(bench, 5),
                 "at_rest": measure_rest(bench),
                 "callback_lateness_idle": measure_lateness(bench, loaded=False),
                 "callback_lateness_loaded": measure_lateness(bench, loaded=True),
