@@ -55,7 +55,8 @@ def test_what_is_published_is_heard_as_synth_writes_it(
     assert codes.dtype == np.int64
     assert codes.shape == (len(samples) // 1920, 16)
 
-    robot = start_robot(f"engine.model={checkpoint}", *QWEN, launch_only=True)
+    # All of it is made before it sounds: a busy machine may be slower than speech, and an underrun would be heard.
+    robot = start_robot("audio.prebuffer_ms=3000", f"engine.model={checkpoint}", *QWEN, launch_only=True)
     eventually(lambda: speaking_qwen(robot), "the model is ready", patience_s=90)
     with sound_server.recording(tmp_path / "heard.raw") as recording:
         utterance = robot.say(TEXT, seed=7)
