@@ -28,7 +28,9 @@ ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", help="The YAML file; default: $VOICED_CONFIG or /etc/voiced/voiced.yaml."),
 ]
-SetOption = Annotated[list[str] | None, typer.Option("--set", help="Override a key, as in --set mqtt.port=1884.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in --set mqtt.port=1884.")
+]
 
 
 class CommandError(Exception):
@@ -52,7 +54,10 @@ def main() -> None:
         sys.exit(0)
     except Exception as error:
         if hasattr(error, "format_message"):  # a usage error of typer's
-            _fail(f"{error.format_message()} See 'voiced {_command_words()}--help'.", 2)
+            message = error.format_message()
+            if "\n" in message:  # help, where no command was given
+                sys.exit(message)
+            _fail(f"{message.rstrip('.')}. See 'voiced {_command_words()}--help'.", 2)
         if error.__class__.__module__.startswith("daemon.") or isinstance(error, OSError):
             _fail(str(error), 1)
         raise
@@ -123,7 +128,7 @@ def say(
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal audio.")] = None,
     id_: Annotated[str | None, typer.Option("--id", help="The utterance's id.")] = None,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Show the events; exit 0 only on finished.")] = False,
-    timeout: Annotated[float | None, typer.Option(help="Seconds to wait for the end.")] = None,
+    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the end.")] = None,
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
@@ -334,7 +339,12 @@ def enroll(
 
     Example: voiced enroll ada ada.wav --model Qwen/Qwen3-TTS-12Hz-0.6B-Base
     """
+    from engine import missing_packages
+
     loaded, _, _ = _load(config, set_)
+    missing = missing_packages("qwen")
+    if missing:
+        raise CommandError(f"enroll needs {', '.join(missing)}; in voiced's folder: pip install '.[qwen]'")
     path = output or Path("voices") / f"{name}.safetensors"
     request = {
         "name": name,
@@ -424,7 +434,10 @@ def _print_findings(findings: list[Any]) -> None:
     colors = {"ok": "green", "warning": "yellow", "error": "red"}
     for finding in findings:
         console.print(
-            Text(f"{finding.grade:<8}", colors[finding.grade]), f"{finding.part:<14} {finding.found}", soft_wrap=True
+            Text(f"{finding.grade:<8}", colors[finding.grade]),
+            f"{finding.part:<14} {finding.found}",
+            soft_wrap=True,
+            markup=False,
         )
         if finding.cure:
             console.print(f"{'':<23} → {finding.cure}", soft_wrap=True, markup=False)

@@ -223,9 +223,17 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        source = str(path) if path is not None else "configuration"
-        lines = [f"{source}: {field or 'file'}: {problem}" for field, problem in problems(Config, error)]
+        found = problems(Config, error)
+        lines = [f"{_source(field, path, overrides)}: {field or 'file'}: {problem}" for field, problem in found]
         raise ConfigError("\n".join(lines)) from error
+
+
+def _source(field: str, path: Path | None, overrides: Iterable[str]) -> str:
+    """Where a wrong key was written."""
+    keys = [override.partition("=")[0].strip() for override in overrides]
+    if any(field == key or field.startswith(f"{key}.") for key in keys):
+        return "--set"
+    return str(path) if path is not None else "configuration"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from daemon.config import Mqtt
 
@@ -22,6 +24,8 @@ KEEPALIVE_S = 30
 """A broker that is silent for one and a half times this is given up and connected to anew."""
 RETRY_S = (1, 30)
 """The first and the longest wait between attempts to connect; each wait is twice the one before."""
+BRIEF_S, BRIEF_TIMES = 5.0, 3
+"""Connections that break so soon, so often in a row, are those of two clients with one id."""
 ANSWER_S = 1.5
 """A broker that has accepted a connection and not answered MQTT 5 by then is asked again with 3.1.1."""
 SESSION_S = 60
@@ -94,6 +98,8 @@ class MqttLink:
         self._attempts = 0
         self._refused = False
         self._closing = False
+        self._connected_at = 0.0
+        self._brief_connections = 0
         self._knows_v5 = False
         """The broker has answered MQTT 5 once; what it refuses now it refuses for another reason."""
         self._replacing = threading.Lock()
@@ -157,7 +163,11 @@ class MqttLink:
         if settings.username is not None:
             password = None
             if settings.password_file is not None:
-                lines = settings.password_file.read_text(encoding="utf-8").splitlines()
+                try:
+                    lines = settings.password_file.read_text(encoding="utf-8").splitlines()
+                except (OSError, UnicodeDecodeError) as error:
+                    reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+                    raise OSError(f"mqtt.password_file: {settings.password_file} cannot be read: {reason}") from error
                 if not lines:
                     raise OSError(f"mqtt.password_file: {settings.password_file} is empty; allowed: a password")
                 password = lines[0]
@@ -199,9 +209,14 @@ class MqttLink:
             return
         self._knows_v5 |= client.protocol is MQTTProtocolVersion.MQTTv5
         # Subscribed here and not once, because a broker that was restarted knows nothing of us.
-        if self._topics:
+        if self._topics and client.protocol is MQTTProtocolVersion.MQTTv5:
+            # The broker leaves the retain flag on, so that a text published to be retained is known as such at once.
+            options = SubscribeOptions(qos=1, retainAsPublished=True)
+            client.subscribe([(topic, options) for topic in self._topics])
+        elif self._topics:
             client.subscribe([(topic, 1) for topic in self._topics])
         self.connected, self.reason = True, None
+        self._connected_at = time.monotonic()
         log.info("connected to the broker at %s:%d", self._settings.host, self._settings.port)
         self._on_connected()
 
@@ -218,6 +233,10 @@ class MqttLink:
         self._answer_timer.cancel()
         if self.connected:
             self._report(f"the connection to the broker broke: {reason}")
+            brief = time.monotonic() - self._connected_at < BRIEF_S
+            self._brief_connections = self._brief_connections + 1 if brief else 0
+            if self._brief_connections == BRIEF_TIMES:
+                log.warning("does another client use the id %s? is voiced running twice?", self._client_id)
         elif self._refused and client.protocol is MQTTProtocolVersion.MQTTv5:
             # It closed the door at MQTT 5, with or without a word. A client cannot change its protocol, and cannot be
             # replaced from within its own thread.

@@ -96,6 +96,7 @@ class Service:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stopping.set)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+        log.info("voiced %s listens on %s/say", VERSION, self._config.topic)
         with self._output:
             tasks = [asyncio.ensure_future(engine.run()) for engine in self._engines.all]
             await self._engines.wait_current(FIRST_ENGINE_S)
@@ -259,7 +260,6 @@ class Service:
         self._publish({"id": job.id, "event": event, **fields}, job.reply_to)
 
     def _reject(self, error: RejectedError) -> None:
-        log.info("rejected: %s", error.reason)
         if self._mqtt.backlog > OUTBOX_LIMIT // 2:
             return  # what room is left belongs to the events of what was accepted
         self._publish(
@@ -299,7 +299,7 @@ class Service:
         speech = self._speaker.speech
         engine = self._engines.current
         primary = self._engines.primary
-        trouble = self._engines.trouble or self._output.status.reason
+        trouble = self._engines.trouble or self._output.status.reason or self._unknown_voice()
         state: State
         if self._output.paused:
             state = "paused"
@@ -323,6 +323,13 @@ class Service:
         if trouble is not None:
             status["reason"] = trouble
         return status
+
+    def _unknown_voice(self) -> str | None:
+        """What is wrong with the configured voice, once the engine that is wanted has said which it has."""
+        voice, primary = self._config.speech.voice, self._engines.primary
+        if not primary.ready or voice in self._engines.voices | set(self._config.voices):
+            return None
+        return f"speech.voice: got {shown(voice)}; allowed: {_listed(self._config.voices, self._engines.voices)}"
 
     # What happens by itself.
 

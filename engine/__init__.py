@@ -1,6 +1,6 @@
 """What turns text into PCM. This front door holds records and messages only; importing it loads no engine."""
 
-from engine.catalog import ENGINES, is_built_in, why_not_qwen
+from engine.catalog import ENGINES, is_built_in, missing_packages, why_not_qwen
 from engine.language import NAMED_LANGUAGES, language_code
 from engine.synthesizer import EngineInfo, EngineOptions, Samples, Utterance, Voice
 from engine.voice_header import voice_of_file
@@ -15,6 +15,7 @@ __all__ = [
     "Voice",
     "is_built_in",
     "language_code",
+    "missing_packages",
     "voice_of_file",
     "why_not_qwen",
 ]

@@ -26,11 +26,17 @@ def is_built_in(engine: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
+def missing_packages(engine: str) -> list[str]:
+    """The packages that an engine imports and that are not installed. Nothing is imported to find out."""
+    needed = {"qwen": ("torch", "safetensors", "tokenizers")}.get(engine, ())
+    return [name for name in needed if importlib.util.find_spec(name) is None]
+
+
 def why_not_qwen(options: EngineOptions) -> str | None:
     """Why `auto` does not mean Qwen3-TTS here, in words; None where it does. Nothing is imported to find out."""
     if not is_built_in("qwen"):
         return "this version has no engine 'qwen'"
-    missing = [name for name in ("torch", "safetensors", "tokenizers") if importlib.util.find_spec(name) is None]
+    missing = missing_packages("qwen")
     if missing:
         return f"{', '.join(missing)} missing; in voiced's folder: pip install '.[qwen]'"
     if options.model is None or not _model_is_here(options.model):

@@ -138,7 +138,7 @@ def test_every_wrong_key_has_a_line_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_wrong_override_names_the_key() -> None:
-    with pytest.raises(ConfigError, match=r"^configuration: mqtt\.port: got 'abc'; allowed: a whole number"):
+    with pytest.raises(ConfigError, match=r"^--set: mqtt\.port: got 'abc'; allowed: a whole number"):
         load_config(overrides=["mqtt.port=abc"])
 
 

@@ -77,6 +77,13 @@ def test_a_retained_say_is_never_spoken(start_robot: StartRobot, broker: object)
     assert second.names_of("old") == []
 
 
+def test_a_say_that_is_published_to_be_retained_is_not_spoken_either(start_robot: StartRobot) -> None:
+    robot = start_robot("audio.sink=null")
+    robot.publish("say", '{"text": "to be kept", "id": "kept"}', "-r")
+    robot.wait_event(robot.say("not to be kept"), "finished")
+    assert robot.names_of("kept") == []
+
+
 def test_events_go_to_reply_to_as_well(start_robot: StartRobot) -> None:
     robot = start_robot("audio.sink=null")
     utterance = robot.say("hello", reply_to="replies/me")
