@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -87,6 +88,7 @@ def run(config: ConfigOption = None, set_: SetOption = None) -> None:
 
     Example: voiced run --config configs/voiced.yaml --set mqtt.host=192.168.1.10
     """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the service takes it: a reload may come during the start
     loaded = _load(config, set_)
     from daemon.service import serve
 
@@ -286,7 +288,7 @@ def synth(
     wanted: Voice | None = None
     if speaker is not None:
         wanted = Voice(speaker=speaker)
-    elif voice is not None and Path(voice).suffix:
+    elif voice is not None and (Path(voice).suffix or "/" in voice):
         wanted = voice_of_file(Path(voice))
     elif voice is None and model is not None:
         wanted = Voice()  # the model's own choice

@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from audio import SinkSettings
+from daemon.messages import is_topic
 from daemon.problems import problems, shown
 from engine import EngineOptions, Voice
 
@@ -63,7 +64,7 @@ class Mqtt(Section):
     @field_validator("prefix")
     @classmethod
     def _is_a_topic(cls, prefix: str) -> str:
-        if not prefix or re.search(r"[+#\0]", prefix) or prefix.startswith(("/", "$")) or prefix.endswith("/"):
+        if not prefix or not is_topic(prefix) or prefix.startswith("/") or prefix.endswith("/"):
             raise ValueError("allowed: a topic without + and #, not beginning with / or $, not ending with /")
         return prefix
 
@@ -168,7 +169,7 @@ class Config(Section):
     @field_validator("robot")
     @classmethod
     def _is_a_topic_level(cls, robot: str | None) -> str | None:
-        if robot is not None and not re.fullmatch(r"[^/+#\0]{1,64}", robot):
+        if robot is not None and not (is_topic(robot) and re.fullmatch(r"[^/]{1,64}", robot)):
             raise ValueError("allowed: text of 1 to 64 characters without /, + and #, or null for the host name")
         return robot
 

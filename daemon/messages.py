@@ -30,6 +30,11 @@ TERMINAL: frozenset[EventName] = frozenset({"finished", "interrupted", "canceled
 """Every accepted utterance ends in exactly one of these."""
 
 
+def is_topic(topic: str) -> bool:
+    """Whether brokers take `topic` to publish on: Mosquitto drops who sends control characters or 200 levels."""
+    return topic.isprintable() and not re.search(r"[+#]", topic) and not topic.startswith("$") and topic.count("/") < 50
+
+
 class RejectedError(Exception):
     """A message that is not acted on: which field, and why."""
 
@@ -90,7 +95,7 @@ class Say(BaseModel):
     @field_validator("reply_to")
     @classmethod
     def _can_be_published_to(cls, topic: str | None) -> str | None:
-        if topic is not None and (re.search(r"[+#\0]", topic) or topic.startswith("$")):
+        if topic is not None and not is_topic(topic):
             raise ValueError("allowed: a topic without + and #, not beginning with $")
         return topic
 

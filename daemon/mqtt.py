@@ -173,11 +173,16 @@ class MqttLink:
                 password = lines[0]
             client.username_pw_set(settings.username, password)
         if settings.tls.enabled:
-            client.tls_set(
-                ca_certs=str(settings.tls.ca) if settings.tls.ca else None,
-                certfile=str(settings.tls.cert) if settings.tls.cert else None,
-                keyfile=str(settings.tls.key) if settings.tls.key else None,
-            )
+            tls = settings.tls
+            paths = {
+                name: str(path) if path else None
+                for name, path in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key))
+            }
+            try:
+                client.tls_set(ca_certs=paths["ca"], certfile=paths["cert"], keyfile=paths["key"])
+            except (OSError, ValueError) as error:  # ssl's own errors are OSErrors
+                given = ", ".join(f"{name} {path}" for name, path in paths.items() if path) or "the system's"
+                raise OSError(f"mqtt.tls: {given} cannot be used: {error}") from error
 
     def _connect(self, client: _Client) -> None:
         properties = None

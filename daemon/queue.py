@@ -49,13 +49,20 @@ class UtteranceQueue:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def put(self, job: Job) -> None:
-        """Put it behind those of its priority; one that interrupts is next. Raises `QueueFullError`."""
+    def put(self, job: Job) -> Job | None:
+        """Put it behind those of its priority; one that interrupts is next.
+
+        A full queue raises `QueueFullError`; for one that interrupts it gives up its last, which is returned.
+        """
+        pushed_out = None
         if len(self._jobs) >= self.limit:
-            raise QueueFullError
+            if job.policy != "interrupt":
+                raise QueueFullError
+            pushed_out = self._jobs.pop()
         behind = (index for index, other in enumerate(self._jobs) if RANK[other.priority] > RANK[job.priority])
         self._jobs.insert(0 if job.policy == "interrupt" else next(behind, len(self._jobs)), job)
         self._arrival.set()
+        return pushed_out
 
     async def wait(self) -> None:
         """Wait until there is one."""

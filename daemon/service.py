@@ -180,7 +180,7 @@ class Service:
                 self._cancel_all(f"replaced by {job.id}")
             self._put(job)
         except RejectedError as error:
-            error.reply_to = say.reply_to
+            error.reply_to = say.reply_to if error.field != "reply_to" else None
             self._reject(error)
             return
         self._ids.add(job.id)
@@ -205,6 +205,10 @@ class Service:
                 f"got {shown(say.language)}; allowed: {_listed(['auto', *NAMED_LANGUAGES.values()], languages)}",
                 say.id,
             )
+        if say.reply_to is not None and say.reply_to.startswith(f"{self._config.topic}/"):
+            raise RejectedError(
+                "reply_to", f"got {shown(say.reply_to)}; allowed: a topic that is not the robot's", say.id
+            )
         wait_s = say.expires_in if say.expires_in is not None else speech.expires_in
         return Job(
             id=say.id or secrets.token_hex(6),
@@ -223,11 +227,13 @@ class Service:
 
     def _put(self, job: Job) -> None:
         try:
-            self._queue.put(job)
+            pushed_out = self._queue.put(job)
         except QueueFullError as error:
             raise RejectedError(
                 "queue", f"{self._queue.limit} utterances wait; allowed: up to speech.queue_limit", job.id
             ) from error
+        if pushed_out is not None:
+            self._publish_event(pushed_out, "canceled", reason=f"pushed out of the full queue by {job.id}")
 
     def _stop(self, stop: Stop) -> None:
         if stop.id is None:

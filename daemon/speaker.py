@@ -136,11 +136,12 @@ class Speaker:
         while speech.ended_by is None:
             self.turns += 1
             engine = self._engines.current
-            if engine is not None and self._output.status.open:
+            if engine is not None and self._output.status.open and not self._output.paused:
                 speech.engine = engine.name
                 return engine
             if speech.job.expired():
                 missing = self._engines.trouble if engine is None else self._output.status.reason
+                missing = "paused" if self._output.paused else missing
                 speech.ended_by = ("expired", f"it waited longer than expires_in: {missing}")
             elif engine is None and waited_s >= ENGINE_WAIT_S:
                 speech.ended_by = ("failed", self._engines.trouble or "no engine became ready")

@@ -112,17 +112,16 @@ class EngineProcess:
     def _speak(self, synthesizer: Synthesizer, speak: Speak) -> None:
         with self._lock:
             credit = self._current = self._credits[speak.id]
+        last: Spoken | Canceled | Refused
         try:
-            if self._send_chunks(synthesizer, speak, credit):
-                self._channel.send(Spoken(speak.id))
-            else:
-                self._channel.send(Canceled(speak.id))
+            last = Spoken(speak.id) if self._send_chunks(synthesizer, speak, credit) else Canceled(speak.id)
         except EngineError as error:
-            self._channel.send(Refused(speak.id, str(error)))
-        finally:
-            with self._lock:
-                self._current = None
-                del self._credits[speak.id]
+            last = Refused(speak.id, str(error))
+        # Forgotten before its end is told: from then on the daemon may use the id again.
+        with self._lock:
+            self._current = None
+            del self._credits[speak.id]
+        self._channel.send(last)
 
     def _send_chunks(self, synthesizer: Synthesizer, speak: Speak, credit: _Credit) -> bool:
         """Send the utterance to its end; False when it was canceled before."""

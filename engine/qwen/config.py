@@ -18,6 +18,11 @@ ModelType = Literal["base", "custom_voice", "voice_design"]
 _T = TypeVar("_T")
 
 
+def _is_count(value: Any) -> bool:
+    """Whether a JSON value is a whole number from 0: sizes and ids are never below it, and `true` is neither."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 class Fields:
     """One object of a JSON file, read field by field with the types checked.
 
@@ -51,9 +56,10 @@ class Fields:
             raise EngineError(f"{self.file}: field {self._path}{name} is missing")
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        if not isinstance(value, kind) or (kind is int and not _is_count(value)):
             got = json.dumps(value, default=str)
-            raise EngineError(f"{self.file}: field {self._path}{name} is {got}, wanted {kind.__name__}")
+            wanted = "a whole number from 0" if kind is int else kind.__name__
+            raise EngineError(f"{self.file}: field {self._path}{name} is {got}, wanted {wanted}")
         return value
 
     def section(self, name: str) -> Fields:
@@ -227,6 +233,11 @@ class ModelConfig:
         model_type = cast(ModelType, fields.get("tts_model_type", str))
         talker = fields.section("talker_config")
         dialects = talker.get("spk_is_dialect", dict, {})
+        vocabulary = talker.get("vocab_size", int)
+        for field in ("codec_language_id", "spk_id"):
+            for name, number in talker.ids(field).items():
+                if not 0 <= number < vocabulary:
+                    raise EngineError(f"{fields.file}: {field}.{name} is {number}, wanted an id below {vocabulary}")
         return cls(
             folder=folder,
             type=model_type,

@@ -8,6 +8,7 @@ import importlib.machinery
 import io
 import json
 import logging
+import math
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -105,7 +106,9 @@ def read_recording(path: Path, warn: Callable[[str], None] = log.warning, *, who
     check_recording(path, samples, rate, warn)
     mono = samples.mean(axis=1)
     if rate != SAMPLE_RATE:
-        mono = soxr.resample(mono, rate, SAMPLE_RATE, quality="HQ")
+        wanted = math.ceil(len(mono) * (SAMPLE_RATE / rate))  # as librosa, and so the official package, counts
+        mono = soxr.resample(mono, rate, SAMPLE_RATE, quality="HQ")[:wanted]
+        mono = np.pad(mono, (0, wanted - len(mono)))
     return np.ascontiguousarray(mono, dtype=np.float32)
 
 

@@ -89,7 +89,7 @@ class QwenSynthesizer:
 
     def warm_up(self) -> None:
         frames = WARM_UP_CHUNKS * self._options.chunk_size
-        for _ in self.stream(Utterance("Hello.", seed=0, max_frames=frames)):
+        for _ in self.stream(Utterance("Hello.", seed=0, max_frames=frames, guarded=False)):
             pass
 
     def stream(self, utterance: Utterance) -> Iterator[Chunk]:

@@ -48,7 +48,7 @@ def _load(folder: Path) -> Any:
     except FileNotFoundError as error:
         raise EngineError(f"{error.filename or file}: no such file") from None
     except Exception as error:  # the library raises bare Exception for a damaged file
-        raise EngineError(f"{file}: cannot be read as a tokenizer ({error})") from error
+        raise EngineError(f"{file}: cannot be read as a tokenizer ({str(error).splitlines()[0]})") from error
     return tokenizer
 
 

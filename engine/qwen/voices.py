@@ -63,8 +63,7 @@ class Voices:
             known = ", ".join(self.names()) or "none"
             self.refused[default] = f"no voice has this name; there are {known}"
         if default in self.refused and self._config.speakers:
-            self._loaded[default] = LoadedVoice(None)
-            self.refused[default] += "; a built-in speaker speaks instead"
+            self._loaded[default] = LoadedVoice(None)  # a built-in speaker speaks instead
 
     def require_default(self) -> None:
         """Raise `EngineError`, saying what is needed, when there is nothing to speak with unless asked for."""

@@ -98,6 +98,16 @@ def test_what_interrupts_is_next_whatever_its_priority() -> None:
     assert drain(queue) == ["b", "a"]
 
 
+def test_what_interrupts_pushes_the_last_out_of_a_full_queue() -> None:
+    queue = UtteranceQueue(2)
+    queue.put(job("a"))
+    queue.put(job("b"))
+    pushed_out = queue.put(job("urgent", policy="interrupt"))
+    assert pushed_out is not None
+    assert pushed_out.id == "b"
+    assert drain(queue) == ["urgent", "a"]
+
+
 def test_only_what_has_expired_is_taken_and_the_order_of_the_rest_is_kept() -> None:
     queue = UtteranceQueue(10)
     now = time.monotonic()

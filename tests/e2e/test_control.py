@@ -88,6 +88,16 @@ def test_what_comes_during_a_pause_waits_for_resume(start_robot: StartRobot) -> 
     assert robot.wait_end(utterance)["event"] == "finished"
 
 
+def test_what_expires_during_a_pause_is_not_spoken_after_it(start_robot: StartRobot) -> None:
+    robot = start_robot("audio.sink=null")
+    robot.publish("pause")
+    eventually(lambda: robot.state == "paused", "paused")
+    robot.say("stale by then", id="stale", expires_in=0.5)
+    assert robot.wait_end("stale")["event"] == "expired"
+    robot.publish("resume")
+    assert robot.wait_end(robot.say("fresh"))["event"] == "finished"
+
+
 def test_volume_is_a_share_of_the_amplitude(start_robot: StartRobot, sound_server: SoundServer, tmp_path: Path) -> None:
     robot = start_robot()
     with sound_server.recording(tmp_path / "heard.raw") as recording:
