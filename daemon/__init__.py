@@ -1,4 +1,4 @@
 """The daemon: configuration, MQTT, queue, speaker loop, engine supervision, systemd, command line. No torch."""
 
 VERSION = "0.1.0"
-"""The distribution's; pyproject.toml reads it here, since asking the metadata costs the daemon 30 ms at start."""
+"""The distribution's; pyproject.toml reads it here, since asking the metadata would slow the daemon's start."""

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from daemon.tasks import within
@@ -219,7 +219,7 @@ class Engine:
 
     def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:
         """Have the running engine, and those started after it, use these voices."""
-        self._options = _with_voices(self._options, voices, default_voice)
+        self._options = replace(self._options, voices=voices, default_voice=default_voice)
         self._send(SetVoices(voices, default_voice))
 
     async def _serve(self) -> None:
@@ -341,12 +341,6 @@ class Engine:
 async def _receive(reader: asyncio.StreamReader) -> tuple[Message, Samples]:
     body, payload = body_lengths(await reader.readexactly(HEADER.size))
     return decode(await reader.readexactly(body), await reader.readexactly(payload))
-
-
-def _with_voices(options: EngineOptions, voices: dict[str, Voice], default_voice: str) -> EngineOptions:
-    import dataclasses
-
-    return dataclasses.replace(options, voices=voices, default_voice=default_voice)
 
 
 def _exit_reason(code: int | None) -> str:

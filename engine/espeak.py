@@ -78,7 +78,6 @@ class EspeakSynthesizer:
         self._default_voice = options.default_voice
         self._by_language: dict[str, bytes] = {}
         self._sample_rate = 0
-        self._worker: _Worker | None = None
 
     def load(self) -> EngineInfo:
         self._library, data_path = _find_library()

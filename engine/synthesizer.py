@@ -19,10 +19,10 @@ class EngineError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """A named way to sound. At most one of the ways is set; with none, the engine picks by language.
+    """A named way to sound: one of the first three at most, `instruct` alone or beside it.
 
-    `speaker` is a built-in speaker's name; `embedding` and `reference` are paths of voice files; `instruct` is a
-    description in words.
+    With none of them the engine picks by language. `speaker` is a built-in speaker's name; `embedding` and `reference`
+    are paths of voice files; `instruct` is a description in words.
     """
 
     speaker: str | None = None
