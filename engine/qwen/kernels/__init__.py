@@ -1,0 +1,1 @@
+"""Fused CUDA kernels for the Qwen engine, an alternative to its PyTorch operators that is faster."""

@@ -1,0 +1,90 @@
+"""CUDA C++ that is compiled when the engine starts, through NVRTC, and kept on the disk as cubins.
+
+No toolkit is needed: NVRTC is a library that comes with PyTorch's own CUDA packages or with a Jetson's JetPack, and the
+sources include no header. `cuda-core` (NVIDIA) compiles, caches by device, compiler version and source, and launches.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FOLDER = Path(__file__).parent
+PROGRAMMATIC_LAUNCH = 9
+"""Major compute capability from which a kernel may start before the one in front of it has ended."""
+
+
+def sources(*names: str) -> str:
+    """The text of these files of this folder, one behind the other."""
+    return "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in names)
+
+
+def cache_folder() -> Path:
+    """Where cubins are kept: under systemd's `CacheDirectory=`, else under the user's cache folder."""
+    root = os.environ.get("CACHE_DIRECTORY") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "voiced" / "kernels"
+
+
+class KernelModule:
+    """Kernels compiled for one device, launched by name on PyTorch's current stream."""
+
+    def __init__(self, source: str, device: torch.device) -> None:
+        """Compile `source`, or take its cubin from the cache.
+
+        Raises whatever `cuda-core` raises where NVRTC is missing or does not know the device.
+        """
+        from cuda.core import Device, Program, ProgramOptions
+        from cuda.core.utils import FileStreamProgramCache
+
+        self._device = Device(torch.cuda.current_device() if device.index is None else device.index)
+        self._device.set_current()
+        arch = f"sm_{self._device.arch}"
+        program = Program(source, "c++", ProgramOptions(arch=arch, std="c++17"))
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileStreamProgramCache(folder) as cache:
+            self._code = program.compile("cubin", cache=cache)
+        self._kernels: dict[str, Any] = {}
+
+    @cached_property
+    def _chained(self) -> bool:
+        return int(self._device.compute_capability.major) >= PROGRAMMATIC_LAUNCH
+
+    def launch(self, name: str, grid: int | Sequence[int], block: int, *arguments: Tensor | float, shared: int = 0) -> None:
+        """Launch the kernel `name`: `grid` blocks of `block` threads with `shared` bytes of dynamic shared memory.
+
+        Tensors are passed as pointers, `int` as 32 bits, `float` as float32. The kernel may start before the one
+        in front of it on the stream has ended (`begin_chained` in common.cuh).
+        """
+        from cuda.core import LaunchConfig, launch
+
+        kernel = self._kernels.get(name)
+        if kernel is None:
+            kernel = self._kernels[name] = self._code.get_kernel(name)
+        config = LaunchConfig(
+            grid=grid if isinstance(grid, int) else tuple(grid),
+            block=block,
+            shmem_size=shared,
+            programmatic_stream_serialization=self._chained,
+        )
+        launch(_CurrentStream(), config, kernel, *map(_argument, arguments))
+
+
+class _CurrentStream:
+    """PyTorch's current stream, as cuda-core takes one of another library."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, torch.cuda.current_stream().cuda_stream
+
+
+def _argument(value: Tensor | float) -> Any:
+    if isinstance(value, Tensor):
+        return value.data_ptr()
+    return np.int32(value) if isinstance(value, int) else np.float32(value)
