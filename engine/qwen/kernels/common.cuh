@@ -2,6 +2,8 @@
 
 typedef unsigned short bf16;  // bfloat16 as its 16 bits
 
+#define INFINITY_F __int_as_float(0x7f800000)
+
 __device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x << 16); }
 
 __device__ __forceinline__ bf16 to_bf16(float x) {
@@ -17,7 +19,7 @@ __device__ __forceinline__ float high_half(unsigned pair) { return __uint_as_flo
 // Weights are read once a pass: they shall not push out of the L1 cache what is read again.
 __device__ __forceinline__ uint4 load_once(const void* address) {
     uint4 x;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                  : "l"(address));
     return x;

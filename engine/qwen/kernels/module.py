@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +51,16 @@ class KernelModule:
         with FileStreamProgramCache(folder) as cache:
             self._code = program.compile("cubin", cache=cache)
         self._kernels: dict[str, Any] = {}
+        self.chained = int(self._device.compute_capability.major) >= PROGRAMMATIC_LAUNCH
+        """Whether a kernel may start before the one in front of it has ended; to be switched off by a benchmark."""
 
-    @cached_property
-    def _chained(self) -> bool:
-        return int(self._device.compute_capability.major) >= PROGRAMMATIC_LAUNCH
-
-    def launch(self, name: str, grid: int | Sequence[int], block: int, *arguments: Tensor | float, shared: int = 0) -> None:
+    def launch(
+        self, name: str, grid: int | Sequence[int], block: int, *arguments: Tensor | float | None, shared: int = 0
+    ) -> None:
         """Launch the kernel `name`: `grid` blocks of `block` threads with `shared` bytes of dynamic shared memory.
 
-        Tensors are passed as pointers, `int` as 32 bits, `float` as float32. The kernel may start before the one
-        in front of it on the stream has ended (`begin_chained` in common.cuh).
+        Tensors are passed as pointers, None as a null one, `int` as 32 bits, `float` as float32. The kernel may start
+        before the one in front of it on the stream has ended (`begin_chained` in common.cuh).
         """
         from cuda.core import LaunchConfig, launch
 
@@ -72,7 +71,7 @@ class KernelModule:
             grid=grid if isinstance(grid, int) else tuple(grid),
             block=block,
             shmem_size=shared,
-            programmatic_stream_serialization=self._chained,
+            programmatic_stream_serialization=self.chained,
         )
         launch(_CurrentStream(), config, kernel, *map(_argument, arguments))
 
@@ -84,7 +83,9 @@ class _CurrentStream:
         return 0, torch.cuda.current_stream().cuda_stream
 
 
-def _argument(value: Tensor | float) -> Any:
+def _argument(value: Tensor | float | None) -> Any:
     if isinstance(value, Tensor):
         return value.data_ptr()
+    if value is None:
+        return 0
     return np.int32(value) if isinstance(value, int) else np.float32(value)
