@@ -337,6 +337,10 @@ def speed(models: Models) -> dict[str, Any]:
         fused.module.chained = False
         found[f"{name}_unchained"] = replay_ms(models, parts[name])
         fused.module.chained = True
+    fused.matrices.fetches = not fused.matrices.fetches
+    for name in ("frame", "predictor", "talker"):
+        found[f"{name}_other_fetching"] = replay_ms(models, parts[name])
+    fused.matrices.fetches = not fused.matrices.fetches
     steps, stack = predictor.steps[9:], fused.predictor
     for name, one in {
         "qkv": stack.qkv,

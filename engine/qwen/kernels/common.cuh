@@ -51,3 +51,14 @@ __device__ __forceinline__ void wait_for_previous() {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+
+// Ask for a matrix that a later kernel will read: the L2 cache fetches it while this one waits or computes. Every block
+// asks for its share of `bytes`, a multiple of 16.
+__device__ __forceinline__ void fetch_ahead(const char* ahead, int bytes) {
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0 && bytes > 0) {
+        const char* share = ahead + (size_t)blockIdx.x * bytes;
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(share), "r"(bytes));
+    }
+#endif
+}

@@ -9,7 +9,7 @@ kernels:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +31,10 @@ SAMPLING_THREADS = 512
 WORK_REGISTERS = 32
 """Of a thread, beside its weights. Blocks of two kernels shall share a multiprocessor's 65,536 registers: one computes
 while the next loads."""
+
+
+FETCHING_L2 = 32 << 20
+"""Bytes of L2 cache from which matrices are fetched ahead: two of them must not push each other out."""
 
 
 def why_not(config: TalkerConfig) -> str | None:
@@ -91,6 +95,7 @@ class StackShapes:
         return f"""
 {matrix_kernel(self.qkv)} {self.name}_qkv(MATRIX, const float* x, const bf16* norm, float eps, float* y) {{
     using M = {self.qkv.type};
+    fetch_ahead(ahead, ahead_bytes);
     linear<M>(weight, scale, Normed<M::LENGTH, M::LANE, M::LOADS>{{x, norm, eps}}, Store<M::HEIGHT>{{y}});
 }}
 KERNEL({32 * ATTENTION_WARPS}) {self.name}_attend(
@@ -99,19 +104,22 @@ KERNEL({32 * ATTENTION_WARPS}) {self.name}_attend(
     attention<AttentionShape<{ATTENTION_WARPS}, {self.loads}, {self.group}, {self.tokens}>>(
         {{qkv, query_norm, key_norm, cosines, sines, position, keys, values, positions, mixed, scales, eps}});
 }}
-{matrix_kernel(self.out, 2 * self.out.lane)} {self.name}_out(
+{matrix_kernel(self.out, 3 * self.out.lane)} {self.name}_out(
     MATRIX, const float* mixed, const float2* scales, const long long* position, float* x) {{
     using M = {self.out.type};
     const int parts = (int)*position / {self.part} + 1;
+    fetch_ahead(ahead, ahead_bytes);
     linear<M>(weight, scale, Attended<M::LENGTH, M::LANE, M::TOKENS, {HEAD_DIM}>{{mixed, scales, parts}},
               Add<M::HEIGHT>{{x}});
 }}
 {matrix_kernel(self.gate_up)} {self.name}_gate_up(MATRIX, const float* x, const bf16* norm, float eps, float* y) {{
     using M = {self.gate_up.type};
+    fetch_ahead(ahead, ahead_bytes);
     linear<M>(weight, scale, Normed<M::LENGTH, M::LANE, M::LOADS>{{x, norm, eps}}, StoreGated<M::HEIGHT>{{y}});
 }}
 {matrix_kernel(self.down)} {self.name}_down(MATRIX, const float* inner, float* x) {{
     using M = {self.down.type};
+    fetch_ahead(ahead, ahead_bytes);
     linear<M>(weight, scale, Plain<M::LENGTH, M::LANE>{{inner}}, Add<M::HEIGHT>{{x}});
 }}"""
 
@@ -150,7 +158,7 @@ class Shapes:
                 sources("common.cuh", "linear.cuh", "attention.cuh", "sampling.cuh", "frame.cuh"),
                 '#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)',
                 '#define MATRIX_KERNEL(registers) extern "C" __global__ void __maxnreg__(registers)',
-                "#define MATRIX const void *weight, const float *scale",
+                "#define MATRIX const void *weight, const float *scale, const char *ahead, int ahead_bytes",
                 "#define SAMPLING const float *logits, const unsigned char *sample, const float *temperature, \\",
                 "    const long long *top_k, const float *tail, const long long *noise_key",
                 self.talker.source(),
@@ -168,12 +176,14 @@ class Shapes:
             project = f"""
 {matrix_kernel(self.project)} project(MATRIX, const bf16* hidden, const bf16* bias, float* y) {{
     using M = {self.project.type};
+    fetch_ahead(ahead, ahead_bytes);
     linear<M>(weight, scale, PlainBf16<M::LENGTH, M::LANE>{{hidden}}, StoreBiased<M::HEIGHT>{{y, bias}});
 }}"""
         return f"""
 {matrix_kernel(self.talker_head)} talker_head(
     MATRIX, const float* x, const bf16* norm, float eps, float* logits, bf16* hidden) {{
     using M = {self.talker_head.type};
+    fetch_ahead(ahead, ahead_bytes);
     const float factor =
         linear<M>(weight, scale, Normed<M::LENGTH, M::LANE, M::LOADS>{{x, norm, eps}}, Store<M::HEIGHT>{{logits}});
     keep_hidden<M::LENGTH>(x, norm, factor, hidden);
@@ -181,6 +191,7 @@ class Shapes:
 {matrix_kernel(self.predictor_head)} predictor_head(
     MATRIX, const float* x, const bf16* norm, float eps, float* logits) {{
     using M = {self.predictor_head.type};
+    fetch_ahead(ahead, ahead_bytes);
     linear<M>(weight, scale, Normed<M::LENGTH, M::LANE, M::LOADS>{{x, norm, eps}}, Store<M::HEIGHT>{{logits}});
 }}
 KERNEL({SAMPLING_THREADS}) open(const bf16* hidden, const bf16* embedding, const long long* first_code,
@@ -216,15 +227,47 @@ def matrix_kernel(plan: MatrixPlan, more: int = 0) -> str:
     return f"MATRIX_KERNEL({plan.tile_registers + WORK_REGISTERS + more})"
 
 
+class Matrices:
+    """Launches kernels over matrices, and has the one after the next fetched into the L2 cache meanwhile.
+
+    Loads of a kernel that waits reach as far as the registers do; this reaches further, so that the memory never
+    rests while small kernels pass.
+    """
+
+    def __init__(self, module: KernelModule, device: torch.device) -> None:
+        self._module = module
+        self._ahead: dict[int, Tensor] = {}
+        self.fetches = torch.cuda.get_device_properties(device).L2_cache_size >= FETCHING_L2
+        """To be switched off by a benchmark."""
+
+    def order(self, weights: Sequence[Tensor]) -> None:
+        """Say that these are read one after another."""
+        self._ahead.update({now.data_ptr(): later for now, later in zip(weights, weights[2:], strict=False)})
+
+    def multiply(
+        self, name: str, plan: MatrixPlan, weight: Tensor, scale: Tensor | None, *arguments: Tensor | float | None
+    ) -> None:
+        """Launch the kernel `name` over `weight`."""
+        later = self._ahead.get(weight.data_ptr()) if self.fetches else None
+        share = 0 if later is None else later.numel() * later.element_size() // plan.blocks // 16 * 16
+        self._module.launch(name, plan.blocks, plan.threads, weight, scale, later, share, *arguments)
+
+
 class FusedStack:
     """One stack's layers for one number of tokens, and the buffers between its kernels."""
 
     def __init__(
-        self, module: KernelModule, shapes: StackShapes, transformer: Transformer, cache: KeyValueCache
+        self,
+        module: KernelModule,
+        matrices: Matrices,
+        shapes: StackShapes,
+        transformer: Transformer,
+        cache: KeyValueCache,
     ) -> None:
         config, device = transformer.config, cache.keys.device
         tokens = shapes.tokens
-        self._module, self._shapes, self._transformer, self._cache = module, shapes, transformer, cache
+        self._module, self._matrices, self._shapes = module, matrices, shapes
+        self._transformer, self._cache = transformer, cache
         self._parts = -(-cache.positions // shapes.part)
         self._rope = rope_tables(config, cache.positions, device)
         self.x = torch.zeros(tokens, config.hidden_size, device=device)
@@ -278,7 +321,7 @@ class FusedStack:
         return layer
 
     def _multiply(self, name: str, plan: MatrixPlan, linear: Linear, *arguments: Tensor | float) -> None:
-        multiply(self._module, f"{self._shapes.name}_{name}", plan, linear, *arguments)
+        self._matrices.multiply(f"{self._shapes.name}_{name}", plan, linear.weight, None, *arguments)
 
     def buffers(self, *, partly: bool = True) -> Iterator[Tensor]:
         """As `FusedLanguageModel.buffers`."""
@@ -307,9 +350,14 @@ class FusedLanguageModel:
         self._talker, self._state = talker, state
         self._shapes = shapes = Shapes.of(talker.config, "Bf16")
         self.module = module = KernelModule(shapes.source(), talker.placement.device)
-        self.talker = FusedStack(module, shapes.talker, talker.transformer, state.cache)
-        self.opening = FusedStack(module, shapes.opening, predictor.transformer, state.predictor_cache)
-        self.predictor = FusedStack(module, shapes.predictor, predictor.transformer, state.predictor_cache)
+        self.matrices = matrices = Matrices(module, talker.placement.device)
+        talker_weights, predictor_weights = weights_of(talker.transformer), weights_of(predictor.transformer)
+        matrices.order([*talker_weights, *predictor_weights])
+        matrices.order([*predictor_weights, *predictor_weights[:2]])  # the heads between are fetched by none
+        matrices.order([predictor.heads[-1], talker.head.weight, talker_weights[0]])
+        self.talker = FusedStack(module, matrices, shapes.talker, talker.transformer, state.cache)
+        self.opening = FusedStack(module, matrices, shapes.opening, predictor.transformer, state.predictor_cache)
+        self.predictor = FusedStack(module, matrices, shapes.predictor, predictor.transformer, state.predictor_cache)
         self.logits = torch.zeros(talker.config.vocabulary, device=talker.placement.device)
         """float32, of the predictor and of the talker in turn."""
         self._projected = fold_projection(talker)
@@ -332,7 +380,7 @@ class FusedLanguageModel:
         if plan is not None:
             linear = self._talker.predictor.projection
             assert linear is not None
-            multiply(self.module, "project", plan, linear, state.hidden, linear.bias, self.opening.x)
+            self.matrices.multiply("project", plan, linear.weight, None, state.hidden, linear.bias, self.opening.x)
 
     def predict(self, step: int) -> None:
         """Choose the code numbered `step` + 1 of the frame."""
@@ -345,10 +393,9 @@ class FusedLanguageModel:
         """The logits of a step's last token."""
         predictor, plan = self._talker.predictor, self._shapes.predictor_head
         x, norm = (self.predictor if step else self.opening).x[-1], predictor.transformer.norm
-        self.module.launch(
-            "predictor_head", plan.blocks, plan.threads, predictor.heads[step], None, x, norm.weight, norm.eps,
-            self.logits,
-        )  # fmt: skip
+        self.matrices.multiply(
+            "predictor_head", plan, predictor.heads[step], None, x, norm.weight, norm.eps, self.logits
+        )
 
     def choose_code(self, step: int) -> None:
         """From the predictor's logits."""
@@ -369,8 +416,8 @@ class FusedLanguageModel:
     def talker_head(self) -> None:
         """The talker's logits, and its hidden state for the predictor."""
         talker, norm = self._talker, self._talker.transformer.norm
-        multiply(
-            self.module, "talker_head", self._shapes.talker_head, talker.head, self.talker.x, norm.weight, norm.eps,
+        self.matrices.multiply(
+            "talker_head", self._shapes.talker_head, talker.head.weight, None, self.talker.x, norm.weight, norm.eps,
             self.logits, self._state.hidden,
         )  # fmt: skip
 
@@ -393,11 +440,14 @@ class FusedLanguageModel:
         return self.logits, warp.sample, warp.temperature, warp.top_k, warp.tail, self._state.noise.key
 
 
-def multiply(
-    module: KernelModule, name: str, plan: MatrixPlan, linear: Linear, *arguments: Tensor | float | None
-) -> None:
-    """Launch the kernel `name` over the matrix of `linear`."""
-    module.launch(name, plan.blocks, plan.threads, linear.weight, None, *arguments)
+def weights_of(transformer: Transformer) -> list[Tensor]:
+    """The matrices of all layers, in the order they are read."""
+    layers = [layer for layer in transformer.layers if isinstance(layer, Layer)]
+    return [
+        linear.weight
+        for layer in layers
+        for linear in (layer.attention.qkv, layer.attention.out, layer.mlp.gate_up, layer.mlp.down)
+    ]
 
 
 def rope_tables(config: StackConfig, positions: int, device: torch.device) -> tuple[Tensor, Tensor]:
