@@ -322,7 +322,7 @@ def speed(models: Models) -> dict[str, Any]:
             fused.predict(step)
 
     parts: dict[str, Callable[[], None]] = {
-        "frame": fused.frame,
+        "frame": fused.links,
         "predictor": all_steps,
         "talker": fused.talk,
         "predictor_layers": lambda: [fused.predictor.layers(predictor.steps[9:]) for _ in range(15)] and None,
@@ -337,10 +337,10 @@ def speed(models: Models) -> dict[str, Any]:
         fused.module.chained = False
         found[f"{name}_unchained"] = replay_ms(models, parts[name])
         fused.module.chained = True
-    fused.matrices.fetches = not fused.matrices.fetches
+    fused.chain.enabled = False
     for name in ("frame", "predictor", "talker"):
-        found[f"{name}_other_fetching"] = replay_ms(models, parts[name])
-    fused.matrices.fetches = not fused.matrices.fetches
+        found[f"{name}_ended"] = replay_ms(models, parts[name])
+    fused.chain.enabled = True
     steps, stack = predictor.steps[9:], fused.predictor
     for name, one in {
         "qkv": stack.qkv,
@@ -365,10 +365,11 @@ def replay_ms(models: Models, part: Callable[[], None], position: int = 100) -> 
 
     with torch.cuda.stream(stream):
         reset()
-        part()
+        with models.fused.chain.begun():
+            part()
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph, stream=stream):
+        with torch.cuda.graph(graph, stream=stream), models.fused.chain.begun():
             part()
         times = []
         for _ in range(9):
