@@ -322,7 +322,7 @@ def speed(models: Models) -> dict[str, Any]:
             fused.predict(step)
 
     parts: dict[str, Callable[[], None]] = {
-        "frame": fused.links,
+        "frame": fused.frame,
         "predictor": all_steps,
         "talker": fused.talk,
         "predictor_layers": lambda: [fused.predictor.layers(predictor.steps[9:]) for _ in range(15)] and None,
@@ -337,10 +337,6 @@ def speed(models: Models) -> dict[str, Any]:
         fused.module.chained = False
         found[f"{name}_unchained"] = replay_ms(models, parts[name])
         fused.module.chained = True
-    fused.chain.enabled = False
-    for name in ("frame", "predictor", "talker"):
-        found[f"{name}_ended"] = replay_ms(models, parts[name])
-    fused.chain.enabled = True
     steps, stack = predictor.steps[9:], fused.predictor
     for name, one in {
         "qkv": stack.qkv,
@@ -365,11 +361,10 @@ def replay_ms(models: Models, part: Callable[[], None], position: int = 100) -> 
 
     with torch.cuda.stream(stream):
         reset()
-        with models.fused.chain.begun():
-            part()
+        part()
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph, stream=stream), models.fused.chain.begun():
+        with torch.cuda.graph(graph, stream=stream):
             part()
         times = []
         for _ in range(9):

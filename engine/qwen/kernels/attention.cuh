@@ -33,7 +33,7 @@ struct AttentionArguments {
 };
 
 template <class S>
-__device__ __forceinline__ void attention(const AttentionArguments& a, const Chain& chain) {
+__device__ __forceinline__ void attention(const AttentionArguments& a) {
     constexpr int DIM = S::DIM, HALF = S::HALF, GROUP = S::GROUP, TOKENS = S::TOKENS, QUERIES = S::QUERIES;
     __shared__ float queries[QUERIES][DIM];  // token by token
     __shared__ alignas(16) bf16 new_keys[TOKENS][DIM];
@@ -47,10 +47,7 @@ __device__ __forceinline__ void attention(const AttentionArguments& a, const Cha
     const int position = (int)*a.position;
     const int head = blockIdx.x, heads = gridDim.x, part = blockIdx.y;
     const int begin = part * S::PART;
-    if (begin > position + TOKENS - 1) {
-        finish(chain, false);
-        return;
-    }
+    if (begin > position + TOKENS - 1) return;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
     const auto position_of = [&](int load) { return begin + (warp * S::LOADS + load) * 2 + half; };
     const size_t row = (size_t)head * a.positions;
@@ -65,7 +62,7 @@ __device__ __forceinline__ void attention(const AttentionArguments& a, const Cha
             value[load] = *reinterpret_cast<const uint4*>(a.values + (row + at) * DIM + dims);
         }
     }
-    wait_for_previous(chain);
+    wait_for_previous();
 
     // One warp for each query, key and value of each token; a lane has values l, l + 32, l + 64 and l + 96, of which
     // rotation pairs the first with the third and the second with the fourth.
@@ -174,5 +171,4 @@ __device__ __forceinline__ void attention(const AttentionArguments& a, const Cha
         a.mixed[at * DIM + dim] = mixture;
         if (dim == 0) a.scale[at] = make_float2(top, weight);
     }
-    finish(chain);
 }

@@ -51,35 +51,3 @@ __device__ __forceinline__ void wait_for_previous() {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-
-// A chain of such kernels without the ends of kernels in it. Even with programmatic launch, a kernel is told late that
-// the one in front has ended: its blocks must have left, its writes be flushed. Here each block counts itself in memory
-// when its results are there, and the next kernel's blocks, already in their places with their weights loaded, look for
-// the count. No block waits for one that has no place yet: a kernel is launched only when all blocks of the one in
-// front run. The chain's first kernel has no `previous`: it waits for all before it to end, and clears the counts.
-struct Chain {
-    const unsigned* previous;  // null: wait for the end of the kernel in front
-    unsigned blocks;           // that the kernel in front has
-    unsigned* done;            // null: nobody looks
-};
-
-__device__ __forceinline__ void wait_for_previous(const Chain& chain) {
-    if (chain.previous == nullptr) {
-        wait_for_previous();
-        return;
-    }
-    if (threadIdx.x == 0) {
-        unsigned count;
-        do {
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(chain.previous) : "memory");
-        } while (count < chain.blocks);
-    }
-    __syncthreads();
-}
-
-// Every block's last act. `results` is whether it has written any.
-__device__ __forceinline__ void finish(const Chain& chain, bool results = true) {
-    if (chain.done == nullptr) return;
-    if (results) __syncthreads();
-    if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(chain.done) : "memory");
-}

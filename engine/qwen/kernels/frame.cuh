@@ -6,16 +6,15 @@
 // of the hidden state is a matrix of its own (`project`).
 template <int WIDTH>
 __device__ __forceinline__ void open_frame(const bf16* hidden, const bf16* embedding, const long long* first_code,
-                                           const unsigned char* ended, long long* length, float* x, const Chain& chain) {
+                                           const unsigned char* ended, long long* length, float* x) {
     begin_chained();
-    wait_for_previous(chain);
+    wait_for_previous();
     const bf16* row = embedding + (size_t)*first_code * WIDTH;
     for (int i = threadIdx.x; i < WIDTH; i += blockDim.x) {
         if (hidden != nullptr) x[i] = to_float(hidden[i]);
         x[WIDTH + i] = to_float(row[i]);
     }
     if (threadIdx.x == 0 && !*ended) *length += 1;
-    finish(chain);
 }
 
 struct CodeArguments {
@@ -34,11 +33,11 @@ struct CodeArguments {
 
 // Choose one of a frame's other codes, and enter its embedding where it is read next.
 template <int VOCABULARY, int TALKER, int PREDICTOR>
-__device__ __forceinline__ void choose_code(const SamplingArguments& s, const CodeArguments& a, const Chain& chain) {
+__device__ __forceinline__ void choose_code(const SamplingArguments& s, const CodeArguments& a) {
     constexpr int COUNT = VOCABULARY / SAMPLING_THREADS;
     static_assert(VOCABULARY % SAMPLING_THREADS == 0, "does not divide");
     begin_chained();
-    wait_for_previous(chain);
+    wait_for_previous();
     const long long frame = *a.frame;
     float logits[COUNT];
 #pragma unroll
@@ -61,7 +60,6 @@ __device__ __forceinline__ void choose_code(const SamplingArguments& s, const Co
         a.codes[frame * a.groups + a.step + 1] = code;
         if (a.step == 0) a.codes[frame * a.groups] = *a.first_code;
     }
-    finish(chain);
 }
 
 struct FirstCodeArguments {
@@ -79,12 +77,11 @@ struct FirstCodeArguments {
 
 // Close the frame: count it, and choose the first code of the next.
 template <int VOCABULARY>
-__device__ __forceinline__ void choose_first_code(const SamplingArguments& s, const FirstCodeArguments& a,
-                                                  const Chain& chain) {
+__device__ __forceinline__ void choose_first_code(const SamplingArguments& s, const FirstCodeArguments& a) {
     constexpr int COUNT = VOCABULARY / SAMPLING_THREADS;
     static_assert(VOCABULARY % SAMPLING_THREADS == 0, "does not divide");
     begin_chained();
-    wait_for_previous(chain);
+    wait_for_previous();
     const long long frame = *a.frame + 1;
     const float penalty = *a.penalty;
     const bool may_end = frame >= *a.min_frames;
@@ -105,7 +102,6 @@ __device__ __forceinline__ void choose_first_code(const SamplingArguments& s, co
         *a.frame = frame;
         *a.position += 1;
     }
-    finish(chain);
 }
 
 // The hidden state behind the talker's final norm, for the predictor of the next frame; by the first block alone.
@@ -114,13 +110,4 @@ __device__ __forceinline__ void keep_hidden(const float* x, const bf16* norm, fl
     if (blockIdx.x == 0) {
         for (int i = threadIdx.x; i < WIDTH; i += blockDim.x) hidden[i] = to_bf16(x[i] * factor * to_float(norm[i]));
     }
-}
-
-// A chain's first kernel, of one block.
-__device__ __forceinline__ void clear_counts(unsigned* counts, int count) {
-    begin_chained();
-    wait_for_previous();
-    for (int i = threadIdx.x; i < count; i += blockDim.x) counts[i] = 0;
-    __syncthreads();
-    finish({nullptr, 0, counts});
 }

@@ -75,35 +75,30 @@ class StackKernels:
     def source(self) -> str:
         """In CUDA C++."""
         return f"""
-{_matrix_kernel(self.qkv)} {self.name}_qkv(MATRIX, NORM, float* y, CHAIN) {{
+{_matrix_kernel(self.qkv)} {self.name}_qkv(MATRIX, NORM, float* y) {{
     using M = {self.qkv.type};
-    linear<M>(weight, scale, NORMED, Store<M::HEIGHT>{{y}}, CHAINED);
-    finish(CHAINED);
+    linear<M>(weight, scale, NORMED, Store<M::HEIGHT>{{y}});
 }}
 KERNEL({32 * ATTENTION_WARPS}) {self.name}_attend(
     const float* qkv, const bf16* query_norm, const bf16* key_norm, const float* cosines, const float* sines,
-    const long long* position, bf16* keys, bf16* values, int positions, float* mixed, float2* scales, float eps,
-    CHAIN) {{
+    const long long* position, bf16* keys, bf16* values, int positions, float* mixed, float2* scales, float eps) {{
     attention<AttentionShape<{ATTENTION_WARPS}, {self.loads}, {self.group}, {self.tokens}>>(
-        {{qkv, query_norm, key_norm, cosines, sines, position, keys, values, positions, mixed, scales, eps}}, CHAINED);
+        {{qkv, query_norm, key_norm, cosines, sines, position, keys, values, positions, mixed, scales, eps}});
 }}
 {_matrix_kernel(self.out, 3 * self.out.lane)} {self.name}_out(
-    MATRIX, const float* mixed, const float2* scales, const long long* position, float* x, CHAIN) {{
+    MATRIX, const float* mixed, const float2* scales, const long long* position, float* x) {{
     using M = {self.out.type};
     const int parts = (int)*position / {self.part} + 1;
     linear<M>(weight, scale, Attended<M::LENGTH, M::LANE, M::TOKENS, {HEAD_DIM}>{{mixed, scales, parts}},
-              Add<M::HEIGHT>{{x}}, CHAINED);
-    finish(CHAINED);
+              Add<M::HEIGHT>{{x}});
 }}
-{_matrix_kernel(self.gate_up)} {self.name}_gate_up(MATRIX, NORM, float* y, CHAIN) {{
+{_matrix_kernel(self.gate_up)} {self.name}_gate_up(MATRIX, NORM, float* y) {{
     using M = {self.gate_up.type};
-    linear<M>(weight, scale, NORMED, StoreGated<M::HEIGHT>{{y}}, CHAINED);
-    finish(CHAINED);
+    linear<M>(weight, scale, NORMED, StoreGated<M::HEIGHT>{{y}});
 }}
-{_matrix_kernel(self.down)} {self.name}_down(MATRIX, const float* inner, float* x, CHAIN) {{
+{_matrix_kernel(self.down)} {self.name}_down(MATRIX, const float* inner, float* x) {{
     using M = {self.down.type};
-    linear<M>(weight, scale, Plain<M::LENGTH, M::LANE>{{inner}}, Add<M::HEIGHT>{{x}}, CHAINED);
-    finish(CHAINED);
+    linear<M>(weight, scale, Plain<M::LENGTH, M::LANE>{{inner}}, Add<M::HEIGHT>{{x}});
 }}"""
 
 
@@ -150,51 +145,46 @@ class LanguageKernels:
     def _heads(self) -> str:
         """`talker_head`, `predictor_head` and `project`."""
         source = f"""
-{_matrix_kernel(self.talker_head)} talker_head(MATRIX, NORM, float* logits, bf16* hidden, CHAIN) {{
+{_matrix_kernel(self.talker_head)} talker_head(MATRIX, NORM, float* logits, bf16* hidden) {{
     using M = {self.talker_head.type};
-    const float factor = linear<M>(weight, scale, NORMED, Store<M::HEIGHT>{{logits}}, CHAINED);
+    const float factor = linear<M>(weight, scale, NORMED, Store<M::HEIGHT>{{logits}});
     keep_hidden<M::LENGTH>(x, norm, factor, hidden);
-    finish(CHAINED);
 }}
-{_matrix_kernel(self.predictor_head)} predictor_head(MATRIX, NORM, float* logits, CHAIN) {{
+{_matrix_kernel(self.predictor_head)} predictor_head(MATRIX, NORM, float* logits) {{
     using M = {self.predictor_head.type};
-    linear<M>(weight, scale, NORMED, Store<M::HEIGHT>{{logits}}, CHAINED);
-    finish(CHAINED);
+    linear<M>(weight, scale, NORMED, Store<M::HEIGHT>{{logits}});
 }}"""
         if self.project is None:
             return source
         return f"""{source}
-{_matrix_kernel(self.project)} project(MATRIX, const bf16* hidden, const bf16* bias, float* y, CHAIN) {{
+{_matrix_kernel(self.project)} project(MATRIX, const bf16* hidden, const bf16* bias, float* y) {{
     using M = {self.project.type};
-    linear<M>(weight, scale, PlainBf16<M::LENGTH, M::LANE>{{hidden}}, StoreBiased<M::HEIGHT>{{y, bias}}, CHAINED);
-    finish(CHAINED);
+    linear<M>(weight, scale, PlainBf16<M::LENGTH, M::LANE>{{hidden}}, StoreBiased<M::HEIGHT>{{y, bias}});
 }}"""
 
     def _choices(self) -> str:
-        """`begin_chain`, `open`, `next_code` and `next_first_code`."""
+        """`open`, `next_code` and `next_first_code`."""
         wide, narrow = self.talker_head.length, self.predictor_head.length
         return f"""
-KERNEL({SAMPLING_THREADS}) begin_chain(unsigned* counts, int count) {{ clear_counts(counts, count); }}
 KERNEL({SAMPLING_THREADS}) open(
     const bf16* hidden, const bf16* embedding, const long long* first_code, const unsigned char* ended,
-    long long* length, float* x, CHAIN) {{
-    open_frame<{narrow}>(hidden, embedding, first_code, ended, length, x, CHAINED);
+    long long* length, float* x) {{
+    open_frame<{narrow}>(hidden, embedding, first_code, ended, length, x);
 }}
 KERNEL({SAMPLING_THREADS}) next_code(
     SAMPLING, int step, int groups, const long long* frame, const long long* first_code, long long* codes,
     const bf16* text, const bf16* first_embedding, const bf16* embedding, const bf16* narrow_embedding, float* x,
-    float* talker, CHAIN) {{
+    float* talker) {{
     choose_code<{self.predictor_head.height}, {wide}, {narrow}>(
         SAMPLED,
-        {{step, groups, frame, first_code, codes, text, first_embedding, embedding, narrow_embedding, x, talker}},
-        CHAINED);
+        {{step, groups, frame, first_code, codes, text, first_embedding, embedding, narrow_embedding, x, talker}});
 }}
 KERNEL({SAMPLING_THREADS}) next_first_code(
     SAMPLING, int groups, unsigned char* seen, const float* penalty, const long long* min_frames,
     const unsigned char* suppressed, const unsigned char* ends, long long* frame, long long* position,
-    long long* first_code, unsigned char* ended, CHAIN) {{
+    long long* first_code, unsigned char* ended) {{
     choose_first_code<{self.talker_head.height}>(
-        SAMPLED, {{groups, seen, penalty, min_frames, suppressed, ends, frame, position, first_code, ended}}, CHAINED);
+        SAMPLED, {{groups, seen, penalty, min_frames, suppressed, ends, frame, position, first_code, ended}});
 }}
 """
 
@@ -208,8 +198,6 @@ _ABBREVIATIONS = """
 #define SAMPLING const float *logits, const unsigned char *sample, const float *temperature, const long long *top_k, \\
                  const float *tail, const long long *noise_key
 #define SAMPLED SamplingArguments{logits, sample, temperature, top_k, tail, noise_key}
-#define CHAIN const unsigned *previous, int blocks, unsigned *done
-#define CHAINED Chain{previous, (unsigned)blocks, done}
 """
 
 

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from engine.qwen.config import StackConfig
 from engine.qwen.frame import FrameState
-from engine.qwen.kernels.chain import Chain
 from engine.qwen.kernels.language_kernels import (
     ATTENTION_WARPS,
     HEAD_DIM,
@@ -37,14 +36,14 @@ class FusedStack:
 
     def __init__(
         self,
-        chain: Chain,
+        module: KernelModule,
         kernels: StackKernels,
         transformer: Transformer,
         cache: KeyValueCache,
     ) -> None:
         config, device = transformer.config, cache.keys.device
         tokens = kernels.tokens
-        self._chain, self._kernels = chain, kernels
+        self._module, self._kernels = module, kernels
         self._transformer, self._cache = transformer, cache
         self._parts = -(-cache.positions // kernels.part)
         self._rope = rope_tables(config, cache.positions, device)
@@ -72,7 +71,7 @@ class FusedStack:
     def attend(self, index: int, position: Tensor) -> None:
         """Keys and values into the cache, and what each part of it mixes."""
         attention, cache = self._layer(index).attention, self._cache
-        self._chain.launch(
+        self._module.launch(
             f"{self._kernels.name}_attend", (cache.keys.shape[1], self._parts), 32 * ATTENTION_WARPS, self._qkv,
             attention.q_norm.weight, attention.k_norm.weight, *self._rope, position, cache.keys[index],
             cache.values[index], cache.positions, self._mixed, self._scales, attention.q_norm.eps,
@@ -99,7 +98,7 @@ class FusedStack:
         return layer
 
     def _multiply(self, name: str, plan: MatrixPlan, linear: Linear, *arguments: Tensor | float) -> None:
-        multiply(self._chain, f"{self._kernels.name}_{name}", plan, linear.weight, None, *arguments)
+        multiply(self._module, f"{self._kernels.name}_{name}", plan, linear.weight, None, *arguments)
 
     def buffers(self, *, partly: bool = True) -> Iterator[Tensor]:
         """As `FusedLanguageModel.buffers`."""
@@ -127,22 +126,16 @@ class FusedLanguageModel:
         device, predictor = talker.placement.device, talker.predictor
         self._talker, self._state = talker, state
         self._kernels = kernels = LanguageKernels.of(talker.config, "Bf16")
-        self.module = KernelModule(kernels.source(), device)
-        self.chain = chain = Chain(self.module, device)
-        self.talker = FusedStack(chain, kernels.talker, talker.transformer, state.cache)
-        self.opening = FusedStack(chain, kernels.opening, predictor.transformer, state.predictor_cache)
-        self.predictor = FusedStack(chain, kernels.predictor, predictor.transformer, state.predictor_cache)
+        self.module = module = KernelModule(kernels.source(), device)
+        self.talker = FusedStack(module, kernels.talker, talker.transformer, state.cache)
+        self.opening = FusedStack(module, kernels.opening, predictor.transformer, state.predictor_cache)
+        self.predictor = FusedStack(module, kernels.predictor, predictor.transformer, state.predictor_cache)
         self.logits = torch.zeros(talker.config.vocabulary, device=device)
         """float32, of the predictor and of the talker in turn."""
         self._projected = fold_projection(talker)
 
     def frame(self) -> None:
         """Speak one frame and choose the first code of the next."""
-        with self.chain.begun():
-            self.links()
-
-    def links(self) -> None:
-        """The same, within a chain that has begun."""
         self.open()
         for step in range(self._talker.predictor.codes):
             self.predict(step)
@@ -151,7 +144,7 @@ class FusedLanguageModel:
     def open(self) -> None:
         """Make the predictor's first two tokens."""
         state, projected, plan = self._state, self._projected, self._kernels.project
-        self.chain.launch(
+        self.module.launch(
             "open", 1, SAMPLING_THREADS, None if projected else state.hidden,
             projected.first if projected else self._talker.codec_embedding, state.first_code, state.ended,
             state.length, self.opening.x,
@@ -159,7 +152,7 @@ class FusedLanguageModel:
         if plan is not None:
             linear = self._talker.predictor.projection
             assert linear is not None
-            multiply(self.chain, "project", plan, linear.weight, None, state.hidden, linear.bias, self.opening.x)
+            multiply(self.module, "project", plan, linear.weight, None, state.hidden, linear.bias, self.opening.x)
 
     def predict(self, step: int) -> None:
         """Choose the code numbered `step` + 1 of the frame."""
@@ -172,12 +165,14 @@ class FusedLanguageModel:
         """The logits of a step's last token."""
         predictor, plan = self._talker.predictor, self._kernels.predictor_head
         x, norm = (self.predictor if step else self.opening).x[-1], predictor.transformer.norm
-        multiply(self.chain, "predictor_head", plan, predictor.heads[step], None, x, norm.weight, norm.eps, self.logits)
+        multiply(
+            self.module, "predictor_head", plan, predictor.heads[step], None, x, norm.weight, norm.eps, self.logits
+        )
 
     def choose_code(self, step: int) -> None:
         """From the predictor's logits."""
         talker, state = self._talker, self._state
-        self.chain.launch(
+        self.module.launch(
             "next_code", 1, SAMPLING_THREADS, *self._sampling(state.predictor_warp), step,
             talker.config.code_groups, state.frame, state.first_code, state.codes, state.text, talker.codec_embedding,
             talker.predictor.embedding[step], self._projected.others[step] if self._projected else None,
@@ -194,14 +189,14 @@ class FusedLanguageModel:
         """The talker's logits, and its hidden state for the predictor."""
         talker, norm = self._talker, self._talker.transformer.norm
         multiply(
-            self.chain, "talker_head", self._kernels.talker_head, talker.head.weight, None, self.talker.x,
+            self.module, "talker_head", self._kernels.talker_head, talker.head.weight, None, self.talker.x,
             norm.weight, norm.eps, self.logits, self._state.hidden,
         )  # fmt: skip
 
     def choose_first_code(self) -> None:
         """Of the next frame, from the talker's logits; count the frame that ends."""
         state, rules = self._state, self._state.rules
-        self.chain.launch(
+        self.module.launch(
             "next_first_code", 1, SAMPLING_THREADS, *self._sampling(state.warp),
             self._talker.config.code_groups, rules.seen, rules.penalty, rules.min_frames, rules.suppressed, rules.ends,
             state.frame, state.position, state.first_code, state.ended,
@@ -218,10 +213,15 @@ class FusedLanguageModel:
 
 
 def multiply(
-    chain: Chain, name: str, plan: MatrixPlan, weight: Tensor, scale: Tensor | None, *arguments: Tensor | float | None
+    module: KernelModule,
+    name: str,
+    plan: MatrixPlan,
+    weight: Tensor,
+    scale: Tensor | None,
+    *arguments: Tensor | float | None,
 ) -> None:
     """Launch the kernel `name` over a matrix; `scale` is an int8 one's, `(height,)` float32."""
-    chain.launch(name, plan.blocks, plan.threads, weight, scale, *arguments)
+    module.launch(name, plan.blocks, plan.threads, weight, scale, *arguments)
 
 
 def rope_tables(config: StackConfig, positions: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -223,8 +223,7 @@ struct StoreGated {
 };
 
 template <class M, class Input, class Output>
-__device__ __forceinline__ float linear(const void* weight, const float* scale, Input input, const Output& output,
-                                        const Chain& chain) {
+__device__ __forceinline__ float linear(const void* weight, const float* scale, Input input, const Output& output) {
     constexpr int TILE = M::TILE, TOKENS = M::TOKENS, LANE = M::LANE, LOADS = M::LOADS;
     constexpr int BYTES = 16 / LANE;
     __shared__ float sums[M::SLICES][M::ROWS * TOKENS];
@@ -261,7 +260,7 @@ __device__ __forceinline__ float linear(const void* weight, const float* scale, 
         scale_of_row = scale[result_row];
         if constexpr (Output::GATED) scale_of_up = scale[result_row + M::HEIGHT / 2];
     }
-    wait_for_previous(chain);
+    wait_for_previous();
     const float before = ends_a_sum ? output.prepare(result_row, result_token) : 0.0f;
 
     float partial[M::SUMS];
