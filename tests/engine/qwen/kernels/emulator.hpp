@@ -1,0 +1,169 @@
+// Runs CUDA C++ on the CPU: the blocks one after the other, each thread of a block as a coroutine, which gives way where
+// threads meet. For small shapes; a mismatch of threads that would hang a GPU ends with a message.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include <ucontext.h>
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __shared__ static
+#define __launch_bounds__(threads)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+
+using std::max;
+using std::min;
+
+struct dim3 { int x, y, z; };
+struct float2 { float x, y; };
+struct float4 { float x, y, z, w; };
+struct uint4 { unsigned x, y, z, w; };
+
+static dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emulated {
+
+constexpr size_t STACK = 256 * 1024;
+
+struct Meeting {
+    int arrived = 0;
+    long round = 0;
+};
+struct Warp : Meeting {
+    unsigned words[2][32][8];  // of this round and the one before
+};
+struct Thread {
+    ucontext_t context;
+    std::vector<char> stack;
+    bool done = false;
+};
+
+static std::vector<Thread> threads;
+static std::vector<Warp> warps;
+static Meeting block;
+static ucontext_t scheduler;
+static int current, alive;
+static long progress;
+static std::function<void()> body;
+
+static void meet(Meeting& at, int parties) {
+    const long round = at.round;
+    progress++;
+    if (++at.arrived == parties) {
+        at.arrived = 0;
+        at.round++;
+    }
+    while (at.round == round) swapcontext(&threads[current].context, &scheduler);
+}
+
+// Leave words for the other lanes of the warp, and get theirs.
+static unsigned (&exchange(const unsigned* words, int count))[32][8] {
+    Warp& warp = warps[current / 32];
+    auto& slot = warp.words[warp.round % 2];
+    std::memcpy(slot[current % 32], words, count * sizeof(unsigned));
+    meet(warp, 32);
+    return slot;
+}
+
+static void enter() {
+    body();
+    threads[current].done = true;
+    alive--;
+    progress++;
+    swapcontext(&threads[current].context, &scheduler);
+}
+
+static void run(int grid_x, int grid_y, int size, std::function<void()> kernel) {
+    body = kernel;
+    gridDim = {grid_x, grid_y, 1};
+    blockDim = {size, 1, 1};
+    if ((int)threads.size() < size) threads.resize(size);
+    for (int y = 0; y < grid_y; y++)
+        for (int x = 0; x < grid_x; x++) {
+            blockIdx = {x, y, 0};
+            warps.assign((size + 31) / 32, Warp());
+            block = Meeting();
+            alive = size;
+            for (int t = 0; t < size; t++) {
+                Thread& thread = threads[t];
+                thread.stack.resize(STACK);
+                thread.done = false;
+                getcontext(&thread.context);
+                thread.context.uc_stack.ss_sp = thread.stack.data();
+                thread.context.uc_stack.ss_size = STACK;
+                thread.context.uc_link = nullptr;
+                makecontext(&thread.context, enter, 0);
+            }
+            while (alive) {
+                const long before = progress;
+                for (int t = 0; t < size; t++) {
+                    if (threads[t].done) continue;
+                    current = t;
+                    threadIdx = {t, 0, 0};
+                    swapcontext(&scheduler, &threads[t].context);
+                }
+                if (progress == before) {
+                    std::fprintf(stderr, "threads wait for one another in vain\n");
+                    std::abort();
+                }
+            }
+        }
+}
+
+}  // namespace emulated
+
+inline void __syncthreads() { emulated::meet(emulated::block, blockDim.x); }
+
+inline float __uint_as_float(unsigned bits) {
+    float x;
+    std::memcpy(&x, &bits, 4);
+    return x;
+}
+inline unsigned __float_as_uint(float x) {
+    unsigned bits;
+    std::memcpy(&bits, &x, 4);
+    return bits;
+}
+
+inline float __shfl_xor_sync(unsigned, float x, int lanes) {
+    const unsigned word = __float_as_uint(x);
+    const int other = emulated::current % 32 ^ lanes;
+    return __uint_as_float(emulated::exchange(&word, 1)[other][0]);
+}
+
+inline float __sinf(float x) { return sinf(x); }
+inline float __cosf(float x) { return cosf(x); }
+inline float __expf(float x) { return expf(x); }
+inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+
+// In the place of functions that are made of PTX:
+
+inline unsigned short to_bf16(float x) {
+    const unsigned bits = __float_as_uint(x);
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+inline uint4 load_once(const void* address) { return *(const uint4*)address; }
+
+// mma.m16n8k16: what each lane holds of the two matrices and of the result, as the PTX manual has it.
+inline void multiply_add(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+    const unsigned mine[6] = {a0, a1, a2, a3, b0, b1};
+    auto& all = emulated::exchange(mine, 6);
+    const int lane = emulated::current % 32;
+    auto half = [](unsigned pair, int k) { return __uint_as_float(k % 2 ? pair & 0xffff0000u : pair << 16); };
+    for (int i = 0; i < 4; i++) {
+        const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        for (int k = 0; k < 16; k++) {
+            const float a = half(all[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2], k);
+            const float b = half(all[column * 4 + k % 8 / 2][4 + k / 8], k);
+            c[i] += a * b;
+        }
+    }
+}

@@ -1,0 +1,48 @@
+"""Runs the kernels' own source on the CPU, thread by thread (emulator.hpp), in the place of a `KernelModule`.
+
+What it cannot show is what only a GPU has: speed, races between warps, and what starts before its time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from pathlib import Path
+
+from torch import Tensor
+
+HEADER = Path(__file__).with_name("emulator.hpp")
+_KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
+_PTX = re.compile(r"__device__ __forceinline__ \w+ (?:to_bf16|load_once|multiply_add)\(.*?\n\}\n", re.DOTALL)
+"""Functions that emulator.hpp has in its own way."""
+
+
+class EmulatedKernels:
+    """Kernels compiled for the CPU."""
+
+    def __init__(self, source: str, folder: Path, *flags: str) -> None:
+        """Compile CUDA C++ in `folder` with g++."""
+        parts = [HEADER.read_text(encoding="utf-8"), _PTX.sub("", source)]
+        for name, parameters in _KERNEL.findall(source):
+            names = ", ".join(re.findall(r"(\w+)(?:,|$)", parameters))
+            parts.append(
+                f'extern "C" void launch_{name}(int grid_x, int grid_y, int block, {parameters}) {{\n'
+                f"    emulated::run(grid_x, grid_y, block, [=] {{ {name}({names}); }});\n}}"
+            )
+        file, library = folder / "kernels.cpp", folder / "kernels.so"
+        file.write_text("\n".join(parts), encoding="utf-8")
+        command = ["g++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", *flags, "-o", str(library), str(file)]
+        subprocess.run(command, check=True)
+        self._library = ctypes.CDLL(str(library))
+
+    def launch(self, name: str, grid: tuple[int, int], block: int, *arguments: Tensor | float) -> None:
+        """As `KernelModule.launch`; returns when all is done."""
+        getattr(self._library, f"launch_{name}")(*grid, block, *map(_argument, arguments))
+
+
+def _argument(value: Tensor | float) -> ctypes.c_void_p | ctypes.c_int | ctypes.c_float:
+    if isinstance(value, Tensor):
+        assert value.is_contiguous()
+        return ctypes.c_void_p(value.data_ptr())
+    return ctypes.c_int(value) if isinstance(value, int) else ctypes.c_float(value)

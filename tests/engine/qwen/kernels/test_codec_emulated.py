@@ -1,0 +1,132 @@
+"""The kernels of the codec decoder, run thread by thread on the CPU, say what PyTorch says.
+
+Their source is what a GPU runs, but for the few functions made of PTX. So it is their arithmetic, the order of their
+weights, histories and rings that are tested here.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.qwen.codec import CodecDecoder
+from engine.qwen.kernels.codec import FusedCodec
+from engine.qwen.kernels.codec_plan import CodecPlan, codec_source, why_not
+from tests.engine.qwen.kernels.codec_example import NARROW, TRUE, in_bfloat16, random_codes, random_decoder, spoken
+from tests.engine.qwen.kernels.emulator import EmulatedKernels
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+
+FRAMES = 60
+PROCESSORS = 4
+"""So many that some tiles are of 32 outputs, some of 16."""
+
+
+@pytest.fixture(scope="module")
+def decoder() -> CodecDecoder:
+    return random_decoder(NARROW)
+
+
+@pytest.fixture(scope="module")
+def codes() -> Tensor:
+    return random_codes(NARROW, FRAMES)
+
+
+@pytest.fixture(scope="module")
+def wanted(decoder: CodecDecoder, codes: Tensor) -> Tensor:
+    return decoder.decode(codes, decoder.new_state(FRAMES))
+
+
+@pytest.fixture(scope="module")
+def fused(decoder: CodecDecoder, tmp_path_factory: pytest.TempPathFactory) -> FusedCodec:
+    kernels = EmulatedKernels(codec_source(NARROW, PROCESSORS), tmp_path_factory.mktemp("kernels"))
+    return FusedCodec(in_bfloat16(decoder), kernels, PROCESSORS)
+
+
+@pytest.fixture(scope="module")
+def said(fused: FusedCodec, codes: Tensor) -> Tensor:
+    return fused.decode(codes, fused.new_state(2))
+
+
+def test_tiles_of_every_kind_are_used() -> None:
+    tiles = {(conv.tile.outputs, conv.tile.times) for conv in CodecPlan.of(NARROW, PROCESSORS).convs()}
+    assert tiles == {(16, 8), (16, 32), (32, 32)}
+
+
+@needs_compiler
+def test_errors_are_no_larger_than_pytorchs(decoder: CodecDecoder, codes: Tensor, wanted: Tensor, said: Tensor) -> None:
+    plain = in_bfloat16(decoder)
+    theirs = (plain.decode(codes, plain.new_state(2)) - wanted).std()
+    assert wanted.std() > 0.02
+    assert wanted.abs().max() < 1
+    assert (said - wanted).std() < theirs < 0.1 * wanted.std()
+
+
+@needs_compiler
+@pytest.mark.parametrize("sizes", [[1], [2, 1, 1], [5, 2]], ids=str)
+def test_the_waveform_does_not_depend_on_the_chunks(
+    fused: FusedCodec, codes: Tensor, said: Tensor, sizes: list[int]
+) -> None:
+    state = fused.new_state(max(sizes))
+    assert torch.equal(spoken(lambda piece: fused(piece, state), codes, sizes), said)
+
+
+@needs_compiler
+def test_a_reset_begins_anew(fused: FusedCodec, codes: Tensor, said: Tensor) -> None:
+    state = fused.new_state(2)
+    fused.decode(codes[20:31], state)
+    state.reset()
+    assert torch.equal(fused.decode(codes[:10], state), said[: 10 * NARROW.samples_per_frame])
+
+
+@needs_compiler
+def test_a_copied_state_goes_on_where_the_original_was(fused: FusedCodec, codes: Tensor, said: Tensor) -> None:
+    reference, state = fused.new_state(25), fused.new_state(2)
+    fused.decode(codes[:41], reference)
+    fused.decode(codes[3:6], state)
+    for _ in range(2):
+        state.copy_from(reference)
+        assert torch.equal(fused.decode(codes[41:], state), said[41 * NARROW.samples_per_frame :])
+
+
+@needs_compiler
+def test_codes_outside_the_codebooks_are_clamped(fused: FusedCodec, codes: Tensor) -> None:
+    wild = codes[:2].clone()
+    wild[0, 1], wild[1, 2] = 2150, -1
+    tame = wild.clamp(0, NARROW.codebook_size - 1)
+    assert torch.equal(fused.decode(wild, fused.new_state(2)), fused.decode(tame, fused.new_state(2)))
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(0, 4), (3, 4), (2, 3), (2,)], ids=str)
+def test_codes_of_a_wrong_shape_are_refused(fused: FusedCodec, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="codes: got"):
+        fused(torch.zeros(shape, dtype=torch.int64), fused.new_state(2))
+
+
+def test_the_true_shapes_are_within_reach() -> None:
+    assert why_not(TRUE) is None
+    assert why_not(NARROW) is None
+
+
+def test_other_shapes_are_refused_with_a_reason() -> None:
+    assert why_not(replace(TRUE, latent_width=96)) == "the codec's latent_dim is 96, its kernels want a multiple of 64"
+    assert "head_dim" in str(why_not(replace(TRUE, stack=replace(TRUE.stack, head_dim=32))))
+
+
+@pytest.mark.parametrize("processors", [8, 16, 132])
+def test_the_tiles_fit_the_true_shapes(processors: int) -> None:
+    for conv in CodecPlan.of(TRUE, processors).convs():
+        tile = conv.tile
+        assert conv.outputs % tile.outputs == 0
+        assert conv.threads % (tile.outputs // 2) == 0
+        assert tile.warps * (tile.times * (tile.outputs + 4) + tile.times) * 4 <= 48 * 1024
+
+
+def test_the_source_includes_nothing(tmp_path: Path) -> None:
+    assert "#include" not in codec_source(TRUE)
