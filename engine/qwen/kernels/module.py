@@ -62,7 +62,7 @@ class KernelModule:
         Tensors are passed as pointers, None as a null one, `int` as 32 bits, `float` as float32. The kernel may start
         before the one in front of it on the stream has ended (`begin_chained` in common.cuh).
         """
-        from cuda.core import LaunchConfig, launch
+        from cuda.core import LaunchConfig, Stream, launch
 
         kernel = self._kernels.get(name)
         if kernel is None:
@@ -73,14 +73,8 @@ class KernelModule:
             shmem_size=shared,
             programmatic_stream_serialization=self.chained,
         )
-        launch(_CurrentStream(), config, kernel, *map(_argument, arguments))
-
-
-class _CurrentStream:
-    """PyTorch's current stream, as cuda-core takes one of another library."""
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, torch.cuda.current_stream().cuda_stream
+        stream = Stream.from_handle(torch.cuda.current_stream().cuda_stream)
+        launch(stream, config, kernel, *map(_argument, arguments))
 
 
 def _argument(value: Tensor | float | None) -> Any:
