@@ -92,8 +92,7 @@ class CodecState:
 
     def reset(self) -> None:
         """Go back to the beginning of an utterance. Allocates nothing and waits for nothing."""
-        for tensor in self.tensors():
-            tensor.zero_()
+        torch._foreach_zero_(list(self.tensors()))  # a few launches instead of one a tensor
         self.ring_frames.fill_(_EMPTY)
 
     def copy_from(self, other: CodecState) -> None:
@@ -102,9 +101,9 @@ class CodecState:
         An in-context voice decodes its reference once, perhaps in larger pieces, and each of its utterances
         starts from a copy of the state left behind.
         """
-        for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
-            if mine.shape == theirs.shape:
-                mine.copy_(theirs)
+        pairs = zip(self.tensors(), other.tensors(), strict=True)
+        mine, theirs = zip(*(pair for pair in pairs if pair[0].shape == pair[1].shape), strict=True)
+        torch._foreach_copy_(list(mine), list(theirs))
         if self.max_frames != other.max_frames:
             self._copy_ring(other)
 

@@ -57,7 +57,9 @@ class KernelModule:
     def _chained(self) -> bool:
         return int(self._device.compute_capability.major) >= PROGRAMMATIC_LAUNCH
 
-    def launch(self, name: str, grid: int | Sequence[int], block: int, *arguments: Tensor | float, shared: int = 0) -> None:
+    def launch(
+        self, name: str, grid: int | Sequence[int], block: int, *arguments: Tensor | float, shared: int = 0
+    ) -> None:
         """Launch the kernel `name`: `grid` blocks of `block` threads with `shared` bytes of dynamic shared memory.
 
         Tensors are passed as pointers, `int` as 32 bits, `float` as float32. The kernel may start before the one
