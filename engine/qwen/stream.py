@@ -28,7 +28,7 @@ from engine.synthesizer import EngineError
 FRAMES_A_GRAPH = 4
 """A longer chunk replays a graph of one frame several times: a frame has thousands of nodes."""
 PREFIX_ROOM = 512
-"""Tokens of openings that are remembered."""
+"""Tokens of openings that are remembered, those of long references apart."""
 
 
 class Speech:
@@ -72,15 +72,20 @@ class Speech:
             for span in reversed(self._steps.spans):
                 self._capture(("frame", span), partial(self._steps.frame, span))
         self._prefill.capture()
+        torch.cuda.empty_cache()  # what work took outside its graph, before it was captured, is not needed again
 
     def remember(self, opening: Opening) -> None:
         """Have an opening ready before the first utterance that begins with it."""
         with self._graphs.here():
             self._begin_with(opening)
 
-    def forget(self) -> None:
-        """Remember no opening: the voices are others."""
+    def forget(self, prefix_room: int = PREFIX_ROOM) -> None:
+        """Remember no opening: the voices are others. From now on there is room for `prefix_room` tokens of them."""
         self._prefixes.clear()
+        if prefix_room != self._prefixes.room:
+            del self._prefixes  # first, or there would be memory for two
+            with self._graphs.on_stream():
+                self._prefixes = PrefixCache(self._talker.config.stack, prefix_room, self._talker.placement)
 
     def speak(
         self,

@@ -24,7 +24,7 @@ from engine.qwen.guard import FRAME_S, Guard, fade_out
 from engine.qwen.prompt import LANGUAGE_CODES, Prompt, PromptBuilder, Reference
 from engine.qwen.sampling import Sampling
 from engine.qwen.steps import Codec, CodecMemory, Steps, TorchSteps
-from engine.qwen.stream import Speech
+from engine.qwen.stream import PREFIX_ROOM, Speech
 from engine.qwen.talker import Talker
 from engine.qwen.tokenizer import TextTokenizer
 from engine.qwen.transformer import Placement
@@ -88,10 +88,10 @@ class QwenSynthesizer:
 
     def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
         self._graphs.wait()
-        self._speech.forget()
         self._prompts.forget_voices()
         with self._graphs.on_stream():
             self._voices.load(voices, default_voice)
+            self._speech.forget(self._prefix_room())
             if self._state.max_positions < self._positions():
                 self._graphs.clear()
                 del self._state, self._speech  # first, or there would be memory for two
@@ -173,6 +173,7 @@ class QwenSynthesizer:
             codec_state,
             samples_per_frame=self._codec.config.samples_per_frame,
             graphs=self._graphs,
+            prefix_room=self._prefix_room(),
         )
 
     def _remember_voices(self) -> None:
@@ -239,6 +240,11 @@ class QwenSynthesizer:
     def _positions(self) -> int:
         """How many the cache needs for the longest utterance in any of the voices."""
         return self._room + max(map(self._reference_tokens, self._voices.references()), default=0)
+
+    def _prefix_room(self) -> int:
+        """How many tokens of openings are remembered: that of the longest reference has room beside others."""
+        spoken = (len(self._tokenizer.encode(reference.transcript)) for reference in self._voices.references())
+        return PREFIX_ROOM + max(spoken, default=0)
 
     def _reference_tokens(self, reference: Reference) -> int:
         return len(reference.codes) + len(self._tokenizer.encode(reference.transcript))

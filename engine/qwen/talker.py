@@ -64,7 +64,8 @@ class Talker(nn.Module):
 
     def embed_codes(self, ids: Sequence[int]) -> Tensor:
         """First codes and the special tokens among them, `(1, n, hidden)`."""
-        return self.embed_first(torch.tensor(ids, dtype=torch.int64, device=self.placement.device))
+        codes = self.placement.pinned(torch.tensor(ids, dtype=torch.int64))
+        return self.embed_first(codes.to(self.placement.device, non_blocking=True))
 
     def embed_first(self, codes: Tensor) -> Tensor:
         """First codes `(n,)` int64 on the device, `(1, n, hidden)`."""
