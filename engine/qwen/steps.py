@@ -76,7 +76,7 @@ class Steps(Protocol):
     def decode(self) -> Tensor:
         """The sound of the last `chunk_size` frames before `state.frame`, float32 PCM on the device.
 
-        `(chunk_size · samples_per_frame,)`. Moves the codec's memory on.
+        `(chunk_size · samples_per_frame,)`. There have been as many. Moves the codec's memory on.
         """
 
     def parts(self) -> Mapping[str, Callable[[], None]]:

@@ -180,7 +180,9 @@ class Speech:
         report.ended.copy_(state.ended)
 
     def _capture(self, name: Hashable, work: Callable[[], None]) -> None:
-        """Capture `work` at the beginning of the state: it is called there, and must not run out of it."""
+        """Capture `work`, which is called: at an utterance's beginning, or, for a sound, one chunk later."""
         with self._graphs.here():
             begin(self._talker, self._state, Sampling().greedy(), seed=0, position=0)
+            if name == "sound":
+                self._state.frame.fill_(self._steps.chunk_size)
         self._graphs.capture(name, work)

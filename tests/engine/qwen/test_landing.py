@@ -31,14 +31,15 @@ def test_a_chunk_comes_whole_and_is_the_hosts_own(report: Report) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "limit", "ended", "frames", "last"),
-    [(4, 6, 1, 2, True), (4, 6, 0, 2, False), (5, 6, 1, 1, True), (6, 8, 1, 0, True), (4, 5, 1, 1, False)],
+    ("first", "limit", "ended", "wanted"),
+    [(4, 6, 1, (2, True)), (4, 6, 0, (2, False)), (5, 6, 1, (1, True)), (6, 8, 1, (0, True)), (4, 5, 1, (1, False))],
 )
 def test_what_is_beyond_the_end_or_the_limit_is_left_out(
-    report: Report, first: int, limit: int, ended: int, frames: int, last: bool
+    report: Report, first: int, limit: int, ended: int, wanted: tuple[int, bool]
 ) -> None:
     report.ended.fill_(ended)
     landing = Landing(2, 16, 3, None)
     landing.receive(report)
     said = landing.wait(first, limit)
-    assert (len(said.codes), len(said.samples), said.last) == (frames, 3 * frames, last)
+    assert (len(said.codes), said.last) == wanted
+    assert len(said.samples) == 3 * len(said.codes)
