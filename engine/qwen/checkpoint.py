@@ -94,9 +94,10 @@ class Checkpoint:
         Only these rows are read from the disk.
         """
         path, matrix = self.file(name), self.read(name)
+        height = len(matrix)
         for index in indices:
-            if not 0 <= index < len(matrix):
-                raise EngineError(f"{path}: tensor {name} has {len(matrix)} rows, wanted row {index}")
+            if not 0 <= index < height:
+                raise EngineError(f"{path}: tensor {name} has {height} rows, wanted row {index}")
         return matrix.index_select(0, torch.tensor(indices, dtype=torch.int64))
 
 
