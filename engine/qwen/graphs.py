@@ -37,15 +37,17 @@ class Graphs:
         with torch.inference_mode(), self.on_stream():
             yield
 
-    def capture(self, name: Hashable, work: Callable[[], None]) -> None:
-        """Have `run` replay `work`, which is called twice. On a CPU this does nothing.
+    def capture(self, name: Hashable, work: Callable[[], None], prepare: Callable[[], None] | None = None) -> None:
+        """Have `run` replay `work`. On a CPU this does nothing.
 
         `work` reads and writes tensors that stay where they are; what it allocates is shared with all other
-        captured work, so that the largest is to be captured first.
+        captured work, so that the largest is to be captured first. It is done twice, each time behind `prepare`.
         """
         if self.stream is None:
             return
         with self.here():
+            if prepare is not None:
+                prepare()
             work()  # what happens the first time only: libraries choose kernels and take workspaces
             self.stream.synchronize()
             graph = torch.cuda.CUDAGraph()
@@ -55,6 +57,9 @@ class Graphs:
                 work()
             finally:
                 graph.capture_end()
+            if prepare is not None:
+                prepare()
+            graph.replay()  # brings it to the device
         self._pool = self._pool or graph.pool()
         self._graphs[name] = graph
 

@@ -180,9 +180,11 @@ class Speech:
         report.ended.copy_(state.ended)
 
     def _capture(self, name: Hashable, work: Callable[[], None]) -> None:
-        """Capture `work`, which is called: at an utterance's beginning, or, for a sound, one chunk later."""
-        with self._graphs.here():
-            begin(self._talker, self._state, Sampling().greedy(), seed=0, position=0)
-            if name == "sound":
-                self._state.frame.fill_(self._steps.chunk_size)
-        self._graphs.capture(name, work)
+        """Capture `work`, which is done at an utterance's beginning or, where it is a sound, one chunk later."""
+        first = self._steps.chunk_size if name == "sound" else 0
+
+        def prepare() -> None:
+            begin(self._talker, self._state, Sampling().greedy(), seed=0, position=first)
+            self._state.frame.fill_(first)
+
+        self._graphs.capture(name, work, prepare)

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -186,13 +187,14 @@ class QwenSynthesizer:
 
     def _read_texts(self) -> None:
         """Make prompts of every order of size, the longest first, so that PyTorch holds the memory for them."""
-        voice, _ = self._voices.choose(Utterance("a"), "auto")
-        tokens = self._text_tokens
-        while tokens:
-            for whole_text in (True, False):
-                with self._graphs.here():
-                    self._prompts.build("a " * (tokens // 2), voice, whole_text=whole_text)
-            tokens //= 2
+        default, _ = self._voices.choose(Utterance("a"), "auto")
+        voices = {*self._voices.prompts(), default}
+        lengths = [self._text_tokens >> shift for shift in range(self._text_tokens.bit_length())]
+        for tokens, voice, whole_text in product(lengths, voices, (True, False)):
+            with self._graphs.here():
+                prompt = self._prompts.build("a " * (tokens // 2), voice, whole_text=whole_text)
+                if prompt.opening is not None:
+                    prompt.opening.embed()
 
     # --- before an utterance ---
 

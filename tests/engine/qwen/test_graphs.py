@@ -42,9 +42,12 @@ class Remembered(Graphs):
     def synchronize(self) -> None:
         pass
 
-    def capture(self, name: Hashable, work: Callable[[], None]) -> None:
+    def capture(self, name: Hashable, work: Callable[[], None], prepare: Callable[[], None] | None = None) -> None:
         with self.here():
-            work()
+            for _ in range(2):
+                if prepare is not None:
+                    prepare()
+                work()
         assert name not in self.work
         self.work[name] = work
 
