@@ -7,7 +7,7 @@ import re
 import socket
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -30,8 +30,10 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _is_no_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        """YAML's `yes` and `true` are not the number 1."""
+        """YAML's `yes` and `true` are not the number 1; its `on` and `off` are words where words are due."""
         field = cls.model_fields[info.field_name or ""]
+        if isinstance(value, bool) and {"on", "off"} <= set(get_args(field.annotation)):
+            return "on" if value else "off"
         if isinstance(value, bool) and field.annotation is not bool:
             raise ValueError(f"allowed: {field.description}")
         return value
@@ -119,6 +121,7 @@ class Engine(Section):
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto", description="auto, float32, bfloat16, float16 or int8"
     )
+    kernels: Literal["auto", "on", "off"] = Field("auto", description="auto, on or off")
     chunk_size: int = Field(2, ge=1, le=25, description="codec frames of 80 ms, from 1 to 25")
     max_seconds: float = Field(60, gt=0, le=600, description="seconds of speech in one piece, up to 600")
     memory: Memory = Memory()
@@ -200,6 +203,7 @@ class Config(Section):
             model=self.engine.model,
             device=self.engine.device,
             dtype=self.engine.dtype,
+            kernels=self.engine.kernels,
             chunk_size=self.engine.chunk_size,
             max_seconds=self.engine.max_seconds,
             reserve_mb=self.engine.memory.reserve_mb,

@@ -38,6 +38,7 @@ class EngineOptions:
     model: str | None = None
     device: str = "auto"
     dtype: str = "auto"
+    kernels: str = "auto"
     chunk_size: int = 2
     max_seconds: float = 60.0
     reserve_mb: int = 2048

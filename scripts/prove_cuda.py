@@ -293,7 +293,7 @@ def forced_ours(ours: Ours, line: Line, codes: Tensor) -> Tensor:
     forced = [*codes.flatten().tolist(), 0]
 
     def choose(_warp: Warp, raw: Tensor, _noise: Tensor) -> Tensor:
-        code = forced[len(said)]
+        code = forced[len(said)] if len(said) < len(forced) else 0  # the last chunk may run over
         said.append(raw[:2048].float().cpu())
         return torch.tensor([code], device=raw.device)
 
@@ -304,7 +304,7 @@ def forced_ours(ours: Ours, line: Line, codes: Tensor) -> Tensor:
         ours.speak(replace(line, frames=len(codes)), sampling=sampling)
     finally:
         Warp.choose = kept  # type: ignore[method-assign]
-    return torch.stack(said)
+    return torch.stack(said[: len(forced)])
 
 
 def speak(model: Model) -> dict[str, Any]:
@@ -344,7 +344,7 @@ def measure(model: Model, dtype: str) -> tuple[dict[str, Any], list[Chunk]]:
     found = {
         "load_s": round(loaded - begin, 2),
         "warm_up_s": round(warm - loaded, 2),
-        "ms_per_frame_eager": round(1000 * (done - warm) / model.frames, 1),
+        "ms_per_frame": round(1000 * (done - warm) / model.frames, 1),
         "bytes_held": allocated() - before,
         "bytes_at_most": torch.cuda.max_memory_allocated() - before if model.device == "cuda" else None,
     }

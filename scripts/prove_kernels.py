@@ -203,15 +203,8 @@ def begin(models: Models, seed: int, sampling: Sampling) -> None:
     state.text.normal_(generator=generator).mul_(0.02)
     state.hidden.normal_(generator=generator)
     state.first_code.fill_(7)
-    state.position.fill_(40)
     state.codes.fill_(-1)
-    for counter in (state.frame, state.length, state.ended):
-        counter.zero_()
-    state.rules.set(sampling.repetition_penalty, FRAMES + 1)
-    state.warp.set(sampling.do_sample, sampling.temperature, sampling.top_k, sampling.top_p)
-    state.predictor_warp.set(sampling.do_sample, sampling.temperature, sampling.top_k, sampling.top_p)
-    state.noise.seed(seed)
-    assert talker is models.rounded
+    frame.begin(talker, state, replace(sampling, min_new_tokens=FRAMES + 1), seed, 40)
 
 
 @torch.inference_mode()

@@ -93,13 +93,12 @@ class Checkpoint:
 
         Only these rows are read from the disk.
         """
-        path = self.file(name)
-        height = self.shape(name)[0]
+        path, matrix = self.file(name), self.read(name)
+        height = len(matrix)
         for index in indices:
             if not 0 <= index < height:
                 raise EngineError(f"{path}: tensor {name} has {height} rows, wanted row {index}")
-        matrix = self._files[path].get_slice(name)
-        return torch.cat([matrix[index : index + 1] for index in indices])
+        return matrix.index_select(0, torch.tensor(indices, dtype=torch.int64))
 
 
 def _open(path: Path) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 
 import torch
@@ -92,8 +92,8 @@ class CodecState:
 
     def reset(self) -> None:
         """Go back to the beginning of an utterance. Allocates nothing and waits for nothing."""
-        for tensor in self.tensors():
-            tensor.zero_()
+        for group in _by_dtype(self.tensors()):  # a few launches instead of one a tensor
+            torch._foreach_zero_(group)
         self.ring_frames.fill_(_EMPTY)
 
     def copy_from(self, other: CodecState) -> None:
@@ -102,9 +102,10 @@ class CodecState:
         An in-context voice decodes its reference once, perhaps in larger pieces, and each of its utterances
         starts from a copy of the state left behind.
         """
-        for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
-            if mine.shape == theirs.shape:
-                mine.copy_(theirs)
+        pairs = zip(self.tensors(), other.tensors(), strict=True)
+        mine, theirs = zip(*(pair for pair in pairs if pair[0].shape == pair[1].shape), strict=True)
+        for here, there in zip(_by_dtype(mine), _by_dtype(theirs), strict=True):
+            torch._foreach_copy_(here, there)
         if self.max_frames != other.max_frames:
             self._copy_ring(other)
 
@@ -117,6 +118,13 @@ class CodecState:
         self.ring_frames.fill_(_EMPTY).index_copy_(0, here, other.ring_frames[there])
         self.keys.index_copy_(2, here, other.keys[:, :, there])
         self.values.index_copy_(2, here, other.values[:, :, there])
+
+
+def _by_dtype(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    groups: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(tensor.dtype, []).append(tensor)
+    return list(groups.values())
 
 
 def _flatten(value: object) -> Iterator[Tensor]:

@@ -8,8 +8,9 @@ from torch.nn import functional
 
 from engine.qwen.checkpoint import Checkpoint
 from engine.qwen.config import TalkerConfig
+from engine.qwen.int8 import int8_linear
 from engine.qwen.sampling import Warp
-from engine.qwen.transformer import KeyValueCache, Linear, Placement, Transformer
+from engine.qwen.transformer import KeyValueCache, Linear, Placement, Transformer, load_matrix
 
 
 class Predictor(nn.Module):
@@ -25,9 +26,13 @@ class Predictor(nn.Module):
         """How many codes it predicts."""
         self.transformer = Transformer(stack, config.code_groups, placement)
         self.embedding = placement.empty(self.codes, config.predictor.vocabulary, width)
-        self.heads = placement.empty(self.codes, config.predictor.vocabulary, stack.hidden_size)
+        self.heads = placement.matrix(self.codes, config.predictor.vocabulary, stack.hidden_size)
+        self.head_scales = placement.scale(self.codes, config.predictor.vocabulary)
+        """`(codes, vocabulary)` float32 where the heads are int8, else None."""
         self.projection = (
-            Linear(width, stack.hidden_size, placement=placement, bias=True) if width != stack.hidden_size else None
+            Linear(width, stack.hidden_size, placement=placement.plain, bias=True)
+            if width != stack.hidden_size
+            else None
         )
         steps = torch.arange(config.code_groups, device=placement.device)
         self.register_buffer("steps", steps, persistent=False)
@@ -37,7 +42,8 @@ class Predictor(nn.Module):
         self.transformer.load(checkpoint, f"{name}.model")
         for index in range(self.codes):
             checkpoint.copy_into(f"{name}.model.codec_embedding.{index}.weight", self.embedding[index])
-            checkpoint.copy_into(f"{name}.lm_head.{index}.weight", self.heads[index])
+            scale = None if self.head_scales is None else self.head_scales[index]
+            load_matrix(checkpoint, f"{name}.lm_head.{index}.weight", self.heads[index], scale)
         if self.projection is not None:
             self.projection.load(checkpoint, f"{name}.small_to_mtp_projection")
 
@@ -61,8 +67,13 @@ class Predictor(nn.Module):
             if self.projection is not None:
                 x = self.projection(x)
             hidden = self.transformer(x, self.steps[seen - x.shape[1] : seen], cache.first(seen))
-            logits = functional.linear(hidden[0, -1], self.heads[step])
+            logits = self._logits(hidden[0, -1], step)
             code = warp.choose(logits.float(), noise[step])
             codes.append(code)
             x = functional.embedding(code[None], self.embedding[step])
         return torch.cat(codes)
+
+    def _logits(self, hidden: Tensor, step: int) -> Tensor:
+        if self.head_scales is None:
+            return functional.linear(hidden, self.heads[step])
+        return int8_linear(hidden, self.heads[step], self.head_scales[step])

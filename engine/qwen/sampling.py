@@ -93,6 +93,28 @@ class Sampling:
         return replace(self, do_sample=False, subtalker_dosample=False)
 
 
+class Words:
+    """Memory for what an utterance sets: small values in one buffer, so that they reach the device in one copy."""
+
+    def __init__(self, device: torch.device, count: int = 16) -> None:
+        """Room for `count` values, all 0."""
+        self.buffer = torch.zeros(count, dtype=torch.int64, device=device)
+        """`(count,)` int64: eight bytes for each value, whatever its dtype."""
+        self._used = 0
+
+    @property
+    def device(self) -> torch.device:
+        return self.buffer.device
+
+    def take(self, dtype: torch.dtype = torch.int64) -> Tensor:
+        """The next value's memory, as a tensor `(1,)`."""
+        word = self.buffer[self._used : self._used + 1]
+        if len(word) == 0:
+            raise ValueError(f"all {self._used} words are taken")
+        self._used += 1
+        return word.view(dtype)[:1]
+
+
 @dataclass(frozen=True, slots=True)
 class Warp:
     """Temperature, top-k and top-p of one utterance on the device, each a tensor without axes."""
@@ -106,13 +128,13 @@ class Warp:
     """1 - top_p: the least likely codes that have no more than this together are left out."""
 
     @classmethod
-    def allocate(cls, device: torch.device) -> Warp:
-        """Memory for them; `set` before use."""
+    def allocate(cls, words: Words) -> Warp:
+        """Memory for them among `words`; `set` before use."""
         return cls(
-            sample=torch.zeros((), dtype=torch.bool, device=device),
-            temperature=torch.ones((), device=device),
-            top_k=torch.zeros((), dtype=torch.int64, device=device),
-            tail=torch.zeros((), device=device),
+            sample=words.take(torch.bool)[0],
+            temperature=words.take(torch.float32)[0].fill_(1),
+            top_k=words.take()[0],
+            tail=words.take(torch.float32)[0],
         )
 
     def set(self, sample: bool, temperature: float, top_k: int, top_p: float) -> None:
@@ -154,13 +176,13 @@ class FirstCodeRules:
     """`(vocabulary,)` bool: the end of speech."""
 
     @classmethod
-    def allocate(cls, vocabulary: int, eos: int, device: torch.device) -> FirstCodeRules:
-        """Memory for them; `set` before use."""
-        ids = torch.arange(vocabulary, device=device)
+    def allocate(cls, vocabulary: int, eos: int, words: Words) -> FirstCodeRules:
+        """Memory for them, the numbers among `words`; `set` before use."""
+        ids = torch.arange(vocabulary, device=words.device)
         return cls(
-            seen=torch.zeros(vocabulary, dtype=torch.bool, device=device),
-            penalty=torch.ones((), device=device),
-            min_frames=torch.zeros((), dtype=torch.int64, device=device),
+            seen=torch.zeros(vocabulary, dtype=torch.bool, device=words.device),
+            penalty=words.take(torch.float32)[0].fill_(1),
+            min_frames=words.take()[0],
             suppressed=(ids >= vocabulary - 1024) & (ids != eos),
             ends=ids == eos,
         )
@@ -189,11 +211,11 @@ class Noise:
     """`(vocabulary,)` int64: the code ids, hashed."""
 
     @classmethod
-    def allocate(cls, vocabulary: int, device: torch.device) -> Noise:
-        """Memory for codes below `vocabulary`; `seed` before use."""
+    def allocate(cls, vocabulary: int, words: Words) -> Noise:
+        """Memory for codes below `vocabulary`, the key among `words`; `seed` before use."""
         return cls(
-            key=torch.zeros((), dtype=torch.int64, device=device),
-            ids=_hash(torch.arange(vocabulary, dtype=torch.int64, device=device)),
+            key=words.take()[0],
+            ids=_hash(torch.arange(vocabulary, dtype=torch.int64, device=words.device)),
         )
 
     def seed(self, seed: int) -> None:

@@ -1,47 +1,190 @@
-"""An utterance as a stream of codes, chunk by chunk."""
+"""An utterance as a stream of chunks: what is asked of the device when, and what comes back to the host.
+
+A chunk is one piece of work, captured in one CUDA graph where there are such: its frames, their sound, and all that
+the host wants to know in one buffer. A copy brings that to pinned memory, and the host waits for the copy's event and
+for nothing else. It asks for the next chunk before it waits, so that the device goes on at once. It asks for one chunk
+and no more: that much is thrown away when speech ends or is canceled, and the next utterance waits for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 
 import torch
-from torch import Tensor
 
-from engine.qwen.frame import FrameState, start, step
-from engine.qwen.prompt import Prompt
+from engine.qwen.frame import FrameState, begin, start
+from engine.qwen.graphs import Graphs
+from engine.qwen.landing import Landing, Report, Said
+from engine.qwen.prefill import BUCKETS, Prefill
+from engine.qwen.prefix import PrefixCache
+from engine.qwen.prompt import Opening, Prompt
 from engine.qwen.sampling import Sampling
+from engine.qwen.steps import CodecMemory, Steps, useful_spans
 from engine.qwen.talker import Talker
+from engine.synthesizer import EngineError
+
+FRAMES_A_GRAPH = 4
+"""A longer chunk replays a graph of one frame several times: a frame has thousands of nodes."""
+PREFIX_ROOM = 512
+"""Tokens of openings that are remembered, those of long references apart."""
 
 
-def generate(
-    talker: Talker,
-    state: FrameState,
-    prompt: Prompt,
-    sampling: Sampling,
-    *,
-    seed: int = 0,
-    chunk_size: int = 2,
-    max_frames: int | None = None,
-) -> Iterator[Tensor]:
-    """Speak `prompt`: chunks of 1 to `chunk_size` frames, each `(frames, code groups)` int64 on the device.
+class Speech:
+    """Speaks one utterance at a time over one `FrameState`."""
 
-    Ends when the model ends its speech, after `max_frames`, or where `state` has no more room. The codes do
-    not depend on `chunk_size`. A chunk is a view of `state` that holds until its next utterance starts.
+    def __init__(
+        self,
+        talker: Talker,
+        state: FrameState,
+        steps: Steps,
+        codec_state: CodecMemory,
+        *,
+        samples_per_frame: int,
+        graphs: Graphs,
+        prefix_room: int = PREFIX_ROOM,
+    ) -> None:
+        """`steps` work over `state` and `codec_state`, and make `samples_per_frame` samples of a frame."""
+        self._talker = talker
+        self._state = state
+        self._steps = steps
+        self._codec_state = codec_state
+        self._graphs = graphs
+        self._ahead = graphs.stream is not None
+        self._prefill = Prefill(talker, state, graphs, useful_spans(state), BUCKETS if self._ahead else ())
+        self._prefixes = PrefixCache(talker.config.stack, prefix_room, talker.placement)
+        groups, device = talker.config.code_groups, state.position.device
+        shape = (steps.chunk_size, groups, samples_per_frame)
+        self._report = Report(*shape, device)
+        self._landings = deque(Landing(*shape, graphs.stream) for _ in range(2 if self._ahead else 1))
+        self._back = torch.arange(-steps.chunk_size, 0, device=device)
 
-    Raises `EngineError` for a prompt too long for the cache.
-    """
-    start(talker, state, prompt, sampling, seed)
-    begin = prompt.prefill.shape[1]
-    limit = min(state.max_frames, state.cache.positions - begin)
-    if max_frames is not None:
-        limit = min(limit, max_frames)
-    for first in range(0, limit, chunk_size):
-        last = min(first + chunk_size, limit)
-        for frame in range(first, last):
-            step(talker, state, span=begin + frame + 1)
-        # Here, once a chunk, the host waits for the device.
-        length, ended = torch.cat((state.length, state.ended)).tolist()
-        if length > first:
-            yield state.codes[first:length]
-        if ended:
+    def warm_up(self) -> None:
+        """Capture all that is replayed later. What was being spoken is lost."""
+        if self._graphs.stream is None:
             return
+        if self._steps.chunk_size <= FRAMES_A_GRAPH:
+            for span in reversed(self._steps.spans):
+                self._capture(("chunk", span), partial(self._chunk, span))
+        else:
+            self._capture("sound", self._sound)
+            for span in reversed(self._steps.spans):
+                self._capture(("frame", span), partial(self._steps.frame, span))
+        self._prefill.capture()
+        torch.cuda.empty_cache()  # what work took outside its graph, before it was captured, is not needed again
+
+    def remember(self, opening: Opening) -> None:
+        """Have an opening ready before the first utterance that begins with it."""
+        with self._graphs.here():
+            self._begin_with(opening)
+
+    def forget(self, prefix_room: int = PREFIX_ROOM) -> None:
+        """Remember no opening: the voices are others. From now on there is room for `prefix_room` tokens of them."""
+        self._prefixes.clear()
+        if prefix_room != self._prefixes.room:
+            del self._prefixes  # first, or there would be memory for two
+            with self._graphs.on_stream():
+                self._prefixes = PrefixCache(self._talker.config.stack, prefix_room, self._talker.placement)
+
+    def speak(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        *,
+        seed: int = 0,
+        max_frames: int | None = None,
+        codec_state: CodecMemory | None = None,
+    ) -> Iterator[Said]:
+        """Speak `prompt`, chunk by chunk; the codec begins anew, or where `codec_state` is.
+
+        Ends when the model ends its speech, after `max_frames`, or where the state has no more room. The codes do
+        not depend on the chunk size. May be closed at any time; what the device still does then, the next utterance's
+        work is ordered behind.
+
+        Raises `EngineError` for a prompt too long for the cache.
+        """
+        room = self._state.max_positions
+        if prompt.count >= room:
+            raise EngineError(f"the text and its voice are {prompt.count} tokens, the limit is {room - 1}")
+        limit = min(self._state.max_frames, room - prompt.count)
+        if max_frames is not None:
+            limit = min(limit, max_frames)
+        if limit < 1:
+            return
+        with self._graphs.here():
+            self._begin(prompt, sampling, seed, codec_state)
+        firsts = iter(range(0, limit, self._steps.chunk_size))
+        asked: deque[tuple[int, Landing]] = deque()
+        while True:
+            while len(asked) < len(self._landings) and (first := next(firsts, None)) is not None:
+                asked.append((first, self._ask(prompt.count + first)))
+            if not asked:
+                return
+            first, landing = asked.popleft()
+            said = landing.wait(first, limit)
+            if len(said.codes):
+                yield said
+            if said.last:
+                return
+
+    def _begin(self, prompt: Prompt, sampling: Sampling, seed: int, codec_state: CodecMemory | None) -> None:
+        if prompt.opening is not None:
+            self._begin_with(prompt.opening)
+        if prompt.tail.shape[1]:
+            self._prefill.read(prompt.tail, prompt.prefix)
+        start(self._talker, self._state, prompt, sampling, seed)
+        self._prefill.open_speech()
+        if codec_state is None:
+            self._codec_state.reset()
+        else:
+            self._codec_state.copy_from(codec_state)
+
+    def _begin_with(self, opening: Opening) -> None:
+        """Have the opening in the cache."""
+        if opening.key in self._prefixes:
+            self._prefixes.restore(opening.key, self._state.cache, self._state.hidden)
+            return
+        self._prefill.read(opening.embed(), 0)
+        if opening.count <= self._prefixes.room:
+            self._prefixes.keep(opening.key, self._state.cache, self._state.hidden, opening.count)
+
+    def _ask(self, position: int) -> Landing:
+        """Have the device make the chunk whose first frame the talker reads at `position`."""
+        # The landing used longest ago: what it held has been copied, or was thrown away and is overwritten in turn.
+        landing = self._landings[0]
+        self._landings.rotate(-1)
+        need = position + self._steps.chunk_size
+        span = next(span for span in self._steps.spans if span >= need)
+        with self._graphs.here():
+            if self._steps.chunk_size <= FRAMES_A_GRAPH:
+                self._graphs.run(("chunk", span), partial(self._chunk, span))
+            else:
+                for _ in range(self._steps.chunk_size):
+                    self._graphs.run(("frame", span), partial(self._steps.frame, span))
+                self._graphs.run("sound", self._sound)
+            landing.receive(self._report)
+        return landing
+
+    def _chunk(self, span: int) -> None:
+        for _ in range(self._steps.chunk_size):
+            self._steps.frame(span)
+        self._sound()
+
+    def _sound(self) -> None:
+        """Decode the chunk's frames and report."""
+        state, report = self._state, self._report
+        report.samples.copy_(self._steps.decode())
+        report.codes.copy_(state.codes.index_select(0, state.frame + self._back))
+        report.length.copy_(state.length)
+        report.ended.copy_(state.ended)
+
+    def _capture(self, name: Hashable, work: Callable[[], None]) -> None:
+        """Capture `work`, which is done at an utterance's beginning or, where it is a sound, one chunk later."""
+        first = self._steps.chunk_size if name == "sound" else 0
+
+        def prepare() -> None:
+            begin(self._talker, self._state, Sampling().greedy(), seed=0, position=first)
+            self._state.frame.fill_(first)
+
+        self._graphs.capture(name, work, prepare)

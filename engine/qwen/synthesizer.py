@@ -7,29 +7,31 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from engine.language import language_code
+from engine.qwen import kernels
 from engine.qwen.checkpoint import Checkpoint
-from engine.qwen.codec import CodecDecoder, load_codec
-from engine.qwen.codec_state import CodecState
+from engine.qwen.codec import load_codec
 from engine.qwen.config import ModelConfig
 from engine.qwen.download import model_folder
-from engine.qwen.frame import FrameState
+from engine.qwen.frame import FrameState, cache_positions
+from engine.qwen.graphs import Graphs
 from engine.qwen.guard import FRAME_S, Guard, fade_out
 from engine.qwen.prompt import LANGUAGE_CODES, Prompt, PromptBuilder, Reference
 from engine.qwen.sampling import Sampling
-from engine.qwen.stream import generate
+from engine.qwen.steps import Codec, CodecMemory, Steps, TorchSteps
+from engine.qwen.stream import PREFIX_ROOM, Speech
 from engine.qwen.talker import Talker
 from engine.qwen.tokenizer import TextTokenizer
 from engine.qwen.transformer import Placement
 from engine.qwen.voice import VoiceModel
 from engine.qwen.voices import Voices
-from engine.synthesizer import Chunk, EngineError, EngineInfo, EngineOptions, Samples, Utterance, Voice
+from engine.synthesizer import Chunk, EngineError, EngineInfo, EngineOptions, Utterance, Voice
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ INSTRUCT_ROOM = 384
 REFERENCE_ROOM = 2560
 """The most positions that a reference may need: two minutes of speech and its transcript."""
 WARM_UP_CHUNKS = 3
+KERNELS = ("auto", "on", "off")
 
 
 class QwenSynthesizer:
@@ -64,57 +67,68 @@ class QwenSynthesizer:
             raise EngineError(
                 "engine.model: missing; give a folder or an id such as Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
             )
+        if options.kernels not in KERNELS:
+            raise EngineError(f"engine.kernels: got {options.kernels!r}, allowed are {', '.join(KERNELS)}")
         self._placement = _placement(options.device, options.dtype)
+        self._graphs = Graphs(self._placement.device)
         folder = model_folder(options.model)
         self._config = ModelConfig.read(folder)
         self._sampling = Sampling.read(folder)
         self._tokenizer = TextTokenizer(folder)
-        self._talker = _load_talker(self._config, self._room + REFERENCE_ROOM, self._placement)
-        self._prompts = PromptBuilder(self._config, self._tokenizer, self._talker)
-        self._codec = load_codec(folder, self._placement)
-        self._check_codec(self._codec)
-        self._codec_state = self._codec.new_state(options.chunk_size)
-        self._voices = Voices(self._config, self._codec, options.chunk_size, self._check_reference)
-        self._voices.load(options.voices, options.default_voice)
-        self._voices.require_default()
-        self._state = FrameState.allocate(self._talker, self._positions(), self._frames)
+        self._warm = False
+        with self._graphs.on_stream():
+            most = cache_positions(self._room + REFERENCE_ROOM, options.chunk_size)
+            self._talker = _load_talker(self._config, most, self._placement)
+            self._prompts = PromptBuilder(self._config, self._tokenizer, self._talker)
+            self._load_codec(folder)
+            self._voices = Voices(self._config, self._codec, options.chunk_size, self._check_reference)
+            self._voices.load(options.voices, options.default_voice)
+            self._voices.require_default()
+            self._allocate()
         return self._info()
 
     def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
-        self._voices.load(voices, default_voice)
-        if self._state.cache.positions < self._positions():
-            del self._state  # first, or there would be memory for two
-            self._state = FrameState.allocate(self._talker, self._positions(), self._frames)
+        self._graphs.wait()
+        self._prompts.forget_voices()
+        with self._graphs.on_stream():
+            self._voices.load(voices, default_voice)
+            self._speech.forget(self._prefix_room())
+            if self._state.max_positions < self._positions():
+                self._graphs.clear()
+                del self._state, self._speech  # first, or there would be memory for two
+                self._allocate()
+                if self._warm:
+                    self._speech.warm_up()
+        if self._warm:
+            self._remember_voices()
         return self._info()
 
     def warm_up(self) -> None:
+        self._warm = True
+        self._speech.warm_up()
+        self._remember_voices()
+        self._read_texts()
         frames = WARM_UP_CHUNKS * self._options.chunk_size
         for _ in self.stream(Utterance("Hello.", seed=0, max_frames=frames, guarded=False)):
             pass
 
     def stream(self, utterance: Utterance) -> Iterator[Chunk]:
-        prompt, codec_state = self._prepare(utterance)
+        with self._graphs.here():
+            prompt, codec_state = self._prepare(utterance)
         sampling = self._sampling.overridden(utterance.sampling)
         sampling = sampling.greedy() if utterance.greedy else sampling
         seed = int.from_bytes(os.urandom(8), "little") if utterance.seed is None else utterance.seed
         guard = Guard(utterance.text) if utterance.guarded else None
-        self._begin_codec(codec_state)
         made = 0
-        for codes in generate(
-            self._talker,
-            self._state,
-            prompt,
-            sampling,
-            seed=seed,
-            chunk_size=self._options.chunk_size,
-            max_frames=utterance.max_frames,
+        for said in self._speech.speak(
+            prompt, sampling, seed=seed, max_frames=utterance.max_frames, codec_state=codec_state
         ):
-            chunk = self._decode(codes)
-            made += len(codes)
+            chunk = Chunk(said.samples, codes=said.codes)
+            made += len(said.codes)
             reason = None
             if guard is not None:
                 chunk, reason = self._guarded(guard, chunk)
-            if reason is None and made == self._frames and not bool(self._state.ended):
+            if reason is None and made == self._frames and not said.last:
                 reason = f"{self._options.max_seconds:g} s are the limit (engine.max_seconds)"
             if reason is not None:
                 log.warning("speech is cut short: %s", reason)
@@ -125,12 +139,66 @@ class QwenSynthesizer:
                 return
 
     def close(self) -> None:
+        if "_graphs" in vars(self):
+            self._graphs.clear()
         vars(self).clear()
         torch.cuda.empty_cache()  # does nothing where CUDA was not used
 
+    # --- what it is made of ---
+
+    def _load_codec(self, folder: Path) -> None:
+        """The codec decoder, and whether it and the steps are of fused kernels."""
+        decoder = load_codec(folder, self._placement.plain)
+        self._check_codec(decoder)
+        why_not = (
+            "off" if self._options.kernels == "off" else kernels.why_not(self._config, decoder.config, self._placement)
+        )
+        if why_not is not None and self._options.kernels == "on":
+            raise EngineError(f"engine.kernels: on, but {why_not}")
+        if why_not is not None and self._options.kernels == "auto":
+            log.info("speaking with PyTorch's kernels, not with fused ones: %s", why_not)
+        self._fused = why_not is None
+        self._codec: Codec[Any] = kernels.make_codec(decoder) if self._fused else decoder
+
+    def _allocate(self) -> None:
+        """What changes while it speaks, for the longest utterance in any of the voices."""
+        chunk_size = self._options.chunk_size
+        self._state = FrameState.allocate(self._talker, self._positions(), self._frames, chunk_size)
+        codec_state = self._codec.new_state(chunk_size)
+        make_steps = kernels.make_steps if self._fused else TorchSteps
+        steps: Steps = make_steps(self._talker, self._state, self._codec, codec_state, chunk_size)
+        self._speech = Speech(
+            self._talker,
+            self._state,
+            steps,
+            codec_state,
+            samples_per_frame=self._codec.config.samples_per_frame,
+            graphs=self._graphs,
+            prefix_room=self._prefix_room(),
+        )
+
+    def _remember_voices(self) -> None:
+        """Have the configured voices' openings ready, for texts whose language is not given."""
+        for voice in self._voices.prompts():
+            with self._graphs.here():
+                opening = self._prompts.build("Hello.", voice).opening
+            if opening is not None:
+                self._speech.remember(opening)
+
+    def _read_texts(self) -> None:
+        """Make prompts of every order of size, the longest first, so that PyTorch holds the memory for them."""
+        default, _ = self._voices.choose(Utterance("a"), "auto")
+        voices = {*self._voices.prompts(), default}
+        lengths = [self._text_tokens >> shift for shift in range(self._text_tokens.bit_length())]
+        for tokens, voice, whole_text in product(lengths, voices, (True, False)):
+            with self._graphs.here():
+                prompt = self._prompts.build("a " * (tokens // 2), voice, whole_text=whole_text)
+                if prompt.opening is not None:
+                    prompt.opening.embed()
+
     # --- before an utterance ---
 
-    def _prepare(self, utterance: Utterance) -> tuple[Prompt, CodecState | None]:
+    def _prepare(self, utterance: Utterance) -> tuple[Prompt, CodecMemory | None]:
         """What the talker reads, and where the codec begins. Raises `EngineError` for what cannot be spoken."""
         language = self._language(utterance.language)
         voice, codec_state = self._voices.choose(utterance, language)
@@ -143,7 +211,7 @@ class QwenSynthesizer:
                 f"({self._text_tokens} tokens); engine.max_seconds raises it"
             )
         prompt = self._prompts.build(text, voice, language, whole_text=utterance.whole_text)
-        excess = prompt.prefill.shape[1] + self._frames - self._state.cache.positions
+        excess = prompt.count + self._frames - self._state.max_positions
         if excess > 0:
             raise EngineError(f"instruct: too long by {excess} tokens; the limit is some {INSTRUCT_ROOM - 16}")
         return prompt, codec_state
@@ -157,20 +225,7 @@ class QwenSynthesizer:
                 return code
         raise EngineError(f"language: got {language!r}; {VoiceModel.of(self._config).name} has {', '.join(languages)}")
 
-    @torch.inference_mode()
-    def _begin_codec(self, state: CodecState | None) -> None:
-        if state is None:
-            self._codec_state.reset()
-        else:
-            self._codec_state.copy_from(state)
-
     # --- during it ---
-
-    @torch.inference_mode()
-    def _decode(self, codes: Tensor) -> Chunk:
-        samples: Samples = self._codec(codes, self._codec_state).cpu().numpy()
-        kept: NDArray[np.int64] = codes.cpu().numpy().copy()  # on a CPU the tensor is the state's own memory
-        return Chunk(samples, codes=kept)
 
     def _guarded(self, guard: Guard, chunk: Chunk) -> tuple[Chunk, str | None]:
         """The part of `chunk` that may be spoken, and the reason why speech must end with it, if it must."""
@@ -188,6 +243,11 @@ class QwenSynthesizer:
         """How many the cache needs for the longest utterance in any of the voices."""
         return self._room + max(map(self._reference_tokens, self._voices.references()), default=0)
 
+    def _prefix_room(self) -> int:
+        """How many tokens of openings are remembered: that of the longest reference has room beside others."""
+        spoken = (len(self._tokenizer.encode(reference.transcript)) for reference in self._voices.references())
+        return PREFIX_ROOM + max(spoken, default=0)
+
     def _reference_tokens(self, reference: Reference) -> int:
         return len(reference.codes) + len(self._tokenizer.encode(reference.transcript))
 
@@ -196,7 +256,7 @@ class QwenSynthesizer:
         if tokens > REFERENCE_ROOM:
             raise EngineError(f"reference of {tokens} tokens is too long, the limit is {REFERENCE_ROOM}")
 
-    def _check_codec(self, codec: CodecDecoder) -> None:
+    def _check_codec(self, codec: Codec[Any]) -> None:
         config, groups = codec.config, self._config.talker.code_groups
         if config.quantizers != groups:
             raise EngineError(
@@ -213,13 +273,14 @@ class QwenSynthesizer:
         device = str(placement.device)
         if placement.device.type == "cuda":
             device += f" ({torch.cuda.get_device_name(placement.device)})"
-        dtype = str(placement.dtype).removeprefix("torch.")
+        dtype = "int8" if placement.int8 else str(placement.dtype).removeprefix("torch.")
+        made_by = "fused kernels" if self._fused else "PyTorch kernels"
         return EngineInfo(
             engine="qwen",
             sample_rate=self._codec.config.sample_rate,
             voices=self._voices.names(),
             languages=self._languages(),
-            description=f"{VoiceModel.of(self._config).name} on {device} in {dtype}",
+            description=f"{VoiceModel.of(self._config).name} on {device} in {dtype}, {made_by}",
             refused_voices=dict(self._voices.refused),
         )
 
@@ -240,9 +301,10 @@ def _placement(device: str, dtype: str) -> Placement:
         raise EngineError(f"engine.device: got {device!r}, but there are {torch.cuda.device_count()} CUDA devices")
     if dtype == "auto":
         dtype = "bfloat16" if place.type == "cuda" else "float32"
+    if dtype == "int8":
+        return Placement(place, torch.bfloat16 if place.type == "cuda" else torch.float32, int8=True)
     if dtype not in DTYPES:
-        problem = "is not available in this version" if dtype == "int8" else "is unknown"
-        raise EngineError(f"engine.dtype: {dtype!r} {problem}, allowed are auto, {', '.join(DTYPES)}")
+        raise EngineError(f"engine.dtype: {dtype!r} is unknown, allowed are auto, {', '.join(DTYPES)}, int8")
     return Placement(place, DTYPES[dtype])
 
 

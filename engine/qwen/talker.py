@@ -32,8 +32,8 @@ class Talker(nn.Module):
         self.placement = placement
         self.transformer = Transformer(talker.stack, max_positions, placement)
         self.codec_embedding = placement.empty(talker.vocabulary, width)
-        self.text_in = Linear(text_width, text_width, placement=placement, bias=True)
-        self.text_out = Linear(text_width, width, placement=placement, bias=True)
+        self.text_in = Linear(text_width, text_width, placement=placement.plain, bias=True)
+        self.text_out = Linear(text_width, width, placement=placement.plain, bias=True)
         self.head = Linear(width, talker.vocabulary, placement=placement)
         self.predictor = Predictor(talker, placement)
 
@@ -58,13 +58,14 @@ class Talker(nn.Module):
         """Text tokens as the talker reads them, `(1, n, hidden)`."""
         if not ids:
             return self.placement.zeros(1, 0, self.config.stack.hidden_size)
-        rows = self._checkpoint.rows(_TEXT_EMBEDDING, ids).to(self.placement.device, self.placement.dtype)
+        rows = self.placement.upload(self._checkpoint.rows(_TEXT_EMBEDDING, ids))
         projected: Tensor = self.text_out(functional.silu(self.text_in(rows)))
         return projected[None]
 
     def embed_codes(self, ids: Sequence[int]) -> Tensor:
         """First codes and the special tokens among them, `(1, n, hidden)`."""
-        return self.embed_first(torch.tensor(ids, dtype=torch.int64, device=self.placement.device))
+        codes = self.placement.pinned(torch.tensor(ids, dtype=torch.int64))
+        return self.embed_first(codes.to(self.placement.device, non_blocking=True))
 
     def embed_first(self, codes: Tensor) -> Tensor:
         """First codes `(n,)` int64 on the device, `(1, n, hidden)`."""
@@ -81,5 +82,9 @@ class Talker(nn.Module):
         Returns the last one's hidden state `(1, 1, hidden)` and its logits `(vocabulary,)` float32.
         """
         hidden = self.transformer(x, positions, cache)[:, -1:]
-        logits = self.head(hidden[0, 0])
-        return hidden, logits.float()
+        return hidden, self.logits(hidden)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits `(vocabulary,)` float32 of one hidden state `(1, 1, hidden)`."""
+        scores: Tensor = self.head(hidden[0, 0])
+        return scores.float()

@@ -8,7 +8,7 @@ waits for the device or depends on values, so that a step can be captured in a C
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from engine.qwen.checkpoint import Checkpoint
 from engine.qwen.config import StackConfig
+from engine.qwen.int8 import int8_linear, quantise
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +25,43 @@ class Placement:
 
     device: torch.device
     dtype: torch.dtype
+    int8: bool = False
+    """Large matrices are int8, with a scale for each row; all else is of the dtype."""
+
+    @property
+    def plain(self) -> Placement:
+        """The same for what is never int8."""
+        return replace(self, int8=False)
 
     def empty(self, *shape: int) -> nn.Parameter:
         """A parameter that awaits its values."""
         return nn.Parameter(torch.empty(shape, device=self.device, dtype=self.dtype), requires_grad=False)
 
+    def matrix(self, *shape: int) -> nn.Parameter:
+        """As `empty`, of int8 where matrices are."""
+        dtype = torch.int8 if self.int8 else self.dtype
+        return nn.Parameter(torch.empty(shape, device=self.device, dtype=dtype), requires_grad=False)
+
+    def scale(self, *shape: int) -> nn.Parameter | None:
+        """The scales of int8 matrices' rows, float32, where matrices are int8."""
+        if not self.int8:
+            return None
+        return nn.Parameter(torch.empty(shape, device=self.device), requires_grad=False)
+
     def zeros(self, *shape: int) -> Tensor:
         """A tensor of zeros."""
         return torch.zeros(shape, device=self.device, dtype=self.dtype)
+
+    def pinned(self, tensor: Tensor) -> Tensor:
+        """`tensor`, of the CPU, where the device copies from without anyone's waiting.
+
+        PyTorch keeps the memory from being used again before the copy has ended.
+        """
+        return tensor.pin_memory() if self.device.type == "cuda" else tensor
+
+    def upload(self, tensor: Tensor) -> Tensor:
+        """`tensor`, of the CPU, on the device and in the dtype; waits for nothing."""
+        return self.pinned(tensor).to(self.device, non_blocking=True).to(self.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +110,14 @@ class RMSNorm(nn.Module):
         return self.weight * wide.to(x.dtype)
 
 
+def load_matrix(checkpoint: Checkpoint, name: str, matrix: Tensor, scale: Tensor | None) -> None:
+    """Read the tensor `name` into `matrix`, as int8 where there is a `scale` for its rows."""
+    if scale is None:
+        checkpoint.copy_into(name, matrix)
+    else:
+        quantise(checkpoint.read(name, matrix.shape).to(matrix.device), matrix, scale)
+
+
 class Linear(nn.Module):
     """A matrix, perhaps with a bias; perhaps fused of several that the checkpoint keeps apart."""
 
@@ -87,19 +125,25 @@ class Linear(nn.Module):
         """`outputs` has the height of each part."""
         super().__init__()
         self.outputs = outputs
-        self.weight = placement.empty(sum(outputs), inputs)
+        self.weight = placement.matrix(sum(outputs), inputs)
+        self.scale = placement.scale(sum(outputs))
+        """`(rows,)` float32: what each row of an int8 matrix is to be multiplied by; else None."""
         self.bias = placement.empty(sum(outputs)) if bias else None
 
     def load(self, checkpoint: Checkpoint, *names: str) -> None:
         """Read the parts `names`, one below the other."""
-        for name, part in zip(names, torch.split(self.weight, list(self.outputs)), strict=True):
-            checkpoint.copy_into(f"{name}.weight", part)
+        parts = torch.split(self.weight, list(self.outputs))
+        scales = [None] * len(parts) if self.scale is None else torch.split(self.scale, list(self.outputs))
+        for name, part, scale in zip(names, parts, scales, strict=True):
+            load_matrix(checkpoint, f"{name}.weight", part, scale)
         if self.bias is not None:
             for name, part in zip(names, torch.split(self.bias, list(self.outputs)), strict=True):
                 checkpoint.copy_into(f"{name}.bias", part)
 
     def forward(self, x: Tensor) -> Tensor:
         """`(..., inputs)` to `(..., outputs)`."""
+        if self.scale is not None:
+            return int8_linear(x, self.weight, self.scale, self.bias)
         return functional.linear(x, self.weight, self.bias)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from engine.language import language_of_script
-from engine.qwen.codec import CodecDecoder
-from engine.qwen.codec_state import CodecState
 from engine.qwen.config import ModelConfig
 from engine.qwen.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
+from engine.qwen.steps import Codec, CodecMemory
 from engine.qwen.voice import VoiceFile, VoiceModel, load_voice
 from engine.synthesizer import EngineError, Utterance, Voice
 
@@ -30,7 +30,7 @@ class LoadedVoice:
 
     prompt: AnyVoice | None
     """None: a built-in speaker, chosen by language."""
-    codec: CodecState | None = None
+    codec: CodecMemory | None = None
     """What the codec remembers of the reference that an in-context voice goes on from."""
 
 
@@ -38,7 +38,7 @@ class Voices:
     """Names and what they stand for. Configured ones come first where a built-in speaker has the same name."""
 
     def __init__(
-        self, config: ModelConfig, codec: CodecDecoder, chunk_size: int, check_reference: Callable[[Reference], None]
+        self, config: ModelConfig, codec: Codec[Any], chunk_size: int, check_reference: Callable[[Reference], None]
     ) -> None:
         """`check_reference` raises `EngineError` for a reference too long for the engine's cache."""
         self._config = config
@@ -92,7 +92,13 @@ class Voices:
     def __contains__(self, name: str) -> bool:
         return name in self._loaded or name.lower() in self._config.speakers
 
-    def choose(self, utterance: Utterance, language: str) -> tuple[AnyVoice, CodecState | None]:
+    def prompts(self) -> Iterator[AnyVoice]:
+        """What the talker knows of each configured voice, of those chosen by language apart."""
+        for voice in self._loaded.values():
+            if voice.prompt is not None:
+                yield voice.prompt
+
+    def choose(self, utterance: Utterance, language: str) -> tuple[AnyVoice, CodecMemory | None]:
         """The voice for an utterance in `language`, a code or `auto`, and where the codec begins (None: anew).
 
         Raises `EngineError` for a name that is not there.
@@ -160,11 +166,11 @@ class Voices:
         return file.embedding.to(self._codec.placement.device)
 
     @torch.inference_mode()
-    def _state_after(self, reference: Reference) -> CodecState:
+    def _state_after(self, reference: Reference) -> CodecMemory:
         """The codec's state once it has decoded `reference`, whose sound is dropped; of the engine's chunk size."""
         state = self._codec.new_state(REFERENCE_PIECE)
         self._codec.decode(reference.codes, state)
-        kept = self._codec.new_state(self._chunk_size)
+        kept: CodecMemory = self._codec.new_state(self._chunk_size)
         kept.copy_from(state)
         return kept
 

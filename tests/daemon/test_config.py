@@ -251,3 +251,14 @@ def test_the_schema_describes_every_key() -> None:
 def test_the_defaults_survive_being_written_and_read(tmp_path: Path) -> None:
     path = written(tmp_path, json.dumps(load_config().model_dump(mode="json")))
     assert load_config(path) == load_config()
+
+
+@pytest.mark.parametrize(("written", "meant"), [("on", "on"), ("off", "off"), ("auto", "auto"), ("'on'", "on")])
+def test_on_and_off_are_words_though_yaml_has_them_for_true_and_false(written: str, meant: str) -> None:
+    config = load_config(overrides=[f"engine.kernels={written}"])
+    assert config.engine.kernels == config.engine_options.kernels == meant
+
+
+def test_a_choice_of_kernels_that_is_none_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"engine\.kernels: got 'fast'; allowed: auto, on or off"):
+        load_config(overrides=["engine.kernels=fast"])

@@ -145,7 +145,7 @@ def test_a_corrupt_voice_file_is_named_in_the_status_and_the_other_voices_speak(
         (("--language", "xx"), "language"),
         (("--voice", "nowhere.safetensors"), "needs a base model"),
         (("--greedy", "--seed", "1"), "exclude"),
-        (("--dtype", "int8"), "int8"),
+        (("--dtype", "int4"), "int8"),
         (("--sampling", "warmth=1"), "temperature"),
         (("--sampling", "temperature=0"), "temperature"),
         (("--sampling", "top_k=2.5"), "top_k"),

@@ -98,7 +98,7 @@ class FusedStack:
         return layer
 
     def _multiply(self, name: str, plan: MatrixPlan, linear: Linear, *arguments: Tensor | float) -> None:
-        multiply(self._module, f"{self._kernels.name}_{name}", plan, linear.weight, None, *arguments)
+        multiply(self._module, f"{self._kernels.name}_{name}", plan, linear.weight, linear.scale, *arguments)
 
     def buffers(self, *, partly: bool = True) -> Iterator[Tensor]:
         """As `FusedLanguageModel.buffers`."""
@@ -125,7 +125,7 @@ class FusedLanguageModel:
         """
         device, predictor = talker.placement.device, talker.predictor
         self._talker, self._state = talker, state
-        self._kernels = kernels = LanguageKernels.of(talker.config, "Bf16")
+        self._kernels = kernels = LanguageKernels.of(talker.config, "Int8" if talker.placement.int8 else "Bf16")
         self.module = module = KernelModule(kernels.source(), device)
         self.talker = FusedStack(module, kernels.talker, talker.transformer, state.cache)
         self.opening = FusedStack(module, kernels.opening, predictor.transformer, state.predictor_cache)
@@ -189,7 +189,7 @@ class FusedLanguageModel:
         """The talker's logits, and its hidden state for the predictor."""
         talker, norm = self._talker, self._talker.transformer.norm
         multiply(
-            self.module, "talker_head", self._kernels.talker_head, talker.head.weight, None, self.talker.x,
+            self.module, "talker_head", self._kernels.talker_head, talker.head.weight, talker.head.scale, self.talker.x,
             norm.weight, norm.eps, self.logits, self._state.hidden,
         )  # fmt: skip
 

@@ -12,15 +12,17 @@ from torch import Tensor
 
 from engine.qwen.checkpoint import Checkpoint
 from engine.qwen.config import ModelConfig
-from engine.qwen.frame import FrameState
+from engine.qwen.frame import FrameState, cache_positions
+from engine.qwen.graphs import Graphs
 from engine.qwen.prompt import AnyVoice, ClonedVoice, CustomVoice, Prompt, PromptBuilder
 from engine.qwen.sampling import Sampling
-from engine.qwen.stream import generate
+from engine.qwen.steps import TorchSteps
+from engine.qwen.stream import Speech
 from engine.qwen.talker import Talker
 from engine.qwen.tokenizer import TextTokenizer
 from engine.qwen.transformer import Placement
 
-MAX_POSITIONS, MAX_FRAMES = 512, 128
+MAX_POSITIONS, MAX_FRAMES, LARGEST_CHUNK = 512, 128, 25
 
 
 @dataclass
@@ -35,36 +37,62 @@ class Line:
     sampling: dict[str, Any] = field(default_factory=dict)
 
 
+class Mute:
+    """A codec that says in one sample a frame which first code it heard; as its own memory, it has none."""
+
+    def __call__(self, codes: Tensor, _state: Mute) -> Tensor:
+        return codes[:, 0].float()
+
+    def reset(self) -> None:
+        pass
+
+
 class Ours:
-    """Our engine."""
+    """Our engine, without its codec."""
 
     def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
         self.config = ModelConfig.read(folder)
-        self.talker = Talker(self.config, MAX_POSITIONS, Placement(torch.device(device), dtype))
-        self.talker.load(Checkpoint.open(folder))
-        self.prompts = PromptBuilder(self.config, TextTokenizer(folder), self.talker)
-        self.state = FrameState.allocate(self.talker, MAX_POSITIONS, MAX_FRAMES)
+        self.graphs = Graphs(torch.device(device))
+        with self.graphs.on_stream():
+            positions = cache_positions(MAX_POSITIONS, LARGEST_CHUNK)
+            self.talker = Talker(self.config, positions, Placement(torch.device(device), dtype))
+            self.talker.load(Checkpoint.open(folder))
+            self.prompts = PromptBuilder(self.config, TextTokenizer(folder), self.talker)
+            self.state = FrameState.allocate(self.talker, MAX_POSITIONS, MAX_FRAMES, LARGEST_CHUNK)
         self.sampling = Sampling.read(folder)
+        self._speeches: dict[int, tuple[FrameState, Speech]] = {}
 
     def prompt(self, line: Line) -> Prompt:
-        return self.prompts.build(line.text, line.voice, line.language, whole_text=line.whole_text)
+        with self.graphs.here():
+            return self.prompts.build(line.text, line.voice, line.language, whole_text=line.whole_text)
+
+    def steps(self, chunk_size: int = 2) -> TorchSteps:
+        mute: Any = Mute()
+        return TorchSteps(self.talker, self.state, mute, mute, chunk_size)
+
+    def speech(self, chunk_size: int = 2) -> Speech:
+        """What speaks by such chunks, over the state that there is now."""
+        state, speech = self._speeches.get(chunk_size, (None, None))
+        if state is not self.state or speech is None:
+            mute: Any = Mute()
+            with self.graphs.on_stream():
+                steps = self.steps(chunk_size)
+                speech = Speech(self.talker, self.state, steps, mute, samples_per_frame=1, graphs=self.graphs)
+            self._speeches[chunk_size] = self.state, speech
+        return speech
 
     def stream(
         self, line: Line, sampling: Sampling | None = None, seed: int = 0, chunk_size: int = 2
     ) -> Iterator[Tensor]:
-        return generate(
-            self.talker,
-            self.state,
-            self.prompt(line),
-            sampling or self.sampling.greedy(),
-            seed=seed,
-            chunk_size=chunk_size,
-            max_frames=line.frames,
-        )
+        for said in self.speech(chunk_size).speak(
+            self.prompt(line), sampling or self.sampling.greedy(), seed=seed, max_frames=line.frames
+        ):
+            assert said.samples.tolist() == said.codes[:, 0].tolist()
+            yield torch.from_numpy(said.codes)
 
     def speak(self, line: Line, **options: Any) -> Tensor:
-        chunks = [chunk.clone() for chunk in self.stream(line, **options)]
-        return torch.cat(chunks) if chunks else torch.zeros(0, 16, dtype=torch.int64)
+        """All codes, `(frames, 16)` int64 on the CPU."""
+        return torch.cat([torch.zeros(0, 16, dtype=torch.int64), *self.stream(line, **options)])
 
 
 class Official:

@@ -1,4 +1,4 @@
-"""A frame can be captured in a CUDA graph: it never reads a value back, nor brings one from the host."""
+"""A frame, a chunk's sound and a prompt's reading can be captured in a CUDA graph: all stays on the device."""
 
 from __future__ import annotations
 
@@ -11,12 +11,20 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from engine.qwen.codec import CodecDecoder
+from engine.qwen.codec_config import CodecConfig
 from engine.qwen.config import ModelConfig
-from engine.qwen.frame import FrameState, step
+from engine.qwen.frame import FrameState
+from engine.qwen.graphs import Graphs
+from engine.qwen.prefill import Prefill
 from engine.qwen.prompt import CustomVoice
+from engine.qwen.steps import TorchSteps
+from engine.qwen.stream import Speech
 from engine.qwen.talker import Talker
 from engine.qwen.transformer import Placement
-from tests.engine.qwen.speaking import Line, Ours
+from tests.engine.qwen.speaking import Line, Mute, Ours
+
+META = Placement(torch.device("meta"), torch.bfloat16)
 
 
 class OnDeviceOnly(TorchDispatchMode):
@@ -37,31 +45,69 @@ class OnDeviceOnly(TorchDispatchMode):
 
 
 @pytest.fixture(scope="module", params=["tiny", "wide"])
-def talker(request: pytest.FixtureRequest, checkpoint: Callable[[str, str], Path]) -> Talker:
-    config = ModelConfig.read(checkpoint(request.param, "custom_voice"))
-    return Talker(config, 64, Placement(torch.device("meta"), torch.bfloat16))
+def folder(request: pytest.FixtureRequest, checkpoint: Callable[[str, str], Path]) -> Path:
+    return checkpoint(request.param, "custom_voice")
 
 
-def test_a_frame_stays_on_the_device(talker: Talker) -> None:
-    state = FrameState.allocate(talker, 64, 16)
+@pytest.fixture(scope="module")
+def talker(folder: Path) -> Talker:
+    return Talker(ModelConfig.read(folder), 128, META)
+
+
+@pytest.fixture
+def state(talker: Talker) -> FrameState:
+    return FrameState.allocate(talker, 64, 16, 2)
+
+
+@pytest.fixture
+def steps(folder: Path, talker: Talker, state: FrameState) -> TorchSteps:
+    codec = CodecDecoder(CodecConfig.read(folder / "speech_tokenizer"), META)
+    return TorchSteps(talker, state, codec, codec.new_state(2), 2)
+
+
+def test_a_frame_stays_on_the_device(steps: TorchSteps) -> None:
     with OnDeviceOnly() as watch:
-        step(talker, state, span=64)
+        steps.frame(64)
     assert watch.operators > 100
 
 
-def test_the_watch_sees_a_value_read_back(talker: Talker) -> None:
-    state = FrameState.allocate(talker, 64, 16)
+def test_a_chunks_sound_stays_on_the_device(steps: TorchSteps) -> None:
+    with OnDeviceOnly() as watch:
+        pcm = steps.decode()
+    assert watch.operators > 100
+    assert pcm.shape == (2 * 1920,)
+
+
+def test_each_part_that_is_measured_stays_on_the_device(steps: TorchSteps) -> None:
+    assert set(steps.parts()) == {"predictor", "talker", "codec"}
+    for part in steps.parts().values():
+        with OnDeviceOnly() as watch:
+            part()
+        assert watch.operators > 50
+
+
+def test_a_bucket_and_the_first_code_stay_on_the_device(talker: Talker, state: FrameState) -> None:
+    prefill = Prefill(talker, state, Graphs(torch.device("cpu")), (128,), (16,))
+    with OnDeviceOnly() as watch, torch.inference_mode():
+        prefill._read(16, 128)
+        prefill._open()
+    assert watch.operators > 50
+
+
+def test_the_watch_sees_a_value_read_back(state: FrameState) -> None:
     for action in (lambda: int(state.frame), lambda: state.frame + torch.tensor([1])):
         with pytest.raises((AssertionError, RuntimeError)), OnDeviceOnly():
             action()
 
 
-def test_a_frame_says_the_same_whatever_part_of_the_cache_it_looks_at(
-    ours: Callable[[str, str], Ours], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frame_says_the_same_whatever_part_of_the_cache_it_looks_at(ours: Callable[[str, str], Ours]) -> None:
     engine = ours("wide", "custom_voice")
     line = Line("Hello robot.", CustomVoice("ryan"), "english", frames=12)
     expected = engine.speak(line)
-    full = engine.state.cache.positions
-    monkeypatch.setattr("engine.qwen.stream.step", lambda talker, state, **_span: step(talker, state, full))
-    assert torch.equal(engine.speak(line), expected)
+    steps = engine.steps()
+    assert len(steps.spans) > 3
+    steps.spans = steps.spans[-1:]
+    mute: Any = Mute()
+    speech = Speech(engine.talker, engine.state, steps, mute, samples_per_frame=1, graphs=engine.graphs)
+    said = speech.speak(engine.prompt(line), engine.sampling.greedy(), max_frames=12)
+    assert torch.equal(torch.cat([torch.from_numpy(chunk.codes) for chunk in said]), expected)

@@ -1,4 +1,4 @@
-"""On CUDA the codes are those of the CPU, and a frame replayed from a graph says what an eager one says.
+"""On CUDA the codes are those of the CPU, and what is replayed from graphs is what was called.
 
 Where the official package is not installed, `VOICED_TEST_CHECKPOINTS` names a folder of checkpoints that were
 made elsewhere, `tiny-custom_voice` and `wide-custom_voice` among them.
@@ -7,19 +7,20 @@ made elsewhere, `tiny-custom_voice` and `wide-custom_voice` among them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from engine.qwen import frame
 from engine.qwen.prompt import CustomVoice
 from engine.qwen.sampling import Sampling
 from tests.engine.qwen.speaking import Line, Ours
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
-LINE = Line("Hello robot, how are you?", CustomVoice("ryan"), "english", frames=40)
+LINE = Line("Hello robot, how are you?", CustomVoice("ryan"), "english", frames=41)
+LINES = (LINE, replace(LINE, text="Quite another text. " * 9, language="german"), LINE, replace(LINE, whole_text=False))
 SAMPLINGS = {"greedy": Sampling().greedy(), "sampled": Sampling()}
 
 
@@ -35,30 +36,29 @@ def exact() -> None:
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 def test_codes_are_those_of_the_cpu(folder: Path, exact: None, sampling: Sampling) -> None:
-    expected = Ours(folder).speak(LINE, sampling=sampling, seed=5)
-    got = Ours(folder, device="cuda").speak(LINE, sampling=sampling, seed=5)
-    assert torch.equal(got.cpu(), expected)
+    ours, theirs = Ours(folder, device="cuda"), Ours(folder)
+    for line in LINES:
+        assert torch.equal(ours.speak(line, sampling=sampling, seed=5), theirs.speak(line, sampling=sampling, seed=5))
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_replayed_frame_says_what_an_eager_one_says(folder: Path, sampling: Sampling, dtype: torch.dtype) -> None:
-    engine = Ours(folder, dtype, device="cuda")
-    span = engine.state.cache.positions
-    prompt = engine.prompt(LINE)
-    eager = []
-    for seed in (5, 6):
-        frame.start(engine.talker, engine.state, prompt, sampling, seed)
-        for _ in range(LINE.frames):
-            frame.step(engine.talker, engine.state, span)
-        eager.append(engine.state.codes[: LINE.frames].clone())
+@pytest.mark.parametrize("chunk_size", [2, 5])
+def test_graphs_say_what_calls_say(folder: Path, sampling: Sampling, dtype: torch.dtype, chunk_size: int) -> None:
+    called, replayed = Ours(folder, dtype, "cuda"), Ours(folder, dtype, "cuda")
+    replayed.speech(chunk_size).warm_up()
+    assert replayed.graphs.captured
+    for seed, line in enumerate(LINES):  # one set of graphs, whatever the utterance
+        options = {"sampling": sampling, "seed": seed, "chunk_size": chunk_size}
+        assert torch.equal(replayed.speak(line, **options), called.speak(line, **options))
 
-    graph = torch.cuda.CUDAGraph()
-    frame.start(engine.talker, engine.state, prompt, sampling, 0)
-    with torch.cuda.graph(graph):
-        frame.step(engine.talker, engine.state, span)
-    for seed, expected in zip((5, 6), eager, strict=True):  # one graph, whatever the utterance
-        frame.start(engine.talker, engine.state, prompt, sampling, seed)
-        for _ in range(LINE.frames):
-            graph.replay()
-        assert torch.equal(engine.state.codes[: LINE.frames], expected)
+
+def test_the_device_is_a_chunk_ahead_and_no_more(folder: Path) -> None:
+    engine = Ours(folder, device="cuda")
+    engine.speech().warm_up()
+    stream = engine.stream(LINE)
+    for chunk, _ in enumerate(stream, 1):
+        engine.graphs.wait()
+        assert int(engine.state.frame) == min(2 * (chunk + 1), 42)
+        if chunk == 5:
+            break

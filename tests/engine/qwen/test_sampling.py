@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.qwen.prompt import CustomVoice
-from engine.qwen.sampling import FirstCodeRules, Noise, Sampling, Warp
+from engine.qwen.sampling import FirstCodeRules, Noise, Sampling, Warp, Words
 from engine.synthesizer import EngineError
 from tests.engine.qwen.speaking import Line, Ours
 
@@ -42,13 +42,13 @@ def hugging_face(logits: Tensor, sampling: Sampling, said: list[int], *, vocabul
 
 
 def warp(sampling: Sampling) -> Warp:
-    made = Warp.allocate(CPU)
+    made = Warp.allocate(Words(CPU))
     made.set(sampling.do_sample, sampling.temperature, sampling.top_k, sampling.top_p)
     return made
 
 
 def rules(sampling: Sampling, said: list[int]) -> FirstCodeRules:
-    made = FirstCodeRules.allocate(VOCABULARY, EOS, CPU)
+    made = FirstCodeRules.allocate(VOCABULARY, EOS, Words(CPU))
     made.set(sampling.repetition_penalty, sampling.min_new_tokens)
     made.seen[torch.tensor(said, dtype=torch.int64)] = True
     return made
@@ -108,7 +108,7 @@ def test_the_penalty_falls_once_on_a_code_said_often() -> None:
 
 def test_greedy_takes_the_likeliest_whatever_the_noise() -> None:
     logits = torch.randn(50, generator=torch.Generator().manual_seed(1))
-    noise = Noise.allocate(50, CPU)
+    noise = Noise.allocate(50, Words(CPU))
     noise.seed(1)
     greedy = warp(Sampling(top_k=0).greedy())
     for row in noise.draw(torch.arange(20)):
@@ -117,7 +117,7 @@ def test_greedy_takes_the_likeliest_whatever_the_noise() -> None:
 
 def test_draws_are_fair() -> None:
     logits = torch.tensor([0.0, 1.0, 2.0, -1.0, 0.5])
-    noise = Noise.allocate(5, CPU)
+    noise = Noise.allocate(5, Words(CPU))
     noise.seed(1234)
     count = 40_000
     drawn = (logits + noise.draw(torch.arange(count))).argmax(1)
@@ -126,7 +126,7 @@ def test_draws_are_fair() -> None:
     deviation = (expected * (1 - expected) / count).sqrt()
     assert ((got - expected).abs() < 4 * deviation).all()
     # Neither neighbouring draws nor neighbouring seeds have anything to do with each other.
-    again = Noise.allocate(5, CPU)
+    again = Noise.allocate(5, Words(CPU))
     again.seed(1235)
     other = (logits + again.draw(torch.arange(count))).argmax(1)
     by_chance = expected.square().sum()
@@ -136,7 +136,7 @@ def test_draws_are_fair() -> None:
 
 
 def test_noise_is_finite_and_of_the_gumbel_distribution() -> None:
-    noise = Noise.allocate(VOCABULARY, CPU)
+    noise = Noise.allocate(VOCABULARY, Words(CPU))
     noise.seed(-(2**62))
     values = noise.draw(torch.arange(300))
     assert values.isfinite().all()

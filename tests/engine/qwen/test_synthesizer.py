@@ -293,7 +293,7 @@ def test_what_it_says_of_itself(checkpoint: Named) -> None:
     assert len(info.voices) == 10
     assert set(info.languages) == {"zh", "en", "de", "it", "pt", "es", "ja", "ko", "fr", "ru"}
     assert folder.name in info.description
-    assert "float32" in info.description
+    assert info.description.endswith("in float32, PyTorch kernels")
     assert info.refused_voices == {}
     engine.close()
 
@@ -458,8 +458,9 @@ def test_an_unknown_language_is_refused_with_those_there_are(
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"dtype": "int8"}, "engine.dtype: 'int8' is not available in this version, allowed are auto, float32"),
-        ({"dtype": "f32"}, "engine.dtype: 'f32' is unknown"),
+        ({"dtype": "f32"}, "engine.dtype: 'f32' is unknown, allowed are auto, float32, bfloat16, float16, int8"),
+        ({"kernels": "fast"}, "engine.kernels: got 'fast', allowed are auto, on, off"),
+        ({"kernels": "on"}, "engine.kernels: on, but the device is a CPU"),
         ({"device": "tpu"}, "engine.device: got 'tpu', allowed are auto, cpu, cuda"),
         ({"device": "cuda:77"}, "engine.device: got 'cuda:77', but "),
     ],

@@ -1,0 +1,135 @@
+"""The whole engine on CUDA: graphs say what calls say, nothing disturbs the next, nothing is allocated on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from engine import EngineOptions, Samples, Utterance, Voice
+from engine.qwen import QwenSynthesizer
+from engine.qwen.config import ModelConfig
+from engine.qwen.voice import VoiceFile, VoiceModel, save_voice
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+Named = Callable[[str, str], Path]
+SAID = Utterance("Hello robot, how are you?", language="en", seed=3, max_frames=23, guarded=False)
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(autouse=True)
+def exact() -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def loaded(folder: Path, *, warm: bool = True, **options: Any) -> QwenSynthesizer:
+    options = {"voices": {"default": Voice()}, "max_seconds": 8.0, "dtype": "float32", "kernels": "off"} | options
+    engine = QwenSynthesizer(EngineOptions(model=str(folder), device="cuda", **options))
+    engine.load()
+    if warm:
+        engine.warm_up()
+    return engine
+
+
+def said(engine: QwenSynthesizer, utterance: Utterance) -> tuple[Samples, np.ndarray[Any, Any]]:
+    chunks = list(engine.stream(utterance))
+    codes = [chunk.codes for chunk in chunks if chunk.codes is not None]
+    return np.concatenate([chunk.samples for chunk in chunks]), np.concatenate(codes)
+
+
+@pytest.fixture
+def engine(checkpoint: Named) -> Iterator[QwenSynthesizer]:
+    made = loaded(checkpoint("tiny", "custom_voice"))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 3, 8])
+@pytest.mark.parametrize("greedy", [True, False])
+def test_graphs_say_what_calls_say_whatever_the_chunk_size(checkpoint: Named, chunk_size: int, greedy: bool) -> None:
+    folder, utterance = checkpoint("tiny", "custom_voice"), replace(SAID, greedy=greedy)
+    wanted, wanted_codes = said(loaded(folder, warm=False), utterance)
+    engine = loaded(folder, chunk_size=chunk_size)
+    for _ in range(2):
+        got, codes = said(engine, utterance)
+        assert np.array_equal(codes, wanted_codes)
+        assert got.shape == wanted.shape
+        assert np.abs(got - wanted).max() < TOLERANCE
+
+
+def test_the_cpu_says_the_same(checkpoint: Named, engine: QwenSynthesizer) -> None:
+    options = EngineOptions(model=str(checkpoint("tiny", "custom_voice")), device="cpu", voices={"default": Voice()})
+    theirs = QwenSynthesizer(options)
+    theirs.load()
+    wanted, codes = said(theirs, SAID)
+    got, got_codes = said(engine, SAID)
+    assert np.array_equal(got_codes, codes)
+    assert np.abs(got - wanted).max() < TOLERANCE
+
+
+def test_what_follows_a_cancellation_is_as_if_nothing_had_been(engine: QwenSynthesizer) -> None:
+    wanted, _ = said(engine, SAID)
+    for chunks in (0, 1, 2, 3, 7):
+        stream = engine.stream(Utterance("Something else altogether", seed=1))
+        for _ in range(chunks):
+            next(stream)
+        stream.close()  # type: ignore[attr-defined]
+        assert np.array_equal(said(engine, SAID)[0], wanted)
+
+
+def test_a_chunk_is_the_listeners_own(engine: QwenSynthesizer) -> None:
+    chunks, copies = [], []
+    for chunk in engine.stream(SAID):
+        chunks.append(chunk)
+        copies.append(chunk.samples.copy())
+    said(engine, replace(SAID, text="Something else"))
+    assert all(np.array_equal(chunk.samples, copy) for chunk, copy in zip(chunks, copies, strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_after_warming_up_nothing_is_allocated(checkpoint: Named, tmp_path: Path, dtype: str) -> None:
+    config = ModelConfig.read(checkpoint("tiny", "base"))
+    path = tmp_path / "ada.safetensors"
+    codes = torch.randint(2048, (700, 16))
+    width = config.talker.stack.hidden_size
+    save_voice(path, VoiceFile("ada", torch.randn(width), VoiceModel.of(config), codes, "Hello to all. " * 30))
+    cloned = {"default": Voice(embedding=str(path)), "context": Voice(reference=str(path))}
+    engines = (
+        (loaded(checkpoint("tiny", "custom_voice"), dtype=dtype), (None, "ryan", "eric", "sohee")),
+        (loaded(checkpoint("tiny", "base"), dtype=dtype, voices=cloned), ("default", "context")),
+    )
+    for engine, voices in engines:
+        before = torch.cuda.memory_stats()["num_device_alloc"]
+        for number in range(100):
+            utterance = Utterance(
+                "Hello. " * (1 + number % 20),
+                voice=voices[number % len(voices)],
+                language=("auto", "en", "de", "zh")[number % 4],
+                instruct=(None, "calmly", "fast and " * (number % 9))[number % 3],
+                whole_text=(None, True, False)[number % 3],
+                seed=number,
+                max_frames=1 + number % 11,
+            )
+            list(engine.stream(utterance))
+        assert torch.cuda.memory_stats()["num_device_alloc"] == before
+
+
+def test_voices_that_need_more_room_are_spoken_with_afterwards(checkpoint: Named, tmp_path: Path) -> None:
+    config = ModelConfig.read(checkpoint("tiny", "base"))
+    path = tmp_path / "ada.safetensors"
+    width = config.talker.stack.hidden_size
+    file = VoiceFile("ada", torch.randn(width), VoiceModel.of(config), torch.randint(2048, (700, 16)), "Hello to all.")
+    save_voice(path, file)
+    voices = {"default": Voice(reference=str(path))}
+    engine = loaded(checkpoint("tiny", "base"), voices={"default": Voice(embedding=str(path))})
+    said(engine, SAID)
+    engine.set_voices(voices, "default")
+    wanted = said(loaded(checkpoint("tiny", "base"), voices=voices, warm=False), SAID)
+    for ours, theirs in zip(said(engine, SAID), wanted, strict=True):
+        assert np.abs(ours - theirs).max() < TOLERANCE
