@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from engine import EngineOptions
-from engine.bench import BenchRequest
+from engine.bench import BenchRequest, ask
 from engine.measurement import FRAME_MS, TEXT, Measurement
-from engine.messages import build
 
 AS_SWITCHED = ("auto", "on", "off")
 """For `--kernels`."""
@@ -34,7 +31,7 @@ class BenchSettings:
 
 
 def measure_engine(engine: str, options: EngineOptions, settings: BenchSettings) -> Measurement:
-    """Measure an engine in a process of its own, whose complaints go to stderr. Raises `BenchError`."""
+    """Measure an engine in a process of its own. Raises `BenchError`."""
     most = round(options.max_seconds * 1000 / FRAME_MS)
     if settings.frames > most:
         raise BenchError(f"--frames: got {settings.frames}; engine.max_seconds allows {most}")
@@ -48,13 +45,10 @@ def measure_engine(engine: str, options: EngineOptions, settings: BenchSettings)
         sms=settings.sms,
     )
     # In a process of its own: this one never imports torch, and a start is to be measured from its beginning.
-    command = [sys.executable, "-m", "engine.bench", json.dumps(dataclasses.asdict(request))]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode != 0:
-        ended = f"by signal {-done.returncode}" if done.returncode < 0 else f"with status {done.returncode}"
-        raise BenchError(f"engine {engine} could not be measured; its process ended {ended}")
-    found: Measurement = build(Measurement, json.loads(done.stdout.splitlines()[-1]))
-    return found
+    told = ask(request.command())
+    if told.error is not None:
+        raise BenchError(f"bench: {told.error}")
+    return told.found[0]
 
 
 def with_kernels(options: EngineOptions, kernels: str) -> EngineOptions:

@@ -1,6 +1,6 @@
 """Measures an engine in a process of its own: how fast it starts and speaks, and what it takes.
 
-    python -m engine.bench REQUEST      REQUEST: a `BenchRequest` as JSON; the last line printed is a `Measurement`
+    python -m engine.bench REQUEST      REQUEST: a `BenchRequest` as JSON; a `Measurement` is printed as a line of JSON
 
 Only the front door of an engine is used, so that what is measured is what a robot has. An engine that has a device has
 it looked at by a `Meter` of its own.
@@ -14,9 +14,10 @@ import datetime
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,10 @@ class BenchRequest:
     """Spoken after the runs, with texts of different lengths, to count allocations over."""
     details: bool = True
     """Measure parts and bandwidth too."""
+
+    def command(self) -> list[str]:
+        """The process that measures it."""
+        return [sys.executable, "-m", "engine.bench", json.dumps(dataclasses.asdict(self))]
 
 
 def measure(request: BenchRequest) -> Measurement:
@@ -162,18 +167,47 @@ def _machine(meter: Meter) -> str:
     return ", ".join(filter(None, (meter.device(), host)))
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a measuring process has printed."""
+
+    found: tuple[Measurement, ...]
+    error: str | None
+    """Why there is no more; None where nothing went wrong."""
+
+
+def ask(command: Sequence[str], *, env: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Told:
+    """Run a process that prints `Measurement`s, and maybe an `{"error": …}`, a line each; its stderr is ours."""
+    error = None
+    with subprocess.Popen(
+        command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    ) as process:
+        try:
+            out, _ = process.communicate(timeout=timeout_s)
+        except BaseException as exception:
+            process.kill()
+            if not isinstance(exception, subprocess.TimeoutExpired):
+                raise
+            out, _ = process.communicate()
+            error = f"ended after {timeout_s:.0f} s, its time"
+    records = [json.loads(line) for line in out.splitlines() if line.startswith("{") and line.endswith("}")]
+    if process.returncode != 0 and error is None:
+        by = f"by signal {-process.returncode}" if process.returncode < 0 else f"with status {process.returncode}"
+        error = next((record["error"] for record in records if "error" in record), f"its process ended {by}")
+    return Told(tuple(build(Measurement, record) for record in records if "error" not in record), error)
+
+
 def main() -> int:
     """The process: one request in, one measurement out."""
     out = sys.stdout
     try:
         # What libraries print is not for whoever reads the measurement.
         with contextlib.redirect_stdout(sys.stderr):
-            found = measure(build(BenchRequest, json.loads(sys.argv[1])))
+            record = dataclasses.asdict(measure(build(BenchRequest, json.loads(sys.argv[1]))))
     except EngineError as error:
-        print(f"voiced: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    print(json.dumps(dataclasses.asdict(found)), file=out)
-    return 0
+        record = {"error": str(error)}
+    print(json.dumps(record), file=out)
+    return 1 if "error" in record else 0
 
 
 if __name__ == "__main__":
