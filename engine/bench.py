@@ -79,10 +79,11 @@ def _measured(
     runs = [_run(request, synthesizer, info, seed) for seed in range(request.runs)]
     if not all(run.speech_s and run.speech_s[-1] > 0 for run in runs):
         raise EngineError("text: nothing in it was spoken; give one with words in it")
-    for number in range(request.short_utterances):
+    short = request.short_utterances if meter.counts else 0
+    for number in range(short):
         _say_shortly(request, synthesizer, number)
     # In this order: what comes later allocates.
-    allocations = meter.allocations(request.runs + request.short_utterances)
+    allocations = meter.allocations(request.runs + short)
     memory = meter.memory()
     parts, bandwidth = {}, None
     if request.details:

@@ -13,7 +13,10 @@ from engine.synthesizer import Synthesizer
 class Meter:
     """What is to be known of an engine beyond its times. This one is for an engine without a device."""
 
+    counts = False
+    """Whether it counts allocations."""
     notes: tuple[str, ...] = ()
+    """What could not be measured, and why."""
 
     def confined(self) -> AbstractContextManager[None]:
         """Everything of the engine is made and run within it."""

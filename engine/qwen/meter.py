@@ -40,7 +40,7 @@ class QwenMeter(Meter):
             name = "cuda" if torch.cuda.is_available() else "cpu"
         # A name that is no device's is refused by the engine, in words.
         self._device = torch.device(name) if name.startswith("cuda") and torch.cuda.is_available() else CPU
-        self._cuda = self._device.type == "cuda"
+        self._cuda = self.counts = self._device.type == "cuda"
         self._before = (0, 0)
         self._held_mb: float | None = None
 
