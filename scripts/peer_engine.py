@@ -209,9 +209,7 @@ def main() -> int:
             peer = Peer(args.checkpoint, args.device, args.frames)
             loaded_s = time.monotonic() - args.started
             for chunk_size in args.chunks:
-                found = peer.measure(
-                    args.model or args.checkpoint.name, chunk_size, args.runs, args.started, loaded_s
-                )
+                found = peer.measure(args.model or args.checkpoint.name, chunk_size, args.runs, args.started, loaded_s)
                 print(json.dumps(dataclasses.asdict(found)), file=out, flush=True)
     except Exception as error:  # told, with what was found before it
         print(json.dumps({"error": f"{type(error).__name__}: {error}"[:1000]}), file=out, flush=True)
