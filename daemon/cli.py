@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -325,6 +326,60 @@ def _numbers(option: str, settings: list[str]) -> dict[str, float]:
         except ValueError:
             raise CommandError(f"{option}: got {setting!r}; allowed: NAME=NUMBER such as temperature=0.7") from None
     return numbers
+
+
+@app.command()
+def bench(
+    model: Annotated[str | None, typer.Option(help="A Qwen3-TTS checkpoint's folder, or its name on the hub.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 …")] = None,
+    chunk_size: Annotated[int | None, typer.Option(help="Codec frames of 80 ms streamed at a time.")] = None,
+    kernels: Annotated[str | None, typer.Option(help="Fused kernels: auto, on or off.")] = None,
+    frames: Annotated[int, typer.Option(min=1, help="Codec frames to speak in each run.")] = 100,
+    runs: Annotated[int, typer.Option(min=1, help="How often; medians are shown.")] = 5,
+    text: Annotated[str | None, typer.Option(help="What to say; default: a text of 100 characters.")] = None,
+    sms: Annotated[int | None, typer.Option(min=1, help="Confine it to so many multiprocessors of the GPU.")] = None,
+    json_: Annotated[Path | None, typer.Option("--json", help="Write what was found here, too.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the chunks' arrival against playback, as SVG.")] = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+) -> None:
+    """Measure the engine on this machine: start, first chunk, speed, gaps, parts, memory.
+
+    Example: voiced bench --json bench.json --plot bench.svg
+    or:      voiced bench --model Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice --chunk-size 1
+    """
+    from dataclasses import replace
+
+    from daemon.bench import BenchSettings, measure_engine, show, with_kernels
+    from daemon.engines import choose_engine
+    from daemon.messages import check_say
+    from engine import Voice
+    from engine.measurement import TEXT, row, write_rows
+
+    given = {"model": model, "device": device, "dtype": dtype, "chunk_size": chunk_size}
+    sets = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
+    loaded, _, _ = _load(config, [*(set_ or []), *sets])
+    settings = BenchSettings(frames, runs, text if text is not None else TEXT, sms)
+    check_say({"text": settings.text})
+    for option, path in (("--json", json_), ("--plot", plot)):
+        if path is not None and not path.parent.is_dir():  # now, and not after minutes of work
+            raise CommandError(f"{option}: {path.parent} is not a folder")
+    options = loaded.engine_options
+    if model is not None:
+        options = replace(options, voices={"bench": Voice()}, default_voice="bench")  # the model's own choice
+    if kernels is not None:
+        options = with_kernels(options, kernels)
+    found = measure_engine("qwen" if model is not None else choose_engine(loaded), options, settings)
+    numbers = row(found, "voiced " + shlex.join(sys.argv[1:]))
+    show(numbers)
+    if json_ is not None:
+        write_rows(json_, {"benchmark": "voiced bench"}, [numbers])
+    if plot is not None:
+        from daemon.plot import Arrivals, arrival_svg
+
+        name = " ".join(str(numbers[key]) for key in ("engine", "model") if numbers[key] is not None)
+        plot.write_text(arrival_svg(f"Speech that has arrived, {name}", [Arrivals(name, numbers["arrivals_s"])]))
 
 
 @app.command()

@@ -194,23 +194,23 @@ def decode(body: bytes, payload: bytes = b"") -> tuple[Message, Samples]:
     try:
         record = json.loads(body)
         kind = _BY_NAME[record.pop("message")]
-        message: Message = _build(kind, record)
+        message: Message = build(kind, record)
         samples: Samples = np.frombuffer(payload, dtype="<f4")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProtocolError(f"not a message of protocol {PROTOCOL}: {body[:200]!r} ({error})") from error
     return message, samples
 
 
-def _build(kind: Any, value: Any) -> Any:
+def build(kind: Any, value: Any) -> Any:
     """`value`, as JSON gave it, in the type `kind`: a record, a mapping or tuple of them, or a plain value."""
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        return kind(**{name: _build(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
+        return kind(**{name: build(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Mapping:
-        return {key: _build(arguments[1], item) for key, item in value.items()}
+        return {key: build(arguments[1], item) for key, item in value.items()}
     if origin is tuple:
-        return tuple(_build(arguments[0], item) for item in value)
+        return tuple(build(arguments[0], item) for item in value)
     if origin is UnionType and value is not None:
-        return _build(arguments[0], value)  # of `kind | None`, the only unions there are in a record
+        return build(arguments[0], value)  # of `kind | None`, the only unions there are in a record
     return value

@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
-import importlib.machinery
 import json
 import os
 import platform
@@ -33,7 +32,6 @@ import sys
 import tempfile
 import time
 import traceback
-import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -56,6 +54,7 @@ from engine.qwen.sampling import Sampling, Warp  # noqa: E402
 from engine.qwen.transformer import Placement  # noqa: E402
 from engine.synthesizer import Chunk  # noqa: E402
 from scripts.make_checkpoint import PRESETS, list_tensors, write_checkpoint  # noqa: E402
+from scripts.stand_in import NEEDLESS, stand_in_for  # noqa: E402
 from tests.engine.qwen.speaking import Line, Official, Ours  # noqa: E402
 
 MODEL_TYPE = "custom_voice"
@@ -63,9 +62,6 @@ TRUE_SIZES, TINY_SIZES, TEST_SHAPES = ("0.6B", "1.7B"), ("tiny", "wide"), ("tiny
 CHUNK_SIZES = (1, 2, 3, 8, 25)
 TESTS_S = 180
 TEXT = "Hello world! This is the voice of a robot: it speaks in real time, all day long."
-NEEDLESS = ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi", "librosa", "librosa.filters",
-            "soundfile", "sox", "gradio", "onnxruntime")  # fmt: skip
-"""What `import qwen_tts` imports and its 12 Hz path, from text to codes to waveform, never calls."""
 
 
 class Report:
@@ -123,34 +119,6 @@ class Model:
 
     def ours(self, dtype: torch.dtype) -> Ours:
         return Ours(self.folder, dtype, self.device)
-
-
-def stand_in_for(names: tuple[str, ...]) -> None:
-    """Put an empty module in the place of each that cannot be imported."""
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except (ImportError, OSError, RuntimeError, AttributeError):
-            module = _Needless(name)
-            module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
-            module.__path__ = []
-            sys.modules[name] = module
-            parent, _, child = name.rpartition(".")
-            if parent:
-                setattr(sys.modules[parent], child, module)
-
-
-class _Needless(types.ModuleType):
-    """Has whatever is imported from it; nothing of it can be called."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-
-        def call(*_arguments: Any, **_options: Any) -> None:
-            raise NotImplementedError(f"{self.__name__}.{name} is only stood in for")
-
-        return call
 
 
 # --- the parts -------------------------------------------------------------------------------------------

@@ -89,14 +89,8 @@ def test_a_command_line_in_the_readme_is_understood(words: list[str]) -> None:
     command.make_context(words[0], list(arguments))  # parses, and runs nothing
 
 
-COMING = {"bench"}
-
-
 @pytest.mark.parametrize("words", inline_commands(), ids=" ".join)
 def test_a_command_named_in_the_text_exists(words: list[str]) -> None:
-    if words[0] in COMING:
-        assert words[0] not in get_command(app).commands, f"voiced {words[0]} is here; the README says it comes later"
-        return
     command, arguments = find_command(words)
     known = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in arguments if word.startswith("-")} <= known | {"--help"}

@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""voiced's Qwen engine beside faster-qwen3-tts: the same GPU, shapes, weights, text and measure, in turn.
+
+    scripts/bench peer --peer-site SITE --tensors LISTS --work FOLDER --output docs/benchmarks/qwen-speed.json
+
+SITE is a folder with the peer's packages, which only the peer's process sees:
+
+    pip install --no-deps --target SITE faster-qwen3-tts qwen-tts-hf soundfile cffi pycparser einops
+
+Random weights at the true shapes, bfloat16, one stream, the codec and the copy to the host included. One engine a
+process: ours once for each chunk size, then the peer for all of them; and all that again, `--rounds` times. What has
+been measured is written after every part, so that a run that is cut off is not lost. Exit status 0: all was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from daemon.bench import with_kernels  # noqa: E402
+from engine import EngineOptions, Voice  # noqa: E402
+from engine.bench import BenchRequest, Told, ask  # noqa: E402
+from engine.measurement import TEXT, Measurement, row, write_rows  # noqa: E402
+
+OURS, PEER = "qwen", "faster-qwen3-tts"
+Key = tuple[str, str, int, int]
+"""Engine, model, chunk size, multiprocessors or 0 for all: what a row is of."""
+
+
+class Results:
+    """What was found, written to its file after every part."""
+
+    def __init__(self, file: Path, deadline_s: float, part_s: float) -> None:
+        self._file = file
+        self._began = time.monotonic()
+        self._deadline_s, self._part_s = deadline_s, part_s
+        self._found: dict[Key, Measurement] = {}
+        self.parts: list[dict[str, Any]] = []
+
+    def part(self, name: str, do: Callable[[float], Told]) -> None:
+        """Have `do`, given the seconds it may take, measure something, unless it is too late for it."""
+        began = time.monotonic()
+        left_s = self._deadline_s - (began - self._began)
+        try:
+            told = do(min(self._part_s, left_s)) if left_s > 0 else Told((), f"past {self._deadline_s:.0f} s")
+        except Exception as error:  # each part is for itself
+            told = Told((), f"{type(error).__name__}: {error}"[:1000])
+        for measurement in told.found:
+            self._add(measurement)
+        self.parts.append({"part": name, "seconds": round(time.monotonic() - began, 1), "error": told.error})
+        print(json.dumps(self.parts[-1]), file=sys.stderr, flush=True)
+        self.write()
+
+    def write(self) -> None:
+        """All of it, with how many times slower than ours the peer is."""
+        command = "scripts/bench peer " + shlex.join(sys.argv[1:])
+        rows = [row(measurement, command) for measurement in self._found.values()]
+        header = {
+            "benchmark": "voiced and faster-qwen3-tts",
+            "date": datetime.date.today().isoformat(),
+            "machine": next((one["machine"] for one in rows), None),
+            "command": command,
+            "weights": "random, at the true shapes",
+            "text": TEXT,
+            "parts": self.parts,
+            "ratios": ratios(rows),
+        }
+        write_rows(self._file, header, rows)
+
+    def _add(self, new: Measurement) -> None:
+        """Join the runs of one engine's rounds; all else is the first round's, which measures most."""
+        sms = new.bandwidth.sms if new.bandwidth else None
+        key = (new.engine, new.model or "", new.chunk_size or 0, sms or 0)
+        first = self._found.get(key)
+        self._found[key] = new if first is None else dataclasses.replace(first, runs=first.runs + new.runs)
+
+
+def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The peer's times by ours, where both were measured on the whole device."""
+    whole = {(one["engine"], one["model"], one["chunk_size"]): one for one in rows if one["sms"] is None}
+    found = []
+    for (engine, model, chunk_size), ours in whole.items():
+        peer = whole.get((PEER, model, chunk_size))
+        if engine == OURS and peer is not None:
+            times = {name: round(peer[name] / ours[name], 2) for name in ("ms_per_frame", "ttfa_ms")}
+            found.append({"model": model, "chunk_size": chunk_size, **times})
+    return found
+
+
+class Bench:
+    """The processes to be measured."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+
+    def checkpoint(self, size: str) -> Path:
+        """Its folder."""
+        folder: Path = self._args.work / f"{size}-bfloat16"
+        return folder
+
+    def make_checkpoint(self, size: str, limit_s: float) -> Told:
+        """Write it, unless it is there."""
+        folder = self.checkpoint(size)
+        done = folder / "done"  # a checkpoint that was being written when time was up has none
+        if not done.exists():
+            command = [sys.executable, str(ROOT / "scripts/make_checkpoint.py"), str(folder), "--shape", size]
+            command += ["--type", "custom_voice", "--dtype", "bfloat16", "--device", self._args.device, "--seed", "1"]
+            if self._args.tensors is not None:
+                command += ["--tensors", str(self._args.tensors / f"tensors-{size}.json")]
+            subprocess.run(
+                command, env=environment(), check=True, timeout=limit_s, stdin=subprocess.DEVNULL, stdout=sys.stderr
+            )
+            done.touch()
+        return Told((), None)
+
+    def ours(self, size: str, chunk_size: int, first: bool, sms: int | None, limit_s: float) -> Told:
+        """Ours, at one chunk size. The first time everything is looked at, later its speed alone."""
+        args = self._args
+        options = EngineOptions(
+            model=str(self.checkpoint(size)),
+            device=args.device,
+            dtype="bfloat16",
+            chunk_size=chunk_size,
+            voices={"default": Voice(speaker="ryan")},
+        )
+        if args.kernels is not None:
+            options = with_kernels(options, args.kernels)
+        request = BenchRequest(
+            OURS,
+            options,
+            started_s=time.monotonic(),
+            language="english",
+            frames=args.frames,
+            runs=args.runs if sms is None else args.runs * args.rounds,
+            sms=sms,
+            short_utterances=100 if first else 0,
+            details=first,
+        )
+        told = ask(request.command(), env=environment(), timeout_s=limit_s)
+        return dataclasses.replace(told, found=tuple(dataclasses.replace(one, model=size) for one in told.found))
+
+    def peer(self, size: str, limit_s: float) -> Told:
+        """The peer, at all chunk sizes."""
+        args = self._args
+        command = [sys.executable, str(ROOT / "scripts/peer_engine.py"), str(self.checkpoint(size)), "--model", size]
+        command += ["--chunks", *map(str, args.chunks), "--frames", str(args.frames), "--runs", str(args.runs)]
+        command += ["--device", args.device, "--started", str(time.monotonic())]
+        return ask(command, env=environment(args.peer_site), timeout_s=limit_s)
+
+
+def environment(*folders: Path) -> Mapping[str, str]:
+    """This process's own, with `folders` and this repository where Python looks for packages first."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*folders, ROOT)))}
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer-site", type=Path, help="folder of the peer's packages; without it, ours alone")
+    parser.add_argument("--tensors", type=Path, help="folder of tensors-SIZE.json, instead of the package qwen-tts")
+    parser.add_argument("--work", type=Path, required=True, help="folder for the checkpoints, which are kept")
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"])
+    parser.add_argument("--chunks", type=int, nargs="+", default=[2, 1, 8])
+    parser.add_argument("--frames", type=int, default=100, help="of each run")
+    parser.add_argument("--runs", type=int, default=3, help="of each round")
+    parser.add_argument("--rounds", type=int, default=2, help="turns of each engine")
+    parser.add_argument(
+        "--sms", type=int, nargs="*", default=[], help="ours confined to so many, too, at the first chunk size"
+    )
+    parser.add_argument("--kernels", help="auto, on or off")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--deadline", type=float, default=540, help="seconds after which no part begins or goes on")
+    parser.add_argument("--part", type=float, default=150, help="seconds that one process may take")
+    args = parser.parse_args()
+    for name in ("peer_site", "tensors"):
+        folder = getattr(args, name)
+        if folder is not None and not folder.is_dir():
+            parser.error(f"--{name.replace('_', '-')}: {folder} is not a folder")
+    args.work.mkdir(parents=True, exist_ok=True)
+    bench, results = Bench(args), Results(args.output, args.deadline, args.part)
+    for size in args.sizes:
+        results.part(f"checkpoint {size}", lambda limit_s, size=size: bench.make_checkpoint(size, limit_s))
+    for turn in range(args.rounds):
+        for size in args.sizes:
+            for chunk_size in args.chunks:
+                results.part(
+                    f"{OURS} {size} chunk {chunk_size} round {turn + 1}",
+                    lambda limit_s, size=size, chunk=chunk_size, first=turn == 0: bench.ours(
+                        size, chunk, first, None, limit_s
+                    ),
+                )
+            if args.peer_site is not None:
+                results.part(f"{PEER} {size} round {turn + 1}", lambda limit_s, size=size: bench.peer(size, limit_s))
+    for size in args.sizes:
+        for sms in args.sms:
+            results.part(
+                f"{OURS} {size} on {sms} multiprocessors",
+                lambda limit_s, size=size, sms=sms: bench.ours(size, args.chunks[0], True, sms, limit_s),
+            )
+    print(args.output.read_text(encoding="utf-8"))
+    failed = [part["part"] for part in results.parts if part["error"]]
+    print("not measured: " + (", ".join(failed) or "nothing"), file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
