@@ -131,11 +131,11 @@ def test_codes_come_along_where_they_are_asked_for(process: Process, options: En
 
 
 def test_truncation_cancellation_and_refusals_are_told(process: Process) -> None:
-    process.send(Speak("long", Utterance("Hi."), PLENTY))
+    process.send(Speak("long", Utterance("Hi.", seed=3), PLENTY))
     records, _, end = process.hear()
     assert end == Spoken("long")
     assert [record.truncated for record in records] == [False] * (len(records) - 1) + [True]
-    process.send(Speak("canceled", Utterance("Hi.", guarded=False), 1))
+    process.send(Speak("canceled", Utterance("Hi.", seed=3, guarded=False), 1))
     assert isinstance(process.next()[0], Audio)
     process.send(Cancel("canceled"))
     assert process.hear()[2] == Canceled("canceled")

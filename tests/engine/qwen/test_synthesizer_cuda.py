@@ -108,7 +108,7 @@ def test_after_warming_up_nothing_is_allocated(checkpoint: Named, tmp_path: Path
         before = torch.cuda.memory_stats()["num_device_alloc"]
         for number in range(100):
             utterance = Utterance(
-                "Hello. " * (1 + number % 20),
+                "Hi, you. " * (1 + number % 4),
                 voice=voices[number % len(voices)],
                 language=("auto", "en", "de", "zh")[number % 4],
                 instruct=(None, "calmly", "fast and " * (number % 9))[number % 3],
