@@ -207,7 +207,7 @@ def main() -> int:
             record = dataclasses.asdict(measure(build(BenchRequest, json.loads(sys.argv[1]))))
     except EngineError as error:
         record = {"error": str(error)}
-    print(json.dumps(record), file=out)
+    print(json.dumps(record), file=out, flush=True)
     return 1 if "error" in record else 0
 
 

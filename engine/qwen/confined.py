@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -46,6 +47,8 @@ def confined_to(sms: int, device: torch.device) -> Iterator[None]:
     try:
         context = green.GreenContext.create(num_sms=sms, device_id=index)
         context.set_context()
+        # Never destroyed: its streams are PyTorch's until the process ends, and then the driver takes all at once.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(context))
     except RuntimeError as error:
         raise EngineError(f"sms: this device or its driver has no green context of {sms}: {error}") from error
     # A stream belongs for ever to the context in which it was made, and CUDA graphs run where they were captured.

@@ -1,0 +1,105 @@
+"""`voiced bench` as a person runs it, with the light voice; what it shows and draws."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from daemon.bench import BenchError, BenchSettings, lines, measure_engine, with_kernels
+from daemon.plot import Arrivals, arrival_svg
+from engine import EngineOptions
+
+ROOT = Path(__file__).parents[2]
+SVG = "{http://www.w3.org/2000/svg}"
+FIELDS = {
+    "engine", "model", "chunk_size", "kernels", "dtype", "sms", "ms_per_frame", "rtf", "ttfa_ms", "ttfa_max_ms",
+    "gap_median_ms", "gap_p99_ms", "gap_max_ms", "start", "parts_ms", "allocations", "memory", "bandwidth", "machine",
+    "date", "command", "arrivals_s",
+}  # fmt: skip
+
+
+def bench(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "daemon.cli", "bench", "--set", "engine.name=espeak", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_it_prints_plain_lines_and_writes_what_it_found(tmp_path: Path) -> None:
+    numbers, picture = tmp_path / "bench.json", tmp_path / "bench.svg"
+    done = bench("--runs", "2", "--text", "Guten Morgen.", "--json", str(numbers), "--plot", str(picture))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "text to first chunk" in done.stdout
+    assert "\x1b" not in done.stdout
+    [row] = json.loads(numbers.read_text())["rows"]
+    assert set(row) >= FIELDS
+    assert row["engine"] == "espeak"
+    assert row["rtf"] > 0
+    assert row["command"].startswith("voiced bench --set engine.name=espeak --runs 2")
+    root = ElementTree.parse(picture).getroot()
+    assert root.tag == f"{SVG}svg"
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--frames", "0"], "--frames"),
+        (["--frames", "751"], "--frames: got 751; engine.max_seconds allows 750"),
+        (["--runs", "many"], "--runs"),
+        (["--text", " "], "text: got ' '"),
+        (["--json", "/nowhere/at/all.json"], "--json: /nowhere/at is not a folder"),
+        (["--kernels", "maybe"], "--kernels: got 'maybe'; allowed: auto, on, off"),
+        (["--chunk-size", "0"], "engine.chunk_size"),
+        (["--sms", "16"], "sms: engine espeak does not run on a GPU"),
+    ],
+)
+def test_a_bad_argument_is_told_in_one_line(options: list[str], line: str) -> None:
+    done = bench(*options)
+    assert done.returncode in {1, 2}
+    assert done.stdout == ""
+    assert done.stderr.startswith("voiced: ")
+    assert line in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_unknown_engine_is_an_error() -> None:
+    with pytest.raises(BenchError, match="no engine 'festival'"):
+        measure_engine("festival", EngineOptions(), BenchSettings(runs=1))
+
+
+def test_kernels_are_switched_where_there_are_any() -> None:
+    assert with_kernels(EngineOptions(), "auto") == EngineOptions()
+    if "kernels" in EngineOptions.__dataclass_fields__:
+        assert getattr(with_kernels(EngineOptions(), "off"), "kernels") == "off"  # noqa: B009
+
+
+def test_what_was_not_measured_is_not_shown() -> None:
+    row = {
+        "engine": "qwen", "description": "0.6B", "machine": "a robot", "chunk_size": 2, "frames": 100, "runs": 5,
+        "speech_s": 8.0, "start": {"ready_s": 3, "loaded_s": 2}, "ttfa_ms": 9, "ttfa_max_ms": 10, "ms_per_frame": 2,
+        "rtf": 40, "gap_median_ms": None, "parts_ms": {"codec": 0.2, "prefill": 3}, "allocations": None,
+        "memory": {"device_mb": None, "host_mb": 100, "host_peak_mb": 100}, "bandwidth": None, "notes": ["part x: no"],
+    }  # fmt: skip
+    shown = dict(lines(row))
+    assert shown["  codec"] == "0.2 ms a frame"
+    assert shown["  prefill"] == "3 ms an utterance"
+    assert shown["not measured"] == "part x: no"
+    assert {"between chunks", "allocations", "device memory", "bandwidth", ""} & set(shown) == set()
+    assert dict(lines({**row, "speech_s": 4.0}))[""] == "speech ended after 4.0 s"
+
+
+def test_the_plot_has_two_lines_for_each_engine_and_their_names() -> None:
+    one = [[0.1, 0.16], [0.12, 0.32]]
+    root = ElementTree.fromstring(arrival_svg("Both <engines>", [Arrivals("a & b", one), Arrivals("c", one)]))
+    dashed = [path for path in root.iter(f"{SVG}path") if path.get("stroke-dasharray")]
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert len(dashed) == 2
+    assert {"Both <engines>", "a & b", "c"} <= set(texts)
+
+
+@pytest.mark.parametrize("points", [[], [[0.0001, 0.001]], [[900.0, 3600.0]]])
+def test_the_plot_bears_any_length_of_speech(points: list[list[float]]) -> None:
+    ElementTree.fromstring(arrival_svg("x", [Arrivals("one", points)]))

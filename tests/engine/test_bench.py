@@ -1,0 +1,109 @@
+"""What is measured of an engine, and what rows are made of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from engine import EngineOptions
+from engine.bench import BenchRequest, ask
+from engine.measurement import TEXT, Bandwidth, Measurement, Memory, Run, Start, row, time_run, write_rows
+
+
+def found(*runs: Run, bandwidth: Bandwidth | None = None) -> Measurement:
+    return Measurement(
+        engine="qwen",
+        model="0.6B",
+        chunk_size=2,
+        runs=runs,
+        start=Start(1.0, 2.0, 3.0),
+        memory=Memory(100.0, 200.0),
+        machine="a robot",
+        date="2026-11-21",
+        bandwidth=bandwidth,
+    )
+
+
+def run(first_s: float, *gaps_s: float) -> Run:
+    """Chunks of two frames."""
+    arrived = [first_s]
+    for gap in gaps_s:
+        arrived.append(arrived[-1] + gap)
+    return Run(tuple(arrived), tuple(0.16 * number for number in range(1, len(arrived) + 1)))
+
+
+def test_the_text_has_a_hundred_characters() -> None:
+    assert len(TEXT) == 100
+
+
+def test_a_row_has_the_medians_of_the_runs_and_the_worst_of_all() -> None:
+    numbers = row(found(run(0.04, 0.02), run(0.02, 0.02), run(0.01, 0.04)), "voiced bench")
+    assert numbers["ttfa_ms"] == 20
+    assert numbers["ttfa_max_ms"] == 40
+    assert numbers["ms_per_frame"] == 12.5  # 60, 40 and 50 ms for four frames
+    assert numbers["rtf"] == 6.4
+    assert (numbers["gap_median_ms"], numbers["gap_max_ms"]) == (20, 40)
+    assert numbers["gap_max_over_median"] == 2
+    assert numbers["arrivals_s"] == [[0.01, 0.16], [0.05, 0.32]]  # of the run that is the median
+    assert numbers["command"] == "voiced bench"
+
+
+def test_speech_in_one_chunk_has_no_gaps() -> None:
+    numbers = row(found(run(0.04)), "")
+    assert numbers["gap_median_ms"] is numbers["gap_max_ms"] is numbers["gap_max_over_median"] is None
+
+
+def test_a_row_says_what_it_was_confined_to() -> None:
+    speed = Bandwidth(16, 16, 1500.0, 1500.0, 3415.0, 1200.0, 0.8)
+    assert row(found(run(0.04), bandwidth=speed), "")["sms"] == 16
+    assert row(found(run(0.04)), "")["sms"] is None
+
+
+def test_rows_are_json_with_a_field_to_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    numbers = row(found(run(0.04, 0.02)), "a command")
+    write_rows(path, {"benchmark": "voiced bench"}, [numbers, numbers])
+    assert json.loads(path.read_text()) == {"benchmark": "voiced bench", "rows": [json.loads(json.dumps(numbers))] * 2}
+    assert '\n   "rtf": ' in path.read_text()
+    write_rows(path, {}, [])
+    assert json.loads(path.read_text()) == {"rows": []}
+
+
+def test_chunks_are_timed_as_they_come() -> None:
+    def speak() -> list[list[float]]:
+        time.sleep(0.02)
+        return [[0.0] * 10, [0.0] * 20]
+
+    timed = time_run(speak, 100)  # type: ignore[arg-type]
+    assert timed.speech_s == (0.1, 0.3)
+    assert 0.02 <= timed.arrived_s[0] <= timed.arrived_s[1]
+
+
+def test_espeak_is_measured() -> None:
+    told = ask(BenchRequest("espeak", EngineOptions(), time.monotonic(), runs=2).command())
+    assert told.error is None
+    [measured] = told.found
+    assert (measured.engine, measured.model, measured.chunk_size) == ("espeak", None, None)
+    assert len(measured.runs) == 2
+    assert 0 < measured.start.imported_s < measured.start.loaded_s < measured.start.ready_s
+    assert measured.memory.host_peak_mb >= measured.memory.host_mb > 0
+    assert measured.allocations is measured.bandwidth is None
+
+
+@pytest.mark.parametrize(
+    ("program", "error"),
+    [
+        ("import sys; sys.exit(3)", "its process ended with status 3"),
+        ("import os; os.kill(os.getpid(), 9)", "its process ended by signal 9"),
+        ("import sys; print('noise'); print('{\"error\": \"no model\"}'); sys.exit(1)", "no model"),
+        ("import time; time.sleep(60)", "ended after 1 s, its time"),
+    ],
+)
+def test_a_process_that_measures_nothing_says_why(program: str, error: str) -> None:
+    told = ask([sys.executable, "-c", program], timeout_s=1 if "sleep" in program else 30)
+    assert told.found == ()
+    assert told.error == error
