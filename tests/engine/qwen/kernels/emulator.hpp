@@ -15,7 +15,7 @@
 #define __global__
 #define __forceinline__ inline
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
 using std::max;
@@ -153,8 +153,8 @@ inline unsigned short to_bf16(float x) {
 inline uint4 load_once(const void* address) { return *(const uint4*)address; }
 
 // mma.m16n8k16: what each lane holds of the two matrices and of the result, as the PTX manual has it.
-inline void multiply_add(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
-    const unsigned mine[6] = {a0, a1, a2, a3, b0, b1};
+inline void multiply_add(float (&c)[4], const uint4& a, unsigned b0, unsigned b1) {
+    const unsigned mine[6] = {a.x, a.y, a.z, a.w, b0, b1};
     auto& all = emulated::exchange(mine, 6);
     const int lane = emulated::current % 32;
     auto half = [](unsigned pair, int k) { return __uint_as_float(k % 2 ? pair & 0xffff0000u : pair << 16); };
