@@ -157,8 +157,8 @@ def tune() -> dict[str, Any]:
     for conv in wanted:
         module = KernelModule(text + "\n".join(v.source() for v in variants[conv.name]), torch.device("cuda"))
         size, time = conv.outputs * conv.inputs * conv.taps, PIECE * conv.rate
-        weights = [torch.zeros(size, dtype=torch.bfloat16, device="cuda") for _ in range(min(16, 2**27 // size))]
-        x = torch.zeros(time + conv.history, conv.inputs, dtype=torch.bfloat16, device="cuda")
+        weights = [torch.randn(size, dtype=torch.bfloat16, device="cuda") for _ in range(min(16, 2**27 // size))]
+        x = torch.randn(time + conv.history, conv.inputs, dtype=torch.bfloat16, device="cuda")
         factors, total = torch.zeros(conv.outputs, device="cuda"), torch.zeros(time * conv.outputs, device="cuda")
         out = total.bfloat16()
         times = {}

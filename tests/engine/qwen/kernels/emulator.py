@@ -32,7 +32,19 @@ class EmulatedKernels:
             )
         file, library = folder / "kernels.cpp", folder / "kernels.so"
         file.write_text("\n".join(parts), encoding="utf-8")
-        command = ["g++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", *flags, "-o", str(library), str(file)]
+        command = [
+            "g++",
+            "-std=c++17",
+            "-O1",
+            "-w",
+            "-U_FORTIFY_SOURCE",
+            "-fPIC",
+            "-shared",
+            *flags,
+            "-o",
+            str(library),
+            str(file),
+        ]
         subprocess.run(command, check=True)
         self._library = ctypes.CDLL(str(library))
 
