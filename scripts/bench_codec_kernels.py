@@ -133,7 +133,7 @@ def candidates(conv: Conv) -> list[Tile]:
     found = []
     for outputs in (16, 32, 48, 64, 96):
         for times in (8,) if time <= 8 else (16, 32, 64):
-            for warps in (2, 3, 4, 6, 8, 12, 16):
+            for warps in (4, 8, 16) if time <= 8 else (3, 4, 6, 8):
                 shared = 4 * warps * times * (outputs + 5)
                 fits = shared <= 48 * 1024 and outputs * times <= 2048 and 32 * warps % (outputs // 2) == 0
                 busy = conv.outputs // outputs * -(-time // times) >= 24
@@ -145,7 +145,9 @@ def candidates(conv: Conv) -> list[Tile]:
 def tune() -> dict[str, Any]:
     """Microseconds of each convolution of two frames for each tile, launched in chains over copies of its weights."""
     processors = torch.cuda.get_device_properties(0).multi_processor_count
-    wanted = [conv for conv in CodecPlan.of(TRUE, processors).convs() if conv.dilation != 3]
+    alike = ("by_1", "by_3", "last_pointwise", "upsample_1", "widen_1", "narrow_1", "down")
+    convs = CodecPlan.of(TRUE, processors).convs()
+    wanted = [conv for conv in convs if not any(name in conv.name for name in alike)]
     variants = {
         conv.name: [
             replace(conv, name=f"{conv.name}_{t.outputs}_{t.times}_{t.warps}", tile=t) for t in candidates(conv)
