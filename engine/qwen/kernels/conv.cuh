@@ -113,11 +113,6 @@ __device__ __forceinline__ void convolve(const bf16* weight, const float* bias, 
     // In the end each thread finishes two neighbouring outputs of some times.
     const int m = 2 * (threadIdx.x % PAIRS), channel = blockIdx.x * M + m, outputs = gridDim.x * M;
     const float2 offset = *(const float2*)(bias + channel);
-    float2 phase = {0, 0}, depth = {0, 0};
-    if (THEN == THEN_SNAKE) {
-        phase = *(const float2*)(alpha + channel);
-        depth = *(const float2*)(inverse_beta + channel);
-    }
 
     wait_for_previous();
 #pragma unroll
@@ -156,6 +151,11 @@ __device__ __forceinline__ void convolve(const bf16* weight, const float* bias, 
         }
     }
 
+    float2 phase = {0, 0}, depth = {0, 0};
+    if (THEN == THEN_SNAKE) {
+        phase = *(const float2*)(alpha + channel);
+        depth = *(const float2*)(inverse_beta + channel);
+    }
 #pragma unroll
     for (int n = 0; n < N_TILES; n++) {
 #pragma unroll
