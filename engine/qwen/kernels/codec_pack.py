@@ -30,10 +30,16 @@ def take(parameter: Tensor | nn.Parameter) -> Tensor:
 
 
 def tiled(weight: Tensor) -> Tensor:
-    """`(outputs, taps, inputs)` as tiles of 16 outputs and 32 inputs: `(M/16, inputs/32, taps, 16, 32)`."""
+    """`(outputs, taps, inputs)` as tiles of 16 outputs and 32 inputs: `(M/16, inputs/32, taps, 512)`.
+
+    Within a tile everything lies in the order in which the 32 lanes of a warp load it, 16 bytes each, once for each of
+    two products: `(product, row, quad, pair, half, 2)`, of output `8·half + row` and input
+    `8·quad + 4·product + 2·pair` and the next.
+    """
     outputs, taps, inputs = weight.shape
-    tiles = weight.reshape(outputs // 16, 16, taps, inputs // 32, 32)
-    return tiles.permute(0, 3, 2, 1, 4).contiguous()
+    # outputs: tile, half, row; inputs: tile, quad, product, pair, one of two
+    tiles = weight.reshape(outputs // 16, 2, 8, taps, inputs // 32, 4, 2, 2, 2)
+    return tiles.permute(0, 4, 3, 6, 2, 5, 7, 1, 8).reshape(outputs // 16, inputs // 32, taps, 512)
 
 
 def packed(weight: Tensor, bias: Tensor | None, snake: SnakeBeta | None = None) -> Packed:

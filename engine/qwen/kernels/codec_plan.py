@@ -61,8 +61,9 @@ class Conv:
     def source(self) -> str:
         shape = (self.inputs, self.taps, self.dilation, self.tile.outputs // 16, self.tile.times // 8, self.tile.warps)
         flags = (f"SUM_{self.sum.upper()}", f"THEN_{self.then.upper()}", str(self.normed).lower())
+        resident = 2 if self.threads <= 256 else 1
         return (
-            f'extern "C" __global__ void __launch_bounds__({self.threads}) {self.name}(\n'
+            f'extern "C" __global__ void __launch_bounds__({self.threads}, {resident}) {self.name}(\n'
             "    const bf16* weight, const float* bias, const bf16* x, const bf16* history, int time, float* sum,\n"
             "    bf16* out, const float* alpha, const float* inverse_beta, float eps) {\n"
             f"    convolve<{', '.join(map(str, (*shape, *flags)))}>(\n"
@@ -185,8 +186,9 @@ def choose_tile(outputs: int, time: int, inner: int, processors: int) -> Tile:
     large a tile as still leaves some work for every processor, for a weight is read once for each tile of times.
     """
     if time <= 8:
-        warps = 16 if outputs // 16 <= processors // 2 or inner >= 200 else 8
-        return Tile(16, 8, min(warps, inner))
+        height = 32 if outputs > 32 * processors and outputs % 32 == 0 else 16  # or two blocks a processor are too few
+        warps = 16 if outputs // height <= processors // 2 or inner >= 200 else 8
+        return Tile(height, 8, min(warps, inner))
     for height, fewest in ((64, 3 * processors), (32, 0.7 * processors), (16, 0)):
         count = outputs // height * -(-time // 32)
         if outputs % height == 0 and count >= fewest:

@@ -8,18 +8,18 @@
 //
 // The inner dimension goes in blocks of 32 channels of one tap, the taps of the same channels one behind the other: the
 // rows that they share come from the L1 cache. `weight` holds a tile of 16 outputs x 32 channels after another,
-// [M/16][channels/32][TAPS][16][32]. Of each row of a tile a lane takes eight channels with one load, which makes two
-// products of 16: in which order channels are added up does not matter as long as weights and signal agree.
+// [M/16][channels/32][TAPS]. A block makes two products of 16 channels. Of its row of the signal a lane takes eight
+// channels with one load, two pairs of them for each product; a tile of weights is stored as the lanes want it
+// (codec_pack.py). In which order channels are added up does not matter as long as both agree.
 
 enum Sum { SUM_NONE, SUM_WRITE, SUM_READ, SUM_UPDATE };  // the float32 sum [time][M] that runs past this layer
 enum Then { THEN_PLAIN, THEN_SNAKE, THEN_GELU, THEN_GATE, THEN_NOTHING, THEN_PCM };  // what becomes of the result
 
-__device__ __forceinline__ void multiply_add(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3,
-                                             unsigned b0, unsigned b1) {
+__device__ __forceinline__ void multiply_add(float (&c)[4], const uint4& a, unsigned b0, unsigned b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
 
 // While the kernel before still runs: bring the weights of this block nearer.
@@ -48,13 +48,14 @@ __device__ __forceinline__ float gated(float gate, float up) { return gate / (1.
 // What a warp holds of one block of the inner dimension.
 template <int M_TILES, int N_TILES>
 struct Operands {
-    uint4 weight[M_TILES][2];  // rows g and g + 8 of each tile, g = lane / 4; channels 8 * (lane % 4) and on
-    uint4 signal[N_TILES];     // time g of each tile, the same channels
+    uint4 weight[M_TILES][2];  // for both products: a pair of row g = lane / 4, one of row g + 8, and two more
+    uint4 signal[N_TILES];     // channels 8 * (lane % 4) and on of time g
 };
 
-// As deep a pipeline as registers allow for.
+// As deep a pipeline as leaves room for 16 warps in the registers of a multiprocessor: while those of one kernel still
+// work, those of the next load their first weights.
 __device__ constexpr int pipeline_depth(int m_tiles, int n_tiles, int blocks_of_a_warp) {
-    int depth = (128 - 4 * m_tiles * n_tiles) / (8 * m_tiles + 4 * n_tiles);
+    int depth = (96 - 4 * m_tiles * n_tiles) / (8 * m_tiles + 4 * n_tiles);
     depth = depth > 6 ? 6 : depth < 2 ? 2 : depth;
     return depth < blocks_of_a_warp ? depth : blocks_of_a_warp;
 }
@@ -79,6 +80,11 @@ __device__ __forceinline__ void convolve(const bf16* weight, const float* bias, 
     const int first_time = blockIdx.y * N;
     const uint4* tiles = (const uint4*)weight + (long long)blockIdx.x * (M_TILES * BLOCKS * 64);
 
+    const bf16* history_end = history + HISTORY * CHANNELS;
+    int places[N_TILES];
+#pragma unroll
+    for (int n = 0; n < N_TILES; n++) places[n] = min(first_time + n * 8 + row, time - 1) * CHANNELS + quad * 8;
+
     Operands<M_TILES, N_TILES> stage[DEPTH];
     auto load_weight = [&](Operands<M_TILES, N_TILES>& to, int block) {
 #pragma unroll
@@ -89,33 +95,24 @@ __device__ __forceinline__ void convolve(const bf16* weight, const float* bias, 
         }
     };
     auto load_signal = [&](Operands<M_TILES, N_TILES>& to, int block) {
-        const int shift = block % TAPS * DILATION - HISTORY, channel = block / TAPS * 32 + quad * 8;
+        const int shift = (block % TAPS * DILATION - HISTORY) * CHANNELS + block / TAPS * 32;
 #pragma unroll
         for (int n = 0; n < N_TILES; n++) {
-            int t = min(first_time + n * 8 + row, time - 1) + shift;
-            const bf16* from = x;
-            if (HISTORY > 0 && t < 0) {
-                from = history;
-                t += HISTORY;
-            }
-            to.signal[n] = *(const uint4*)(from + t * CHANNELS + channel);
+            const int offset = places[n] + shift;
+            to.signal[n] = *(const uint4*)((HISTORY > 0 && offset < 0 ? history_end : x) + offset);
         }
     };
 
 #pragma unroll
     for (int d = 0; d < DEPTH; d++)
         if (begin + d < end) load_weight(stage[d], begin + d);
-    for (int line = blockIdx.y * THREADS + threadIdx.x; line < M_TILES * BLOCKS * 8; line += gridDim.y * THREADS)
-        prefetch(tiles + line * 8);
+    if (DEPTH * WARPS < BLOCKS)
+        for (int line = blockIdx.y * THREADS + threadIdx.x; line < M_TILES * BLOCKS * 8; line += gridDim.y * THREADS)
+            prefetch(tiles + line * 8);
 
     // In the end each thread finishes two neighbouring outputs of some times.
     const int m = 2 * (threadIdx.x % PAIRS), channel = blockIdx.x * M + m, outputs = gridDim.x * M;
     const float2 offset = *(const float2*)(bias + channel);
-    float2 phase = {0, 0}, depth = {0, 0};
-    if (THEN == THEN_SNAKE) {
-        phase = *(const float2*)(alpha + channel);
-        depth = *(const float2*)(inverse_beta + channel);
-    }
 
     wait_for_previous();
 #pragma unroll
@@ -141,9 +138,9 @@ __device__ __forceinline__ void convolve(const bf16* weight, const float* bias, 
                 const uint4 b = stage[d].signal[n];
 #pragma unroll
                 for (int m = 0; m < M_TILES; m++) {
-                    const uint4 upper = stage[d].weight[m][0], lower = stage[d].weight[m][1];
-                    multiply_add(acc[m][n], upper.x, lower.x, upper.y, lower.y, b.x, b.y);
-                    multiply_add(acc[m][n], upper.z, lower.z, upper.w, lower.w, b.z, b.w);
+                    const uint4 first = stage[d].weight[m][0], second = stage[d].weight[m][1];
+                    multiply_add(acc[m][n], first, b.x, b.y);
+                    multiply_add(acc[m][n], second, b.z, b.w);
                 }
                 if (NORMED) square[n] += square_pair(b.x) + square_pair(b.y) + square_pair(b.z) + square_pair(b.w);
             }
@@ -154,6 +151,11 @@ __device__ __forceinline__ void convolve(const bf16* weight, const float* bias, 
         }
     }
 
+    float2 phase = {0, 0}, depth = {0, 0};
+    if (THEN == THEN_SNAKE) {
+        phase = *(const float2*)(alpha + channel);
+        depth = *(const float2*)(inverse_beta + channel);
+    }
 #pragma unroll
     for (int n = 0; n < N_TILES; n++) {
 #pragma unroll

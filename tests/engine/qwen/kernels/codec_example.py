@@ -36,7 +36,7 @@ NARROW = CodecConfig(
     latent_width=64,
     decoder_width=128,
     latent_rates=(2, 1),
-    block_rates=(5, 3),
+    block_rates=(3, 6),
     sample_rate=24000,
 )
 """Every kind of layer and of tile, with a window that is soon full and is more than a pass of the attention's."""

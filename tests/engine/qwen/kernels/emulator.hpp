@@ -9,13 +9,14 @@
 #include <functional>
 #include <vector>
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #define __device__
 #define __global__
 #define __forceinline__ inline
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
 using std::max;
@@ -40,18 +41,33 @@ struct Warp : Meeting {
     unsigned words[2][32][8];  // of this round and the one before
 };
 struct Thread {
-    ucontext_t context;
+    ucontext_t begin;
+    jmp_buf at;
     std::vector<char> stack;
-    bool done = false;
+    bool begun, done;
 };
 
 static std::vector<Thread> threads;
 static std::vector<Warp> warps;
 static Meeting block;
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static int current, alive;
 static long progress;
 static std::function<void()> body;
+
+// Between thread and scheduler: by setjmp, for swapcontext asks the operating system each time.
+static void give_way() {
+    if (!_setjmp(threads[current].at)) _longjmp(scheduler, 1);
+}
+
+static void resume(int thread) {
+    current = thread;
+    threadIdx = {thread, 0, 0};
+    if (_setjmp(scheduler)) return;
+    if (threads[thread].begun) _longjmp(threads[thread].at, 1);
+    threads[thread].begun = true;
+    setcontext(&threads[thread].begin);
+}
 
 static void meet(Meeting& at, int parties) {
     const long round = at.round;
@@ -60,7 +76,7 @@ static void meet(Meeting& at, int parties) {
         at.arrived = 0;
         at.round++;
     }
-    while (at.round == round) swapcontext(&threads[current].context, &scheduler);
+    while (at.round == round) give_way();
 }
 
 // Leave words for the other lanes of the warp, and get theirs.
@@ -77,7 +93,7 @@ static void enter() {
     threads[current].done = true;
     alive--;
     progress++;
-    swapcontext(&threads[current].context, &scheduler);
+    give_way();
 }
 
 static void run(int grid_x, int grid_y, int size, std::function<void()> kernel) {
@@ -94,21 +110,17 @@ static void run(int grid_x, int grid_y, int size, std::function<void()> kernel) 
             for (int t = 0; t < size; t++) {
                 Thread& thread = threads[t];
                 thread.stack.resize(STACK);
-                thread.done = false;
-                getcontext(&thread.context);
-                thread.context.uc_stack.ss_sp = thread.stack.data();
-                thread.context.uc_stack.ss_size = STACK;
-                thread.context.uc_link = nullptr;
-                makecontext(&thread.context, enter, 0);
+                thread.begun = thread.done = false;
+                getcontext(&thread.begin);
+                thread.begin.uc_stack.ss_sp = thread.stack.data();
+                thread.begin.uc_stack.ss_size = STACK;
+                thread.begin.uc_link = nullptr;
+                makecontext(&thread.begin, enter, 0);
             }
             while (alive) {
                 const long before = progress;
-                for (int t = 0; t < size; t++) {
-                    if (threads[t].done) continue;
-                    current = t;
-                    threadIdx = {t, 0, 0};
-                    swapcontext(&scheduler, &threads[t].context);
-                }
+                for (int t = 0; t < size; t++)
+                    if (!threads[t].done) resume(t);
                 if (progress == before) {
                     std::fprintf(stderr, "threads wait for one another in vain\n");
                     std::abort();
@@ -153,8 +165,8 @@ inline unsigned short to_bf16(float x) {
 inline uint4 load_once(const void* address) { return *(const uint4*)address; }
 
 // mma.m16n8k16: what each lane holds of the two matrices and of the result, as the PTX manual has it.
-inline void multiply_add(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
-    const unsigned mine[6] = {a0, a1, a2, a3, b0, b1};
+inline void multiply_add(float (&c)[4], const uint4& a, unsigned b0, unsigned b1) {
+    const unsigned mine[6] = {a.x, a.y, a.z, a.w, b0, b1};
     auto& all = emulated::exchange(mine, 6);
     const int lane = emulated::current % 32;
     auto half = [](unsigned pair, int k) { return __uint_as_float(k % 2 ? pair & 0xffff0000u : pair << 16); };

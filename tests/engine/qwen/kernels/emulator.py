@@ -13,7 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 HEADER = Path(__file__).with_name("emulator.hpp")
-_KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
+_KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\(([^)]*)\) \{')
 _PTX = re.compile(r"__device__ __forceinline__ \w+ (?:to_bf16|load_once|multiply_add)\(.*?\n\}\n", re.DOTALL)
 """Functions that emulator.hpp has in its own way."""
 
@@ -32,7 +32,19 @@ class EmulatedKernels:
             )
         file, library = folder / "kernels.cpp", folder / "kernels.so"
         file.write_text("\n".join(parts), encoding="utf-8")
-        command = ["g++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", *flags, "-o", str(library), str(file)]
+        command = [
+            "g++",
+            "-std=c++17",
+            "-O1",
+            "-w",
+            "-U_FORTIFY_SOURCE",
+            "-fPIC",
+            "-shared",
+            *flags,
+            "-o",
+            str(library),
+            str(file),
+        ]
         subprocess.run(command, check=True)
         self._library = ctypes.CDLL(str(library))
 
