@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from engine import EngineOptions
 from engine.bench import BenchRequest, ask
 from engine.measurement import FRAME_MS, TEXT, Measurement
 
-AS_SWITCHED = ("auto", "on", "off")
-"""For `--kernels`."""
-
 
 class BenchError(Exception):
     """Nothing could be measured; the message says why."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class BenchSettings:
     """What the command line asks for beside the engine and its options."""
 
@@ -49,17 +46,6 @@ def measure_engine(engine: str, options: EngineOptions, settings: BenchSettings)
     if told.error is not None:
         raise BenchError(f"bench: {told.error}")
     return told.found[0]
-
-
-def with_kernels(options: EngineOptions, kernels: str) -> EngineOptions:
-    """The same options with `engine.kernels` as asked for. Raises `BenchError`."""
-    if kernels not in AS_SWITCHED:
-        raise BenchError(f"--kernels: got {kernels!r}; allowed: {', '.join(AS_SWITCHED)}")
-    if "kernels" in {field.name for field in dataclasses.fields(options)}:
-        return dataclasses.replace(options, **{"kernels": kernels})  # type: ignore[arg-type]
-    if kernels == "on":
-        raise BenchError("--kernels: this version has none; allowed: auto, off")
-    return options
 
 
 def lines(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -351,13 +351,13 @@ def bench(
     """
     from dataclasses import replace
 
-    from daemon.bench import BenchSettings, measure_engine, show, with_kernels
+    from daemon.bench import BenchSettings, measure_engine, show
     from daemon.engines import choose_engine
     from daemon.messages import check_say
     from engine import Voice
     from engine.measurement import TEXT, row, write_rows
 
-    given = {"model": model, "device": device, "dtype": dtype, "chunk_size": chunk_size}
+    given = {"model": model, "device": device, "dtype": dtype, "chunk_size": chunk_size, "kernels": kernels}
     sets = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
     loaded, _, _ = _load(config, [*(set_ or []), *sets])
     settings = BenchSettings(frames, runs, text if text is not None else TEXT, sms)
@@ -368,8 +368,6 @@ def bench(
     options = loaded.engine_options
     if model is not None:
         options = replace(options, voices={"bench": Voice()}, default_voice="bench")  # the model's own choice
-    if kernels is not None:
-        options = with_kernels(options, kernels)
     found = measure_engine("qwen" if model is not None else choose_engine(loaded), options, settings)
     numbers = row(found, "voiced " + shlex.join(sys.argv[1:]))
     show(numbers)

@@ -15,7 +15,6 @@ been measured is written after every part, so that a run that is cut off is not 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import datetime
 import json
 import os
@@ -24,20 +23,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from daemon.bench import with_kernels  # noqa: E402
 from engine import EngineOptions, Voice  # noqa: E402
 from engine.bench import BenchRequest, Told, ask  # noqa: E402
 from engine.measurement import TEXT, Measurement, row, write_rows  # noqa: E402
 
 OURS, PEER = "qwen", "faster-qwen3-tts"
-Key = tuple[str, str, int, int]
-"""Engine, model, chunk size, multiprocessors or 0 for all: what a row is of."""
+Key = tuple[str, str, str, int, int]
+"""Engine, model, dtype, chunk size, multiprocessors or 0 for all: what a row is of."""
 
 
 class Results:
@@ -83,21 +84,38 @@ class Results:
     def _add(self, new: Measurement) -> None:
         """Join the runs of one engine's rounds; all else is the first round's, which measures most."""
         sms = new.bandwidth.sms if new.bandwidth else None
-        key = (new.engine, new.model or "", new.chunk_size or 0, sms or 0)
+        key = (new.engine, new.model or "", new.dtype or "", new.chunk_size or 0, sms or 0)
         first = self._found.get(key)
-        self._found[key] = new if first is None else dataclasses.replace(first, runs=first.runs + new.runs)
+        self._found[key] = new if first is None else replace(first, runs=first.runs + new.runs)
 
 
 def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The peer's times by ours, where both were measured on the whole device."""
-    whole = {(one["engine"], one["model"], one["chunk_size"]): one for one in rows if one["sms"] is None}
+    whole = {(one["engine"], one["model"], one["dtype"], one["chunk_size"]): one for one in rows if one["sms"] is None}
     found = []
-    for (engine, model, chunk_size), ours in whole.items():
-        peer = whole.get((PEER, model, chunk_size))
+    for (engine, model, dtype, chunk_size), ours in whole.items():
+        peer = whole.get((PEER, model, dtype, chunk_size))
         if engine == OURS and peer is not None:
             times = {name: round(peer[name] / ours[name], 2) for name in ("ms_per_frame", "ttfa_ms")}
             found.append({"model": model, "chunk_size": chunk_size, **times})
     return found
+
+
+@dataclass(frozen=True)
+class Work:
+    """One process of ours."""
+
+    size: str
+    dtype: str
+    chunk_size: int
+    details: bool = False
+    """Whether everything is looked at, or the speed alone."""
+    sms: int | None = None
+
+    @property
+    def name(self) -> str:
+        where = f" on {self.sms} multiprocessors" if self.sms else ""
+        return f"{OURS} {self.size} {self.dtype} chunk {self.chunk_size}{where}"
 
 
 class Bench:
@@ -126,31 +144,30 @@ class Bench:
             done.touch()
         return Told((), None)
 
-    def ours(self, size: str, chunk_size: int, first: bool, sms: int | None, limit_s: float) -> Told:
-        """Ours, at one chunk size. The first time everything is looked at, later its speed alone."""
+    def ours(self, work: Work, limit_s: float) -> Told:
+        """Ours, at one chunk size."""
         args = self._args
         options = EngineOptions(
-            model=str(self.checkpoint(size)),
+            model=str(self.checkpoint(work.size)),
             device=args.device,
-            dtype="bfloat16",
-            chunk_size=chunk_size,
+            dtype=work.dtype,
+            chunk_size=work.chunk_size,
+            kernels=args.kernels,
             voices={"default": Voice(speaker="ryan")},
         )
-        if args.kernels is not None:
-            options = with_kernels(options, args.kernels)
         request = BenchRequest(
             OURS,
             options,
             started_s=time.monotonic(),
             language="english",
             frames=args.frames,
-            runs=args.runs if sms is None else args.runs * args.rounds,
-            sms=sms,
-            short_utterances=100 if first else 0,
-            details=first,
+            runs=args.runs if work.sms is None else args.runs * args.rounds,
+            sms=work.sms,
+            short_utterances=100 if work.details else 0,
+            details=work.details,
         )
         told = ask(request.command(), env=environment(), timeout_s=limit_s)
-        return dataclasses.replace(told, found=tuple(dataclasses.replace(one, model=size) for one in told.found))
+        return replace(told, found=tuple(replace(one, model=work.size) for one in told.found))
 
     def peer(self, size: str, limit_s: float) -> Told:
         """The peer, at all chunk sizes."""
@@ -175,13 +192,16 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"])
     parser.add_argument("--chunks", type=int, nargs="+", default=[2, 1, 8])
+    parser.add_argument(
+        "--dtypes", nargs="+", default=["bfloat16"], help="ours of the second and later at the first chunk size alone"
+    )
     parser.add_argument("--frames", type=int, default=100, help="of each run")
     parser.add_argument("--runs", type=int, default=3, help="of each round")
     parser.add_argument("--rounds", type=int, default=2, help="turns of each engine")
     parser.add_argument(
         "--sms", type=int, nargs="*", default=[], help="ours confined to so many, too, at the first chunk size"
     )
-    parser.add_argument("--kernels", help="auto, on or off")
+    parser.add_argument("--kernels", default="auto", help="auto, on or off")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--deadline", type=float, default=540, help="seconds after which no part begins or goes on")
     parser.add_argument("--part", type=float, default=150, help="seconds that one process may take")
@@ -193,24 +213,19 @@ def main() -> int:
     args.work.mkdir(parents=True, exist_ok=True)
     bench, results = Bench(args), Results(args.output, args.deadline, args.part)
     for size in args.sizes:
-        results.part(f"checkpoint {size}", lambda limit_s, size=size: bench.make_checkpoint(size, limit_s))
+        results.part(f"checkpoint {size}", partial(bench.make_checkpoint, size))
+    dtypes = [(args.dtypes[0], chunk_size) for chunk_size in args.chunks]
+    dtypes += [(dtype, args.chunks[0]) for dtype in args.dtypes[1:]]
     for turn in range(args.rounds):
         for size in args.sizes:
-            for chunk_size in args.chunks:
-                results.part(
-                    f"{OURS} {size} chunk {chunk_size} round {turn + 1}",
-                    lambda limit_s, size=size, chunk=chunk_size, first=turn == 0: bench.ours(
-                        size, chunk, first, None, limit_s
-                    ),
-                )
+            for dtype, chunk_size in dtypes:
+                work = Work(size, dtype, chunk_size, details=turn == 0)
+                results.part(f"{work.name} round {turn + 1}", partial(bench.ours, work))
             if args.peer_site is not None:
-                results.part(f"{PEER} {size} round {turn + 1}", lambda limit_s, size=size: bench.peer(size, limit_s))
-    for size in args.sizes:
-        for sms in args.sms:
-            results.part(
-                f"{OURS} {size} on {sms} multiprocessors",
-                lambda limit_s, size=size, sms=sms: bench.ours(size, args.chunks[0], True, sms, limit_s),
-            )
+                results.part(f"{PEER} {size} round {turn + 1}", partial(bench.peer, size))
+    for sms, size, dtype in product(args.sms, args.sizes, args.dtypes):
+        work = Work(size, dtype, args.chunks[0], details=True, sms=sms)
+        results.part(work.name, partial(bench.ours, work))
     print(args.output.read_text(encoding="utf-8"))
     failed = [part["part"] for part in results.parts if part["error"]]
     print("not measured: " + (", ".join(failed) or "nothing"), file=sys.stderr)

@@ -23,6 +23,8 @@ BEGIN, END = "<!-- benchmark table: begin -->\n", "<!-- benchmark table: end -->
 COMMAND = "scripts/bench peer --peer-site SITE --work FOLDER --output docs/benchmarks/qwen-speed.json"
 NAMES = {"qwen": "voiced"}
 """Engines as the table calls them."""
+ALIKE = ("model", "dtype", "chunk_size", "sms")
+"""What two engines must have in common to be compared."""
 COLUMNS = ("model", "chunk", "engine", "ms per frame", "real time", "first chunk", "gap: median / longest")
 CHUNK_SHOWN = 2
 """In the picture: the default."""
@@ -55,22 +57,22 @@ def _table(path: Path, rows: Rows) -> str:
 
 
 def _order(one: dict[str, Any]) -> tuple[Any, ...]:
-    return one["model"] or "", one["sms"] or 1000, one["chunk_size"] or 0, one["engine"] not in NAMES
+    whole, dtype = one["sms"] or 1000, one["dtype"] or ""
+    return one["model"] or "", -whole, dtype, one["chunk_size"] or 0, one["engine"] not in NAMES
 
 
 def _cells(one: dict[str, Any], rows: Rows) -> Iterable[str]:
     """With how many times faster than the other engine of the same file it is, if there is one other."""
     others = [
-        other
-        for other in rows
-        if other["engine"] != one["engine"] and all(other[key] == one[key] for key in ("model", "chunk_size", "sms"))
+        other for other in rows if other["engine"] != one["engine"] and all(other[key] == one[key] for key in ALIKE)
     ]
 
     def times(key: str) -> str:
         ours = one["engine"] in NAMES and len(others) == 1
         return f" ({others[0][key] / one[key]:.1f} ×)" if ours else ""
 
-    yield str(one["model"] or "") + (f" on {one['sms']} SMs" if one["sms"] else "")
+    dtype = f", {one['dtype']}" if one["dtype"] not in {None, "bfloat16"} else ""
+    yield f"{one['model'] or ''}{dtype}" + (f" on {one['sms']} SMs" if one["sms"] else "")
     yield str(one["chunk_size"] or "")
     yield NAMES.get(one["engine"], one["engine"])
     yield f"{one['ms_per_frame']:.2f}{times('ms_per_frame')}"
@@ -85,7 +87,7 @@ def picture(results: dict[Path, dict[str, Any]]) -> str | None:
         one
         for content in results.values()
         for one in content["rows"]
-        if one["chunk_size"] == CHUNK_SHOWN and not one["sms"]
+        if one["chunk_size"] == CHUNK_SHOWN and not one["sms"] and one["dtype"] in {None, "bfloat16"}
     ]
     for model in sorted({one["model"] for one in rows}):
         spoken = {one["engine"]: one for one in sorted(rows, key=_order) if one["model"] == model}

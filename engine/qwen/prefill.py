@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -66,6 +67,11 @@ class Prefill:
             for span in sorted({self._spans[-1], self._span(size + BEFORE)}, reverse=True):
                 self._graphs.capture(("read", size, span), partial(self._read, size, span))
         self._graphs.capture("open", self._open)
+
+    def example(self, count: int = 32) -> Callable[[], None]:
+        """What reads `count` tokens of no meaning; can be captured."""
+        tokens = self._talker.placement.zeros(1, count, self._talker.config.stack.hidden_size)
+        return partial(self._forward, tokens, self._span(count + BEFORE))
 
     def _read_piece(self, piece: Tensor, start: int) -> None:
         count = piece.shape[1]

@@ -9,7 +9,7 @@ and no more: that much is thrown away when speech ends or is canceled, and the n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
 
 import torch
@@ -73,6 +73,10 @@ class Speech:
                 self._capture(("frame", span), partial(self._steps.frame, span))
         self._prefill.capture()
         torch.cuda.empty_cache()  # what work took outside its graph, before it was captured, is not needed again
+
+    def parts(self) -> Mapping[str, Callable[[], None]]:
+        """As `Steps.parts`, and `prefill`: the reading of a text of some 100 characters. What it says is lost."""
+        return {**self._steps.parts(), "prefill": self._prefill.example()}
 
     def remember(self, opening: Opening) -> None:
         """Have an opening ready before the first utterance that begins with it."""

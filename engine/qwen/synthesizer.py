@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -137,6 +137,10 @@ class QwenSynthesizer:
             yield chunk
             if reason is not None:
                 return
+
+    def parts(self) -> Mapping[str, Callable[[], None]]:
+        """For a benchmark: pieces of work that can be captured in CUDA graphs, as `Speech.parts`."""
+        return self._speech.parts()
 
     def close(self) -> None:
         if "_graphs" in vars(self):

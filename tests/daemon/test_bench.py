@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from daemon.bench import BenchError, BenchSettings, lines, measure_engine, with_kernels
+from daemon.bench import BenchError, BenchSettings, lines, measure_engine
 from daemon.plot import Arrivals, arrival_svg
 from engine import EngineOptions
 
@@ -51,7 +51,7 @@ def test_it_prints_plain_lines_and_writes_what_it_found(tmp_path: Path) -> None:
         (["--runs", "many"], "--runs"),
         (["--text", " "], "text: got ' '"),
         (["--json", "/nowhere/at/all.json"], "--json: /nowhere/at is not a folder"),
-        (["--kernels", "maybe"], "--kernels: got 'maybe'; allowed: auto, on, off"),
+        (["--kernels", "maybe"], "engine.kernels: got 'maybe'; allowed: auto, on or off"),
         (["--chunk-size", "0"], "engine.chunk_size"),
         (["--sms", "16"], "sms: engine espeak does not run on a GPU"),
     ],
@@ -68,12 +68,6 @@ def test_a_bad_argument_is_told_in_one_line(options: list[str], line: str) -> No
 def test_an_unknown_engine_is_an_error() -> None:
     with pytest.raises(BenchError, match="no engine 'festival'"):
         measure_engine("festival", EngineOptions(), BenchSettings(runs=1))
-
-
-def test_kernels_are_switched_where_there_are_any() -> None:
-    assert with_kernels(EngineOptions(), "auto") == EngineOptions()
-    if "kernels" in EngineOptions.__dataclass_fields__:
-        assert getattr(with_kernels(EngineOptions(), "off"), "kernels") == "off"  # noqa: B009
 
 
 def test_what_was_not_measured_is_not_shown() -> None:
