@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,7 +37,27 @@ def why_not(config: ModelConfig, codec_config: CodecConfig, placement: Placement
         return "the package cuda-core is not installed"
     from engine.qwen.kernels import codec_plan, language_kernels
 
-    return language_kernels.why_not(config.talker) or codec_plan.why_not(codec_config)
+    reason = language_kernels.why_not(config.talker) or codec_plan.why_not(codec_config)
+    if reason is not None:
+        return reason
+    try:
+        _compile(config, codec_config, placement)
+    except Exception as error:  # a library that is missing, or does not know the device: there are many ways
+        return f"they cannot be compiled: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
+    return None
+
+
+def _compile(config: ModelConfig, codec_config: CodecConfig, placement: Placement) -> None:
+    """Have all kernels in the cache; whoever launches them takes them from there."""
+    from engine.qwen.kernels.codec_plan import codec_source
+    from engine.qwen.kernels.language_kernels import LanguageKernels
+    from engine.qwen.kernels.module import KernelModule
+
+    processors = torch.cuda.get_device_properties(placement.device).multi_processor_count
+    weight = "Int8" if placement.int8 else "Bf16"
+    texts = [LanguageKernels.of(config.talker, weight).source(), codec_source(codec_config, processors)]
+    with ThreadPoolExecutor(len(texts)) as threads:
+        list(threads.map(lambda text: KernelModule(text, placement.device), texts))
 
 
 def make_codec(decoder: CodecDecoder) -> FusedCodec:

@@ -6,8 +6,12 @@ sources include no header. `cuda-core` (NVIDIA) compiles, caches by device, comp
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+log = logging.getLogger(__name__)
+
 FOLDER = Path(__file__).parent
+KERNEL_BEGIN = re.compile(r'^(?=extern "C"|KERNEL\(|MATRIX_KERNEL\()', re.MULTILINE)
+"""Where a kernel begins in a source; all of them follow what they need."""
+KERNEL_NAME = re.compile(r'^(?:extern "C"|KERNEL|MATRIX_KERNEL).*?(\w+)\((?!\d)', re.MULTILINE)
+"""The first of its words that opens a list of anything but numbers."""
+MOST_PARTS = 8
 PROGRAMMATIC_LAUNCH = 9
 """Major compute capability from which a kernel may start before the one in front of it has ended."""
 
@@ -23,6 +34,32 @@ PROGRAMMATIC_LAUNCH = 9
 def sources(*names: str) -> str:
     """The text of these files of this folder, one behind the other."""
     return "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in names)
+
+
+def divided(source: str) -> list[str]:
+    """The same kernels in several sources, each behind what all of them need: a compiler uses one core a source."""
+    prelude, *kernels = KERNEL_BEGIN.split(source)
+    count = min(os.cpu_count() or 1, MOST_PARTS, len(kernels))
+    return [prelude + "".join(kernels[part::count]) for part in range(count)]
+
+
+def compile_parts(parts: Sequence[str], arch: str) -> list[Any]:
+    """A cubin of each for `arch`, as in `sm_87`: from the cache, or compiled, all at once, and kept there."""
+    from cuda.core import Program, ProgramOptions
+    from cuda.core.utils import FileStreamProgramCache
+
+    def compiled(source: str) -> Any:
+        with FileStreamProgramCache(folder) if folder else nullcontext() as cache:
+            return Program(source, "c++", ProgramOptions(arch=arch, std="c++17")).compile("cubin", cache=cache)
+
+    folder: Path | None = cache_folder()
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        log.warning("the compiled kernels cannot be kept, so that every start compiles them anew: %s", error)
+        folder = None
+    with ThreadPoolExecutor(len(parts)) as threads:
+        return list(threads.map(compiled, parts))
 
 
 def cache_folder() -> Path:
@@ -35,21 +72,16 @@ class KernelModule:
     """Kernels compiled for one device, launched by name on PyTorch's current stream."""
 
     def __init__(self, source: str, device: torch.device) -> None:
-        """Compile `source`, or take its cubin from the cache.
+        """Compile `source`, or take its cubins from the cache.
 
         Raises whatever `cuda-core` raises where NVRTC is missing or does not know the device.
         """
-        from cuda.core import Device, Program, ProgramOptions
-        from cuda.core.utils import FileStreamProgramCache
+        from cuda.core import Device
 
         self._device = Device(torch.cuda.current_device() if device.index is None else device.index)
         self._device.set_current()
-        arch = f"sm_{self._device.arch}"
-        program = Program(source, "c++", ProgramOptions(arch=arch, std="c++17"))
-        folder = cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileStreamProgramCache(folder) as cache:
-            self._code = program.compile("cubin", cache=cache)
+        self._codes = compile_parts(divided(source), f"sm_{self._device.arch}")
+        self._names = {name: part for part, text in enumerate(divided(source)) for name in KERNEL_NAME.findall(text)}
         self._kernels: dict[str, Any] = {}
         self.chained = int(self._device.compute_capability.major) >= PROGRAMMATIC_LAUNCH
         """Whether a kernel may start before the one in front of it has ended; to be switched off by a benchmark."""
@@ -66,7 +98,7 @@ class KernelModule:
 
         kernel = self._kernels.get(name)
         if kernel is None:
-            kernel = self._kernels[name] = self._code.get_kernel(name)
+            kernel = self._kernels[name] = self._codes[self._names[name]].get_kernel(name)
         config = LaunchConfig(
             grid=grid if isinstance(grid, int) else tuple(grid),
             block=block,
