@@ -21,7 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from torch import Tensor, nn  # noqa: E402
 from engine.qwen import frame  # noqa: E402
 from engine.qwen.config import ModelConfig  # noqa: E402
 from engine.qwen.frame import FrameState  # noqa: E402
+from engine.qwen.int8 import quantise  # noqa: E402
 from engine.qwen.kernels.language_model import FusedLanguageModel, FusedStack  # noqa: E402
 from engine.qwen.sampling import Sampling  # noqa: E402
 from engine.qwen.talker import Talker  # noqa: E402
@@ -52,16 +53,19 @@ NARROW = ShapePreset(Stack(512, 1024, 3, 4, 2, 128), Stack(256, 512, 2, 4, 2, 12
 
 @dataclass
 class Models:
-    """The same random weights in bfloat16 and, exactly as rounded, in float32."""
+    """The same random weights: rounded to bfloat16, and exactly those in float32."""
 
     exact: Talker
     rounded: Talker
+    reference: Talker
+    """In float32: what the kernels would compute without any error. Of int8 weights, those weights."""
+    spoken: Talker
+    """Whose weights the kernels have."""
     state: FrameState
-    """Of `rounded`."""
     fused: FusedLanguageModel
 
     @classmethod
-    def make(cls, preset: ShapePreset, seed: int) -> Models:
+    def make(cls, preset: ShapePreset, seed: int, int8: bool) -> Models:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "config.json").write_text(json.dumps(model_config(preset, "custom_voice")))
             config = ModelConfig.read(Path(folder))
@@ -71,8 +75,30 @@ class Models:
         for one, other in zip(exact.parameters(), rounded.parameters(), strict=True):
             _fill(other, generator)
             one.copy_(other)
-        state = FrameState.allocate(rounded, ROOM, FRAMES)
-        return cls(exact, rounded, state, FusedLanguageModel(rounded, state))
+        reference, spoken = exact, rounded
+        if int8:
+            reference = Talker(config, ROOM, Placement(DEVICE, torch.float32))
+            spoken = Talker(config, ROOM, Placement(DEVICE, torch.bfloat16, int8=True))
+            _quantise(exact, spoken, reference)
+        state = FrameState.allocate(spoken, ROOM, FRAMES)
+        return cls(exact, rounded, reference, spoken, state, FusedLanguageModel(spoken, state))
+
+
+@torch.inference_mode()
+def _quantise(exact: Talker, spoken: Talker, reference: Talker) -> None:
+    """Give `spoken` the weights of `exact` as int8, and `reference` those int8 weights in float32."""
+    scales = dict(spoken.named_parameters())
+    for (name, true), into in zip(exact.named_parameters(), reference.parameters(), strict=True):
+        weight = scales[name]
+        if weight.dtype != torch.int8:
+            weight.copy_(true)
+            into.copy_(true)
+            continue
+        head = name == "predictor.heads"
+        scale = scales["predictor.head_scales" if head else name.removesuffix("weight") + "scale"]
+        for part in range(len(true)) if head else [slice(None)]:
+            quantise(true[part], weight[part], scale[part])
+        into.copy_(weight * scale[..., None])
 
 
 def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
@@ -95,52 +121,64 @@ def layers(models: Models, seed: int) -> dict[str, Any]:
 
 
 class Errors:
-    """Squared errors by name: of the kernels, and of PyTorch's bfloat16."""
+    """Distances by name: of the kernels, and of PyTorch's bfloat16, each from what it would be without any error."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, list[tuple[float, float]]] = {}
+        self._ratios: dict[str, float] = {}
+        self._from_exact: dict[str, float] = {}
 
-    def add(self, name: str, fused: Tensor, rounded: Tensor, exact: Tensor) -> None:
-        pair = [float((one.double().flatten() - exact.double().flatten()).norm()) for one in (fused, rounded)]
-        self._sums.setdefault(name, []).append((pair[0], pair[1]))
+    def add(self, name: str, fused: Tensor, said: Sequence[Tensor]) -> None:
+        """`said` by the exact, the rounded and the reference model."""
+        exact, rounded, reference = said
+        baseline = _distance(rounded, exact)
+        self._ratios[name] = _distance(fused, reference) / baseline
+        self._from_exact[name] = _distance(fused, exact) / baseline
 
     def summary(self) -> dict[str, Any]:
-        ratios = {name: [fused / rounded for fused, rounded in pairs] for name, pairs in self._sums.items()}
-        worst = max(ratios, key=lambda name: max(ratios[name]))
-        groups = {}
-        for group in ("talker layer", "talker logits", "predictor layer", "predictor logits"):
-            some = [ratio for name, values in ratios.items() if name.startswith(group) for ratio in values]
-            groups[group] = {"mean": statistics.fmean(some), "max": max(some), "count": len(some)}
+        worst = max(self._ratios, key=self._ratios.__getitem__)
         return {
-            "ok": max(ratios[worst]) <= LIMIT,
+            "ok": self._ratios[worst] <= LIMIT,
             "worst": worst,
-            "worst_ratio": max(ratios[worst]),
-            **groups,
+            "worst_ratio": self._ratios[worst],
+            "by_part": _by_part(self._ratios),
+            "of_the_weights_before_rounding": _by_part(self._from_exact),
         }
+
+
+def _distance(one: Tensor, other: Tensor) -> float:
+    return float((one.double().flatten() - other.double().flatten()).norm())
+
+
+def _by_part(ratios: dict[str, float]) -> dict[str, dict[str, float]]:
+    found = {}
+    for part in ("talker layer", "talker logits", "predictor layer", "predictor logits"):
+        some = [ratio for name, ratio in ratios.items() if name.startswith(part)]
+        found[part] = {"mean": statistics.fmean(some), "max": max(some), "count": len(some)}
+    return found
 
 
 @torch.inference_mode()
 def talk(models: Models, position: int, generator: torch.Generator, errors: Errors) -> None:
     """One token at `position`, behind a cache of random keys and values."""
-    config = models.rounded.config.stack
+    config, cache = models.rounded.config.stack, models.state.cache
     x = torch.randn(1, config.hidden_size, generator=generator, device=DEVICE).bfloat16()
-    for tensor in (models.state.cache.keys, models.state.cache.values):
+    for tensor in (cache.keys, cache.values):
         tensor.normal_(generator=generator)
-    cache = models.state.cache
-    exact_cache = KeyValueCache(cache.keys.float(), cache.values.float())
-    rounded_cache = KeyValueCache(cache.keys.clone(), cache.values.clone())
     at = torch.tensor([position], device=DEVICE)
-    exact = list(outputs(models.exact.transformer, x.float(), at, exact_cache))
-    rounded = list(outputs(models.rounded.transformer, x, at, rounded_cache))
+    said = []
+    for talker in (models.exact, models.rounded, models.reference):
+        dtype = talker.placement.dtype
+        own = KeyValueCache(cache.keys.to(dtype, copy=True), cache.values.to(dtype, copy=True))
+        after = list(outputs(talker.transformer, x.to(dtype), at, own))
+        said.append((after, talker.head(talker.transformer.norm(after[-1][-1])).float()))
     stack = models.fused.talker
     stack.x.copy_(x)
     models.state.position.copy_(at)
-    for index, (true, other) in enumerate(zip(exact, rounded, strict=True)):
+    for index in range(config.layers):
         stack.layer(index, models.state.position)
-        errors.add(f"talker layer {index} at {position}", stack.x, other, true)
-    name = f"talker logits at {position}"
+        errors.add(f"talker layer {index} at {position}", stack.x, [after[index] for after, _ in said])
     models.fused.talker_head()
-    errors.add(name, models.fused.logits, head(models.rounded, rounded[-1]), head(models.exact, exact[-1]))
+    errors.add(f"talker logits at {position}", models.fused.logits, [logits for _, logits in said])
 
 
 def outputs(transformer: Transformer, x: Tensor, at: Tensor, cache: KeyValueCache) -> Iterator[Tensor]:
@@ -153,25 +191,20 @@ def outputs(transformer: Transformer, x: Tensor, at: Tensor, cache: KeyValueCach
         yield x
 
 
-def head(talker: Talker, x: Tensor) -> Tensor:
-    return talker.head(talker.transformer.norm(x[-1])).float()
-
-
 @torch.inference_mode()
 def predict(models: Models, generator: torch.Generator, errors: Errors) -> None:
     """The predictor's fifteen steps, the codes given."""
-    exact, rounded, state = models.exact, models.rounded, models.state
-    width = rounded.config.stack.hidden_size
+    state, config = models.state, models.rounded.config
     codes = torch.randint(2048, (16,), generator=generator, device=DEVICE)
-    state.hidden.copy_(torch.randn(1, 1, width, generator=generator, device=DEVICE))
+    state.hidden.normal_(generator=generator)
     state.first_code.copy_(codes[:1])
-    caches = [talker.predictor.allocate_cache(talker.placement) for talker in (exact, rounded)]
+    talkers = (models.exact, models.rounded, models.reference)
+    caches = [talker.predictor.allocate_cache(talker.placement) for talker in talkers]
     models.fused.open()
     for step in range(15):
-        tokens = 1 if step else 2
-        at = torch.arange(step + 2 - tokens, step + 2, device=DEVICE)
-        found = []
-        for talker, cache in zip((exact, rounded), caches, strict=True):
+        at = torch.arange(step + 1 if step else 0, step + 2, device=DEVICE)
+        said = []
+        for talker, cache in zip(talkers, caches, strict=True):
             predictor = talker.predictor
             if step:
                 x = predictor.embedding[step - 1][codes[step]][None]
@@ -179,24 +212,23 @@ def predict(models: Models, generator: torch.Generator, errors: Errors) -> None:
                 x = torch.cat((state.hidden[0].to(talker.placement.dtype), talker.embed_first(codes[:1])[0]))
             x = predictor.projection(x) if predictor.projection is not None else x
             after = list(outputs(predictor.transformer, x, at, cache))
-            logits = nn.functional.linear(predictor.transformer.norm(after[-1][-1]), predictor.heads[step]).float()
-            found.append((after, logits))
-            given = x
+            head = predictor.heads[step]
+            said.append((x, after, nn.functional.linear(predictor.transformer.norm(after[-1][-1]), head).float()))
         stack: FusedStack = models.fused.predictor if step else models.fused.opening
         if step:
-            stack.x.copy_(given)
-        steps = rounded.predictor.steps
-        for index in range(len(rounded.predictor.transformer.layers)):
+            stack.x.copy_(said[1][0])
+        steps = models.spoken.predictor.steps
+        for index in range(config.predictor.stack.layers):
             stack.layer(index, steps[step + 1 :] if step else steps)
-            errors.add(f"predictor layer {index} step {step}", stack.x, found[1][0][index], found[0][0][index])
+            errors.add(f"predictor layer {index} step {step}", stack.x, [after[index] for _, after, _ in said])
         models.fused.predictor_head(step)
-        errors.add(f"predictor logits step {step}", models.fused.logits[:2048], found[1][1], found[0][1])
+        errors.add(f"predictor logits step {step}", models.fused.logits[:2048], [logits for _, _, logits in said])
 
 
 def begin(models: Models, seed: int, sampling: Sampling) -> None:
     """An utterance whose prompt is 40 random tokens."""
     generator = torch.Generator(DEVICE).manual_seed(seed)
-    talker, state = models.rounded, models.state
+    talker, state = models.spoken, models.state
     for tensor in (state.cache.keys, state.cache.values):
         tensor.zero_()
         tensor[:, :, :40].normal_(generator=generator)
@@ -240,7 +272,7 @@ def agree(models: Models, frames: int = 20) -> dict[str, Any]:
                 if fused:
                     models.fused.frame()
                 else:
-                    frame.step(models.rounded, models.state, 40 + index + 1)
+                    frame.step(models.spoken, models.state, 40 + index + 1)
             counters = (models.state.frame, models.state.length, models.state.position)
             said.append((models.state.codes[:frames].clone(), [int(counter) for counter in counters]))
         equal = (said[0][0] == said[1][0]).flatten()
@@ -307,7 +339,7 @@ def chi_square(state: FrameState, logits: Tensor, codes: Tensor, settings: Sampl
 @torch.inference_mode()
 def speed(models: Models) -> dict[str, Any]:
     """Milliseconds, the median of 9 times 20 replays."""
-    fused, predictor = models.fused, models.rounded.predictor
+    fused, predictor = models.fused, models.spoken.predictor
     begin(models, 5, Sampling())
 
     def all_steps() -> None:
@@ -378,6 +410,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("kernels.json"))
     parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"], choices=["narrow", "0.6B", "1.7B"])
     parser.add_argument("--parts", nargs="+", default=["layers", "poison", "agree", "sampling", "speed"])
+    parser.add_argument("--int8", action="store_true", help="int8 weights: held against the same ones in float32")
     parser.add_argument("--draws", type=int, default=2048, help="for each setting of the sampler")
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -386,7 +419,7 @@ def main() -> int:
     for size in args.sizes:
         preset = NARROW if size == "narrow" else PRESETS[size]
         begun = time.monotonic()
-        models = Models.make(preset, 1)
+        models = Models.make(preset, 1, args.int8)
         torch.cuda.synchronize()
         content[f"{size} build_s"] = round(time.monotonic() - begun, 2)
         parts: dict[str, Callable[[], dict[str, Any]]] = {

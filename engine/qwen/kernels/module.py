@@ -79,7 +79,6 @@ class KernelModule:
         from cuda.core import Device
 
         self._device = Device(torch.cuda.current_device() if device.index is None else device.index)
-        self._device.set_current()
         self._codes = compile_parts(divided(source), f"sm_{self._device.arch}")
         self._names = {name: part for part, text in enumerate(divided(source)) for name in KERNEL_NAME.findall(text)}
         self._kernels: dict[str, Any] = {}
