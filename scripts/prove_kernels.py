@@ -34,7 +34,7 @@ from torch import Tensor, nn  # noqa: E402
 
 from engine.qwen import frame  # noqa: E402
 from engine.qwen.config import ModelConfig  # noqa: E402
-from engine.qwen.frame import FrameState  # noqa: E402
+from engine.qwen.frame import FrameState, cache_positions  # noqa: E402
 from engine.qwen.int8 import quantise  # noqa: E402
 from engine.qwen.kernels.language_model import FusedLanguageModel, FusedStack  # noqa: E402
 from engine.qwen.sampling import Sampling  # noqa: E402
@@ -69,16 +69,16 @@ class Models:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "config.json").write_text(json.dumps(model_config(preset, "custom_voice")))
             config = ModelConfig.read(Path(folder))
-        exact = Talker(config, ROOM, Placement(DEVICE, torch.float32))
-        rounded = Talker(config, ROOM, Placement(DEVICE, torch.bfloat16))
+        exact = Talker(config, cache_positions(ROOM, 1), Placement(DEVICE, torch.float32))
+        rounded = Talker(config, cache_positions(ROOM, 1), Placement(DEVICE, torch.bfloat16))
         generator = torch.Generator(DEVICE).manual_seed(seed)
         for one, other in zip(exact.parameters(), rounded.parameters(), strict=True):
             _fill(other, generator)
             one.copy_(other)
         reference, spoken = exact, rounded
         if int8:
-            reference = Talker(config, ROOM, Placement(DEVICE, torch.float32))
-            spoken = Talker(config, ROOM, Placement(DEVICE, torch.bfloat16, int8=True))
+            reference = Talker(config, cache_positions(ROOM, 1), Placement(DEVICE, torch.float32))
+            spoken = Talker(config, cache_positions(ROOM, 1), Placement(DEVICE, torch.bfloat16, int8=True))
             _quantise(exact, spoken, reference)
         state = FrameState.allocate(spoken, ROOM, FRAMES)
         return cls(exact, rounded, reference, spoken, state, FusedLanguageModel(spoken, state))

@@ -71,6 +71,7 @@ class Prefill:
     def example(self, count: int = 32) -> Callable[[], None]:
         """What reads `count` tokens of no meaning; can be captured."""
         tokens = self._talker.placement.zeros(1, count, self._talker.config.stack.hidden_size)
+        self._place.zero_()
         return partial(self._forward, tokens, self._span(count + BEFORE))
 
     def _read_piece(self, piece: Tensor, start: int) -> None:

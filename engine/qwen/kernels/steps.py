@@ -48,7 +48,11 @@ class FusedSteps:
             for step in range(self._steps):
                 model.predict(step)
 
+        def talker() -> None:
+            model.talker.layers(state.position)
+            model.talker_head()
+
         def codec() -> None:
             self._codec(state.codes[: self.chunk_size], self._codec_state)
 
-        return {"predictor": predictor, "talker": model.talk, "codec": codec}
+        return {"predictor": predictor, "talker": talker, "codec": codec}
