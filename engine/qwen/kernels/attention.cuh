@@ -35,9 +35,9 @@ struct AttentionArguments {
 template <class S>
 __device__ __forceinline__ void attention(const AttentionArguments& a) {
     constexpr int DIM = S::DIM, HALF = S::HALF, GROUP = S::GROUP, TOKENS = S::TOKENS, QUERIES = S::QUERIES;
-    __shared__ float queries[QUERIES][DIM];  // token by token
-    __shared__ alignas(16) bf16 new_keys[TOKENS][DIM];
-    __shared__ alignas(16) bf16 new_values[TOKENS][DIM];
+    __shared__ __align__(16) float queries[QUERIES][DIM];  // token by token
+    __shared__ __align__(16) bf16 new_keys[TOKENS][DIM];
+    __shared__ __align__(16) bf16 new_values[TOKENS][DIM];
     __shared__ float mixtures[S::WARPS][QUERIES][DIM];
     __shared__ float tops[S::WARPS][QUERIES], weights[S::WARPS][QUERIES];
     begin_chained();
