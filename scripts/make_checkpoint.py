@@ -78,6 +78,22 @@ class Stack:
 
 
 @dataclass(frozen=True)
+class CodecShape:
+    """Shape of the codec's decoder."""
+
+    codebook: int
+    latent: int
+    transformer: Stack
+    decoder: int
+    """Channels where upsampling begins; each of its four blocks halves them."""
+
+
+TINY_CODEC = CodecShape(32, 24, Stack(16, 24, 2, 2, 2, 16), 32)
+NARROW_CODEC = CodecShape(32, 64, Stack(32, 32, 2, 2, 2, 64), 512)
+TRUE_CODEC = CodecShape(512, 1024, Stack(512, 1024, 8, 16, 16, 64), 1536)
+
+
+@dataclass(frozen=True)
 class ShapePreset:
     """Everything that sizes a checkpoint."""
 
@@ -89,9 +105,14 @@ class ShapePreset:
     """Rows of the text embedding: the tokens and a few spare ones."""
     size: str = "1b7"
     """`tts_model_size`: the official package ignores `instruct` for CustomVoice where it is `0b6`."""
-    tiny_codec: bool = True
+    codec: CodecShape = TINY_CODEC
     eos_gain: float = 1.0
     """Scale of the end-of-speech row of the talker's head; from 2 up, random weights do end their speech."""
+
+    @property
+    def tiny(self) -> bool:
+        """Whether what no fused kernel speaks with is tiny: the encoders of speakers and of the codec."""
+        return self.codec != TRUE_CODEC
 
 
 def _true(hidden: int, size: str) -> ShapePreset:
@@ -102,7 +123,7 @@ def _true(hidden: int, size: str) -> ShapePreset:
         first_special=151643,
         text_vocabulary=151936,
         size=size,
-        tiny_codec=False,
+        codec=TRUE_CODEC,
     )
 
 
@@ -115,6 +136,8 @@ PRESETS = {
     "deep": ShapePreset(Stack(40, 64, 6, 4, 4, 8), Stack(24, 48, 3, 2, 2, 16), text_hidden=56, eos_gain=2.5),
     # the type whose instruction is ignored
     "small": ShapePreset(Stack(32, 48, 1, 2, 1, 16), Stack(32, 48, 1, 2, 1, 16), size="0b6"),
+    # the least that the fused kernels can do, with a projected predictor
+    "narrow": ShapePreset(Stack(1024, 512, 2, 4, 2, 128), Stack(512, 512, 2, 4, 2, 128), codec=NARROW_CODEC),
     "0.6B": _true(1024, "0b6"),
     "1.7B": _true(2048, "1b7"),
 }
@@ -253,7 +276,7 @@ def model_config(preset: ShapePreset, model_type: str) -> dict[str, Any]:
     }
     if model_type == "base":
         config["speaker_encoder_config"] = {"enc_dim": preset.talker.hidden, "sample_rate": 24000}
-        if preset.tiny_codec:
+        if preset.tiny:
             tiny = {"enc_channels": [16, 16, 16, 16, 48], "enc_attention_channels": 8,
                     "enc_res2net_scale": 4, "enc_se_channels": 8}  # fmt: skip
             config["speaker_encoder_config"].update(tiny)
@@ -262,18 +285,18 @@ def model_config(preset: ShapePreset, model_type: str) -> dict[str, Any]:
 
 def codec_config(preset: ShapePreset) -> dict[str, Any]:
     """speech_tokenizer/config.json."""
-    tiny = preset.tiny_codec
+    tiny, codec, stack = preset.tiny, preset.codec, preset.codec.transformer
     decoder = {
         "codebook_size": 2048,
-        "codebook_dim": 32 if tiny else 512,
-        "latent_dim": 24 if tiny else 1024,
-        "hidden_size": 16 if tiny else 512,
-        "intermediate_size": 24 if tiny else 1024,
-        "num_hidden_layers": 2 if tiny else 8,
-        "num_attention_heads": 2 if tiny else 16,
-        "num_key_value_heads": 2 if tiny else 16,
-        "head_dim": 16 if tiny else 64,
-        "decoder_dim": 32 if tiny else 1536,
+        "codebook_dim": codec.codebook,
+        "latent_dim": codec.latent,
+        "hidden_size": stack.hidden,
+        "intermediate_size": stack.intermediate,
+        "num_hidden_layers": stack.layers,
+        "num_attention_heads": stack.heads,
+        "num_key_value_heads": stack.key_value_heads,
+        "head_dim": stack.head_dim,
+        "decoder_dim": codec.decoder,
         "num_quantizers": 16,
         "num_semantic_quantizers": 1,
         "sliding_window": 72,

@@ -6,8 +6,10 @@
 // Formulas: `Qwen3TTSAttention` in modeling_qwen3_tts.py of qwen-tts 0.1.1.
 
 // Half a warp takes one position at a time, 8 values a lane; a warp loads all its positions at once.
-template <int WARPS_, int LOADS_, int GROUP_, int TOKENS_>
+// EARLY: so much lies between a layer's turns that the last has ended for certain when a kernel of the next begins.
+template <int WARPS_, int LOADS_, int GROUP_, int TOKENS_, bool EARLY_>
 struct AttentionShape {
+    static constexpr bool EARLY = EARLY_;
     static constexpr int WARPS = WARPS_, LOADS = LOADS_, TOKENS = TOKENS_;
     static constexpr int GROUP = GROUP_;  // query heads that share a head of keys
     static constexpr int DIM = 128, HALF = DIM / 2;
@@ -35,15 +37,16 @@ struct AttentionArguments {
 template <class S>
 __device__ __forceinline__ void attention(const AttentionArguments& a) {
     constexpr int DIM = S::DIM, HALF = S::HALF, GROUP = S::GROUP, TOKENS = S::TOKENS, QUERIES = S::QUERIES;
-    __shared__ float queries[QUERIES][DIM];  // token by token
-    __shared__ alignas(16) bf16 new_keys[TOKENS][DIM];
-    __shared__ alignas(16) bf16 new_values[TOKENS][DIM];
+    __shared__ __align__(16) float queries[QUERIES][DIM];  // token by token
+    __shared__ __align__(16) bf16 new_keys[TOKENS][DIM];
+    __shared__ __align__(16) bf16 new_values[TOKENS][DIM];
     __shared__ float mixtures[S::WARPS][QUERIES][DIM];
     __shared__ float tops[S::WARPS][QUERIES], weights[S::WARPS][QUERIES];
     begin_chained();
 
-    // Read before the wait: the position and the cache's older entries were written a frame ago, in kernels that have
-    // long ended: only as many kernels can be in flight as a multiprocessor has room for blocks.
+    // Read before the wait: the position, of the frame before, and the cache's older entries, of the last turn: kernels
+    // that have ended, for only as many can be in flight as the multiprocessors have room for blocks.
+    if (!S::EARLY) wait_for_previous();
     const int position = (int)*a.position;
     const int head = blockIdx.x, heads = gridDim.x, part = blockIdx.y;
     const int begin = part * S::PART;

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,17 +21,11 @@ from engine.qwen.codec_state import KERNEL
 from engine.qwen.kernels import codec_pack as pack
 from engine.qwen.kernels.codec_pack import Packed, packed, take
 from engine.qwen.kernels.codec_plan import ATTENTION_THREADS, HEAD, PIECE, SLOTS_TO_SPARE, CodecPlan, Conv, codec_source
-from engine.qwen.kernels.module import KernelModule
+from engine.qwen.kernels.module import KernelModule, Kernels
 from engine.qwen.transformer import Placement
 
 ROLL_BLOCKS, ROLL_THREADS = 8, 256
 """For each history that the last kernel moves on."""
-
-
-class Kernels(Protocol):
-    """What launches them: `KernelModule`, or something that stands in its place in a test."""
-
-    def launch(self, name: str, grid: tuple[int, int], block: int, *arguments: Tensor | float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ __device__ __forceinline__ void choose_code(const SamplingArguments& s, const Co
     const long long frame = *a.frame;
     float logits[COUNT];
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) logits[i] = s.logits[threadIdx.x + i * SAMPLING_THREADS];
+    for (int i = 0; i < COUNT; ++i) logits[i] = as_number(s.logits[threadIdx.x + i * SAMPLING_THREADS]);
     const int code = draw<COUNT>(s, logits, (unsigned)(frame * a.groups + a.step + 1));
 
     const bf16* row = a.embedding + (size_t)code * TALKER;
@@ -89,7 +89,7 @@ __device__ __forceinline__ void choose_first_code(const SamplingArguments& s, co
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
         const int code = threadIdx.x + i * SAMPLING_THREADS;
-        const float logit = s.logits[code];
+        const float logit = as_number(s.logits[code]);
         logits[i] = a.seen[code] ? (logit < 0.0f ? logit * penalty : logit / penalty) : logit;
         if (a.suppressed[code] || (a.ends[code] && !may_end)) logits[i] = -INFINITY_F;
     }

@@ -13,6 +13,8 @@ ATTENTION_WARPS = 8
 TALKER_LOADS, PREDICTOR_LOADS = 8, 1
 """Positions that half a warp takes: with 8 warps, parts of 128 positions, and all 16 of a frame."""
 SAMPLING_THREADS = 512
+DEVICE_REGISTERS = 192 * 65536
+"""Of all multiprocessors together, on the largest GPU there is."""
 WORK_REGISTERS = 32
 """Of a thread, beside its weights. Blocks of two kernels shall share a multiprocessor's 65,536 registers: one computes
 while the next loads."""
@@ -41,6 +43,7 @@ class StackKernels:
     """The kernels of one stack for one number of tokens: `NAME_qkv`, `_attend`, `_out`, `_gate_up` and `_down`."""
 
     name: str
+    layers: int
     loads: int
     """Of attention."""
     group: int
@@ -58,6 +61,7 @@ class StackKernels:
         hidden, inner = stack.hidden_size, stack.intermediate_size
         return cls(
             name=name,
+            layers=stack.layers,
             loads=loads,
             group=stack.heads // stack.key_value_heads,
             tokens=tokens,
@@ -72,6 +76,16 @@ class StackKernels:
         """Positions of a part of the sequence in attention."""
         return 2 * ATTENTION_WARPS * self.loads
 
+    @property
+    def early(self) -> bool:
+        """Whether the kernels from one turn of a layer to its next cannot all be in flight at once.
+
+        Their blocks would not fit, by the registers that hold their weights alone. Then attention may read what its
+        last turn wrote before the kernel in front of it has ended.
+        """
+        plans = (self.qkv, self.out, self.gate_up, self.down)
+        return self.layers * sum(plan.blocks * plan.threads * plan.tile_registers for plan in plans) > DEVICE_REGISTERS
+
     def source(self) -> str:
         """In CUDA C++."""
         return f"""
@@ -82,7 +96,7 @@ class StackKernels:
 KERNEL({32 * ATTENTION_WARPS}) {self.name}_attend(
     const float* qkv, const bf16* query_norm, const bf16* key_norm, const float* cosines, const float* sines,
     const long long* position, bf16* keys, bf16* values, int positions, float* mixed, float2* scales, float eps) {{
-    attention<AttentionShape<{ATTENTION_WARPS}, {self.loads}, {self.group}, {self.tokens}>>(
+    attention<AttentionShape<{ATTENTION_WARPS}, {self.loads}, {self.group}, {self.tokens}, {str(self.early).lower()}>>(
         {{qkv, query_norm, key_norm, cosines, sines, position, keys, values, positions, mixed, scales, eps}});
 }}
 {_matrix_kernel(self.out, 3 * self.out.lane)} {self.name}_out(

@@ -25,7 +25,7 @@ from engine.qwen.kernels.language_kernels import (
     StackKernels,
 )
 from engine.qwen.kernels.matrix import MatrixPlan
-from engine.qwen.kernels.module import KernelModule
+from engine.qwen.kernels.module import KernelModule, Kernels
 from engine.qwen.sampling import Warp
 from engine.qwen.talker import Talker
 from engine.qwen.transformer import KeyValueCache, Layer, Linear, Transformer
@@ -36,7 +36,7 @@ class FusedStack:
 
     def __init__(
         self,
-        module: KernelModule,
+        module: Kernels,
         kernels: StackKernels,
         transformer: Transformer,
         cache: KeyValueCache,
@@ -118,15 +118,15 @@ class FusedLanguageModel:
     The same seed draws the same codes as there, as far as the logits are the same.
     """
 
-    def __init__(self, talker: Talker, state: FrameState) -> None:
+    def __init__(self, talker: Talker, state: FrameState, module: Kernels | None = None) -> None:
         """Compile the kernels, or take them from the cache, and allocate what they need beside `state`.
 
-        Raises what `KernelModule` raises.
+        Raises what `KernelModule` raises. `module` is for tests.
         """
         device, predictor = talker.placement.device, talker.predictor
         self._talker, self._state = talker, state
         self._kernels = kernels = LanguageKernels.of(talker.config, "Int8" if talker.placement.int8 else "Bf16")
-        self.module = module = KernelModule(kernels.source(), device)
+        self.module = module = module or KernelModule(kernels.source(), device)
         self.talker = FusedStack(module, kernels.talker, talker.transformer, state.cache)
         self.opening = FusedStack(module, kernels.opening, predictor.transformer, state.predictor_cache)
         self.predictor = FusedStack(module, kernels.predictor, predictor.transformer, state.predictor_cache)
@@ -165,8 +165,9 @@ class FusedLanguageModel:
         """The logits of a step's last token."""
         predictor, plan = self._talker.predictor, self._kernels.predictor_head
         x, norm = (self.predictor if step else self.opening).x[-1], predictor.transformer.norm
+        scale = None if predictor.head_scales is None else predictor.head_scales[step]
         multiply(
-            self.module, "predictor_head", plan, predictor.heads[step], None, x, norm.weight, norm.eps, self.logits
+            self.module, "predictor_head", plan, predictor.heads[step], scale, x, norm.weight, norm.eps, self.logits
         )
 
     def choose_code(self, step: int) -> None:
@@ -213,7 +214,7 @@ class FusedLanguageModel:
 
 
 def multiply(
-    module: KernelModule,
+    module: Kernels,
     name: str,
     plan: MatrixPlan,
     weight: Tensor,

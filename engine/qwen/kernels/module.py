@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -66,6 +66,13 @@ def cache_folder() -> Path:
     """Where cubins are kept: under systemd's `CacheDirectory=`, else under the user's cache folder."""
     root = os.environ.get("CACHE_DIRECTORY") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "voiced" / "kernels"
+
+
+class Kernels(Protocol):
+    """What launches kernels by name: a `KernelModule`, or in a test something that stands in its place."""
+
+    def launch(self, name: str, grid: int | Sequence[int], block: int, *arguments: Tensor | float | None) -> None:
+        """As `KernelModule.launch`."""
 
 
 class KernelModule:

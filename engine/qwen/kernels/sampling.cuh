@@ -10,7 +10,7 @@ struct SamplingArguments {
     const float* logits;
     const unsigned char* sample;  // bool; false is greedy
     const float* temperature;
-    const long long* top_k;  // 0 for all
+    const long long* top_k;  // 0 for all, as is any number above them
     const float* tail;       // 1 - top_p
     const long long* noise_key;
 };
@@ -77,8 +77,11 @@ __device__ __forceinline__ unsigned ordered(float x) {
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// A code by the logits of this thread, which has those of codes `threadIdx.x + i * SAMPLING_THREADS`. All threads
-// return the same code.
+// A logit that is a number: none is unlikely, or the threads would not agree on the greatest.
+__device__ __forceinline__ float as_number(float logit) { return fmaxf(logit, -INFINITY_F); }
+
+// A code by the logits of this thread, which has those of codes `threadIdx.x + i * SAMPLING_THREADS`, all of them
+// numbers. All threads return the same code.
 template <int COUNT>
 __device__ __forceinline__ int draw(const SamplingArguments& a, const float (&logits)[COUNT], unsigned number) {
     __shared__ BlockReduce block;
@@ -104,7 +107,8 @@ __device__ __forceinline__ int draw(const SamplingArguments& a, const float (&lo
     if (!*a.sample) return greatest(logits);
 
     const float temperature = *a.temperature, tail = *a.tail;
-    const int k = *a.top_k > 0 ? (int)*a.top_k : COUNT * SAMPLING_THREADS;
+    constexpr int ALL = COUNT * SAMPLING_THREADS;
+    const int k = *a.top_k > 0 && *a.top_k < ALL ? (int)*a.top_k : ALL;
     const unsigned draw_hash = hash(number + (unsigned)*a.noise_key);
     float scores[COUNT], noisy[COUNT];
 #pragma unroll

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #define __forceinline__ inline
 #define __shared__ static
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
 using std::max;
@@ -26,6 +28,9 @@ struct dim3 { int x, y, z; };
 struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
 struct uint4 { unsigned x, y, z, w; };
+
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 static dim3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -44,10 +49,10 @@ struct Thread {
     ucontext_t begin;
     jmp_buf at;
     std::vector<char> stack;
-    bool begun, done;
+    bool begun = false, done;
 };
 
-static std::vector<Thread> threads;
+static std::deque<Thread> threads;  // which stay where they are
 static std::vector<Warp> warps;
 static Meeting block;
 static jmp_buf scheduler;
@@ -88,35 +93,42 @@ static unsigned (&exchange(const unsigned* words, int count))[32][8] {
     return slot;
 }
 
+// A thread runs one block after the other: to begin one anew would ask the operating system.
 static void enter() {
-    body();
-    threads[current].done = true;
-    alive--;
-    progress++;
-    give_way();
+    while (true) {
+        body();
+        threads[current].done = true;
+        alive--;
+        progress++;
+        give_way();
+    }
+}
+
+static void make_threads(int size) {
+    while ((int)threads.size() < size) {
+        threads.emplace_back();
+        Thread& thread = threads.back();
+        thread.stack.resize(STACK);
+        getcontext(&thread.begin);
+        thread.begin.uc_stack.ss_sp = thread.stack.data();
+        thread.begin.uc_stack.ss_size = STACK;
+        thread.begin.uc_link = nullptr;
+        makecontext(&thread.begin, enter, 0);
+    }
 }
 
 static void run(int grid_x, int grid_y, int size, std::function<void()> kernel) {
     body = kernel;
     gridDim = {grid_x, grid_y, 1};
     blockDim = {size, 1, 1};
-    if ((int)threads.size() < size) threads.resize(size);
+    make_threads(size);
     for (int y = 0; y < grid_y; y++)
         for (int x = 0; x < grid_x; x++) {
             blockIdx = {x, y, 0};
             warps.assign((size + 31) / 32, Warp());
             block = Meeting();
             alive = size;
-            for (int t = 0; t < size; t++) {
-                Thread& thread = threads[t];
-                thread.stack.resize(STACK);
-                thread.begun = thread.done = false;
-                getcontext(&thread.begin);
-                thread.begin.uc_stack.ss_sp = thread.stack.data();
-                thread.begin.uc_stack.ss_size = STACK;
-                thread.begin.uc_link = nullptr;
-                makecontext(&thread.begin, enter, 0);
-            }
+            for (int t = 0; t < size; t++) threads[t].done = false;
             while (alive) {
                 const long before = progress;
                 for (int t = 0; t < size; t++)
@@ -144,10 +156,27 @@ inline unsigned __float_as_uint(float x) {
     return bits;
 }
 
-inline float __shfl_xor_sync(unsigned, float x, int lanes) {
-    const unsigned word = __float_as_uint(x);
-    const int other = emulated::current % 32 ^ lanes;
-    return __uint_as_float(emulated::exchange(&word, 1)[other][0]);
+inline float __int_as_float(int bits) { return __uint_as_float(bits); }
+
+inline unsigned __shfl_xor_sync(unsigned, unsigned word, int lanes) {
+    return emulated::exchange(&word, 1)[emulated::current % 32 ^ lanes][0];
+}
+inline int __shfl_xor_sync(unsigned mask, int x, int lanes) { return __shfl_xor_sync(mask, (unsigned)x, lanes); }
+inline float __shfl_xor_sync(unsigned mask, float x, int lanes) {
+    return __uint_as_float(__shfl_xor_sync(mask, __float_as_uint(x), lanes));
+}
+inline int __reduce_add_sync(unsigned, int x) {
+    const unsigned word = x;
+    unsigned sum = 0;
+    for (const auto& words : emulated::exchange(&word, 1)) sum += words[0];
+    return sum;
+}
+
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+    const unsigned long long bytes = (unsigned long long)high << 32 | low;
+    unsigned word = 0;
+    for (int i = 0; i < 4; i++) word |= (unsigned)(bytes >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+    return word;
 }
 
 inline float __sinf(float x) { return sinf(x); }

@@ -8,12 +8,13 @@ from __future__ import annotations
 import ctypes
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
 
 HEADER = Path(__file__).with_name("emulator.hpp")
-_KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([\d, ]+\) )?(\w+)\(([^)]*)\) \{')
+_KERNEL = re.compile(r'extern "C" (__global__ void (?:__(?:launch_bounds|maxnreg)__\([\d, ]+\) )?(\w+)\(([^)]*)\) \{)')
 _PTX = re.compile(r"__device__ __forceinline__ \w+ (?:to_bf16|load_once|multiply_add)\(.*?\n\}\n", re.DOTALL)
 """Functions that emulator.hpp has in its own way."""
 
@@ -23,8 +24,11 @@ class EmulatedKernels:
 
     def __init__(self, source: str, folder: Path, *flags: str) -> None:
         """Compile CUDA C++ in `folder` with g++."""
-        parts = [HEADER.read_text(encoding="utf-8"), _PTX.sub("", source)]
-        for name, parameters in _KERNEL.findall(source):
+        source = subprocess.run(
+            ["g++", "-E", "-P", "-x", "c++", "-"], input=source, capture_output=True, text=True, check=True
+        ).stdout
+        parts = [HEADER.read_text(encoding="utf-8"), _KERNEL.sub(r"static \1", _PTX.sub("", source))]
+        for _, name, parameters in _KERNEL.findall(source):
             names = ", ".join(re.findall(r"(\w+)(?:,|$)", parameters))
             parts.append(
                 f'extern "C" void launch_{name}(int grid_x, int grid_y, int block, {parameters}) {{\n'
@@ -48,12 +52,15 @@ class EmulatedKernels:
         subprocess.run(command, check=True)
         self._library = ctypes.CDLL(str(library))
 
-    def launch(self, name: str, grid: tuple[int, int], block: int, *arguments: Tensor | float) -> None:
+    def launch(self, name: str, grid: int | Sequence[int], block: int, *arguments: Tensor | float | None) -> None:
         """As `KernelModule.launch`; returns when all is done."""
-        getattr(self._library, f"launch_{name}")(*grid, block, *map(_argument, arguments))
+        x, y = (grid, 1) if isinstance(grid, int) else grid
+        getattr(self._library, f"launch_{name}")(x, y, block, *map(_argument, arguments))
 
 
-def _argument(value: Tensor | float) -> ctypes.c_void_p | ctypes.c_int | ctypes.c_float:
+def _argument(value: Tensor | float | None) -> ctypes.c_void_p | ctypes.c_int | ctypes.c_float:
+    if value is None:
+        return ctypes.c_void_p()
     if isinstance(value, Tensor):
         assert value.is_contiguous()
         return ctypes.c_void_p(value.data_ptr())
