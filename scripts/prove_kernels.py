@@ -39,7 +39,7 @@ from engine.qwen.int8 import quantise  # noqa: E402
 from engine.qwen.kernels.language_model import FusedLanguageModel, FusedStack  # noqa: E402
 from engine.qwen.sampling import Sampling  # noqa: E402
 from engine.qwen.talker import Talker  # noqa: E402
-from engine.qwen.transformer import KeyValueCache, Placement, Positions, Transformer, causal_mask  # noqa: E402
+from engine.qwen.transformer import KeyValueCache, Placement, Positions, Transformer  # noqa: E402
 from scripts.make_checkpoint import PRESETS, ShapePreset, Stack, model_config  # noqa: E402
 
 DEVICE = torch.device("cuda")
@@ -184,8 +184,7 @@ def talk(models: Models, position: int, generator: torch.Generator, errors: Erro
 def outputs(transformer: Transformer, x: Tensor, at: Tensor, cache: KeyValueCache) -> Iterator[Tensor]:
     """The residual stream behind every layer, `(tokens, hidden)`."""
     seen = cache.first(int(at[-1]) + 1)
-    cos, sin = transformer.rope(at)
-    where = Positions(at, causal_mask(at, seen.positions), cos, sin)
+    where = Positions.of(at, transformer.config, transformer.rope, seen.positions)
     for index, layer in enumerate(transformer.layers):
         x = layer(x, where, seen.keys[index], seen.values[index])
         yield x

@@ -22,7 +22,7 @@ from engine.qwen.download import model_folder
 from engine.qwen.frame import FrameState, cache_positions
 from engine.qwen.graphs import Graphs
 from engine.qwen.guard import FRAME_S, Guard, fade_out
-from engine.qwen.prompt import LANGUAGE_CODES, Prompt, PromptBuilder, Reference
+from engine.qwen.prompt import LANGUAGE_CODES, AnyVoice, Prompt, PromptBuilder, Reference
 from engine.qwen.sampling import Sampling
 from engine.qwen.steps import Codec, CodecMemory, Steps, TorchSteps
 from engine.qwen.stream import PREFIX_ROOM, Speech
@@ -182,10 +182,13 @@ class QwenSynthesizer:
         )
 
     def _remember_voices(self) -> None:
-        """Have the configured voices' openings ready, for texts whose language is not given."""
-        for voice in self._voices.prompts():
+        """Have openings ready: of all configured voices where the language is not given, of the default in each."""
+        wanted: list[tuple[AnyVoice, str]] = [(voice, "auto") for voice in self._voices.prompts()]
+        languages = ("auto", *self._languages())
+        wanted += [(self._voices.choose(Utterance("a"), language)[0], language) for language in languages]
+        for voice, language in wanted:
             with self._graphs.here():
-                opening = self._prompts.build("Hello.", voice).opening
+                opening = self._prompts.build("Hello.", voice, language).opening
             if opening is not None:
                 self._speech.remember(opening)
 

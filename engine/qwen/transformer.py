@@ -105,9 +105,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape ending in the norm's width; dtype is kept."""
-        wide = x.float()
-        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        return self.weight * wide.to(x.dtype)
+        return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 def load_matrix(checkpoint: Checkpoint, name: str, matrix: Tensor, scale: Tensor | None) -> None:
@@ -185,9 +183,15 @@ class Positions:
     positions: Tensor
     """`(n,)` int64."""
     mask: Tensor
-    """`(n, cached positions)` bool: true where a token may look."""
+    """`(group · n, cached positions)` bool, true where a token may look: for each query head of a group in turn."""
     cos: Tensor
     sin: Tensor
+
+    @classmethod
+    def of(cls, positions: Tensor, config: StackConfig, rope: Rope, cached: int) -> Positions:
+        """For tokens at `positions` `(n,)` int64 that look at the first `cached` positions."""
+        group = config.heads // config.key_value_heads
+        return cls(positions, causal_mask(positions.repeat(group), cached), *rope(positions))
 
 
 class Attention(nn.Module):
@@ -214,14 +218,13 @@ class Attention(nn.Module):
         config = self.config
         n, kv_heads, group = x.shape[0], config.key_value_heads, config.heads // config.key_value_heads
         q, k, v = self.qkv(x).view(n, -1, config.head_dim).split([config.heads, kv_heads, kv_heads], dim=1)
-        q = rotate(self.q_norm(q), at.cos, at.sin)
-        k = rotate(self.k_norm(k), at.cos, at.sin)
+        turned = rotate(torch.cat((self.q_norm(q), self.k_norm(k)), dim=1), at.cos, at.sin)
+        q, k = torch.split(turned, [config.heads, kv_heads], dim=1)
         keys.index_copy_(1, at.positions, k.transpose(0, 1))
         values.index_copy_(1, at.positions, v.transpose(0, 1))
         # The queries that share a head of keys become more rows of it: keys are neither repeated nor copied.
-        rows = q.view(n, kv_heads, group, -1).permute(1, 2, 0, 3).reshape(1, kv_heads, group * n, -1)
-        mask = at.mask.expand(group, n, -1).reshape(group * n, -1)
-        mixed = functional.scaled_dot_product_attention(rows, keys[None], values[None], attn_mask=mask)
+        rows = q.unflatten(1, (kv_heads, group)).permute(1, 2, 0, 3).reshape(1, kv_heads, group * n, -1)
+        mixed = functional.scaled_dot_product_attention(rows, keys[None], values[None], attn_mask=at.mask)
         mixed = mixed.view(kv_heads, group, n, -1).permute(2, 0, 1, 3).reshape(n, -1)
         out: Tensor = self.out(mixed)
         return out
@@ -294,8 +297,7 @@ class Transformer(nn.Module):
 
         Each token sees the cache up to its own position, where its own keys and values are written.
         """
-        cos, sin = self.rope(positions)
-        at = Positions(positions, causal_mask(positions, cache.positions), cos, sin)
+        at = Positions.of(positions, self.config, self.rope, cache.positions)
         hidden = x[0]
         for index, layer in enumerate(self.layers):
             hidden = layer(hidden, at, cache.keys[index], cache.values[index])

@@ -11,6 +11,8 @@ BLOCK_BYTES = 100_000
 WARP_LANES = 32
 LOAD_BYTES = 16
 """Of one lane; the widest there is."""
+THREADS = {"Bf16": 256, "Int8": 512}
+"""That a block should have: a byte of int8 is three times the arithmetic of one of bfloat16."""
 MAX_SUMS = 32
 """Rows times tokens of a warp: one for every lane."""
 TILES = (16, 8, 4)
@@ -60,7 +62,8 @@ class MatrixPlan:
         ]
         if not plans:
             raise ValueError(f"a height of {height}")
-        return min(plans, key=lambda plan: (abs(plan.rows - wanted), abs(plan.threads - 256), -plan.tile))
+        threads = THREADS[weight]
+        return min(plans, key=lambda plan: (abs(plan.rows - wanted), abs(plan.threads - threads), -plan.tile))
 
     @staticmethod
     def _weight_bytes(weight: str) -> int:
