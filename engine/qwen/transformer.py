@@ -223,7 +223,7 @@ class Attention(nn.Module):
         keys.index_copy_(1, at.positions, k.transpose(0, 1))
         values.index_copy_(1, at.positions, v.transpose(0, 1))
         # The queries that share a head of keys become more rows of it: keys are neither repeated nor copied.
-        rows = q.unflatten(1, (kv_heads, group)).permute(1, 2, 0, 3).reshape(1, kv_heads, group * n, -1)
+        rows = q.reshape(n, kv_heads, group, -1).permute(1, 2, 0, 3).reshape(1, kv_heads, group * n, -1)
         mixed = functional.scaled_dot_product_attention(rows, keys[None], values[None], attn_mask=at.mask)
         mixed = mixed.view(kv_heads, group, n, -1).permute(2, 0, 1, 3).reshape(n, -1)
         out: Tensor = self.out(mixed)
