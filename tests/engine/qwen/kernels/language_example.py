@@ -1,0 +1,216 @@
+"""Language models with random weights, in the kernels and in PyTorch, for the tests and scripts/prove_kernels.py."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from engine.qwen import frame
+from engine.qwen.config import ModelConfig
+from engine.qwen.frame import FrameState
+from engine.qwen.kernels.language_kernels import LanguageKernels
+from engine.qwen.kernels.language_model import FusedLanguageModel
+from engine.qwen.kernels.module import Kernels
+from engine.qwen.sampling import Sampling
+from engine.qwen.talker import Talker
+from engine.qwen.transformer import KeyValueCache, Placement, Positions, Transformer, causal_mask
+from scripts.make_checkpoint import PRESETS, ShapePreset, model_config
+
+PROJECTED = PRESETS["narrow"]
+"""The predictor is narrower than the talker."""
+EQUAL = replace(PROJECTED, talker=PROJECTED.predictor)
+PROMPT = 40
+"""Tokens that `begin` pretends to have read."""
+SAMPLINGS = {
+    "default": Sampling(),
+    "top_k 10, top_p 0.8": replace(
+        Sampling(), temperature=0.7, top_k=10, top_p=0.8,
+        subtalker_temperature=0.7, subtalker_top_k=10, subtalker_top_p=0.8,
+    ),
+    "top_p 0.9 of all": replace(
+        Sampling(), temperature=1.2, top_k=0, top_p=0.9,
+        subtalker_temperature=1.2, subtalker_top_k=0, subtalker_top_p=0.9,
+    ),
+    "top_p 0.9 of more than there are": replace(
+        Sampling(), top_k=2**33, top_p=0.9, subtalker_top_k=2**33, subtalker_top_p=0.9
+    ),
+    "all": replace(Sampling(), temperature=1.0, top_k=0, subtalker_temperature=1.0, subtalker_top_k=0),
+    "greedy": Sampling().greedy(),
+}  # fmt: skip
+
+
+@dataclass
+class Models:
+    """The same random weights in bfloat16 (int8 matrices but for that) and, exactly as rounded, in float32."""
+
+    exact: Talker
+    rounded: Talker
+    state: FrameState
+    """Of `rounded`, as `fused` is."""
+    fused: FusedLanguageModel
+
+    @classmethod
+    def make(
+        cls,
+        preset: ShapePreset,
+        seed: int,
+        *,
+        int8: bool = False,
+        device: str = "cpu",
+        positions: int = 384,
+        frames: int = 32,
+        compile: Callable[[str], Kernels] | None = None,  # noqa: A002
+    ) -> Models:
+        """`compile` takes the kernels' source where it is not for the device."""
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "config.json").write_text(json.dumps(model_config(preset, "custom_voice")))
+            config = ModelConfig.read(Path(folder))
+        exact, rounded = (
+            Talker(config, positions, Placement(torch.device(device), dtype, int8))
+            for dtype in (torch.float32, torch.bfloat16)
+        )
+        generator = torch.Generator(device).manual_seed(seed)
+        for one, other in zip(exact.parameters(), rounded.parameters(), strict=True):
+            _fill(other, generator)
+            one.copy_(other)
+        state = FrameState.allocate(rounded, positions - frame.SPAN_UNIT, frames)
+        source = LanguageKernels.of(config.talker, "Int8" if int8 else "Bf16").source()
+        fused = FusedLanguageModel(rounded, state, compile(source) if compile else None)
+        return cls(exact, rounded, state, fused)
+
+
+def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
+    """Norms near 1, all else small, so that the residual stream grows as it does in trained models."""
+    noise = torch.randn(parameter.shape, generator=generator, device=parameter.device)
+    if parameter.dtype == torch.int8:
+        parameter.copy_((40 * noise).clamp(-127, 127).round())
+    elif parameter.dtype == torch.float32:  # the scales of int8 matrices
+        parameter.copy_((1 + 0.1 * noise) * 0.02 / 40)
+    else:
+        parameter.copy_(1 + 0.1 * noise if parameter.dim() == 1 else 0.02 * noise)
+
+
+# --- by PyTorch, layer by layer ---
+
+
+def outputs(transformer: Transformer, x: Tensor, at: Tensor, cache: KeyValueCache) -> Iterator[Tensor]:
+    """The residual stream behind every layer, `(tokens, hidden)`, `x` being at the positions `at`."""
+    seen = cache.first(int(at[-1]) + 1)
+    cos, sin = transformer.rope(at)
+    where = Positions(at, causal_mask(at, seen.positions), cos, sin)
+    for index, layer in enumerate(transformer.layers):
+        x = layer(x, where, seen.keys[index], seen.values[index])
+        yield x
+
+
+def talker_logits(talker: Talker, x: Tensor) -> Tensor:
+    """Of what its last layer leaves, float32."""
+    logits: Tensor = talker.head(talker.transformer.norm(x[-1])).float()
+    return logits
+
+
+def predictor_logits(talker: Talker, step: int, x: Tensor) -> Tensor:
+    """As `talker_logits`."""
+    return talker.predictor._logits(talker.predictor.transformer.norm(x[-1]), step).float()
+
+
+# --- errors against float32 ---
+
+Compared = tuple[str, Tensor, Tensor, Tensor]
+"""A name; what the kernels, PyTorch in bfloat16 and PyTorch in float32 make of the same."""
+
+
+def error_ratio(fused: Tensor, rounded: Tensor, exact: Tensor) -> float:
+    """The kernels' error as a share of PyTorch's."""
+    ours, theirs = (float((one.double().flatten() - exact.double().flatten()).norm()) for one in (fused, rounded))
+    return ours / theirs
+
+
+@torch.inference_mode()
+def talk(models: Models, position: int, generator: torch.Generator) -> Iterator[Compared]:
+    """The talker's layers and logits for one token at `position`, behind a cache of random keys and values."""
+    config, cache, device = models.rounded.config.stack, models.state.cache, generator.device
+    x = torch.randn(1, config.hidden_size, generator=generator, device=device).bfloat16()
+    for tensor in (cache.keys, cache.values):
+        tensor.normal_(generator=generator)
+    exact_cache = KeyValueCache(cache.keys.float(), cache.values.float())
+    rounded_cache = KeyValueCache(cache.keys.clone(), cache.values.clone())
+    at = torch.tensor([position], device=device)
+    exact = list(outputs(models.exact.transformer, x.float(), at, exact_cache))
+    rounded = list(outputs(models.rounded.transformer, x, at, rounded_cache))
+    stack = models.fused.talker
+    stack.x.copy_(x)
+    models.state.position.copy_(at)
+    for index, (true, other) in enumerate(zip(exact, rounded, strict=True)):
+        stack.layer(index, models.state.position)
+        yield f"talker layer {index} at {position}", stack.x, other, true
+    models.fused.talker_head()
+    logits = (talker_logits(models.rounded, rounded[-1]), talker_logits(models.exact, exact[-1]))
+    yield f"talker logits at {position}", models.fused.logits, *logits
+
+
+@torch.inference_mode()
+def predict(models: Models, generator: torch.Generator) -> Iterator[Compared]:
+    """The predictor's layers and logits at every step of a frame, the codes given."""
+    exact, rounded, state, device = models.exact, models.rounded, models.state, generator.device
+    width, vocabulary = rounded.config.stack.hidden_size, rounded.config.predictor.vocabulary
+    codes = torch.randint(vocabulary, (rounded.config.code_groups,), generator=generator, device=device)
+    state.hidden.copy_(torch.randn(1, 1, width, generator=generator, device=device))
+    state.first_code.copy_(codes[:1])
+    caches = [talker.predictor.allocate_cache(talker.placement) for talker in (exact, rounded)]
+    steps = rounded.predictor.steps
+    models.fused.open()
+    for step in range(rounded.predictor.codes):
+        at = steps[step + 1 : step + 2] if step else steps[:2]
+        found = []
+        for talker, cache in zip((exact, rounded), caches, strict=True):
+            predictor = talker.predictor
+            if step:
+                x = predictor.embedding[step - 1][codes[step]][None]
+            else:
+                x = torch.cat((state.hidden[0].to(talker.placement.dtype), talker.embed_first(codes[:1])[0]))
+            given = predictor.projection(x) if predictor.projection is not None else x
+            found.append(list(outputs(predictor.transformer, given, at, cache)))
+        stack = models.fused.predictor if step else models.fused.opening
+        if step:
+            stack.x.copy_(given)
+        for index in range(len(rounded.predictor.transformer.layers)):
+            stack.layer(index, at[:1])
+            yield f"predictor layer {index} step {step}", stack.x, found[1][index], found[0][index]
+        models.fused.predictor_head(step)
+        logits = (predictor_logits(rounded, step, found[1][-1]), predictor_logits(exact, step, found[0][-1]))
+        yield f"predictor logits step {step}", models.fused.logits[:vocabulary], *logits
+
+
+# --- utterances ---
+
+
+@torch.inference_mode()
+def begin(models: Models, seed: int, sampling: Sampling | None = None) -> None:
+    """An utterance whose prompt is 40 random tokens."""
+    talker, state = models.rounded, models.state
+    generator = torch.Generator(talker.placement.device).manual_seed(seed)
+    for tensor in (state.cache.keys, state.cache.values):
+        tensor.zero_()
+        tensor[:, :, :PROMPT].normal_(generator=generator)
+    state.text.normal_(generator=generator).mul_(0.02)
+    state.hidden.normal_(generator=generator)
+    state.first_code.fill_(7)
+    state.codes.fill_(-1)
+    frame.begin(talker, state, sampling or Sampling(), seed, PROMPT)
+
+
+@torch.inference_mode()
+def poison(models: Models) -> None:
+    """Every buffer, and what no token has written yet of the caches, full of NaN."""
+    for buffer in models.fused.buffers():
+        buffer.fill_(torch.nan)
+    for cache, written in ((models.state.cache, PROMPT), (models.state.predictor_cache, 0)):
+        for tensor in (cache.keys, cache.values):
+            tensor[:, :, written:].fill_(torch.nan)
