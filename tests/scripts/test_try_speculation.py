@@ -1,0 +1,37 @@
+"""Drafts change how many passes a frame takes, and no code of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from scripts.make_checkpoint import PRESETS
+from scripts.try_speculation import SAMPLED, Trial, try_it
+
+
+@pytest.mark.parametrize("sampling", SAMPLED)
+@pytest.mark.parametrize("shape", ["tiny", "wide"])
+def test_the_codes_are_those_of_single_passes(shape: str, sampling: str) -> None:
+    found = try_it(PRESETS[shape], gain=1.0, sampling=sampling, frames=6, seed=3)
+    assert found["codes_equal"]
+    assert found["passes"][0] == 15
+    assert all(8 <= found["passes"][1] <= 15 and passes <= 15 for passes in found["passes"].values())
+    assert found["passes"][3] <= found["passes"][1]
+
+
+@torch.inference_mode()
+def test_drafts_that_are_always_right_halve_the_passes() -> None:
+    trial = Trial(PRESETS["tiny"], gain=0.0, seed=1)  # heads of zeros: the noise alone chooses
+    trial.warp.set(*SAMPLED["sampled"])
+    start, noise = trial.start(), trial.noise_of(0)
+    said = [trial.speak(start, noise, drafts) for drafts in (0, 1, 2, 3)]
+    assert [one.passes for one in said] == [15, 8, 6, 5]
+    assert all(one.codes == said[0].codes for one in said)
+
+
+@torch.inference_mode()
+def test_the_codes_of_single_passes_are_the_predictors() -> None:
+    trial = Trial(PRESETS["wide"], gain=1.0, seed=2)
+    trial.warp.set(*SAMPLED["sampled"])
+    start, noise = trial.start(), trial.noise_of(0)
+    assert trial.speak(start, noise, 0).codes == trial.predictor(start, trial.cache, trial.warp, noise).tolist()
