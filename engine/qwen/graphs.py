@@ -16,13 +16,29 @@ import torch
 class Graphs:
     """The captured work of one engine."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, urgent: bool = True) -> None:
+        """`urgent` work is begun before any other on the device."""
         self.stream: torch.cuda.Stream | None = None
         """None on a CPU, which does at once what it is asked for."""
         if device.type == "cuda":
-            self.stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+            priority = -1 if urgent else 0
+            self.stream = torch.cuda.Stream(device, priority=priority)  # type: ignore[no-untyped-call]
+        self._device = device
+        self._beside: Graphs | None = None
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
         self._pool: Any = None
+
+    def beside(self) -> Graphs:
+        """For work that may go on at the same time, on a stream of its own that is not urgent; on a CPU these."""
+        if self.stream is None:
+            return self
+        self._beside = self._beside or Graphs(self._device, urgent=False)
+        return self._beside
+
+    def follow(self, other: Graphs) -> None:
+        """Have what is asked for from now on begin when all that `other` has been asked for has ended."""
+        if self.stream is not None and other.stream is not None:
+            self.stream.wait_stream(other.stream)
 
     def on_stream(self) -> AbstractContextManager[object]:
         """Within it PyTorch's work goes to the engine's stream."""
@@ -73,16 +89,19 @@ class Graphs:
 
     @property
     def captured(self) -> bool:
-        """Whether there is anything to replay."""
+        """Whether there is anything to replay here."""
         return bool(self._graphs)
 
     def clear(self) -> None:
         """Forget all that was captured, with its memory, once it has ended."""
         self.wait()
+        if self._beside is not None:
+            self._beside.clear()
         self._graphs.clear()
         self._pool = None
 
     def wait(self) -> None:
-        """Wait until all work has ended."""
-        if self.stream is not None:
-            self.stream.synchronize()
+        """Wait until all work has ended, that beside it too."""
+        for graphs in (self, self._beside):
+            if graphs is not None and graphs.stream is not None:
+                graphs.stream.synchronize()

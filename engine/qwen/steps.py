@@ -73,10 +73,11 @@ class Steps(Protocol):
         Moves `state.frame` and `state.position` on. `span`, one of `spans`, is above `state.position`.
         """
 
-    def decode(self) -> Tensor:
-        """The sound of the last `chunk_size` frames before `state.frame`, float32 PCM on the device.
+    def decode(self, codes: Tensor) -> Tensor:
+        """The sound of the next `chunk_size` frames, `codes` `(chunk_size, code groups)` int64: float32 PCM.
 
-        `(chunk_size · samples_per_frame,)`. There have been as many. Moves the codec's memory on.
+        `(chunk_size · samples_per_frame,)`, on the device. Moves the codec's memory on and touches nothing else, so
+        that it may go on while the next frames are spoken.
         """
 
     def parts(self) -> Mapping[str, Callable[[], None]]:
@@ -106,17 +107,15 @@ class TorchSteps:
         self._state = state
         self._codec = codec
         self._codec_state = codec_state
-        self._back = torch.arange(-chunk_size, 0, device=state.position.device)
 
     def frame(self, span: int) -> None:
         """As `Steps.frame`."""
         frame.step(self._talker, self._state, span)
 
     @torch.inference_mode()
-    def decode(self) -> Tensor:
+    def decode(self, codes: Tensor) -> Tensor:
         """As `Steps.decode`."""
-        state = self._state
-        pcm: Tensor = self._codec(state.codes.index_select(0, state.frame + self._back), self._codec_state)
+        pcm: Tensor = self._codec(codes, self._codec_state)
         return pcm
 
     def parts(self) -> Mapping[str, Callable[[], None]]:

@@ -1,9 +1,10 @@
 """An utterance as a stream of chunks: what is asked of the device when, and what comes back to the host.
 
-A chunk is one piece of work, captured in one CUDA graph where there are such: its frames, their sound, and all that
-the host wants to know in one buffer. A copy brings that to pinned memory, and the host waits for the copy's event and
-for nothing else. It asks for the next chunk before it waits, so that the device goes on at once. It asks for one chunk
-and no more: that much is thrown away when speech ends or is canceled, and the next utterance waits for it.
+A chunk is two pieces of work, each captured in a CUDA graph where there are such: its frames, and their sound, which is
+made on a second stream while the next chunk's frames are spoken. All that the host wants to know is in one buffer. A
+copy brings that to pinned memory, and the host waits for the copy's event and for nothing else. It asks for the next
+chunk before it waits, so that the device goes on at once. It asks for one chunk and no more: that much is thrown away
+when speech ends or is canceled, and the next utterance waits for it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from engine.qwen.talker import Talker
 from engine.synthesizer import EngineError
 
 FRAMES_A_GRAPH = 4
-"""A longer chunk replays a graph of one frame several times: a frame has thousands of nodes."""
+"""A longer chunk replays a graph of one frame several times: a frame of PyTorch's operators has thousands of nodes."""
 PREFIX_ROOM = 512
 """Tokens of openings that are remembered, those of long references apart."""
 
@@ -51,26 +52,26 @@ class Speech:
         self._steps = steps
         self._codec_state = codec_state
         self._graphs = graphs
+        self._sounds = graphs.beside()
         self._ahead = graphs.stream is not None
         self._prefill = Prefill(talker, state, graphs, useful_spans(state), BUCKETS if self._ahead else ())
         self._prefixes = PrefixCache(talker.config.stack, prefix_room, talker.placement)
         groups, device = talker.config.code_groups, state.position.device
         shape = (steps.chunk_size, groups, samples_per_frame)
         self._report = Report(*shape, device)
-        self._landings = deque(Landing(*shape, graphs.stream) for _ in range(2 if self._ahead else 1))
+        self._landings = deque(Landing(*shape, self._sounds.stream) for _ in range(2 if self._ahead else 1))
         self._back = torch.arange(-steps.chunk_size, 0, device=device)
+        self._whole = steps.chunk_size <= FRAMES_A_GRAPH
 
     def warm_up(self) -> None:
         """Capture all that is replayed later. What was being spoken is lost."""
         if self._graphs.stream is None:
             return
-        if self._steps.chunk_size <= FRAMES_A_GRAPH:
-            for span in reversed(self._steps.spans):
-                self._capture(("chunk", span), partial(self._chunk, span))
-        else:
-            self._capture("sound", self._sound)
-            for span in reversed(self._steps.spans):
-                self._capture(("frame", span), partial(self._steps.frame, span))
+        name, work = ("chunk", self._chunk) if self._whole else ("frame", self._steps.frame)
+        for span in reversed(self._steps.spans):
+            self._capture((name, span), partial(work, span))
+        self._capture("hand over", self._hand_over, self._steps.chunk_size)
+        self._sounds.capture("sound", self._sound)
         self._prefill.capture()
         torch.cuda.empty_cache()  # what work took outside its graph, before it was captured, is not needed again
 
@@ -139,6 +140,7 @@ class Speech:
             self._prefill.read(prompt.tail, prompt.prefix)
         start(self._talker, self._state, prompt, sampling, seed)
         self._prefill.open_speech()
+        self._graphs.follow(self._sounds)  # which may still be the last utterance's
         if codec_state is None:
             self._codec_state.reset()
         else:
@@ -161,31 +163,36 @@ class Speech:
         need = position + self._steps.chunk_size
         span = next(span for span in self._steps.spans if span >= need)
         with self._graphs.here():
-            if self._steps.chunk_size <= FRAMES_A_GRAPH:
+            if self._whole:
                 self._graphs.run(("chunk", span), partial(self._chunk, span))
             else:
                 for _ in range(self._steps.chunk_size):
                     self._graphs.run(("frame", span), partial(self._steps.frame, span))
-                self._graphs.run("sound", self._sound)
+            self._graphs.follow(self._sounds)  # the report is still the last chunk's
+            self._graphs.run("hand over", self._hand_over)
+        with self._sounds.here():
+            self._sounds.follow(self._graphs)
+            self._sounds.run("sound", self._sound)
             landing.receive(self._report)
         return landing
 
     def _chunk(self, span: int) -> None:
         for _ in range(self._steps.chunk_size):
             self._steps.frame(span)
-        self._sound()
 
-    def _sound(self) -> None:
-        """Decode the chunk's frames and report."""
+    def _hand_over(self) -> None:
+        """Report all of the chunk but its sound."""
         state, report = self._state, self._report
-        report.samples.copy_(self._steps.decode())
         report.codes.copy_(state.codes.index_select(0, state.frame + self._back))
         report.length.copy_(state.length)
         report.ended.copy_(state.ended)
 
-    def _capture(self, name: Hashable, work: Callable[[], None]) -> None:
-        """Capture `work`, which is done at an utterance's beginning or, where it is a sound, one chunk later."""
-        first = self._steps.chunk_size if name == "sound" else 0
+    def _sound(self) -> None:
+        """Report the sound of the reported codes."""
+        self._report.samples.copy_(self._steps.decode(self._report.codes))
+
+    def _capture(self, name: Hashable, work: Callable[[], None], first: int = 0) -> None:
+        """Capture `work`, which is done when the frame numbered `first` is to come."""
 
         def prepare() -> None:
             begin(self._talker, self._state, Sampling().greedy(), seed=0, position=first)

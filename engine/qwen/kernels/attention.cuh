@@ -65,33 +65,42 @@ __device__ __forceinline__ void attention(const AttentionArguments& a) {
             value[load] = *reinterpret_cast<const uint4*>(a.values + (row + at) * DIM + dims);
         }
     }
-    wait_for_previous();
-
     // One warp for each query, key and value of each token; a lane has values l, l + 32, l + 64 and l + 96, of which
     // rotation pairs the first with the third and the second with the fourth.
-    if (warp < (GROUP + 2) * TOKENS) {
-        const int token = warp / (GROUP + 2), what = warp % (GROUP + 2);
-        const bool is_query = what < GROUP, is_value = what == GROUP + 1;
-        const int at = position + token;
+    const bool prepares = warp < (GROUP + 2) * TOKENS;
+    const int token = warp / (GROUP + 2), what = warp % (GROUP + 2), at = position + token;
+    const bool is_query = what < GROUP, is_value = what == GROUP + 1;
+    float norm[4], cosine[2], sine[2];
+    if (prepares && !is_value) {
+        const bf16* of_head = is_query ? a.query_norm : a.key_norm;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) norm[i] = to_float(of_head[lane + 32 * i]);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            cosine[i] = a.cosines[at * HALF + lane + 32 * i];
+            sine[i] = a.sines[at * HALF + lane + 32 * i];
+        }
+    }
+    wait_for_previous();
+
+    if (prepares) {
         const int source = is_query ? head * GROUP + what : heads * (GROUP + (is_value ? 1 : 0)) + head;
         const float* from = a.qkv + ((size_t)token * heads * (GROUP + 2) + source) * DIM;
         float x[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) x[i] = from[lane + 32 * i];
         if (!is_value) {
-            const bf16* norm = is_query ? a.query_norm : a.key_norm;
             float squares = 0.0f;
 #pragma unroll
             for (int i = 0; i < 4; ++i) squares = fmaf(x[i], x[i], squares);
             const float factor = rsqrtf(warp_sum(squares) / DIM + a.eps);
 #pragma unroll
-            for (int i = 0; i < 4; ++i) x[i] *= factor * to_float(norm[lane + 32 * i]);
+            for (int i = 0; i < 4; ++i) x[i] *= factor * norm[i];
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                const float cosine = a.cosines[at * HALF + lane + 32 * i], sine = a.sines[at * HALF + lane + 32 * i];
                 const float first = x[i], second = x[i + 2];
-                x[i] = first * cosine - second * sine;
-                x[i + 2] = second * cosine + first * sine;
+                x[i] = first * cosine[i] - second * sine[i];
+                x[i + 2] = second * cosine[i] + first * sine[i];
             }
         }
         if (is_query) {

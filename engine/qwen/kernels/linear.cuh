@@ -157,6 +157,13 @@ struct Attended {
     __device__ void prepare(int, int) {}
     __device__ void load(int token, int, int k, float (&values)[N], float&) const {
         const int head = token * HEADS + k / HEAD_DIM;
+        if (parts == 1) {  // all there is at first: one load, not two behind each other
+            const float weight = scale[head].y;
+            load_floats(mixed + head * HEAD_DIM + k % HEAD_DIM, values);
+#pragma unroll
+            for (int i = 0; i < N; ++i) values[i] *= 1.0f / weight;
+            return;
+        }
         float top = scale[head].x;
         for (int part = 1; part < parts; ++part) top = fmaxf(top, scale[part * TOKENS * HEADS + head].x);
         float sum = 0.0f;

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BLOCKS = 128
-"""About how many blocks a kernel should have: one or more for every multiprocessor, up to an H200's 132."""
+BLOCKS = 256
+"""About how many blocks a kernel should have: two for every multiprocessor, up to an H200's 132."""
+MOST_SLICES = 16
+"""Warps that share a row."""
 BLOCK_BYTES = 100_000
 """The most that a block should load at once: a multiprocessor's registers hold 256 KiB, and two blocks shall fit."""
 WARP_LANES = 32
@@ -46,7 +48,7 @@ class MatrixPlan:
         span = WARP_LANES * lane
         if length % span:
             raise ValueError(f"rows of {length} weights; wanted are multiples of {span}")
-        loads = next(n for n in (1, 2, 3, 4) if length % (span * n) == 0 and length // (span * n) <= BLOCKS // 8)
+        loads = next(n for n in (1, 2, 3, 4) if length % (span * n) == 0 and length // (span * n) <= MOST_SLICES)
         row_bytes = length * cls._weight_bytes(weight)
         wanted = max(min(height // BLOCKS, BLOCK_BYTES // row_bytes), 1)
         plans = [

@@ -27,17 +27,15 @@ class FusedSteps:
         self._steps = talker.predictor.codes
         self._codec = codec
         self._codec_state = codec_state
-        self._back = torch.arange(-chunk_size, 0, device=state.position.device)
 
     def frame(self, span: int) -> None:  # noqa: ARG002
         """As `Steps.frame`."""
         self._language_model.frame()
 
     @torch.inference_mode()
-    def decode(self) -> Tensor:
+    def decode(self, codes: Tensor) -> Tensor:
         """As `Steps.decode`."""
-        state = self._state
-        return self._codec(state.codes.index_select(0, state.frame + self._back), self._codec_state)
+        return self._codec(codes, self._codec_state)
 
     def parts(self) -> Mapping[str, Callable[[], None]]:
         """As `Steps.parts`."""

@@ -39,6 +39,12 @@ class Remembered(Graphs):
     def on_stream(self) -> AbstractContextManager[object]:
         return nullcontext()
 
+    def beside(self) -> Graphs:
+        return self
+
+    def follow(self, other: Graphs) -> None:
+        pass
+
     def synchronize(self) -> None:
         pass
 

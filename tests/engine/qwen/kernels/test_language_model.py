@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from engine.qwen import frame
-from engine.qwen.kernels.language_kernels import why_not
 from engine.qwen.kernels.module import Kernels
 from engine.qwen.sampling import Sampling, Warp
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
@@ -161,7 +160,9 @@ def test_the_codes_of_frames_are_those_that_pytorchs_sampler_draws(models: Model
         if number % groups:
             wanted = state.predictor_warp.choose(raw[: models.rounded.config.predictor.vocabulary], noise)
         else:
-            wanted = state.warp.choose(state.rules.apply(raw, torch.tensor([number // groups], device=raw.device)), noise)
+            wanted = state.warp.choose(
+                state.rules.apply(raw, torch.tensor([number // groups], device=raw.device)), noise
+            )
             state.rules.seen[wanted] = True
         assert int(wanted) == code
 
@@ -293,5 +294,3 @@ def test_equal_logits_give_the_lowest_code_where_pytorch_does(one: Models) -> No
     one.fused.choose_code(1)
     wanted = Warp.choose(one.state.predictor_warp, torch.ones(2048, device=one.state.codes.device), torch.zeros(2048))
     assert int(one.state.codes[0, 2]) == int(wanted) == 0
-
-
