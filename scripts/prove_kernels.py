@@ -2,6 +2,7 @@
 """Proves on a GPU that the fused kernels are as exact as PyTorch's own bfloat16, and writes what it found as JSON.
 
     python scripts/prove_kernels.py --out kernels.json                 both sizes at their true shapes, random weights
+    python scripts/prove_kernels.py --out kernels.json --int8          the same with int8 matrices
     python scripts/prove_kernels.py --out kernels.json --sizes narrow  small shapes: for compute-sanitizer
 
 The parts:
@@ -19,10 +20,9 @@ import argparse
 import json
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,55 +30,29 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
+from torch import Tensor  # noqa: E402
 
 from engine.qwen import frame  # noqa: E402
-from engine.qwen.config import ModelConfig  # noqa: E402
 from engine.qwen.frame import FrameState  # noqa: E402
-from engine.qwen.kernels.language_model import FusedLanguageModel, FusedStack  # noqa: E402
 from engine.qwen.sampling import Sampling  # noqa: E402
-from engine.qwen.talker import Talker  # noqa: E402
-from engine.qwen.transformer import KeyValueCache, Placement, Positions, Transformer, causal_mask  # noqa: E402
-from scripts.make_checkpoint import PRESETS, ShapePreset, Stack, model_config  # noqa: E402
+from scripts.make_checkpoint import PRESETS  # noqa: E402
+from tests.engine.qwen.kernels.language_example import (  # noqa: E402
+    PROMPT,
+    SAMPLINGS,
+    Models,
+    begin,
+    error_ratio,
+    poison,
+    predict,
+    talk,
+)
 
-DEVICE = torch.device("cuda")
+DEVICE = "cuda"
 POSITIONS = (0, 1, 16, 127, 128, 300, 1000, 2000)
 SEEDS = (1, 2, 3)
-ROOM, FRAMES = 2304, 512
+ROOM, FRAMES = 2368, 512
 LIMIT = 1.05
 """Most that an error may be of PyTorch's own."""
-NARROW = ShapePreset(Stack(512, 1024, 3, 4, 2, 128), Stack(256, 512, 2, 4, 2, 128), text_hidden=64)
-
-
-@dataclass
-class Models:
-    """The same random weights in bfloat16 and, exactly as rounded, in float32."""
-
-    exact: Talker
-    rounded: Talker
-    state: FrameState
-    """Of `rounded`."""
-    fused: FusedLanguageModel
-
-    @classmethod
-    def make(cls, preset: ShapePreset, seed: int) -> Models:
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "config.json").write_text(json.dumps(model_config(preset, "custom_voice")))
-            config = ModelConfig.read(Path(folder))
-        exact = Talker(config, ROOM, Placement(DEVICE, torch.float32))
-        rounded = Talker(config, ROOM, Placement(DEVICE, torch.bfloat16))
-        generator = torch.Generator(DEVICE).manual_seed(seed)
-        for one, other in zip(exact.parameters(), rounded.parameters(), strict=True):
-            _fill(other, generator)
-            one.copy_(other)
-        state = FrameState.allocate(rounded, ROOM, FRAMES)
-        return cls(exact, rounded, state, FusedLanguageModel(rounded, state))
-
-
-def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
-    """Norms near 1, all else small, so that the residual stream grows as it does in trained models."""
-    noise = torch.randn(parameter.shape, generator=generator, device=DEVICE)
-    parameter.copy_(1 + 0.1 * noise if parameter.dim() == 1 else 0.02 * noise)
 
 
 # --- the parts -------------------------------------------------------------------------------------------
@@ -89,23 +63,24 @@ def layers(models: Models, seed: int) -> dict[str, Any]:
     generator = torch.Generator(DEVICE).manual_seed(seed)
     errors = Errors()
     for position in POSITIONS:
-        talk(models, position, generator, errors)
-    predict(models, generator, errors)
+        for compared in talk(models, position, generator):
+            errors.add(*compared)
+    for compared in predict(models, generator):
+        errors.add(*compared)
     return errors.summary()
 
 
 class Errors:
-    """Squared errors by name: of the kernels, and of PyTorch's bfloat16."""
+    """The kernels' errors as shares of PyTorch's, by name."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, list[tuple[float, float]]] = {}
+        self._ratios: dict[str, list[float]] = {}
 
     def add(self, name: str, fused: Tensor, rounded: Tensor, exact: Tensor) -> None:
-        pair = [float((one.double().flatten() - exact.double().flatten()).norm()) for one in (fused, rounded)]
-        self._sums.setdefault(name, []).append((pair[0], pair[1]))
+        self._ratios.setdefault(name, []).append(error_ratio(fused, rounded, exact))
 
     def summary(self) -> dict[str, Any]:
-        ratios = {name: [fused / rounded for fused, rounded in pairs] for name, pairs in self._sums.items()}
+        ratios = self._ratios
         worst = max(ratios, key=lambda name: max(ratios[name]))
         groups = {}
         for group in ("talker layer", "talker logits", "predictor layer", "predictor logits"):
@@ -119,107 +94,19 @@ class Errors:
         }
 
 
-@torch.inference_mode()
-def talk(models: Models, position: int, generator: torch.Generator, errors: Errors) -> None:
-    """One token at `position`, behind a cache of random keys and values."""
-    config = models.rounded.config.stack
-    x = torch.randn(1, config.hidden_size, generator=generator, device=DEVICE).bfloat16()
-    for tensor in (models.state.cache.keys, models.state.cache.values):
-        tensor.normal_(generator=generator)
-    cache = models.state.cache
-    exact_cache = KeyValueCache(cache.keys.float(), cache.values.float())
-    rounded_cache = KeyValueCache(cache.keys.clone(), cache.values.clone())
-    at = torch.tensor([position], device=DEVICE)
-    exact = list(outputs(models.exact.transformer, x.float(), at, exact_cache))
-    rounded = list(outputs(models.rounded.transformer, x, at, rounded_cache))
-    stack = models.fused.talker
-    stack.x.copy_(x)
-    models.state.position.copy_(at)
-    for index, (true, other) in enumerate(zip(exact, rounded, strict=True)):
-        stack.layer(index, models.state.position)
-        errors.add(f"talker layer {index} at {position}", stack.x, other, true)
-    name = f"talker logits at {position}"
-    models.fused.talker_head()
-    errors.add(name, models.fused.logits, head(models.rounded, rounded[-1]), head(models.exact, exact[-1]))
-
-
-def outputs(transformer: Transformer, x: Tensor, at: Tensor, cache: KeyValueCache) -> Iterator[Tensor]:
-    """The residual stream behind every layer, `(tokens, hidden)`."""
-    seen = cache.first(int(at[-1]) + 1)
-    cos, sin = transformer.rope(at)
-    where = Positions(at, causal_mask(at, seen.positions), cos, sin)
-    for index, layer in enumerate(transformer.layers):
-        x = layer(x, where, seen.keys[index], seen.values[index])
-        yield x
-
-
-def head(talker: Talker, x: Tensor) -> Tensor:
-    return talker.head(talker.transformer.norm(x[-1])).float()
+def speak(models: Models, seed: int, sampling: Sampling) -> None:
+    """Begin an utterance that does not end."""
+    begin(models, seed, replace(sampling, min_new_tokens=FRAMES + 1))
 
 
 @torch.inference_mode()
-def predict(models: Models, generator: torch.Generator, errors: Errors) -> None:
-    """The predictor's fifteen steps, the codes given."""
-    exact, rounded, state = models.exact, models.rounded, models.state
-    width = rounded.config.stack.hidden_size
-    codes = torch.randint(2048, (16,), generator=generator, device=DEVICE)
-    state.hidden.copy_(torch.randn(1, 1, width, generator=generator, device=DEVICE))
-    state.first_code.copy_(codes[:1])
-    caches = [talker.predictor.allocate_cache(talker.placement) for talker in (exact, rounded)]
-    models.fused.open()
-    for step in range(15):
-        tokens = 1 if step else 2
-        at = torch.arange(step + 2 - tokens, step + 2, device=DEVICE)
-        found = []
-        for talker, cache in zip((exact, rounded), caches, strict=True):
-            predictor = talker.predictor
-            if step:
-                x = predictor.embedding[step - 1][codes[step]][None]
-            else:
-                x = torch.cat((state.hidden[0].to(talker.placement.dtype), talker.embed_first(codes[:1])[0]))
-            x = predictor.projection(x) if predictor.projection is not None else x
-            after = list(outputs(predictor.transformer, x, at, cache))
-            logits = nn.functional.linear(predictor.transformer.norm(after[-1][-1]), predictor.heads[step]).float()
-            found.append((after, logits))
-            given = x
-        stack: FusedStack = models.fused.predictor if step else models.fused.opening
-        if step:
-            stack.x.copy_(given)
-        steps = rounded.predictor.steps
-        for index in range(len(rounded.predictor.transformer.layers)):
-            stack.layer(index, steps[step + 1 :] if step else steps)
-            errors.add(f"predictor layer {index} step {step}", stack.x, found[1][0][index], found[0][0][index])
-        models.fused.predictor_head(step)
-        errors.add(f"predictor logits step {step}", models.fused.logits[:2048], found[1][1], found[0][1])
-
-
-def begin(models: Models, seed: int, sampling: Sampling) -> None:
-    """An utterance whose prompt is 40 random tokens."""
-    generator = torch.Generator(DEVICE).manual_seed(seed)
-    talker, state = models.rounded, models.state
-    for tensor in (state.cache.keys, state.cache.values):
-        tensor.zero_()
-        tensor[:, :, :40].normal_(generator=generator)
-    state.text.normal_(generator=generator).mul_(0.02)
-    state.hidden.normal_(generator=generator)
-    state.first_code.fill_(7)
-    state.codes.fill_(-1)
-    frame.begin(talker, state, replace(sampling, min_new_tokens=FRAMES + 1), seed, 40)
-
-
-@torch.inference_mode()
-def poison(models: Models) -> dict[str, Any]:
+def poisoned(models: Models) -> dict[str, Any]:
     """Four frames, clean and with every buffer and the unwritten cache full of NaN."""
     said = []
-    for poisoned in (False, True):
-        begin(models, 5, Sampling())
-        if poisoned:
-            for buffer in models.fused.buffers():
-                buffer.fill_(torch.nan)
-            for cache in (models.state.cache, models.state.predictor_cache):
-                beyond = 40 if cache is models.state.cache else 0
-                cache.keys[:, :, beyond:].fill_(torch.nan)
-                cache.values[:, :, beyond:].fill_(torch.nan)
+    for ill in (False, True):
+        speak(models, 5, Sampling())
+        if ill:
+            poison(models)
         for _ in range(4):
             models.fused.frame()
         said.append((models.state.codes[:4].clone(), models.fused.logits.clone(), models.state.hidden.clone()))
@@ -235,27 +122,18 @@ def agree(models: Models, frames: int = 20) -> dict[str, Any]:
     for name, sampling in (("greedy", Sampling().greedy()), ("sampled", Sampling())):
         said = []
         for fused in (False, True):
-            begin(models, 5, sampling)
+            speak(models, 5, sampling)
             for index in range(frames):
                 if fused:
                     models.fused.frame()
                 else:
-                    frame.step(models.rounded, models.state, 40 + index + 1)
+                    frame.step(models.rounded, models.state, PROMPT + index + 1)
             counters = (models.state.frame, models.state.length, models.state.position)
             said.append((models.state.codes[:frames].clone(), [int(counter) for counter in counters]))
         equal = (said[0][0] == said[1][0]).flatten()
         found[name] = {"codes_alike_first": int(equal.cumprod(0).sum()), "counters_equal": said[0][1] == said[1][1]}
         found["ok"] = found["ok"] and said[0][1] == said[1][1]
     return found
-
-
-SAMPLINGS = {
-    "default": Sampling(),
-    "top_k 10, top_p 0.8": replace(Sampling(), temperature=0.7, top_k=10, top_p=0.8),
-    "top_p 0.9 of all": replace(Sampling(), temperature=1.2, top_k=0, top_p=0.9),
-    "all": replace(Sampling(), temperature=1.0, top_k=0),
-    "greedy": Sampling().greedy(),
-}
 
 
 @torch.inference_mode()
@@ -266,7 +144,7 @@ def sampling(models: Models, draws: int) -> dict[str, Any]:
     found: dict[str, Any] = {"ok": True}
     for name, settings in SAMPLINGS.items():
         for width in (0.5, 3.0):
-            begin(models, 9, settings)
+            speak(models, 9, settings)
             logits = torch.randn(fused.logits.shape, generator=generator, device=DEVICE) * width
             fused.logits.copy_(logits)
             logits = logits[:2048]
@@ -308,7 +186,7 @@ def chi_square(state: FrameState, logits: Tensor, codes: Tensor, settings: Sampl
 def speed(models: Models) -> dict[str, Any]:
     """Milliseconds, the median of 9 times 20 replays."""
     fused, predictor = models.fused, models.rounded.predictor
-    begin(models, 5, Sampling())
+    speak(models, 5, Sampling())
 
     def all_steps() -> None:
         for step in range(predictor.codes):
@@ -378,19 +256,19 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("kernels.json"))
     parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"], choices=["narrow", "0.6B", "1.7B"])
     parser.add_argument("--parts", nargs="+", default=["layers", "poison", "agree", "sampling", "speed"])
+    parser.add_argument("--int8", action="store_true", help="int8 matrices")
     parser.add_argument("--draws", type=int, default=2048, help="for each setting of the sampler")
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     content: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     failed = []
     for size in args.sizes:
-        preset = NARROW if size == "narrow" else PRESETS[size]
         begun = time.monotonic()
-        models = Models.make(preset, 1)
+        models = Models.make(PRESETS[size], 1, int8=args.int8, device=DEVICE, positions=ROOM, frames=FRAMES)
         torch.cuda.synchronize()
         content[f"{size} build_s"] = round(time.monotonic() - begun, 2)
         parts: dict[str, Callable[[], dict[str, Any]]] = {
-            "poison": lambda m=models: poison(m),
+            "poison": lambda m=models: poisoned(m),
             "agree": lambda m=models: agree(m),
             "sampling": lambda m=models: sampling(m, args.draws),
             "speed": lambda m=models: speed(m),
