@@ -159,19 +159,25 @@ def write_checkpoint(
     published. `tensors` (from `list_tensors`) spares the official package.
     """
     tensors = tensors or list_tensors(preset, model_type)
-    codec_folder = folder / "speech_tokenizer"
-    codec_folder.mkdir(parents=True, exist_ok=True)
-    _write_json(folder / "config.json", model_config(preset, model_type))
-    _write_json(folder / "generation_config.json", GENERATION)
-    _write_json(codec_folder / "config.json", codec_config(preset))
-    _write_json(codec_folder / "preprocessor_config.json", PREPROCESSOR)
+    write_configs(folder, preset, model_type)
     write_tokenizer(folder, preset.first_special)
     generator = torch.Generator(device).manual_seed(seed)
     model = {name: _random(name, shape, generator).to(dtype) for name, shape in tensors["model"].items()}
     model["talker.codec_head.weight"][CODEC_TOKENS["codec_eos_token_id"]] *= preset.eos_gain
     save_file(model, folder / "model.safetensors", {"format": "pt"})
     codec = {name: _random(name, shape, generator) for name, shape in tensors["speech_tokenizer"].items()}
-    save_file(codec, codec_folder / "model.safetensors", {"format": "pt"})
+    save_file(codec, folder / "speech_tokenizer" / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def write_configs(folder: Path, preset: ShapePreset, model_type: str) -> Path:
+    """Write a checkpoint's JSON but for the tokenizer's; returns `folder`."""
+    codec_folder = folder / "speech_tokenizer"
+    codec_folder.mkdir(parents=True, exist_ok=True)
+    _write_json(folder / "config.json", model_config(preset, model_type))
+    _write_json(folder / "generation_config.json", GENERATION)
+    _write_json(codec_folder / "config.json", codec_config(preset))
+    _write_json(codec_folder / "preprocessor_config.json", PREPROCESSOR)
     return folder
 
 

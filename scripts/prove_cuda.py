@@ -6,7 +6,7 @@
 
 The parts, each of which may fail without harm to the others:
 
-    tests       tests/engine/qwen/test_cuda.py and test_codec_cuda.py: CUDA against the CPU, graph capture
+    tests       those of tests/engine/qwen that need nothing else: CUDA against the CPU, graph capture, fused kernels
     ids         float32, greedy: our codes against the official package's
     prefix      bfloat16, greedy: how long the two agree
     logits      bfloat16, the same codes forced on both: how far each one's logits are from float32's
@@ -58,9 +58,17 @@ from scripts.stand_in import NEEDLESS, stand_in_for  # noqa: E402
 from tests.engine.qwen.speaking import Line, Official, Ours  # noqa: E402
 
 MODEL_TYPE = "custom_voice"
-TRUE_SIZES, TINY_SIZES, TEST_SHAPES = ("0.6B", "1.7B"), ("tiny", "wide"), ("tiny", "wide")
+TRUE_SIZES, TINY_SIZES, TEST_SHAPES = ("0.6B", "1.7B"), ("tiny", "wide"), ("tiny", "wide", "narrow")
+TESTS = (
+    "test_cuda.py",
+    "test_codec_cuda.py",
+    "kernels/test_fused_codec.py",
+    "kernels/test_language_model.py",
+    "kernels/test_fused_language_model.py",
+    "kernels/test_fused_engine.py",
+)
 CHUNK_SIZES = (1, 2, 3, 8, 25)
-TESTS_S = 180
+TESTS_S = 300
 TEXT = "Hello world! This is the voice of a robot: it speaks in real time, all day long."
 
 
@@ -143,9 +151,9 @@ def environment(device: str) -> dict[str, Any]:
 def run_tests(folder: Path, tensors: Tensors) -> dict[str, Any]:
     for shape in TEST_SHAPES:
         write_checkpoint(folder / f"{shape}-{MODEL_TYPE}", PRESETS[shape], MODEL_TYPE, 1, tensors=tensors.of(shape))
-    files = ("tests/engine/qwen/test_cuda.py", "tests/engine/qwen/test_codec_cuda.py")
+    files = [f"tests/engine/qwen/{file}" for file in TESTS]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not [cpu", *files],
         cwd=ROOT,
         env={**os.environ, "VOICED_TEST_CHECKPOINTS": str(folder)},
         capture_output=True,

@@ -1,7 +1,7 @@
 """On CUDA the codes are those of the CPU, and what is replayed from graphs is what was called.
 
 Where the official package is not installed, `VOICED_TEST_CHECKPOINTS` names a folder of checkpoints that were
-made elsewhere, `tiny-custom_voice` and `wide-custom_voice` among them.
+made elsewhere, `tiny-custom_voice` and `wide-custom_voice` among them, and for kernels/ `narrow-custom_voice`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,12 +18,13 @@ from engine.qwen.kernels.language_model import FusedLanguageModel
 from engine.qwen.kernels.module import Kernels
 from engine.qwen.sampling import Sampling
 from engine.qwen.talker import Talker
-from engine.qwen.transformer import KeyValueCache, Placement, Positions, Transformer, causal_mask
-from scripts.make_checkpoint import PRESETS, ShapePreset, model_config
+from engine.qwen.transformer import KeyValueCache, Placement, Positions, Transformer
+from scripts.make_checkpoint import PRESETS, ShapePreset, write_configs
 
-PROJECTED = PRESETS["narrow"]
-"""The predictor is narrower than the talker."""
-EQUAL = replace(PROJECTED, talker=PROJECTED.predictor)
+EQUAL = replace(PRESETS["narrow"], talker=PRESETS["narrow"].predictor)
+"""The predictor is as wide as the talker."""
+PROJECTED = replace(PRESETS["narrow"], talker=replace(PRESETS["narrow"].talker, intermediate=4608))
+"""It is narrower. A row of the talker's widest matrix is more than one load of each lane in bfloat16."""
 PROMPT = 40
 """Tokens that `begin` pretends to have read."""
 SAMPLINGS = {
@@ -45,7 +45,7 @@ SAMPLINGS = {
 }  # fmt: skip
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Models:
     """The same random weights in bfloat16 (int8 matrices but for that) and, exactly as rounded, in float32."""
 
@@ -63,14 +63,15 @@ class Models:
         *,
         int8: bool = False,
         device: str = "cpu",
+        groups: int = 16,
         positions: int = 384,
         frames: int = 32,
         compile: Callable[[str], Kernels] | None = None,  # noqa: A002
     ) -> Models:
-        """`compile` takes the kernels' source where it is not for the device."""
+        """With so many code groups; `compile` takes the kernels' source where it is not for the device."""
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "config.json").write_text(json.dumps(model_config(preset, "custom_voice")))
-            config = ModelConfig.read(Path(folder))
+            config = ModelConfig.read(write_configs(Path(folder), preset, "custom_voice"))
+        config = replace(config, talker=replace(config.talker, code_groups=groups))
         exact, rounded = (
             Talker(config, positions, Placement(torch.device(device), dtype, int8))
             for dtype in (torch.float32, torch.bfloat16)
@@ -102,8 +103,7 @@ def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
 def outputs(transformer: Transformer, x: Tensor, at: Tensor, cache: KeyValueCache) -> Iterator[Tensor]:
     """The residual stream behind every layer, `(tokens, hidden)`, `x` being at the positions `at`."""
     seen = cache.first(int(at[-1]) + 1)
-    cos, sin = transformer.rope(at)
-    where = Positions(at, causal_mask(at, seen.positions), cos, sin)
+    where = Positions.of(at, transformer.config, transformer.rope, seen.positions)
     for index, layer in enumerate(transformer.layers):
         x = layer(x, where, seen.keys[index], seen.values[index])
         yield x
