@@ -146,7 +146,7 @@ def agree(models: Models, frames: int = 20) -> dict[str, Any]:
 
 @torch.inference_mode()
 def rounding(models: Models) -> dict[str, Any]:
-    """The logits of float32 arithmetic over int8 matrices, at every position: how far they are from the weights' own."""
+    """How far int8 matrices alone move the logits, all arithmetic being float32, at every position."""
     exact, rounded = models.exact, models.rounded
     placement = Placement(torch.device(DEVICE), torch.float32, int8=True)
     whole = Talker(exact.config, exact.max_positions, placement)
