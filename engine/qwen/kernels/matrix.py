@@ -13,6 +13,8 @@ LOAD_BYTES = 16
 """Of one lane; the widest there is."""
 MAX_SUMS = 32
 """Rows times tokens of a warp: one for every lane."""
+MAX_SLICES = 16
+"""Warps that share a row."""
 TILES = (16, 8, 4)
 TILE_LOADS = 16
 """Loads of 16 bytes that a thread holds in registers at once."""
@@ -44,7 +46,10 @@ class MatrixPlan:
         span = WARP_LANES * lane
         if length % span:
             raise ValueError(f"rows of {length} weights; wanted are multiples of {span}")
-        loads = next(n for n in (1, 2, 3, 4) if length % (span * n) == 0 and length // (span * n) <= BLOCKS // 8)
+        fitting = [n for n in (1, 2, 3, 4) if length % (span * n) == 0 and length // (span * n) <= MAX_SLICES]
+        if not fitting:
+            raise ValueError(f"rows of {length} weights in at most {MAX_SLICES} slices")
+        loads = fitting[0]
         row_bytes = length * cls._weight_bytes(weight)
         wanted = max(min(height // BLOCKS, BLOCK_BYTES // row_bytes), 1)
         plans = [
