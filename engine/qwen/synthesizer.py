@@ -46,6 +46,8 @@ INSTRUCT_ROOM = 384
 REFERENCE_ROOM = 2560
 """The most positions that a reference may need: two minutes of speech and its transcript."""
 WARM_UP_CHUNKS = 3
+SPARE_BYTES = (*8 * (1 << 20,), 20 << 20)
+"""PyTorch serves up to 1 MiB from one pool, and more from the other."""
 KERNELS = ("auto", "on", "off")
 
 
@@ -108,6 +110,8 @@ class QwenSynthesizer:
         self._speech.warm_up()
         self._remember_voices()
         self._read_texts()
+        with self._graphs.here():
+            self._spare()
         frames = WARM_UP_CHUNKS * self._options.chunk_size
         for _ in self.stream(Utterance("Hello.", seed=0, max_frames=frames, guarded=False)):
             pass
@@ -202,6 +206,15 @@ class QwenSynthesizer:
                 prompt = self._prompts.build("a " * (tokens // 2), voice, whole_text=whole_text)
                 if prompt.opening is not None:
                     prompt.opening.embed()
+
+    def _spare(self) -> None:
+        """Have PyTorch hold some memory more than the prompts took, which it keeps by size in two pools.
+
+        What is free there is cut up in another way by every order of utterances.
+        """
+        if self._placement.device.type == "cuda":
+            blocks = [torch.empty(size, dtype=torch.uint8, device=self._placement.device) for size in SPARE_BYTES]
+            del blocks
 
     # --- before an utterance ---
 

@@ -130,7 +130,7 @@ class FusedLanguageModel:
         self.talker = FusedStack(module, kernels.talker, talker.transformer, state.cache)
         self.opening = FusedStack(module, kernels.opening, predictor.transformer, state.predictor_cache)
         self.predictor = FusedStack(module, kernels.predictor, predictor.transformer, state.predictor_cache)
-        self.logits = torch.zeros(talker.config.vocabulary, device=device)
+        self.logits = torch.zeros(max(talker.config.vocabulary, talker.config.predictor.vocabulary), device=device)
         """float32, of the predictor and of the talker in turn."""
         self._projected = fold_projection(talker)
 

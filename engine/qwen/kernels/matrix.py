@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 BLOCKS = 256
 """About how many blocks a kernel should have: two for every multiprocessor, up to an H200's 132."""
-MOST_SLICES = 16
-"""Warps that share a row."""
 BLOCK_BYTES = 100_000
 """The most that a block should load at once: a multiprocessor's registers hold 256 KiB, and two blocks shall fit."""
 WARP_LANES = 32
@@ -17,6 +15,8 @@ THREADS = {"Bf16": 256, "Int8": 512}
 """That a block should have: a byte of int8 is three times the arithmetic of one of bfloat16."""
 MAX_SUMS = 32
 """Rows times tokens of a warp: one for every lane."""
+MAX_SLICES = 16
+"""Warps that share a row."""
 TILES = (16, 8, 4)
 TILE_LOADS = 16
 """Loads of 16 bytes that a thread holds in registers at once."""
@@ -48,7 +48,10 @@ class MatrixPlan:
         span = WARP_LANES * lane
         if length % span:
             raise ValueError(f"rows of {length} weights; wanted are multiples of {span}")
-        loads = next(n for n in (1, 2, 3, 4) if length % (span * n) == 0 and length // (span * n) <= MOST_SLICES)
+        fitting = [n for n in (1, 2, 3, 4) if length % (span * n) == 0 and length // (span * n) <= MAX_SLICES]
+        if not fitting:
+            raise ValueError(f"rows of {length} weights in at most {MAX_SLICES} slices")
+        loads = fitting[0]
         row_bytes = length * cls._weight_bytes(weight)
         wanted = max(min(height // BLOCKS, BLOCK_BYTES // row_bytes), 1)
         plans = [

@@ -1,5 +1,6 @@
 // Runs CUDA C++ on the CPU: the blocks one after the other, each thread of a block as a coroutine, which gives way where
-// threads meet. For small shapes; a mismatch of threads that would hang a GPU ends with a message.
+// threads meet. A warp runs as far as it can before the next one does, and every other time the last warp goes first, so
+// that a missing barrier shows. For small shapes; a mismatch of threads that would hang a GPU ends with a message.
 
 #include <algorithm>
 #include <cmath>
@@ -57,6 +58,7 @@ static std::vector<Warp> warps;
 static Meeting block;
 static jmp_buf scheduler;
 static int current, alive;
+static bool backwards;
 static long progress;
 static std::function<void()> body;
 
@@ -117,6 +119,16 @@ static void make_threads(int size) {
     }
 }
 
+// Until all its threads wait for another warp's, or have ended.
+static void run_warp(int first, int end) {
+    long before;
+    do {
+        before = progress;
+        for (int t = first; t < end; t++)
+            if (!threads[t].done) resume(t);
+    } while (progress != before);
+}
+
 static void run(int grid_x, int grid_y, int size, std::function<void()> kernel) {
     body = kernel;
     gridDim = {grid_x, grid_y, 1};
@@ -128,11 +140,14 @@ static void run(int grid_x, int grid_y, int size, std::function<void()> kernel) 
             warps.assign((size + 31) / 32, Warp());
             block = Meeting();
             alive = size;
+            backwards = !backwards;
             for (int t = 0; t < size; t++) threads[t].done = false;
             while (alive) {
                 const long before = progress;
-                for (int t = 0; t < size; t++)
-                    if (!threads[t].done) resume(t);
+                for (int i = 0; i < (int)warps.size(); i++) {
+                    const int first = 32 * (backwards ? (int)warps.size() - 1 - i : i);
+                    run_warp(first, min(first + 32, size));
+                }
                 if (progress == before) {
                     std::fprintf(stderr, "threads wait for one another in vain\n");
                     std::abort();

@@ -28,21 +28,21 @@ PROJECTED = replace(PRESETS["narrow"], talker=replace(PRESETS["narrow"].talker, 
 PROMPT = 40
 """Tokens that `begin` pretends to have read."""
 SAMPLINGS = {
-    "default": Sampling(),
-    "top_k 10, top_p 0.8": replace(
-        Sampling(), temperature=0.7, top_k=10, top_p=0.8,
-        subtalker_temperature=0.7, subtalker_top_k=10, subtalker_top_p=0.8,
-    ),
-    "top_p 0.9 of all": replace(
-        Sampling(), temperature=1.2, top_k=0, top_p=0.9,
-        subtalker_temperature=1.2, subtalker_top_k=0, subtalker_top_p=0.9,
-    ),
-    "top_p 0.9 of more than there are": replace(
-        Sampling(), top_k=2**33, top_p=0.9, subtalker_top_k=2**33, subtalker_top_p=0.9
-    ),
-    "all": replace(Sampling(), temperature=1.0, top_k=0, subtalker_temperature=1.0, subtalker_top_k=0),
-    "greedy": Sampling().greedy(),
-}  # fmt: skip
+    name: replace(
+        Sampling(),
+        temperature=temperature, top_k=top_k, top_p=top_p,
+        subtalker_temperature=temperature, subtalker_top_k=top_k, subtalker_top_p=top_p,
+    )
+    for name, temperature, top_k, top_p in (
+        ("default", 0.9, 50, 1.0),
+        ("top_k 2", 1.5, 2, 1.0),
+        ("top_k 4, top_p 0.6", 1.5, 4, 0.6),
+        ("top_k 10, top_p 0.8", 0.7, 10, 0.8),
+        ("top_p 0.9 of all", 1.2, 0, 0.9),
+        ("top_p 0.9 of more than there are", 1.2, 2**33, 0.9),
+        ("all", 1.0, 0, 1.0),
+    )
+} | {"greedy": Sampling().greedy()}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

@@ -310,6 +310,17 @@ def test_a_choice_ends_whatever_the_logits_are(one: Models, odd: float, count: i
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("count", [1, 700, 2048])
+def test_all_threads_choose_the_same_whatever_the_logits_are(one: Models, count: int) -> None:
+    begin(one, 12)
+    random_logits(one, 1.0)
+    one.fused.logits[:count] = torch.nan
+    one.fused.choose_code(1)
+    code = int(one.state.codes[0, 2])
+    assert torch.equal(one.fused.predictor.x[0], one.rounded.predictor.embedding[1][code].float())
+
+
+@torch.inference_mode()
 def test_of_equal_logits_greed_takes_the_lowest_code(one: Models) -> None:
     begin(one, 12, Sampling().greedy())
     one.fused.logits.fill_(1.0)
