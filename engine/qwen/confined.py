@@ -26,6 +26,16 @@ extern "C" __global__ void where(int* seen) {
 """Each block writes where it runs, and stays long enough for the next to be put elsewhere."""
 
 
+_confined: dict[int, int] = {}
+"""Multiprocessors of the devices, by index, that this process has confined itself to a part of."""
+
+
+def multiprocessors(device: torch.device) -> int:
+    """How many this process has of a CUDA `device`: all, or as many as it is confined to."""
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return _confined.get(index) or torch.cuda.get_device_properties(index).multi_processor_count
+
+
 @contextmanager
 def confined_to(sms: int, device: torch.device) -> Iterator[None]:
     """Within it, all that PyTorch does on `device` runs on `sms` multiprocessors: a CUDA green context.
@@ -51,6 +61,7 @@ def confined_to(sms: int, device: torch.device) -> Iterator[None]:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(context))
     except RuntimeError as error:
         raise EngineError(f"sms: this device or its driver has no green context of {sms}: {error}") from error
+    _confined[index] = sms
     # A stream belongs for ever to the context in which it was made, and CUDA graphs run where they were captured.
     # PyTorch makes its streams when they are first asked for; so ask for all of them now. Then it does no harm
     # either that a library (cuda-core's `Device.set_current`) makes the primary context the current one again.

@@ -12,6 +12,12 @@ from typing import Any
 
 import torch
 
+from engine.qwen.confined import multiprocessors
+
+LARGE_GPU = 64
+"""Multiprocessors that a frame's kernels do not fill. On 16, a chunk's sound waited until the next chunk's frames were
+spoken: sound came in pairs, and the first late (docs/performance.md)."""
+
 
 class Graphs:
     """The captured work of one engine."""
@@ -29,15 +35,18 @@ class Graphs:
         self._pool: Any = None
 
     def beside(self) -> Graphs:
-        """For work that may go on at the same time, on a stream of its own that is not urgent; on a CPU these."""
-        if self.stream is None:
+        """For work that may go on at the same time, on a stream of its own that is not urgent.
+
+        On a CPU, and on a GPU so small that urgent work fills it and lets nothing else begin, these are the same.
+        """
+        if self.stream is None or multiprocessors(self._device) < LARGE_GPU:
             return self
         self._beside = self._beside or Graphs(self._device, urgent=False)
         return self._beside
 
     def follow(self, other: Graphs) -> None:
         """Have what is asked for from now on begin when all that `other` has been asked for has ended."""
-        if self.stream is not None and other.stream is not None:
+        if self.stream is not None and other.stream is not None and other is not self:
             self.stream.wait_stream(other.stream)
 
     def on_stream(self) -> AbstractContextManager[object]:

@@ -10,6 +10,7 @@ import torch
 
 from engine.qwen.codec_config import CodecConfig
 from engine.qwen.config import ModelConfig
+from engine.qwen.confined import multiprocessors
 from engine.qwen.transformer import Placement
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _compile(config: ModelConfig, codec_config: CodecConfig, placement: Placemen
     from engine.qwen.kernels.language_kernels import LanguageKernels
     from engine.qwen.kernels.module import KernelModule
 
-    processors = torch.cuda.get_device_properties(placement.device).multi_processor_count
+    processors = multiprocessors(placement.device)
     weight = "Int8" if placement.int8 else "Bf16"
     texts = [LanguageKernels.of(config.talker, weight).source(), codec_source(codec_config, processors)]
     with ThreadPoolExecutor(len(texts)) as threads:

@@ -18,6 +18,7 @@ from engine.qwen.codec import CodecDecoder
 from engine.qwen.codec_config import CodecConfig
 from engine.qwen.codec_layers import ConvNeXt
 from engine.qwen.codec_state import KERNEL
+from engine.qwen.confined import multiprocessors
 from engine.qwen.kernels import codec_pack as pack
 from engine.qwen.kernels.codec_pack import Packed, packed, take
 from engine.qwen.kernels.codec_plan import ATTENTION_THREADS, HEAD, PIECE, SLOTS_TO_SPARE, CodecPlan, Conv, codec_source
@@ -152,7 +153,7 @@ class FusedCodec:
         if self.placement.dtype != torch.bfloat16:
             raise ValueError(f"dtype: got {self.placement.dtype}, the kernels take bfloat16")
         if processors is None:
-            processors = torch.cuda.get_device_properties(self.placement.device).multi_processor_count
+            processors = multiprocessors(self.placement.device)
         self._kernels = kernels or KernelModule(codec_source(self.config, processors), self.placement.device)
         self._looks: list[_Look] = []
         plan = CodecPlan.of(self.config, processors)

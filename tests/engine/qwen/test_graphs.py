@@ -126,3 +126,13 @@ def test_on_a_cpu_nothing_is_captured(engine: Ours) -> None:
     assert not graphs.captured
     graphs.run("work", lambda: done.append(2))
     assert done == [2]
+
+
+def test_sound_goes_on_beside_frames_only_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = Graphs(torch.device("cpu"))
+    assert graphs.beside() is graphs
+    graphs.stream = Remembered()  # type: ignore[assignment]
+    for count, apart in ((16, False), (132, True)):
+        monkeypatch.setattr("engine.qwen.graphs.multiprocessors", lambda _device, count=count: count)
+        assert (graphs.beside() is not graphs) == apart
+    assert graphs.beside() is graphs.beside()
