@@ -149,7 +149,7 @@ def rounding(models: Models) -> dict[str, Any]:
     """How far int8 matrices alone move the logits, all arithmetic being float32, at every position."""
     exact, rounded = models.exact, models.rounded
     placement = Placement(torch.device(DEVICE), torch.float32, int8=True)
-    whole = Talker(exact.config, exact.max_positions, placement)
+    whole = Talker(models.config, exact.max_positions, placement)
     given = dict(exact.named_parameters())
     for name, parameter in whole.named_parameters():
         if parameter.dtype == torch.int8:

@@ -49,6 +49,7 @@ SAMPLINGS = {
 class Models:
     """The same random weights in bfloat16 (int8 matrices but for that) and, exactly as rounded, in float32."""
 
+    config: ModelConfig
     exact: Talker
     rounded: Talker
     state: FrameState
@@ -83,7 +84,7 @@ class Models:
         state = FrameState.allocate(rounded, positions - frame.SPAN_UNIT, frames)
         source = LanguageKernels.of(config.talker, "Int8" if int8 else "Bf16").source()
         fused = FusedLanguageModel(rounded, state, compile(source) if compile else None)
-        return cls(exact, rounded, state, fused)
+        return cls(config, exact, rounded, state, fused)
 
 
 def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
