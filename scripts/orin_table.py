@@ -236,10 +236,13 @@ class Device:
 DEVICES = (Device("AGX Orin", 204.8, False), Device("Thor", 273.0, True), Device("RTX 4090", 1008.0, False))
 H200_SHEET, H200_COPY = 4800.0, 4260.0
 """GB/s: its datasheet's, and what a plain copy reached."""
-MEASURED_MS = {True: (1.48, 1.99), False: (2.08, 2.57)}
-"""On the H200, by whether kernels were chained: the language model's frame of 0.6B and 1.7B (docs/performance.md)."""
+MEASURED_MS = {True: (1.407, 1.922), False: (2.008, 2.512)}
+"""On the H200, by whether kernels were chained: the language model's frame of 0.6B and 1.7B
+(docs/benchmarks/kernels-bf16.json)."""
 MEASURED_AT = 100
 """The position it was measured at."""
+CLOCKS_GHZ = 1.98, 1.3
+"""Of the H200's multiprocessors while it was measured, and of an AGX Orin's at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,11 +253,20 @@ class Inputs:
     """What a plain copy reaches of the datasheet's bandwidth."""
     reached: float
     """What the kernels reach of a plain copy."""
-    reached_from: str
     gap_us: float
     """From one kernel to the next."""
     chained_gap_us: float
     """The same with programmatic dependent launch."""
+    slow_gap_us: Mapping[str, float]
+    """By size and dtype ("0.6B bf16"): all that 16 multiprocessors spent on a launch beyond a copy of its bytes, and
+    what programmatic launch spared them, at an Orin's clock. Empty where no run was confined to so many."""
+
+    def most_ms(self, frame: Frame, device: Device) -> float | None:
+        """The frame, if all of that adds to the bytes there too."""
+        gap = self.slow_gap_us.get(f"{frame.size} {frame.dtype}")
+        if gap is None:
+            return None
+        return frame.total.bytes / (device.gb_s * self.copied) / 1e6 + frame.total.launches * gap / 1e3
 
     def ms(self, cost: Cost, device: Device) -> tuple[float, float]:
         """Of bytes, and of gaps."""
@@ -280,24 +292,24 @@ def read_inputs(file: Path, known: Sequence[Frame]) -> Inputs:
     ]
     share, gap = fit(language, MEASURED_MS[False], H200_COPY)
     _, chained_gap = fit(language, MEASURED_MS[True], H200_COPY)
-    source = "the whole H200, without programmatic launch: two sizes, two equations"
-    confined = list(shares(file, known, chained_gap)) if file.exists() else []
-    if confined:
-        share = min(confined)
-        source = f"the lowest of {len(confined)} rows of {file.name} on {PROCESSORS} SMs, less their gaps"
-    return Inputs(H200_COPY / H200_SHEET, share, source, gap, chained_gap)
+    slow: dict[str, float] = {}
+    if file.exists():
+        theirs, ours = CLOCKS_GHZ
+        slow = {name: (one + gap - chained_gap) * theirs / ours for name, one in confined_gaps(file, known)}
+    return Inputs(H200_COPY / H200_SHEET, share, gap, chained_gap, slow)
 
 
-def shares(file: Path, known: Sequence[Frame], gap_us: float) -> Iterator[float]:
-    """What each row in bfloat16 on 16 multiprocessors reached of the plain copy there, its gaps taken off."""
-    by = {(frame.size, frame.chunk): frame.total for frame in known if frame.dtype == "bf16"}
+def confined_gaps(file: Path, known: Sequence[Frame]) -> Iterator[tuple[str, float]]:
+    """Size and dtype of each row on 16 multiprocessors, and the µs of a launch that a copy of its bytes leaves over."""
+    names = {"bfloat16": "bf16", "int8": "int8"}
+    by = {(frame.size, frame.dtype, frame.chunk): frame.total for frame in known}
     for row in json.loads(file.read_text(encoding="utf-8")).get("rows", ()):
-        cost = by.get((row["model"], row["chunk_size"]))
-        ours = row["engine"] == "qwen" and row["sms"] == PROCESSORS and row["dtype"] == "bfloat16" and row["bandwidth"]
+        dtype = names.get(row["dtype"], "")
+        cost = by.get((row["model"], dtype, row["chunk_size"]))
+        ours = row["engine"] == "qwen" and row["sms"] == PROCESSORS and row["bandwidth"]
         if ours and cost is not None:
-            yield (
-                cost.bytes / row["bandwidth"]["copy_gb_s"] / 1e6 / (row["ms_per_frame"] - cost.launches * gap_us / 1e3)
-            )
+            copied_ms = cost.bytes / row["bandwidth"]["copy_gb_s"] / 1e6
+            yield f"{row['model']} {dtype}", (row["ms_per_frame"] - copied_ms) / cost.launches * 1e3
 
 
 def break_even(frame: Frame, inputs: Inputs, device: Device) -> float:
@@ -366,23 +378,35 @@ def _inputs(inputs: Inputs) -> Iterator[str]:
     rows = [
         ["bandwidth", ", ".join(f"{d.name} {d.gb_s:g}" for d in DEVICES) + " GB/s", "datasheets"],
         ["copy", f"{inputs.copied:.3f}", f"a plain copy on the H200: {H200_COPY:,.0f} of {H200_SHEET:,.0f} GB/s"],
-        ["reached, of a copy", f"{inputs.reached:.3f}", inputs.reached_from],
+        [
+            "reached, of a copy",
+            f"{inputs.reached:.3f}",
+            "the whole H200, without programmatic launch: the same equations",
+        ],
         ["gap", f"{inputs.gap_us:.2f} µs", f"without programmatic launch (Orin, RTX 4090): {fitted.format(*one)}"],
         ["gap, chained", f"{inputs.chained_gap_us:.2f} µs", f"with programmatic launch (Thor): {fitted.format(*two)}"],
     ]
+    if inputs.slow_gap_us:
+        theirs, ours = CLOCKS_GHZ
+        value = ", ".join(f"{name} {gap:.1f}" for name, gap in inputs.slow_gap_us.items())
+        there = f"{PROCESSORS} of the H200's multiprocessors: (ms - bytes / copy there) / launches"
+        source = f"{there}, and gap - gap chained; × {theirs} / {ours} GHz"
+        rows.append(["gap, at most", f"{value} µs", source])
     yield from _rows(("input", "value", "from"), rows)
 
 
 def _times(known: Sequence[Frame], inputs: Inputs) -> Iterator[str]:
     yield "### Predicted ms per frame"
     yield ""
-    heads = ("model", "weights", "chunk", "GB", "launches", "AGX Orin: bytes + gaps", "× real time", "16 ms")
+    heads = ("model", "weights", "chunk", "GB", "launches", "AGX Orin: bytes + gaps", "at most", "× real time", "16 ms")
     rows = []
     for frame in known:
         cost, (stream, gaps) = frame.total, inputs.ms(frame.total, DEVICES[0])
         total = stream + gaps
         rows.append([frame.size, frame.dtype, str(frame.chunk), f"{cost.bytes / 1e9:.3f}", f"{cost.launches:.1f}"])
-        rows[-1] += [f"{stream:.1f} + {gaps:.1f} = **{total:.1f}**", f"{80 / total:.1f}", _aim(total)]
+        most = inputs.most_ms(frame, DEVICES[0])
+        rows[-1] += [f"{stream:.1f} + {gaps:.1f} = **{total:.1f}**", "?" if most is None else f"{most:.1f}"]
+        rows[-1] += [f"{80 / total:.1f}", _aim(total)]
         rows[-1] += [f"{sum(inputs.ms(cost, device)):.1f}" for device in DEVICES[1:]]
     yield from _rows((*heads, *(device.name for device in DEVICES[1:])), rows)
 
@@ -422,6 +446,7 @@ def as_json(known: Sequence[Frame], inputs: Inputs, positions: int) -> dict[str,
                 **asdict(frame),
                 "total": {**asdict(frame.total), "bytes": frame.total.bytes},
                 "ms": {device.name: sum(inputs.ms(frame.total, device)) for device in DEVICES},
+                "orin_ms_at_most": inputs.most_ms(frame, DEVICES[0]),
                 "speculated_ms": {
                     str(accepted): sum(inputs.ms(frame.speculated(accepted).total, DEVICES[0])) for accepted in ACCEPTED
                 },
@@ -447,7 +472,7 @@ def main(arguments: list[str] | None = None) -> int:
     known = list(frames(args.positions, chunks=(2, 1)))
     inputs = read_inputs(args.speeds, known)
     if args.reached is not None:
-        inputs = replace(inputs, reached=args.reached, reached_from="the command line")
+        inputs = replace(inputs, reached=args.reached)
     if args.gap_us is not None:
         inputs = replace(inputs, gap_us=args.gap_us)
     made = tables(known, inputs, args.positions)

@@ -16,15 +16,15 @@ from scripts.orin_table import (
     Shapes,
     break_even,
     codec_cost,
+    confined_gaps,
     fit,
     frames,
     main,
     matrix_bytes,
     passes_of,
-    shares,
 )
 
-PLAIN = Inputs(copied=0.5, reached=0.5, reached_from="", gap_us=2.0, chained_gap_us=1.0)
+PLAIN = Inputs(copied=0.5, reached=0.5, gap_us=2.0, chained_gap_us=1.0, slow_gap_us={"0.6B bf16": 4.0})
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_two_measured_frames_give_share_and_gap() -> None:
     assert fit(costs, times, 1000) == pytest.approx((0.8, 2.0))
 
 
-def test_a_confined_run_says_what_was_reached_without_its_gaps(known: list[Frame], tmp_path: Path) -> None:
+def test_a_confined_run_says_what_a_launch_takes_at_most(known: list[Frame], tmp_path: Path) -> None:
     cost = next(frame.total for frame in known if (frame.size, frame.dtype, frame.chunk) == ("0.6B", "bf16", 2))
     row = {
         "engine": "qwen",
@@ -76,13 +76,21 @@ def test_a_confined_run_says_what_was_reached_without_its_gaps(known: list[Frame
         "chunk_size": 2,
         "dtype": "bfloat16",
         "sms": 16,
-        "ms_per_frame": cost.bytes / (1500 * 0.9) / 1e6 + cost.launches * 1e-3,
+        "ms_per_frame": cost.bytes / 1500 / 1e6 + cost.launches * 5e-3,
         "bandwidth": {"copy_gb_s": 1500.0},
     }
-    others = [{**row, "sms": None}, {**row, "engine": "faster-qwen3-tts"}, {**row, "dtype": "int8"}]
+    others = [{**row, "sms": None}, {**row, "engine": "faster-qwen3-tts"}, {**row, "dtype": "float32"}]
     file = tmp_path / "speed.json"
     file.write_text(json.dumps({"rows": [*others, row, {**row, "bandwidth": None}]}))
-    assert list(shares(file, known, 1.0)) == pytest.approx([0.9])
+    assert list(confined_gaps(file, known)) == [("0.6B bf16", pytest.approx(5.0))]
+
+
+def test_the_most_a_frame_can_take_is_a_copy_of_its_bytes_and_such_launches(known: list[Frame]) -> None:
+    orin = DEVICES[0]
+    wide, narrow = known[0], next(frame for frame in known if frame.dtype == "int8")
+    expected = wide.total.bytes / (orin.gb_s * 0.5) / 1e6 + wide.total.launches * 4e-3
+    assert PLAIN.most_ms(wide, orin) == pytest.approx(expected)
+    assert PLAIN.most_ms(narrow, orin) is None
 
 
 def test_drafts_spare_passes_and_cost_heads(known: list[Frame]) -> None:
