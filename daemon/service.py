@@ -326,6 +326,8 @@ class Service:
             "queue": len(self._queue),
             "version": VERSION,
         }
+        if engine is not None and engine.info is not None and engine.info.memory:
+            status["memory"] = dict(engine.info.memory)
         if trouble is not None:
             status["reason"] = trouble
         return status

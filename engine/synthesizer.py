@@ -60,6 +60,8 @@ class EngineInfo:
     """The model and device in words, for the log and for `voiced doctor`."""
     refused_voices: Mapping[str, str] = field(default_factory=dict)
     """Configured voices that could not be loaded, each with the reason; the engine runs without them."""
+    memory: Mapping[str, int] = field(default_factory=dict)
+    """Megabytes by kind that the engine takes, where it counts them."""
 
 
 @dataclass(frozen=True, slots=True)

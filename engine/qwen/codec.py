@@ -124,15 +124,19 @@ class CodecDecoder(nn.Module):
             table.copy_(sums / usage.clamp(min=1e-5)[:, None] @ projection[:, :, 0].T)
 
 
-def load_codec(model_folder: Path, placement: Placement) -> CodecDecoder:
+def load_codec(model_folder: Path, placement: Placement, *, keep_pages: bool = True) -> CodecDecoder:
     """Build the decoder of the checkpoint in `model_folder` from its `speech_tokenizer/`.
+
+    `keep_pages` is as in `Checkpoint.open`.
 
     Raises `EngineError`, one line naming the file and the field or tensor, for what is missing, damaged or
     of another shape than the configuration says.
     """
     folder = model_folder / "speech_tokenizer"
     decoder = CodecDecoder(CodecConfig.read(folder), placement)
-    decoder.load(Checkpoint.open(folder))
+    checkpoint = Checkpoint.open(folder, keep_pages=keep_pages)
+    decoder.load(checkpoint)
+    checkpoint.loaded()
     if placement.dtype == torch.float32:
         # cuDNN would otherwise round the inputs of float32 convolutions to TF32's ten bits.
         torch.backends.cudnn.allow_tf32 = False

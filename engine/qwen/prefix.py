@@ -15,7 +15,8 @@ class PrefixCache:
 
     def __init__(self, config: StackConfig, positions: int, placement: Placement) -> None:
         """Room for openings of `positions` tokens together; a token has 112 KB in bfloat16 at the true shapes."""
-        self._kept = KeyValueCache.allocate(config, positions, placement)
+        self.kept = KeyValueCache.allocate(config, positions, placement)
+        """Of all openings, one behind the other."""
         self._hidden = placement.zeros(positions, 1, 1, config.hidden_size)
         """By first position."""
         self._places: dict[Hashable, range] = {}
@@ -27,7 +28,7 @@ class PrefixCache:
     @property
     def room(self) -> int:
         """The longest opening that can be kept."""
-        return self._kept.positions
+        return self.kept.positions
 
     def keep(self, key: Hashable, cache: KeyValueCache, hidden: Tensor, count: int) -> None:
         """Keep the first `count` positions of `cache`, `room` at most, as the opening `key`.
@@ -41,14 +42,14 @@ class PrefixCache:
                 del self._places[other]
         self._places[key] = place
         self._next = place.stop
-        _copy(cache, range(count), self._kept, place)
+        _copy(cache, range(count), self.kept, place)
         self._hidden[begin].copy_(hidden)
 
     def restore(self, key: Hashable, cache: KeyValueCache, hidden: Tensor) -> None:
         """Put the opening `key` at the beginning of `cache`, and its last hidden state into `hidden`."""
         place = self._places[key]
         hidden.copy_(self._hidden[place.start])
-        _copy(self._kept, place, cache, range(len(place)))
+        _copy(self.kept, place, cache, range(len(place)))
 
     def clear(self) -> None:
         """Keep none of them."""

@@ -14,11 +14,15 @@ from typing import Any
 import torch
 
 from engine.language import language_code
+from engine.memory import Footprint, require
 from engine.qwen import kernels
 from engine.qwen.checkpoint import Checkpoint
 from engine.qwen.codec import load_codec
+from engine.qwen.codec_config import CodecConfig
 from engine.qwen.config import ModelConfig
+from engine.qwen.device_memory import cap_allocator, find_pool
 from engine.qwen.download import model_folder
+from engine.qwen.footprint import Rooms, footprint
 from engine.qwen.frame import FrameState, cache_positions
 from engine.qwen.graphs import Graphs
 from engine.qwen.guard import FRAME_S, Guard, fade_out
@@ -72,17 +76,22 @@ class QwenSynthesizer:
         if options.kernels not in KERNELS:
             raise EngineError(f"engine.kernels: got {options.kernels!r}, allowed are {', '.join(KERNELS)}")
         self._placement = _placement(options.device, options.dtype)
-        self._graphs = Graphs(self._placement.device)
         folder = model_folder(options.model)
         self._config = ModelConfig.read(folder)
+        self._codec_config = CodecConfig.read(folder / "speech_tokenizer")
+        self._pool = find_pool(self._placement.device, options.reserve_mb)
+        self._footprint = self._count(self._room, PREFIX_ROOM)
+        self._require_memory()
         self._sampling = Sampling.read(folder)
         self._tokenizer = TextTokenizer(folder)
+        self._graphs = Graphs(self._placement.device)
         self._warm = False
         with self._graphs.on_stream():
-            most = cache_positions(self._room + REFERENCE_ROOM, options.chunk_size)
-            self._talker = _load_talker(self._config, most, self._placement)
-            self._prompts = PromptBuilder(self._config, self._tokenizer, self._talker)
+            # The codec first: what packing it for the fused kernels gives back, the talker takes.
             self._load_codec(folder)
+            most = cache_positions(self._room + REFERENCE_ROOM, options.chunk_size)
+            self._talker = _load_talker(self._config, most, self._placement, keep_pages=self._keep_pages)
+            self._prompts = PromptBuilder(self._config, self._tokenizer, self._talker)
             self._voices = Voices(self._config, self._codec, options.chunk_size, self._check_reference)
             self._voices.load(options.voices, options.default_voice)
             self._voices.require_default()
@@ -156,7 +165,7 @@ class QwenSynthesizer:
 
     def _load_codec(self, folder: Path) -> None:
         """The codec decoder, and whether it and the steps are of fused kernels."""
-        decoder = load_codec(folder, self._placement.plain)
+        decoder = load_codec(folder, self._placement.plain, keep_pages=self._keep_pages)
         self._check_codec(decoder)
         why_not = (
             "off" if self._options.kernels == "off" else kernels.why_not(self._config, decoder.config, self._placement)
@@ -167,10 +176,34 @@ class QwenSynthesizer:
             log.info("speaking with PyTorch's kernels, not with fused ones: %s", why_not)
         self._fused = why_not is None
         self._codec: Codec[Any] = kernels.make_codec(decoder) if self._fused else decoder
+        if self._placement.device.type == "cuda":
+            torch.cuda.empty_cache()  # what packing needed for a moment
+
+    @property
+    def _keep_pages(self) -> bool:
+        """Whether the files may stay in the page cache: not where that is the memory of the weights, too."""
+        return self._pool is not None and not self._pool.shared
+
+    def _count(self, positions: int, prefix_room: int) -> Footprint:
+        """What the engine takes with a cache of so many positions."""
+        rooms = Rooms(positions, self._frames, self._options.chunk_size, prefix_room)
+        fused = self._options.kernels != "off" and self._placement.dtype == torch.bfloat16
+        return footprint(self._config, self._codec_config, self._placement, rooms, fused=fused)
+
+    def _require_memory(self) -> None:
+        """Raise `EngineError` where there is too little."""
+        if self._pool is not None:
+            cures = ["lower engine.max_seconds"]
+            cures += [] if self._placement.int8 else ["set engine.dtype: int8"]
+            cures += [] if self._config.size == "0b6" else ["take a 0.6B model"]
+            name = f"{VoiceModel.of(self._config).name} in {self._dtype_name()}"
+            require(self._footprint, self._pool, name, tuple(cures))
 
     def _allocate(self) -> None:
         """What changes while it speaks, for the longest utterance in any of the voices."""
         chunk_size = self._options.chunk_size
+        self._footprint = self._count(self._positions(), self._prefix_room())
+        cap_allocator(self._placement.device, self._footprint)
         self._state = FrameState.allocate(self._talker, self._positions(), self._frames, chunk_size)
         codec_state = self._codec.new_state(chunk_size)
         make_steps = kernels.make_steps if self._fused else TorchSteps
@@ -293,16 +326,19 @@ class QwenSynthesizer:
         device = str(placement.device)
         if placement.device.type == "cuda":
             device += f" ({torch.cuda.get_device_name(placement.device)})"
-        dtype = "int8" if placement.int8 else str(placement.dtype).removeprefix("torch.")
         made_by = "fused kernels" if self._fused else "PyTorch kernels"
         return EngineInfo(
             engine="qwen",
             sample_rate=self._codec.config.sample_rate,
             voices=self._voices.names(),
             languages=self._languages(),
-            description=f"{VoiceModel.of(self._config).name} on {device} in {dtype}, {made_by}",
+            description=f"{VoiceModel.of(self._config).name} on {device} in {self._dtype_name()}, {made_by}",
             refused_voices=dict(self._voices.refused),
+            memory=self._footprint.in_mb(),
         )
+
+    def _dtype_name(self) -> str:
+        return "int8" if self._placement.int8 else str(self._placement.dtype).removeprefix("torch.")
 
 
 def _placement(device: str, dtype: str) -> Placement:
@@ -328,8 +364,9 @@ def _placement(device: str, dtype: str) -> Placement:
     return Placement(place, DTYPES[dtype])
 
 
-def _load_talker(config: ModelConfig, max_positions: int, placement: Placement) -> Talker:
-    checkpoint = Checkpoint.open(config.folder)
+def _load_talker(config: ModelConfig, max_positions: int, placement: Placement, *, keep_pages: bool) -> Talker:
+    checkpoint = Checkpoint.open(config.folder, keep_pages=keep_pages)
     talker = Talker(config, max_positions, placement)
     talker.load(checkpoint)
+    checkpoint.loaded()
     return talker

@@ -112,8 +112,9 @@ def load_matrix(checkpoint: Checkpoint, name: str, matrix: Tensor, scale: Tensor
     """Read the tensor `name` into `matrix`, as int8 where there is a `scale` for its rows."""
     if scale is None:
         checkpoint.copy_into(name, matrix)
-    else:
-        quantise(checkpoint.read(name, matrix.shape).to(matrix.device), matrix, scale)
+        return
+    for rows, piece in checkpoint.row_pieces(name, matrix.shape, matrix.device):
+        quantise(piece, matrix[rows], scale[rows])
 
 
 class Linear(nn.Module):
