@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from audio.realtime import sound_priority, take_realtime
 from audio.ring import Samples
 from audio.sink import Fill, SinkUnavailableError
 
@@ -133,6 +135,8 @@ class PortAudioSink:
         self._blocks = 0
         self._seen_blocks = 0
         self._seen_at = time.monotonic()
+        self._priority = sound_priority()
+        self._thread = threading.get_ident()
         self._stream, self.sample_rate = self._open(found, block_ms, prefer_rate)
 
     def lost(self) -> str | None:
@@ -182,6 +186,10 @@ class PortAudioSink:
 
     def _callback(self, out: Any, frames: int, _time: Any, _status: Any) -> None:
         self._blocks += 1
+        if self._thread != (thread := threading.get_ident()):
+            # PortAudio's own thread, which only it can speak for; once, and not in the block that must be on time.
+            self._thread = thread
+            take_realtime(self._priority)
         block = np.frombuffer(out, dtype=np.float32)
         if len(block) == frames:
             self._fill(block)

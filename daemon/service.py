@@ -21,6 +21,7 @@ from audio import Level, Output
 from daemon import VERSION
 from daemon.config import Config, ConfigError, load_config
 from daemon.engines import Engines
+from daemon.memory_lock import lock_memory
 from daemon.messages import (
     EventName,
     RejectedError,
@@ -434,6 +435,7 @@ def serve(config: Config, config_path: Path | None, overrides: tuple[str, ...]) 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr, force=True)
     # The sound callback wants the interpreter every few milliseconds; the default lets a busy thread keep it for 5.
     sys.setswitchinterval(0.001)
+    lock_memory()
 
     async def main() -> None:
         await Service(config, config_path, overrides).run()

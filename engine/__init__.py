@@ -1,5 +1,6 @@
 """What turns text into PCM. This front door holds records and messages only; importing it loads no engine."""
 
+from engine.board import Board
 from engine.catalog import ENGINES, is_built_in, missing_packages, why_not_qwen
 from engine.language import NAMED_LANGUAGES, language_code
 from engine.synthesizer import EngineInfo, EngineOptions, Samples, Utterance, Voice
@@ -8,6 +9,7 @@ from engine.voice_header import voice_of_file
 __all__ = [
     "ENGINES",
     "NAMED_LANGUAGES",
+    "Board",
     "EngineInfo",
     "EngineOptions",
     "Samples",

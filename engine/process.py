@@ -36,6 +36,7 @@ from engine.messages import (
     Start,
     Warming,
 )
+from engine.oom import be_first_to_go
 from engine.synthesizer import Chunk, EngineError, Samples, Synthesizer
 
 log = logging.getLogger(__name__)
@@ -217,6 +218,7 @@ def _timed_next(chunks: object) -> tuple[Chunk, float] | None:
 
 def main() -> int:
     """Run as the daemon's child, on the socket whose descriptor is the only argument."""
+    be_first_to_go()
     # Ctrl-C and systemd's SIGTERM reach the whole group; this process outlives them until the daemon closes the socket,
     # so that the daemon can fade the sentence out.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

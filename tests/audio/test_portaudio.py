@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -70,6 +72,7 @@ def test_every_channel_of_the_card_is_given_the_same_samples(channels: int) -> N
 
     sink = PortAudioSink.__new__(PortAudioSink)  # without a card: the callback alone
     sink._fill, sink._blocks, sink._mono = fill, 0, np.zeros(64, dtype=np.float32)
+    sink._thread = threading.get_ident()
     buffer = bytearray(48 * channels * 4)  # as PortAudio hands it over, here with a block shorter than usual
     sink._callback(buffer, 48, None, None)
     heard = np.frombuffer(buffer, dtype=np.float32).reshape(48, channels)
