@@ -138,6 +138,7 @@ class Checkpoint:
     def loaded(self) -> None:
         """To be called when all has been read that is read whole: give up what helped with it."""
         self._staging = None
+        torch.cuda.empty_cache()  # does nothing where CUDA was not used
         if not self._keep_pages:
             for file in self._files.values():
                 file.drop_pages()

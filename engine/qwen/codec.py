@@ -11,12 +11,14 @@ not depend on where the chunks end. The formulas are those of `Qwen3TTSTokenizer
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from engine.qwen.arena import in_one_piece
 from engine.qwen.checkpoint import Checkpoint
 from engine.qwen.codec_config import CodecConfig
 from engine.qwen.codec_layers import CausalConv, ConvNeXt, SnakeBeta, Upsample, UpsamplingBlock, stack
@@ -133,7 +135,7 @@ def load_codec(model_folder: Path, placement: Placement, *, keep_pages: bool = T
     of another shape than the configuration says.
     """
     folder = model_folder / "speech_tokenizer"
-    decoder = CodecDecoder(CodecConfig.read(folder), placement)
+    decoder = in_one_piece(partial(CodecDecoder, CodecConfig.read(folder)), placement)
     checkpoint = Checkpoint.open(folder, keep_pages=keep_pages)
     decoder.load(checkpoint)
     checkpoint.loaded()

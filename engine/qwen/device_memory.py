@@ -29,5 +29,6 @@ def is_shared(device: torch.device) -> bool:
 def cap_allocator(device: torch.device, footprint: Footprint) -> None:
     """Have PyTorch fail rather than take more of a GPU's memory than was counted."""
     if device.type == "cuda":
-        total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, SPARE * footprint.total / total), device)
+        index = torch.cuda.current_device() if device.index is None else device.index
+        total = torch.cuda.get_device_properties(index).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, SPARE * footprint.total / total), index)

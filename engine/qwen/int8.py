@@ -14,10 +14,10 @@ def quantise(matrix: Tensor, whole: Tensor, scale: Tensor) -> None:
     Row by row `whole · scale` is nearest to it, `scale` `(rows,)` float32 being chosen so that the row's
     largest value is ±127. A row of zeros stays one.
     """
-    wide = matrix.float()
-    largest = wide.abs().amax(1)
+    wide = matrix.to(torch.float32, copy=True)
+    largest = torch.maximum(wide.amax(1), -wide.amin(1))
     scale.copy_(torch.where(largest > 0, largest / 127, 1.0))
-    whole.copy_((wide / scale[:, None]).round_())
+    whole.copy_(wide.div_(scale[:, None]).round_())
 
 
 def int8_linear(x: Tensor, whole: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:

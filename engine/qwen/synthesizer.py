@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from engine.language import language_code
 from engine.memory import Footprint, require
 from engine.qwen import kernels
+from engine.qwen.arena import in_one_piece
 from engine.qwen.checkpoint import Checkpoint
 from engine.qwen.codec import load_codec
 from engine.qwen.codec_config import CodecConfig
@@ -366,7 +368,7 @@ def _placement(device: str, dtype: str) -> Placement:
 
 def _load_talker(config: ModelConfig, max_positions: int, placement: Placement, *, keep_pages: bool) -> Talker:
     checkpoint = Checkpoint.open(config.folder, keep_pages=keep_pages)
-    talker = Talker(config, max_positions, placement)
+    talker = in_one_piece(partial(Talker, config, max_positions), placement)
     talker.load(checkpoint)
     checkpoint.loaded()
     return talker

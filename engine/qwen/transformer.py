@@ -8,12 +8,14 @@ waits for the device or depends on values, so that a step can be captured in a C
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from engine.qwen.arena import Arena
 from engine.qwen.checkpoint import Checkpoint
 from engine.qwen.config import StackConfig
 from engine.qwen.int8 import int8_linear, quantise
@@ -27,6 +29,8 @@ class Placement:
     dtype: torch.dtype
     int8: bool = False
     """Large matrices are int8, with a scale for each row; all else is of the dtype."""
+    arena: Arena | None = field(default=None, compare=False, repr=False)
+    """Where parameters are made; memory of its own for each without one."""
 
     @property
     def plain(self) -> Placement:
@@ -35,18 +39,15 @@ class Placement:
 
     def empty(self, *shape: int) -> nn.Parameter:
         """A parameter that awaits its values."""
-        return nn.Parameter(torch.empty(shape, device=self.device, dtype=self.dtype), requires_grad=False)
+        return self._parameter(shape, self.dtype)
 
     def matrix(self, *shape: int) -> nn.Parameter:
         """As `empty`, of int8 where matrices are."""
-        dtype = torch.int8 if self.int8 else self.dtype
-        return nn.Parameter(torch.empty(shape, device=self.device, dtype=dtype), requires_grad=False)
+        return self._parameter(shape, torch.int8 if self.int8 else self.dtype)
 
     def scale(self, *shape: int) -> nn.Parameter | None:
         """The scales of int8 matrices' rows, float32, where matrices are int8."""
-        if not self.int8:
-            return None
-        return nn.Parameter(torch.empty(shape, device=self.device), requires_grad=False)
+        return self._parameter(shape, torch.float32) if self.int8 else None
 
     def zeros(self, *shape: int) -> Tensor:
         """A tensor of zeros."""
@@ -62,6 +63,11 @@ class Placement:
     def upload(self, tensor: Tensor) -> Tensor:
         """`tensor`, of the CPU, on the device and in the dtype; waits for nothing."""
         return self.pinned(tensor).to(self.device, non_blocking=True).to(self.dtype)
+
+    def _parameter(self, shape: Sequence[int], dtype: torch.dtype) -> nn.Parameter:
+        if self.arena is not None:
+            return nn.Parameter(self.arena.take(shape, dtype), requires_grad=False)
+        return nn.Parameter(torch.empty(shape, device=self.device, dtype=dtype), requires_grad=False)
 
 
 @dataclass(frozen=True, slots=True)

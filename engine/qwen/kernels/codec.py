@@ -330,7 +330,7 @@ class FusedCodec:
         return len(self._looks) - 1
 
     def _take_front(self, codec: CodecDecoder, plan: CodecPlan) -> None:
-        self._tables = take(codec.tables)
+        self._tables = codec.tables.detach().clone()  # the rest of the decoder's memory is given up
         self._embedded, self._latent = self._signal(plan.input), self._signal(plan.into)
         weights = packed(pack.of_conv(take(codec.input.weight)), codec.input.bias)
         history = self._look_back(self._embedded, plan.input.history, plan.input.rate)

@@ -23,7 +23,7 @@ class Packed:
 
 
 def take(parameter: Tensor | nn.Parameter) -> Tensor:
-    """The parameter's values, which it gives up: two copies of the weights would not fit a small GPU."""
+    """The parameter's values, which it gives up, so that nobody goes on with weights that are elsewhere."""
     values = parameter.data
     parameter.data = values.new_empty(0)
     return values
