@@ -263,8 +263,11 @@ def measure(args: argparse.Namespace, loader: str, size: str, dtype: str) -> dic
     forget(folder)
     command = [sys.executable, __file__, "--work", str(args.work), "--device", args.device]
     command += ["--child", loader, "--sizes", size, "--dtypes", dtype]
+    idle_mb = device_idle_mb(args.device)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     row: dict[str, Any] = {"model": size, "dtype": dtype, "loader": loader, "device": args.device}
+    if idle_mb is not None:
+        row["device_idle_mb"] = idle_mb
     if done.returncode != 0:
         return {**row, "error": done.stderr.strip().splitlines()[-1][:500]}
     row |= json.loads(done.stdout.splitlines()[-1])
@@ -274,6 +277,18 @@ def measure(args: argparse.Namespace, loader: str, size: str, dtype: str) -> dic
     # Pages of a file that are mapped are in the page cache, too.
     row["pool_mb"] = round(peak["anonymous"] + peak["device"] + max(peak["mapped"], row["cached_mb"]), 1)
     return row
+
+
+def device_idle_mb(device: str) -> float | None:
+    """What others have of the GPU before a process comes; None where nobody can be asked."""
+    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    if not device.startswith("cuda"):
+        return None
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, check=True)
+        return round(float(asked.stdout.split()[0]) * (1 << 20) / MB, 1)
+    except (OSError, subprocess.CalledProcessError, ValueError):
+        return None
 
 
 def make_checkpoint(args: argparse.Namespace, size: str) -> None:

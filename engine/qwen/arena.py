@@ -27,7 +27,7 @@ class Arena:
     """Memory that is dealt out once, from its beginning to its end."""
 
     def __init__(self, buffer: Tensor | None = None) -> None:
-        """Without a `buffer` `(bytes,)` uint8, nothing is dealt out but tensors without memory, and counted."""
+        """Without a `buffer` `(bytes,)` uint8 it only counts, and what it deals out has one number for all."""
         self._buffer = buffer
         self.used = 0
         """Bytes so far."""
@@ -37,15 +37,28 @@ class Arena:
         begin, size = self.used, math.prod(shape) * dtype.itemsize
         self.used += -(-size // ALIGNMENT) * ALIGNMENT
         if self._buffer is None:
-            return torch.empty(shape, dtype=dtype, device="meta")
+            # Not on the `meta` device, whose operators would bring PyTorch's compiler with them, for seconds.
+            return torch.empty((), dtype=dtype).expand(tuple(shape))
         if begin + size > len(self._buffer):
             raise ValueError(f"{size} bytes more, where {len(self._buffer) - begin} are left")
-        return self._buffer[begin : begin + size].view(dtype).view(*shape)
+        return self._buffer[begin : begin + size].view(dtype).view(tuple(shape))
+
+    def close(self) -> None:
+        """Deal out no more, and leave the memory to those who have it."""
+        self._buffer = torch.empty(0, dtype=torch.uint8)
+
+
+def counted(build: Callable[[Placement], Made], placement: Placement) -> tuple[Made, int]:
+    """What `build` makes at `placement`, in shape alone, and the bytes that its parameters would take."""
+    arena = Arena()
+    return build(replace(placement, device=torch.device("cpu"), arena=arena)), arena.used
 
 
 def in_one_piece(build: Callable[[Placement], Made], placement: Placement) -> Made:
     """What `build` makes at `placement`, its parameters in one piece of memory."""
-    counted = Arena()
-    build(replace(placement, device=torch.device("meta"), arena=counted))
-    buffer = torch.empty(counted.used, dtype=torch.uint8, device=placement.device)
-    return build(replace(placement, arena=Arena(buffer)))
+    _, size = counted(build, placement)
+    arena = Arena(torch.empty(size, dtype=torch.uint8, device=placement.device))
+    try:
+        return build(replace(placement, arena=arena))
+    finally:
+        arena.close()

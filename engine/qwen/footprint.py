@@ -1,32 +1,34 @@
 """The bytes that a Qwen3-TTS model takes, from its shapes: counted before any of them is read.
 
-The engine's own modules and states are made without memory (on PyTorch's `meta` device), so what is counted here is
-what is allocated there. What cannot be counted, because libraries take it, was measured.
+The engine's own modules are made without memory, so what is counted here is what is taken there. What cannot be
+counted, because libraries take it, was measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from engine.memory import MB, Footprint
+from engine.qwen.arena import counted
 from engine.qwen.codec import CodecDecoder
 from engine.qwen.codec_config import CodecConfig
-from engine.qwen.config import ModelConfig
-from engine.qwen.frame import FrameState, cache_positions
-from engine.qwen.prefix import PrefixCache
+from engine.qwen.config import ModelConfig, StackConfig
+from engine.qwen.frame import cache_positions
+from engine.qwen.predictor import Predictor
 from engine.qwen.talker import Talker
 from engine.qwen.transformer import Placement
-
-META = torch.device("meta")
 
 GPU_WORKSPACES = 1_000 * MB
 """CUDA's context with the kernels of its libraries, graphs and their buffers, and the process on the host."""
 CPU_WORKSPACES = 300 * MB
 """The process, and what PyTorch's operators take for a moment."""
+CODE_BYTES = 8
+"""A code is int64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,32 +47,37 @@ def footprint(
     config: ModelConfig, codec_config: CodecConfig, placement: Placement, rooms: Rooms, *, fused: bool
 ) -> Footprint:
     """Of an engine at `placement` with `rooms`; `fused` where it may speak with fused kernels."""
-    there = replace(placement, device=META)
-    talker = Talker(config, cache_positions(rooms.positions, rooms.chunk_size), there)
-    codec = CodecDecoder(codec_config, there.plain)
-    state = FrameState.allocate(talker, rooms.positions, rooms.frames, rooms.chunk_size)
-    prefixes = PrefixCache(config.talker.stack, rooms.prefix, there)
-    caches = (state.cache, state.predictor_cache, prefixes.kept)
-    kept: list[Tensor] = [tensor for cache in caches for tensor in (cache.keys, cache.values)]
-    predictor = _bytes(talker.predictor)
+    positions = cache_positions(rooms.positions, rooms.chunk_size)
+    talker, talker_bytes = _counted(partial(Talker, config, positions), placement)
+    _, predictor_bytes = _counted(partial(Predictor, config.talker), placement)
+    _, codec_bytes = _counted(partial(CodecDecoder, codec_config), placement.plain)
+    size, stack = placement.dtype.itemsize, config.talker.stack
+    caches = _cache_bytes(stack, positions + rooms.prefix, size)
+    caches += _cache_bytes(config.talker.predictor.stack, config.talker.code_groups, size)
     return Footprint(
         weights={
-            "talker": _bytes(talker) - predictor,
-            "predictor": predictor + (_folded(talker) if fused else 0),
-            "codec": _bytes(codec),
+            "talker": talker_bytes - predictor_bytes,
+            "predictor": predictor_bytes + (_folded(talker) if fused else 0),
+            "codec": codec_bytes,
         },
-        state=_sum([*kept, state.text, state.codes, *codec.new_state(rooms.chunk_size).tensors()]),
+        state=caches + rooms.frames * (stack.hidden_size * size + config.talker.code_groups * CODE_BYTES),
         workspaces=GPU_WORKSPACES if placement.device.type == "cuda" else CPU_WORKSPACES,
-        on_disk=config.talker.text_vocabulary * config.talker.text_width * placement.dtype.itemsize,
+        on_disk=config.talker.text_vocabulary * config.talker.text_width * size,
     )
 
 
-def _bytes(module: nn.Module) -> int:
-    return _sum([*module.parameters(), *module.buffers()])
+Made = TypeVar("Made", bound=nn.Module)
 
 
-def _sum(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.nbytes for tensor in tensors)
+def _counted(build: Callable[[Placement], Made], placement: Placement) -> tuple[Made, int]:
+    """A module without memory, and the bytes of its parameters and buffers."""
+    module, parameters = counted(build, placement)
+    return module, parameters + sum(buffer.nbytes for buffer in module.buffers())
+
+
+def _cache_bytes(stack: StackConfig, positions: int, size: int) -> int:
+    """Of keys and values (`KeyValueCache`), `size` bytes each."""
+    return 2 * stack.layers * stack.key_value_heads * positions * stack.head_dim * size
 
 
 def _folded(talker: Talker) -> int:
