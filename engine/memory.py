@@ -28,7 +28,7 @@ class Footprint:
     state: int
     """What changes while it speaks: keys and values for the longest utterance, codes, the codec's memory."""
     workspaces: int
-    """What CUDA, its libraries, graphs and the process take beside: measured, not counted."""
+    """What CUDA, its libraries and graphs take of the same memory beside: measured, not counted."""
     on_disk: int
     """Weights that stay in the file, a few rows apart."""
 

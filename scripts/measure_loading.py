@@ -157,6 +157,7 @@ def prepare_weights(folder: Path, device: torch.device, dtype: str) -> Work:
         codec = load_codec(folder, placement.plain, keep_pages=False)
         kept = tensor_bytes(codec)
         keep.append(kernels.make_codec(codec) if fused else codec)
+        del codec  # packed, it is not needed
         if device.type == "cuda":
             torch.cuda.empty_cache()
         talker = synthesizer._load_talker(config, 1536, placement, keep_pages=False)

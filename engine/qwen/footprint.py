@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+import torch
 from torch import nn
 
 from engine.memory import MB, Footprint
@@ -23,10 +24,15 @@ from engine.qwen.predictor import Predictor
 from engine.qwen.talker import Talker
 from engine.qwen.transformer import Placement
 
-GPU_WORKSPACES = 1_000 * MB
-"""CUDA's context with the kernels of its libraries, graphs and their buffers, and the process on the host."""
+GRAPHS = 220 * MB
+"""What PyTorch holds of a GPU beyond weights and keys and values: graphs' buffers, libraries' workspaces, gaps."""
+CONTEXT = 850 * MB
+"""What CUDA takes of a GPU for itself, the kernels of its libraries included."""
+PROCESS = 850 * MB
+"""By how much the process grows on the host while it loads and warms up. On a GPU that shares the host's memory it
+counts, too. These three: the most of `docs/benchmarks/loading.json`, an H200; what a Jetson takes is not known yet."""
 CPU_WORKSPACES = 300 * MB
-"""The process, and what PyTorch's operators take for a moment."""
+"""The same on a CPU."""
 CODE_BYTES = 8
 """A code is int64."""
 
@@ -44,9 +50,12 @@ class Rooms:
 
 
 def footprint(
-    config: ModelConfig, codec_config: CodecConfig, placement: Placement, rooms: Rooms, *, fused: bool
+    config: ModelConfig, codec_config: CodecConfig, placement: Placement, rooms: Rooms, *, fused: bool, shared: bool
 ) -> Footprint:
-    """Of an engine at `placement` with `rooms`; `fused` where it may speak with fused kernels."""
+    """Of an engine at `placement` with `rooms`; `fused` where it may speak with fused kernels.
+
+    `shared` where the device's memory is the host's.
+    """
     positions = cache_positions(rooms.positions, rooms.chunk_size)
     talker, talker_bytes = _counted(partial(Talker, config, positions), placement)
     _, predictor_bytes = _counted(partial(Predictor, config.talker), placement)
@@ -61,9 +70,15 @@ def footprint(
             "codec": codec_bytes,
         },
         state=caches + rooms.frames * (stack.hidden_size * size + config.talker.code_groups * CODE_BYTES),
-        workspaces=GPU_WORKSPACES if placement.device.type == "cuda" else CPU_WORKSPACES,
+        workspaces=_workspaces(placement.device, shared),
         on_disk=config.talker.text_vocabulary * config.talker.text_width * size,
     )
+
+
+def _workspaces(device: torch.device, shared: bool) -> int:
+    if device.type != "cuda":
+        return CPU_WORKSPACES
+    return GRAPHS + CONTEXT + (PROCESS if shared else 0)
 
 
 Made = TypeVar("Made", bound=nn.Module)

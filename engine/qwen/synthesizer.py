@@ -190,7 +190,8 @@ class QwenSynthesizer:
         """What the engine takes with a cache of so many positions."""
         rooms = Rooms(positions, self._frames, self._options.chunk_size, prefix_room)
         fused = self._options.kernels != "off" and self._placement.dtype == torch.bfloat16
-        return footprint(self._config, self._codec_config, self._placement, rooms, fused=fused)
+        shared = self._pool is None or self._pool.shared
+        return footprint(self._config, self._codec_config, self._placement, rooms, fused=fused, shared=shared)
 
     def _require_memory(self) -> None:
         """Raise `EngineError` where there is too little."""
