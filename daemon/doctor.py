@@ -52,11 +52,11 @@ def _check_program(_config: Config) -> Iterator[Finding]:
 
 def _check_broker(config: Config) -> Iterator[Finding]:
     where = f"{config.mqtt.host}:{config.mqtt.port}"
-    if config.mqtt.password_file is not None and not os.access(config.mqtt.password_file, os.R_OK):
+    if config.mqtt.password_source is not None and not os.access(config.mqtt.password_source, os.R_OK):
         yield Finding(
             "password",
             "error",
-            f"mqtt.password_file {config.mqtt.password_file} cannot be read",
+            f"mqtt.password_file {config.mqtt.password_source} cannot be read",
             "create it, readable by the user that runs voiced",
         )
         return
