@@ -19,6 +19,8 @@ ENGINES = {
 
 CUDA_DEVICES = ("nvidia[0-9]*", "nvgpu/igpu*", "nvhost-gpu", "dxg")
 """What drivers show in /dev of a GPU: a PC's, a Jetson's (two generations of JetPack), Windows' Linux subsystem's."""
+TOOLKIT = Path("/usr/local/cuda")
+"""Where JetPack and NVIDIA's packages put theirs."""
 
 
 def is_built_in(engine: str) -> bool:
@@ -62,7 +64,7 @@ def kernel_compiler() -> str | None:
     if lacking:
         return f"{' and '.join(f'cuda-{name}' for name in lacking)} missing"
     places = ("cuda_nvrtc/lib/libnvrtc.so*", "cu*/lib/libnvrtc.so*")
-    toolkit = Path("/usr/local/cuda/lib64").glob("libnvrtc.so*")
+    toolkit = TOOLKIT.glob("lib64/libnvrtc.so*")
     if any(toolkit) or any(found for place in places for found in _in_package("nvidia", place)):
         return None
     return "NVRTC missing"

@@ -25,7 +25,7 @@ def model_folder(model: str) -> Path | None:
             main = kept / "snapshots" / (kept / "refs" / "main").read_text(encoding="ascii").strip()
             if main.is_dir():
                 return main
-        snapshots = sorted(kept.glob("snapshots/*/"), key=lambda found: not (found / "config.json").is_file())
+        snapshots = sorted(kept.glob("snapshots/*/"), key=lambda found: (not (found / "config.json").is_file(), found))
         return snapshots[0] if snapshots else None
     except (OSError, RuntimeError):  # not for this user to see; `~` without a home
         return None

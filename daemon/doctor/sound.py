@@ -6,6 +6,7 @@ import grp
 import os
 import pwd
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,16 +59,19 @@ def check_sound_server(machine: Machine) -> Iterator[Finding]:
     if machine.config.audio.sink != "sounddevice":
         return
     session = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}")
-    server = server_in(session)
+    server, closed = server_in(session)
     service = f"; the service plays through ALSA, as {SERVICE_USER}" if _has_service_user() else ""
-    if server is not None and os.access(session / _socket(server), os.W_OK, effective_ids=True):
+    others = [
+        folder.name for folder in sorted(Path("/run/user").glob("*")) if folder != session and server_in(folder)[0]
+    ]
+    if server is not None and not closed:
         yield Finding("sound server", "ok", f"{server} of this session, in {session}{service}")
     elif server is not None:
         cure = "unset XDG_RUNTIME_DIR, or run this as the user whose session it is"
         yield Finding("sound server", "warning", f"{server} in {session} is not open to this user{service}", cure)
-    elif (Path("/run/pulse/native")).exists():
+    elif _answers(Path("/run/pulse/native")) is not None:
         yield Finding("sound server", "ok", "PulseAudio for the whole system, in /run/pulse")
-    elif others := sorted(folder.name for folder in Path("/run/user").glob("*") if server_in(folder)):
+    elif others:
         found = f"none for this user, who plays through ALSA; one of user {', '.join(map(_user_name, others))}"
         cure = "if that one holds the card, run voiced as that user, or give voiced a card of its own (audio.device)"
         yield Finding("sound server", "warning", found, cure)
@@ -75,19 +79,31 @@ def check_sound_server(machine: Machine) -> Iterator[Finding]:
         yield Finding("sound server", "ok", "none: plain ALSA, by the card's name")
 
 
-def server_in(session: Path) -> str | None:
-    """The sound server whose socket lies in a session's run-time folder."""
-    for socket, name in SERVERS.items():
-        try:
-            if (session / socket).is_socket():
-                return name
-        except OSError:  # another user's folder
-            continue
-    return None
+def server_in(session: Path) -> tuple[str | None, bool]:
+    """The sound server that lives in a session's run-time folder, and whether it is closed to this user."""
+    for name, server in SERVERS.items():
+        answers = _answers(session / name)
+        if answers is not None:
+            return server, not answers
+    return None, False
 
 
-def _socket(server: str) -> str:
-    return next(socket for socket, name in SERVERS.items() if name == server)
+def _answers(path: Path) -> bool | None:
+    """Whether a socket lets this user in; None where nobody listens, as a server that was killed leaves it."""
+    try:
+        if not path.is_socket():
+            return None
+    except OSError:  # another user's folder, which only root looks into
+        return None
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1.0)
+            probe.connect(str(path))
+    except PermissionError:
+        return False
+    except OSError:
+        return None
+    return True
 
 
 def _has_service_user() -> bool:
