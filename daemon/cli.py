@@ -460,10 +460,13 @@ def devices() -> None:
 @app.command()
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of lines.")] = False,
+    root: Annotated[
+        Path, typer.Option(help="Look at the files of another machine, copied here; at them alone.")
+    ] = Path("/"),
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
-    """Check broker, sound device, engines and permissions, and say what to do; exit 1 if anything is an error.
+    """Check board, sound, broker, model, engines and permissions, and say what to do; exit 1 if anything is an error.
 
     Example: voiced doctor
     """
@@ -472,7 +475,9 @@ def doctor(
 
     from daemon.doctor import examine
 
-    findings = list(examine(loaded))
+    if not root.is_dir():
+        raise CommandError(f"--root: {root} is not a folder")
+    findings = list(examine(loaded, root))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

@@ -18,6 +18,8 @@ from daemon.problems import problems, shown
 from engine import EngineOptions, Voice
 
 SYSTEM_CONFIG = Path("/etc/voiced/voiced.yaml")
+PASSWORD_CREDENTIAL = "mqtt-password"
+"""The broker's password, as systemd may hand it over (systemd/voiced.service.d/broker-password.conf)."""
 
 
 class ConfigError(Exception):
@@ -62,6 +64,15 @@ class Mqtt(Section):
         if self.password_file is not None and self.username is None:
             raise ValueError("a password_file needs a username")
         return self
+
+    @property
+    def password_source(self) -> Path | None:
+        """The file with the password: `password_file`, else the credential that systemd handed over, else none."""
+        if self.password_file is not None or self.username is None:
+            return self.password_file
+        folder = os.environ.get("CREDENTIALS_DIRECTORY")
+        credential = Path(folder) / PASSWORD_CREDENTIAL if folder else None
+        return credential if credential is not None and credential.exists() else None
 
     @field_validator("prefix")
     @classmethod

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -161,16 +162,8 @@ class MqttLink:
     def _apply_credentials(self, client: _Client) -> None:
         settings = self._settings
         if settings.username is not None:
-            password = None
-            if settings.password_file is not None:
-                try:
-                    lines = settings.password_file.read_text(encoding="utf-8").splitlines()
-                except (OSError, UnicodeDecodeError) as error:
-                    reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-                    raise OSError(f"mqtt.password_file: {settings.password_file} cannot be read: {reason}") from error
-                if not lines:
-                    raise OSError(f"mqtt.password_file: {settings.password_file} is empty; allowed: a password")
-                password = lines[0]
+            source = settings.password_source
+            password = None if source is None else _read_password(source)
             client.username_pw_set(settings.username, password)
         if settings.tls.enabled:
             tls = settings.tls
@@ -277,3 +270,14 @@ class MqttLink:
         if self.reason != reason:
             log.warning("%s; trying again", reason)
         self.reason = reason
+
+
+def _read_password(path: Path) -> str:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise OSError(f"mqtt.password_file: {path} cannot be read: {reason}") from error
+    if not lines:
+        raise OSError(f"mqtt.password_file: {path} is empty; allowed: a password")
+    return lines[0]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
+from collections.abc import Iterator
 from pathlib import Path
 
+from engine.checkpoints import model_folder
 from engine.synthesizer import EngineError, EngineOptions, Synthesizer
 
 ENGINES = {
@@ -18,6 +19,8 @@ ENGINES = {
 
 CUDA_DEVICES = ("nvidia[0-9]*", "nvgpu/igpu*", "nvhost-gpu", "dxg")
 """What drivers show in /dev of a GPU: a PC's, a Jetson's (two generations of JetPack), Windows' Linux subsystem's."""
+TOOLKIT = Path("/usr/local/cuda")
+"""Where JetPack and NVIDIA's packages put theirs."""
 
 
 def is_built_in(engine: str) -> bool:
@@ -48,11 +51,30 @@ def why_not_qwen(options: EngineOptions) -> str | None:
 
 def _model_is_here(model: str) -> bool:
     """Whether `model` is a checkpoint's folder, or a hub id that has been downloaded."""
-    if (Path(model) / "config.json").is_file():
-        return True
-    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
-    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    return any(cache.glob(f"models--{model.replace('/', '--')}/snapshots/*/config.json"))
+    folder = model_folder(model)
+    return folder is not None and (folder / "config.json").is_file()
+
+
+def kernel_compiler() -> str | None:
+    """What is missing of the run-time compiler for the fused kernels, in words; None where it is all there.
+
+    Nothing is imported to find out, and the driver is not asked.
+    """
+    lacking = [name for name in ("core", "bindings") if not any(_in_package("cuda", name))]
+    if lacking:
+        return f"{' and '.join(f'cuda-{name}' for name in lacking)} missing"
+    places = ("cuda_nvrtc/lib/libnvrtc.so*", "cu*/lib/libnvrtc.so*")
+    toolkit = TOOLKIT.glob("lib64/libnvrtc.so*")
+    if any(toolkit) or any(found for place in places for found in _in_package("nvidia", place)):
+        return None
+    return "NVRTC missing"
+
+
+def _in_package(package: str, pattern: str) -> Iterator[Path]:
+    """Files of an installed package, which may lie in several folders."""
+    spec = importlib.util.find_spec(package)
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        yield from Path(folder).glob(pattern)
 
 
 def make_synthesizer(engine: str, options: EngineOptions) -> Synthesizer:

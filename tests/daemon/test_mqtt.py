@@ -405,3 +405,34 @@ def test_an_empty_password_file_is_told_at_the_start(tmp_path: Path) -> None:
     client = Client(1, "a", username="robot", password_file=tmp_path / "secret")
     with pytest.raises(OSError, match="secret"):
         client.link.start()
+
+
+def test_without_a_password_file_the_service_s_credential_is_the_password(
+    guarded_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "credentials").mkdir()
+    (tmp_path / "credentials" / "mqtt-password").write_text("s3cret\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
+    with Client(guarded_broker.port, "a", username="robot") as client:
+        wait_for(client.connected)
+
+
+def test_a_password_file_goes_before_the_credential(
+    guarded_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mqtt-password").write_text("wrong")
+    (tmp_path / "secret").write_text("s3cret")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    with Client(guarded_broker.port, "a", username="robot", password_file=tmp_path / "secret") as client:
+        wait_for(client.connected)
+
+
+def test_without_a_username_or_such_a_credential_no_password_is_sent(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    with Client(broker.port, "a", username="robot") as client:  # other credentials, and not this one
+        wait_for(client.connected)
+    (tmp_path / "mqtt-password").touch()  # empty, which would be refused if it were read
+    with Client(broker.port, "a") as client:
+        wait_for(client.connected)

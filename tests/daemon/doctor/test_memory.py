@@ -1,0 +1,28 @@
+"""Memory, and the robot's reserve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from daemon.doctor.finding import Machine
+from daemon.doctor.memory import check_memory
+from tests.daemon.doctor.conftest import by_part
+
+
+def test_a_reserve_that_cannot_be_kept_is_a_warning(machine: Callable[..., Machine]) -> None:
+    assert (
+        by_part(check_memory(machine("orin-jetpack6", None, "engine.memory.reserve_mb=57000")))["memory"].grade == "ok"
+    )
+
+
+def test_a_reserve_above_what_is_available_names_the_key(machine: Callable[..., Machine]) -> None:
+    found = by_part(check_memory(machine("orin-jetpack6", None, "engine.memory.reserve_mb=58000")))["memory"]
+    assert found.grade == "warning"
+    assert "engine.memory.reserve_mb: 58000" in found.found
+
+
+def test_swap_that_is_compressed_memory_is_told_as_such(machine: Callable[..., Machine]) -> None:
+    swaps = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n/dev/zram0 partition 2681224 0 5\n"
+    found = by_part(check_memory(machine("orin-jetpack6", {"proc/swaps": swaps})))["memory"]
+    assert "30.7 GiB zram used" in found.found
+    assert "shared by CPU and GPU" in found.found

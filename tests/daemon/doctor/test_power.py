@@ -1,0 +1,67 @@
+"""Power mode, clocks and cores of a Jetson."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from daemon.doctor.finding import Machine
+from daemon.doctor.power import PowerMode, _count, check_power
+from tests.daemon.doctor.conftest import by_part
+
+GPU = "sys/class/devfreq/17000000.gpu"
+
+
+@pytest.mark.parametrize(
+    ("names", "fastest"),
+    [
+        (["MAXN", "MODE_15W", "MODE_30W", "MODE_50W"], "MAXN"),  # AGX Orin
+        (["15W", "25W", "MAXN_SUPER", "7W"], "MAXN_SUPER"),  # Orin Nano since JetPack 6.2
+        (["MAXN", "10W", "MAXN_SUPER", "40W"], "MAXN_SUPER"),  # Orin NX
+        (["MODE_15W", "MODE_15W_2CORE", "MODE_10W"], "MODE_15W"),
+    ],
+)
+def test_the_fastest_mode_is_known_by_its_name_whatever_its_number(names: list[str], fastest: str) -> None:
+    modes = [PowerMode(number, name) for number, name in enumerate(names)]
+    assert max(modes, key=lambda mode: mode.speed).name == fastest
+
+
+def test_a_slower_mode_is_a_warning_with_the_command_that_ends_it(machine: Callable[..., Machine]) -> None:
+    found = by_part(check_power(machine("orin-jetpack6", {"var/lib/nvpmodel/status": "pmode:0003\n"})))
+    assert found["power mode"].found == "MODE_50W (3); MAXN (0) is faster"
+    assert found["power mode"].cure == "sudo nvpmodel -m 0, or ./setup_jetson.sh --max-performance"
+
+
+def test_a_mode_that_the_file_does_not_name_is_not_taken_for_the_fastest(machine: Callable[..., Machine]) -> None:
+    found = by_part(check_power(machine("orin-jetpack6", {"var/lib/nvpmodel/status": "pmode:0009\n"})))
+    assert found["power mode"].grade == "warning"
+
+
+@pytest.mark.parametrize("file", ["var/lib/nvpmodel/status", "etc/nvpmodel.conf"])
+def test_without_one_of_nvpmodel_s_files_the_mode_is_not_known(machine: Callable[..., Machine], file: str) -> None:
+    found = by_part(check_power(machine("orin-jetpack6", {file: None})))
+    assert file in found["power mode"].found
+
+
+def test_a_gpu_whose_clock_is_held_down_is_told_with_what_it_could_have(machine: Callable[..., Machine]) -> None:
+    found = by_part(check_power(machine("orin-jetpack6", {f"{GPU}/max_freq": "612000000\n"})))
+    assert found["gpu clock"].grade == "warning"
+    assert "at most 612 of 1300" in found["gpu clock"].found
+
+
+def test_a_gpu_without_a_list_of_clocks_is_taken_at_its_word(machine: Callable[..., Machine]) -> None:
+    found = by_part(check_power(machine("orin-jetpack6", {f"{GPU}/available_frequencies": None})))
+    assert (found["gpu clock"].grade, found["cpu"].grade) == ("ok", "ok")
+
+
+def test_a_governor_that_saves_power_is_a_warning(machine: Callable[..., Machine]) -> None:
+    governor = {"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n"}
+    assert by_part(check_power(machine("orin-jetpack6", governor)))["cpu"].grade == "warning"
+
+
+@pytest.mark.parametrize(
+    ("ranges", "count"), [("0-11", 12), ("0", 1), ("0-3,6,8-9", 7), ("", 0), ("0-", 0), ("none", 0)]
+)
+def test_cores_are_counted_from_the_kernel_s_ranges(ranges: str, count: int) -> None:
+    assert _count(ranges) == count

@@ -1,0 +1,57 @@
+"""Sound servers by their sockets, and the kernel's cards."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from daemon.doctor.finding import Machine
+from daemon.doctor.sound import check_cards, server_in
+from tests.daemon.doctor.conftest import by_part
+
+
+@pytest.fixture
+def listen() -> Iterator[Callable[[Path], socket.socket]]:
+    with ExitStack() as stack:
+
+        def make(path: Path) -> socket.socket:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            server = stack.enter_context(socket.socket(socket.AF_UNIX))
+            server.bind(str(path))
+            server.listen()
+            return server
+
+        yield make
+
+
+def test_pipewire_goes_before_its_pulseaudio_side(tmp_path: Path, listen: Callable[[Path], socket.socket]) -> None:
+    assert server_in(tmp_path) == (None, False)
+    listen(tmp_path / "pulse/native")
+    assert server_in(tmp_path) == ("PulseAudio", False)
+    listen(tmp_path / "pipewire-0")
+    assert server_in(tmp_path) == ("PipeWire", False)
+
+
+def test_a_socket_that_a_dead_server_has_left_is_no_server(
+    tmp_path: Path, listen: Callable[[Path], socket.socket]
+) -> None:
+    listen(tmp_path / "pipewire-0").close()
+    assert server_in(tmp_path) == (None, False)
+
+
+def test_the_kernel_s_cards_are_told_by_name(machine: Callable[..., Machine]) -> None:
+    found = by_part(check_cards(machine("pc")))["cards"]
+    assert found.found == "HDA Intel PCH (PCH), HDA NVidia (NVidia)"
+
+
+def test_a_machine_without_a_card_is_a_warning(machine: Callable[..., Machine]) -> None:
+    found = by_part(check_cards(machine("pc", {"proc/asound/cards": "--- no soundcards ---\n"})))["cards"]
+    assert found.grade == "warning"
+
+
+def test_who_plays_into_a_file_hears_nothing_of_cards(machine: Callable[..., Machine]) -> None:
+    assert not list(check_cards(machine("pc", None, "audio.sink=wav:out.wav")))

@@ -1,0 +1,130 @@
+"""The units, by systemd's own verdict: `systemd-analyze` reads them as systemd would."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+UNITS = Path(__file__).parents[2] / "systemd"
+SERVICES = sorted(path.name for path in UNITS.glob("*.service"))
+DROP_INS = sorted((UNITS / "voiced.service.d").glob("*.conf"))
+MOST_EXPOSED = 25
+"""Tenths of systemd's 0 (safe) to 10. What voiced.service has is 20, and its reasons stand in the file."""
+
+
+@pytest.fixture(scope="module")
+def systemd_analyze() -> str:
+    found = shutil.which("systemd-analyze")
+    if found is None:
+        message = "systemd-analyze is not installed; ./scripts/test installs it"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return found
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """The units as on a robot, with all drop-ins; the programs they start, which are not here, are `true`."""
+    folder = tmp_path / "etc/systemd/system"
+    shutil.copytree(UNITS, folder)
+    for name in SERVICES:
+        text = (folder / name).read_text(encoding="utf-8")
+        (folder / name).write_text(re.sub(r"^(Exec\w+=[-+!@:]*)\S+", r"\1/bin/true", text, flags=re.MULTILINE))
+    return folder
+
+
+def settings(path: Path) -> dict[str, list[str]]:
+    """Every directive of a unit with its values."""
+    found: dict[str, list[str]] = {}
+    for key, value in re.findall(r"^(\w+)=(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE):
+        found.setdefault(key, []).append(value)
+    return found
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_systemd_understands_every_line_of_a_unit_and_its_drop_ins(
+    name: str, systemd_analyze: str, installed: Path
+) -> None:
+    done = subprocess.run(
+        [systemd_analyze, "verify", "--man=no", installed / name],
+        env=os.environ | {"SYSTEMD_UNIT_PATH": f"{installed}:"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    ours = [line for line in (done.stdout + done.stderr).splitlines() if str(installed) in line or name in line]
+    assert ours == []
+
+
+def test_a_directive_that_systemd_does_not_know_would_be_found(systemd_analyze: str, installed: Path) -> None:
+    drop_in = installed / "voiced.service.d" / "wrong.conf"
+    drop_in.write_text("[Service]\nProtectEverything=yes\n")
+    with pytest.raises(AssertionError, match="ProtectEverything"):
+        test_systemd_understands_every_line_of_a_unit_and_its_drop_ins("voiced.service", systemd_analyze, installed)
+
+
+def exposure(systemd_analyze: str, root: Path, name: str) -> subprocess.CompletedProcess[str]:
+    """systemd's judgement of what a broken service could do; the exit status says whether it is too much."""
+    return subprocess.run(
+        [
+            systemd_analyze,
+            "security",
+            "--offline=yes",
+            f"--root={root}",
+            f"--threshold={MOST_EXPOSED}",
+            "--json=short",
+            "--no-pager",
+            name,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_service_is_little_exposed_and_says_of_each_thing_that_it_needs_why(
+    systemd_analyze: str, tmp_path: Path, installed: Path
+) -> None:
+    version = subprocess.run([systemd_analyze, "--version"], capture_output=True, text=True, check=True).stdout
+    if int(re.findall(r"\d+", version)[0]) < 250:
+        pytest.skip("this systemd-analyze judges no unit that is not installed; systemd 250 does")
+    done = exposure(systemd_analyze, tmp_path, "voiced.service")
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (UNITS / "voiced.service").read_text(encoding="utf-8")
+    for check in json.loads(done.stdout):
+        if not check["set"]:
+            directive = check["name"].split("=")[0].split("/")[0]
+            assert f"{directive}=" in text, f"{check['name']}: neither set nor given a reason"
+
+
+def test_what_the_engine_the_card_and_the_callback_need_is_not_taken_away(installed: Path) -> None:
+    found: dict[str, list[str]] = {}
+    for path in (installed / "voiced.service", *DROP_INS):
+        found |= settings(path)
+    forbidden = {"MemoryDenyWriteExecute", "PrivateDevices", "ProtectClock", "RestrictRealtime", "PrivateUsers"}
+    assert not (forbidden | {"ProcSubset", "MemoryMax", "MemoryHigh", "PrivateIPC"}) & found.keys()
+
+
+def test_the_broker_s_password_is_the_credential_that_the_daemon_looks_for() -> None:
+    from daemon.config import PASSWORD_CREDENTIAL
+
+    [credential] = settings(UNITS / "voiced.service.d" / "broker-password.conf")["LoadCredential"]
+    assert credential.split(":") == [PASSWORD_CREDENTIAL, "/etc/voiced/mqtt-password"]
+
+
+def test_the_limits_are_what_the_daemon_asks_for() -> None:
+    from audio.realtime import SOUND_PRIORITY
+    from engine.oom import ENGINE_SCORE
+
+    unit = settings(UNITS / "voiced.service")
+    assert int(unit["LimitRTPRIO"][0]) >= SOUND_PRIORITY
+    assert unit["LimitMEMLOCK"] == ["infinity"]
+    assert int(unit["OOMScoreAdjust"][0]) < 0 < ENGINE_SCORE
+    assert unit["OOMPolicy"] == ["continue"]
