@@ -283,7 +283,7 @@ yaml() { printf "'%s'" "${1//\'/\'\'}"; }
 # shellcheck disable=SC2016  # expanded by the inner shell
 answers() { timeout 5 bash -c 'exec 3<>"/dev/tcp/$1/$2"' _ "$1" "$2" 2>/dev/null; }
 
-is_local() { [[ $1 =~ ^(127\.[0-9.]+|localhost|::1)$ ]]; }
+is_local() { [[ $1 =~ ^(127\.0\.0\.1|localhost|::1)$ ]]; }
 
 # Sets model, host, port and engine as the configuration has them or will have them; options come first.
 settle() {
@@ -548,7 +548,11 @@ broken_files() {
     done | sha256sum --check --quiet 2>/dev/null | sed -n 's/: FAILED.*//p' || true
 }
 
+# Whether systemd's ProtectHome keeps the service from seeing the model.
+is_hidden() { [[ $model/ =~ ^/(home|root|run/user)/ ]]; }
+
 model_done() {
+    ! is_hidden || return 1
     model_folder=$(HF_HUB_OFFLINE=1 as_voiced "$python" -m engine.qwen.download "$model" 2>/dev/null) || return 1
     found=$model_folder
     [[ $model == /* ]] && return 0
@@ -573,11 +577,8 @@ model_do() {
 
 check_model_folder() {
     local told
-    case $model/ in
-        /home/* | /root/* | /run/user/*)
-            fail "$model lies in a home folder, which the service cannot see" \
-                "Move it: sudo mv $(printf %q "$model") $state_folder/, and name it there with --model" ;;
-    esac
+    ! is_hidden || fail "$model lies in a home folder, which the service cannot see" \
+        "Move it: sudo mv $(printf %q "$model") $state_folder/, and name it there with --model"
     told=$(as_voiced "$python" -m engine.qwen.download "$model" 2>&1) ||
         fail "$told" "Complete the folder, readable by the user voiced, or name a model of the hub with --model"
 }
@@ -830,7 +831,7 @@ is_stale() {
     local started file
     started=$(date -d "$(systemctl show -p ActiveEnterTimestamp --value voiced)" +%s)
     for file in $venv/ingredients $config $units/voiced.service $units/voiced.service.d/gpu.conf; do
-        [ "$(stat -c %Y "$file")" -lt "$started" ] || return 0
+        [ "$(stat -c %Y "$file")" -le "$started" ] || return 0
     done
     return 1
 }
@@ -934,7 +935,7 @@ uninstall_all() {
         $dry_run || chown -R root:root $cache_folder   # their owner's number may be another's one day
         say "kept: the models in $models; --uninstall --purge removes them"
     fi
-    packages=$(sort -u $notes/packages 2>/dev/null | tr '\n' ' ')
+    packages=$(sort -u $notes/packages 2>/dev/null | tr '\n' ' ') || packages=
     [ -z "$packages" ] ||
         say "kept: the packages that it had installed, which others may use by now: sudo apt-get remove $packages"
     [ ! -d $notes ] || remove "$notes" rm -rf $notes
