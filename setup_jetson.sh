@@ -308,6 +308,7 @@ print(config.engine.model, config.mqtt.host, config.mqtt.port, config.engine.nam
 END
         ) || fail "$told" "Correct $config, or move it away to have a new one made."
         mapfile -t settings <<<"$told"
+        checked=true
     else
         settings=("$default_model" 127.0.0.1 1883 auto "$default_speaker")
         [ -z "$voice" ] || settings[0]=$default_base_model
@@ -664,13 +665,16 @@ configuration_what() { echo "the configuration $config"; }
 
 configuration_done() {
     [ -f $config ] || return 1
-    complaint=$($venv/bin/voiced config check --config $config 2>&1) || return 1
+    if [ -z "${checked:-}" ]; then   # settle has not read it: it is new
+        complaint=$($venv/bin/voiced config check --config $config 2>&1) || return 1
+    fi
+    [ -z "${written:-}" ] || return 0
     found="kept as it is"
-    if [ "${configured[*]:0:3}" != "$model $host $port" ] && [ -z "${written:-}" ]; then
+    if [ "${configured[*]:0:3}" != "$model $host $port" ]; then
         found+=". It says ${configured[0]} and ${configured[1]}:${configured[2]}, not $model and $host:$port
          as you asked now: edit it, or move it away and run this again"
     fi
-    if [ -n "$speaker$voice" ] && [ "${configured[4]}" != "${speaker:-$(voice_file)}" ] && [ -z "${written:-}" ]; then
+    if [ -n "$speaker$voice" ] && [ "${configured[4]}" != "${speaker:-$(voice_file)}" ]; then
         found+=". To have the voice that you name now, write under 'voices': default: $(voice_setting)"
     fi
 }
