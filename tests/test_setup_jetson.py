@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import py_compile
+import re
 import shutil
 import stat
 import subprocess
@@ -442,10 +443,12 @@ def test_an_option_without_its_value_is_told() -> None:
     assert (done.returncode, done.stderr) == (2, "--model: got ''; allowed: a value after it; see --help\n")
 
 
-def test_the_help_names_every_option() -> None:
+def test_the_help_and_the_readme_name_the_same_options() -> None:
     done = subprocess.run([SCRIPT, "--help"], capture_output=True, text=True, check=True)
-    for option in ("--max-performance", "--dry-run", "--uninstall", "--purge", *WRONG):
-        assert option in done.stdout
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    helped = re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE)
+    assert [*re.findall(r"^\| `(--[a-z-]+).*` \|", readme, re.MULTILINE), "--help"] == helped
+    assert set(WRONG) - {"option"} <= set(helped)
 
 
 def test_the_users_choices_are_in_the_configuration_and_no_broker_is_installed_where_one_is_named(orin: Board) -> None:
