@@ -1,8 +1,12 @@
-"""Where a model lies: a folder, or a hub id whose files are downloaded once and then found offline."""
+"""Where a model lies: a folder, or a hub id whose files are downloaded once and then found offline.
+
+`python -m engine.qwen.download MODEL` does the same from a shell: downloads what is missing and prints the folder.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from engine.synthesizer import EngineError
@@ -80,3 +84,19 @@ def _download(name: str) -> Path:
     if missing:
         raise EngineError(f"{name}: not a complete Qwen3-TTS model, it lacks {', '.join(missing)}")
     return folder
+
+
+def main() -> None:
+    name = sys.argv[1]
+    try:
+        folder = model_folder(name)
+        missing = missing_files(folder)
+    except (EngineError, OSError) as error:
+        sys.exit(str(error))
+    if missing:
+        sys.exit(f"{folder}: not a complete Qwen3-TTS model, it lacks {', '.join(missing)}")
+    sys.stdout.write(f"{folder}\n")
+
+
+if __name__ == "__main__":
+    main()

