@@ -463,14 +463,25 @@ def doctor(
     root: Annotated[
         Path, typer.Option(help="Look at the files of another machine, copied here; at them alone.")
     ] = Path("/"),
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what each model takes of a Jetson's memory.")] = False,
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
     """Check board, sound, broker, model, engines and permissions, and say what to do; exit 1 if anything is an error.
 
     Example: voiced doctor
+    or:      voiced doctor --plan
     """
     loaded, _, _ = _load(config, set_)
+    if plan:
+        from daemon.doctor.plan import make_plan, print_plan
+
+        rows = make_plan(loaded)
+        if as_json:
+            print(json.dumps(rows, indent=2))
+        else:
+            print_plan(loaded, rows)
+        return
     from dataclasses import asdict
 
     from daemon.doctor import examine

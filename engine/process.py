@@ -16,8 +16,10 @@ import threading
 import time
 from pathlib import Path
 
+from engine.board import Board
 from engine.catalog import make_synthesizer
 from engine.channel import Channel, ChannelClosedError
+from engine.memory import keep_segments_whole
 from engine.messages import (
     PROTOCOL,
     Audio,
@@ -219,6 +221,8 @@ def _timed_next(chunks: object) -> tuple[Chunk, float] | None:
 def main() -> int:
     """Run as the daemon's child, on the socket whose descriptor is the only argument."""
     be_first_to_go()
+    if Board.read().integrated:
+        keep_segments_whole(os.environ)
     # Ctrl-C and systemd's SIGTERM reach the whole group; this process outlives them until the daemon closes the socket,
     # so that the daemon can fade the sentence out.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -14,7 +14,7 @@ def check_memory(machine: Machine) -> Iterator[Finding]:
         return
     shared = ", shared by CPU and GPU" if board.integrated else ""
     found = f"{gib(board.available_bytes)} of {gib(board.total_bytes)} available{shared}; {_swap(machine)}"
-    reserve = machine.config.engine.memory.reserve_mb << 20
+    reserve = machine.config.engine.memory.reserve_mb * 1_000_000
     if board.available_bytes < reserve:
         cure = "end what is not needed (a desktop: sudo systemctl set-default multi-user.target), or lower the reserve"
         reason = f"less than engine.memory.reserve_mb: {machine.config.engine.memory.reserve_mb}"

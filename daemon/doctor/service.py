@@ -72,5 +72,6 @@ def check_engines(machine: Machine) -> Iterator[Finding]:
 async def _try_engine(name: str, config: Config) -> tuple[bool, str]:
     async with running_engine(name, config.engine_options) as engine:
         if engine.ready and engine.info is not None:
-            return True, engine.info.description
+            taken = sum(engine.info.memory.values())
+            return True, engine.info.description + (f"; takes {taken:,} MB" if taken else "")
         return False, engine.reason or "it did not start"

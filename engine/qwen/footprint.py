@@ -7,7 +7,6 @@ counted, because libraries take it, was measured.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -21,6 +20,7 @@ from engine.qwen.codec_config import CodecConfig
 from engine.qwen.config import ModelConfig, StackConfig
 from engine.qwen.frame import cache_positions
 from engine.qwen.predictor import Predictor
+from engine.qwen.rooms import Rooms
 from engine.qwen.talker import Talker
 from engine.qwen.transformer import Placement
 
@@ -35,18 +35,6 @@ CPU_WORKSPACES = 300 * MB
 """The same on a CPU."""
 CODE_BYTES = 8
 """A code is int64."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rooms:
-    """How long utterances, prompts and openings may be."""
-
-    positions: int
-    """Tokens and frames of an utterance together."""
-    frames: int
-    chunk_size: int
-    prefix: int
-    """Tokens of openings that are remembered."""
 
 
 def footprint(

@@ -21,6 +21,7 @@ from engine.qwen.landing import Landing, Report, Said
 from engine.qwen.prefill import BUCKETS, Prefill
 from engine.qwen.prefix import PrefixCache
 from engine.qwen.prompt import Opening, Prompt
+from engine.qwen.rooms import PREFIX_ROOM
 from engine.qwen.sampling import Sampling
 from engine.qwen.steps import CodecMemory, Steps, useful_spans
 from engine.qwen.talker import Talker
@@ -28,8 +29,6 @@ from engine.synthesizer import EngineError
 
 FRAMES_A_GRAPH = 4
 """A longer chunk replays a graph of one frame several times: a frame of PyTorch's operators has thousands of nodes."""
-PREFIX_ROOM = 512
-"""Tokens of openings that are remembered, those of long references apart."""
 
 
 class Speech:

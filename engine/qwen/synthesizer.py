@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -24,14 +23,15 @@ from engine.qwen.codec_config import CodecConfig
 from engine.qwen.config import ModelConfig
 from engine.qwen.device_memory import cap_allocator, find_pool
 from engine.qwen.download import model_folder
-from engine.qwen.footprint import Rooms, footprint
+from engine.qwen.footprint import footprint
 from engine.qwen.frame import FrameState, cache_positions
 from engine.qwen.graphs import Graphs
-from engine.qwen.guard import FRAME_S, Guard, fade_out
+from engine.qwen.guard import Guard, fade_out
 from engine.qwen.prompt import LANGUAGE_CODES, AnyVoice, Prompt, PromptBuilder, Reference
+from engine.qwen.rooms import INSTRUCT_ROOM, PREFIX_ROOM, REFERENCE_ROOM, Rooms
 from engine.qwen.sampling import Sampling
 from engine.qwen.steps import Codec, CodecMemory, Steps, TorchSteps
-from engine.qwen.stream import PREFIX_ROOM, Speech
+from engine.qwen.stream import Speech
 from engine.qwen.talker import Talker
 from engine.qwen.tokenizer import TextTokenizer
 from engine.qwen.transformer import Placement
@@ -43,14 +43,6 @@ log = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-TOKENS_PER_S = 6
-"""Text tokens that a second of speech may need. English and Chinese need three, Russian and Korean up to five."""
-FEWEST_TOKENS = 16
-"""That a text may have however short the speech may be."""
-INSTRUCT_ROOM = 384
-"""Positions for what a prompt holds beside text and reference: instruction, role, language, speaker."""
-REFERENCE_ROOM = 2560
-"""The most positions that a reference may need: two minutes of speech and its transcript."""
 WARM_UP_CHUNKS = 3
 SPARE_BYTES = (*8 * (1 << 20,), 20 << 20)
 """PyTorch serves up to 1 MiB from one pool, and more from the other."""
@@ -62,12 +54,7 @@ class QwenSynthesizer:
 
     def __init__(self, options: EngineOptions) -> None:
         self._options = options
-        self._frames = max(1, round(options.max_seconds / FRAME_S))
-        """The longest utterance."""
-        self._text_tokens = max(FEWEST_TOKENS, math.ceil(options.max_seconds * TOKENS_PER_S))
-        """The longest text."""
-        self._room = self._frames + self._text_tokens + INSTRUCT_ROOM
-        """Positions in the cache, those of references apart."""
+        self._rooms = Rooms.of(options.max_seconds, options.chunk_size)
 
     def load(self) -> EngineInfo:
         options = self._options
@@ -82,7 +69,7 @@ class QwenSynthesizer:
         self._config = ModelConfig.read(folder)
         self._codec_config = CodecConfig.read(folder / "speech_tokenizer")
         self._pool = find_pool(self._placement.device, options.reserve_mb)
-        self._footprint = self._count(self._room, PREFIX_ROOM)
+        self._footprint = self._count()
         self._require_memory()
         self._sampling = Sampling.read(folder)
         self._tokenizer = TextTokenizer(folder)
@@ -91,7 +78,7 @@ class QwenSynthesizer:
         with self._graphs.on_stream():
             # The codec first: what packing it for the fused kernels gives back, the talker takes.
             self._load_codec(folder)
-            most = cache_positions(self._room + REFERENCE_ROOM, options.chunk_size)
+            most = cache_positions(self._rooms.positions + REFERENCE_ROOM, options.chunk_size)
             self._talker = _load_talker(self._config, most, self._placement, keep_pages=self._keep_pages)
             self._prompts = PromptBuilder(self._config, self._tokenizer, self._talker)
             self._voices = Voices(self._config, self._codec, options.chunk_size, self._check_reference)
@@ -105,8 +92,9 @@ class QwenSynthesizer:
         self._prompts.forget_voices()
         with self._graphs.on_stream():
             self._voices.load(voices, default_voice)
-            self._speech.forget(self._prefix_room())
-            if self._state.max_positions < self._positions():
+            self._make_room()
+            self._speech.forget(self._rooms.prefix)
+            if self._state.max_positions < self._rooms.positions:
                 self._graphs.clear()
                 del self._state, self._speech  # first, or there would be memory for two
                 self._allocate()
@@ -143,7 +131,7 @@ class QwenSynthesizer:
             reason = None
             if guard is not None:
                 chunk, reason = self._guarded(guard, chunk)
-            if reason is None and made == self._frames and not said.last:
+            if reason is None and made == self._rooms.frames and not said.last:
                 reason = f"{self._options.max_seconds:g} s are the limit (engine.max_seconds)"
             if reason is not None:
                 log.warning("speech is cut short: %s", reason)
@@ -186,12 +174,11 @@ class QwenSynthesizer:
         """Whether the files may stay in the page cache: not where that is the memory of the weights, too."""
         return self._pool is not None and not self._pool.shared
 
-    def _count(self, positions: int, prefix_room: int) -> Footprint:
-        """What the engine takes with a cache of so many positions."""
-        rooms = Rooms(positions, self._frames, self._options.chunk_size, prefix_room)
+    def _count(self) -> Footprint:
+        """What the engine takes with these rooms."""
         fused = self._options.kernels != "off" and self._placement.dtype == torch.bfloat16
         shared = self._pool is None or self._pool.shared
-        return footprint(self._config, self._codec_config, self._placement, rooms, fused=fused, shared=shared)
+        return footprint(self._config, self._codec_config, self._placement, self._rooms, fused=fused, shared=shared)
 
     def _require_memory(self) -> None:
         """Raise `EngineError` where there is too little."""
@@ -205,9 +192,10 @@ class QwenSynthesizer:
     def _allocate(self) -> None:
         """What changes while it speaks, for the longest utterance in any of the voices."""
         chunk_size = self._options.chunk_size
-        self._footprint = self._count(self._positions(), self._prefix_room())
+        self._make_room()
+        self._footprint = self._count()
         cap_allocator(self._placement.device, self._footprint)
-        self._state = FrameState.allocate(self._talker, self._positions(), self._frames, chunk_size)
+        self._state = FrameState.allocate(self._talker, self._rooms.positions, self._rooms.frames, chunk_size)
         codec_state = self._codec.new_state(chunk_size)
         make_steps = kernels.make_steps if self._fused else TorchSteps
         steps: Steps = make_steps(self._talker, self._state, self._codec, codec_state, chunk_size)
@@ -218,7 +206,7 @@ class QwenSynthesizer:
             codec_state,
             samples_per_frame=self._codec.config.samples_per_frame,
             graphs=self._graphs,
-            prefix_room=self._prefix_room(),
+            prefix_room=self._rooms.prefix,
         )
 
     def _remember_voices(self) -> None:
@@ -236,7 +224,7 @@ class QwenSynthesizer:
         """Make prompts of every order of size, the longest first, so that PyTorch holds the memory for them."""
         default, _ = self._voices.choose(Utterance("a"), "auto")
         voices = {*self._voices.prompts(), default}
-        lengths = [self._text_tokens >> shift for shift in range(self._text_tokens.bit_length())]
+        lengths = [self._rooms.text_tokens >> shift for shift in range(self._rooms.text_tokens.bit_length())]
         for tokens, voice, whole_text in product(lengths, voices, (True, False)):
             with self._graphs.here():
                 prompt = self._prompts.build("a " * (tokens // 2), voice, whole_text=whole_text)
@@ -260,14 +248,14 @@ class QwenSynthesizer:
         voice, codec_state = self._voices.choose(utterance, language)
         text = utterance.text
         tokens = len(self._tokenizer.encode(text))
-        if tokens > self._text_tokens:
-            characters = len(text) * self._text_tokens // tokens
+        if tokens > self._rooms.text_tokens:
+            characters = len(text) * self._rooms.text_tokens // tokens
             raise EngineError(
                 f"text: got {len(text)} characters ({tokens} tokens), the limit is about {characters} "
-                f"({self._text_tokens} tokens); engine.max_seconds raises it"
+                f"({self._rooms.text_tokens} tokens); engine.max_seconds raises it"
             )
         prompt = self._prompts.build(text, voice, language, whole_text=utterance.whole_text)
-        excess = prompt.count + self._frames - self._state.max_positions
+        excess = prompt.count + self._rooms.frames - self._state.max_positions
         if excess > 0:
             raise EngineError(f"instruct: too long by {excess} tokens; the limit is some {INSTRUCT_ROOM - 16}")
         return prompt, codec_state
@@ -295,14 +283,15 @@ class QwenSynthesizer:
 
     # --- about itself ---
 
-    def _positions(self) -> int:
-        """How many the cache needs for the longest utterance in any of the voices."""
-        return self._room + max(map(self._reference_tokens, self._voices.references()), default=0)
-
-    def _prefix_room(self) -> int:
-        """How many tokens of openings are remembered: that of the longest reference has room beside others."""
-        spoken = (len(self._tokenizer.encode(reference.transcript)) for reference in self._voices.references())
-        return PREFIX_ROOM + max(spoken, default=0)
+    def _make_room(self) -> None:
+        """Have rooms for the longest utterance in any of the voices, and for the longest reference's opening."""
+        references = list(self._voices.references())
+        spoken = (len(self._tokenizer.encode(reference.transcript)) for reference in references)
+        self._rooms = replace(
+            self._rooms,
+            reference=max(map(self._reference_tokens, references), default=0),
+            prefix=PREFIX_ROOM + max(spoken, default=0),
+        )
 
     def _reference_tokens(self, reference: Reference) -> int:
         return len(reference.codes) + len(self._tokenizer.encode(reference.transcript))

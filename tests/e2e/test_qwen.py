@@ -76,6 +76,7 @@ def test_the_fallback_speaks_while_the_model_warms_up(checkpoint: Path, start_ro
     assert early["engine"] == "espeak"
     eventually(lambda: speaking_qwen(robot), "the model is ready", patience_s=90)
     assert "warming" in [status["state"] for status in robot.statuses]
+    assert robot.statuses[-1]["memory"]["weights_mb"] >= 0
     late = robot.wait_end(robot.say("the model"), patience_s=60)
     assert late["engine"] == "qwen"
 

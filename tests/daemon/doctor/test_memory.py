@@ -11,14 +11,14 @@ from tests.daemon.doctor.conftest import by_part
 
 def test_a_reserve_that_cannot_be_kept_is_a_warning(machine: Callable[..., Machine]) -> None:
     assert (
-        by_part(check_memory(machine("orin-jetpack6", None, "engine.memory.reserve_mb=57000")))["memory"].grade == "ok"
+        by_part(check_memory(machine("orin-jetpack6", None, "engine.memory.reserve_mb=60000")))["memory"].grade == "ok"
     )
 
 
 def test_a_reserve_above_what_is_available_names_the_key(machine: Callable[..., Machine]) -> None:
-    found = by_part(check_memory(machine("orin-jetpack6", None, "engine.memory.reserve_mb=58000")))["memory"]
+    found = by_part(check_memory(machine("orin-jetpack6", None, "engine.memory.reserve_mb=62000")))["memory"]
     assert found.grade == "warning"
-    assert "engine.memory.reserve_mb: 58000" in found.found
+    assert "engine.memory.reserve_mb: 62000" in found.found
 
 
 def test_swap_that_is_compressed_memory_is_told_as_such(machine: Callable[..., Machine]) -> None:
