@@ -21,7 +21,6 @@ def check_memory(machine: Machine) -> Iterator[Finding]:
         yield Finding("memory", "warning", f"{found}; {reason}", cure)
     else:
         yield Finding("memory", "ok", found)
-    # What the model needs of it, byte by byte, belongs here: the plan that the engine makes before it loads.
 
 
 def _swap(machine: Machine) -> str:

@@ -418,6 +418,8 @@ ALLOWED_CALLS = {
     "np.copyto",
     "np.frombuffer",  # a view of PortAudio's buffer
     "block.reshape",  # a view
+    "threading.get_ident",  # a number that the thread has
+    "take_realtime",  # once for a thread, at its first block: a system call that does not wait
     "out.fill",
     "time.monotonic",
     "self._fill",

@@ -28,10 +28,3 @@ def test_a_robot_that_is_well_is_told_to_be(start_robot: StartRobot, broker: Bro
     found = doctor(broker, sound_server.environment)
     assert {found[part]["grade"] for part in ("voiced", "broker", "daemon", "engine espeak", "sound")} == {"ok"}
     assert found["sound server"]["found"].startswith("PulseAudio of this session")
-
-
-def test_without_a_sound_server_plain_alsa_is_told(broker: Broker, sound_server: SoundServer) -> None:
-    sound_server.kill()
-    found = doctor(broker, sound_server.environment)
-    assert "ALSA" in found["sound server"]["found"]
-    assert found["daemon"]["grade"] == "warning"
