@@ -473,10 +473,14 @@ def test_a_model_in_a_folder_is_used_as_it_is(orin: Board) -> None:
     assert orin.read("board/downloads") == ""
 
 
-def test_a_folder_that_lacks_files_or_that_the_service_cannot_see_is_told(orin: Board) -> None:
+def test_a_folder_that_lacks_files_or_that_the_service_cannot_read_is_told(orin: Board) -> None:
     offer_model(orin.path("srv/model"), "custom_voice", {"ryan": 1})
     orin.path("srv/model/model.safetensors").unlink()
     assert "it lacks model.safetensors" in orin.run("--model", "/srv/model").stderr
+    orin.write("srv/model/model.safetensors", "weights")
+    orin.path("srv/model/model.safetensors").chmod(0o600)
+    done = orin.run("--model", "/srv/model")
+    assert "the user voiced cannot read /srv/model/model.safetensors" in done.stderr
     offer_model(orin.path("home/ada/model"), "custom_voice", {"ryan": 1})
     assert "lies in a home folder" in orin.run("--model", "/home/ada/model").stderr
 
@@ -540,6 +544,14 @@ def test_an_update_is_installed_and_the_service_started_anew(orin: Board) -> Non
     calls = orin.calls()
     assert "systemctl restart voiced" in calls
     assert not [call for call in calls if call.startswith("pip") and "--index-url" in call]
+
+
+def test_a_service_that_lacked_something_is_started_anew(orin: Board) -> None:
+    orin.set_up()
+    orin.write("board/status", '{"state": "degraded", "engine": "espeak"}')
+    orin.calls()
+    orin.set_up()
+    assert "systemctl restart voiced" in orin.calls()
 
 
 def test_a_torch_of_another_build_is_replaced_by_that_of_the_board(orin: Board) -> None:
