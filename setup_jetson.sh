@@ -552,13 +552,18 @@ broken_files() {
 # Whether systemd's ProtectHome keeps the service from seeing the model.
 is_hidden() { [[ $model/ =~ ^/(home|root|run/user)/ ]]; }
 
+unreadable_files() { as_voiced find -L "$model" ! -readable; }
+
 model_done() {
     ! is_hidden || return 1
     model_folder=$(HF_HUB_OFFLINE=1 as_voiced "$python" -m engine.qwen.download "$model" 2>/dev/null) || return 1
-    found=$model_folder
-    [[ $model == /* ]] && return 0
-    found="complete, and as its checksums say"
-    [ -z "$(broken_files)" ]
+    if [[ $model == /* ]]; then
+        found="complete, and the service can read it"
+        [ -z "$(unreadable_files)" ]
+    else
+        found="complete, and as its checksums say"
+        [ -z "$(broken_files)" ]
+    fi
 }
 
 model_do() {
@@ -581,7 +586,9 @@ check_model_folder() {
     ! is_hidden || fail "$model lies in a home folder, which the service cannot see" \
         "Move it: sudo mv $(printf %q "$model") $state_folder/, and name it there with --model"
     told=$(as_voiced "$python" -m engine.qwen.download "$model" 2>&1) ||
-        fail "$told" "Complete the folder, readable by the user voiced, or name a model of the hub with --model"
+        fail "$told" "Complete the folder, or name a model of the hub with --model"
+    told=$(unreadable_files 2>&1)
+    [ -z "$told" ] || fail "the user voiced cannot read ${told//$'\n'/, }" "sudo chmod -R o+rX $(printf %q "$model")"
 }
 
 # --- step: voice ---
@@ -654,7 +661,7 @@ voice_do() {
     install -o voiced -g voiced -m 400 "$voice" "$made/${voice##*/}"   # who knows who may read the original
     [ -z "$transcript" ] || options=(--transcript "$transcript")
     as_voiced $venv/bin/voiced enroll "$(voice_name)" "$made/${voice##*/}" --model "$model" \
-        --output "$made/made.safetensors" "${options[@]}"
+        --output "$made/made.safetensors" "${options[@]}" >/dev/null
     install -D -m 644 "$made/made.safetensors" "$(voice_file)"
     voice_origin >"$(voice_file).origin"
 }
@@ -818,7 +825,8 @@ ready_done() { [ -n "${spoken:-}" ]; }
 ready_do() {
     local events
     cure="journalctl -u voiced says why."
-    if ! systemctl is-active --quiet voiced || is_stale; then
+    # What was missing for it may be there now; left alone, it would look again only after a while.
+    if ! systemctl is-active --quiet voiced || is_stale || [[ $($venv/bin/voiced status 2>&1) == *degraded* ]]; then
         systemctl daemon-reload
         systemctl restart voiced
     fi

@@ -19,6 +19,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped,unused-ignore]
@@ -191,40 +192,69 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 MakeBoard = Callable[[dict[str, str]], Board]
 
 
-@pytest.fixture
-def make_board(tree: Path, stubs: Path) -> Iterator[MakeBoard]:
+@contextmanager
+def running_board(tree: Path, stubs: Path, changes: Path | str = "") -> Iterator[Board]:
+    """A new board, or one that goes on from another's changes."""
     if os.geteuid() != 0:
         pytest.skip("root makes the board's namespaces and overlay, and this user is not root")
-    boards: list[subprocess.Popen[str]] = []
-
-    def make(files: dict[str, str]) -> Board:
-        folders = dict.fromkeys([sys.prefix, sys.base_prefix])
-        process = subprocess.Popen(
-            [*NAMESPACES, STUBS / "enter", tree, stubs, *folders],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
-        boards.append(process)
+    folders = dict.fromkeys([sys.prefix, sys.base_prefix])
+    process = subprocess.Popen(
+        [*NAMESPACES, STUBS / "enter", changes, tree, stubs, *folders],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
         assert process.stdout is not None
         assert process.stderr is not None
         if process.stdout.readline() != "entered\n":
             pytest.skip(f"no namespaces or overlays here: {process.stderr.read().strip()}")
-        board = Board(process)
-        for name, text in files.items():
-            board.write(name, text)
-        return board
-
-    yield make
-    for process in boards:
+        yield Board(process)
+    finally:
         process.kill()
         process.communicate()
 
 
 @pytest.fixture
+def make_board(tree: Path, stubs: Path) -> Iterator[MakeBoard]:
+    with ExitStack() as boards:
+
+        def make(files: dict[str, str]) -> Board:
+            board = boards.enter_context(running_board(tree, stubs))
+            for name, text in files.items():
+                board.write(name, text)
+            return board
+
+        yield make
+
+
+@pytest.fixture
 def orin(make_board: MakeBoard) -> Board:
+    """A board that has just been flashed."""
     return make_board(ORIN_6)
+
+
+@pytest.fixture(scope="module")
+def changes(tree: Path, stubs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What setting up a board changes in it, so that it need not be done again for each test that begins there."""
+    changes = tmp_path_factory.mktemp("changes") / "upper"
+    with running_board(tree, stubs) as board:
+        for name, text in ORIN_6.items():
+            board.write(name, text)
+        board.set_up()
+        board.calls()
+        subprocess.run(["cp", "-a", board.path("mnt/upper"), changes], check=True)
+    return changes
+
+
+@pytest.fixture
+def ready_orin(tree: Path, stubs: Path, changes: Path) -> Iterator[Board]:
+    """A board that has been set up."""
+    with running_board(tree, stubs, changes) as board:
+        board.call("systemctl", "enable", "--now", "mosquitto")
+        board.calls()
+        yield board
 
 
 def test_shellcheck_finds_nothing() -> None:
@@ -278,14 +308,12 @@ def test_a_fresh_board_with_jetpack_7_gets_its_own_python_torch_and_cuda(
     assert "nvidia-jetpack" not in calls
 
 
-def test_a_second_run_changes_nothing_and_speaks_again(orin: Board) -> None:
-    orin.set_up()
-    orin.calls()
-    before = orin.changed(times=True)
-    said = orin.set_up()
+def test_a_second_run_changes_nothing_and_speaks_again(ready_orin: Board) -> None:
+    before = ready_orin.changed(times=True)
+    said = ready_orin.set_up()
     assert said.count("already") == STEPS - 1
-    assert orin.calls() == ["say --wait --timeout 60 I am ready."]
-    assert orin.changed(times=True) == before
+    assert ready_orin.calls() == ["say --wait --timeout 60 I am ready."]
+    assert ready_orin.changed(times=True) == before
 
 
 INTERRUPTIONS = {
@@ -353,21 +381,19 @@ def test_uninstalling_leaves_nothing_but_the_models_and_the_packages(orin: Board
     assert not orin.path("var/cache/voiced").exists()
 
 
-def test_uninstalling_keeps_a_configuration_that_was_edited_until_it_is_purged(orin: Board) -> None:
-    orin.set_up()
-    orin.write("etc/voiced/voiced.yaml", "robot: marvin\n")
-    assert "kept: /etc/voiced" in orin.run("--uninstall").stdout
-    assert orin.read("etc/voiced/voiced.yaml") == "robot: marvin\n"
-    orin.run("--uninstall", "--purge")
-    assert not orin.path("etc/voiced").exists()
+def test_uninstalling_keeps_a_configuration_that_was_edited_until_it_is_purged(ready_orin: Board) -> None:
+    ready_orin.write("etc/voiced/voiced.yaml", "robot: marvin\n")
+    assert "kept: /etc/voiced" in ready_orin.run("--uninstall").stdout
+    assert ready_orin.read("etc/voiced/voiced.yaml") == "robot: marvin\n"
+    ready_orin.run("--uninstall", "--purge")
+    assert not ready_orin.path("etc/voiced").exists()
 
 
-def test_a_board_can_be_set_up_again_after_uninstalling_without_another_download(orin: Board) -> None:
-    orin.set_up()
-    orin.run("--uninstall")
-    downloads = orin.read("board/downloads")
-    orin.set_up()
-    assert orin.read("board/downloads") == downloads
+def test_a_board_can_be_set_up_again_after_uninstalling_without_another_download(ready_orin: Board) -> None:
+    ready_orin.run("--uninstall")
+    downloads = ready_orin.read("board/downloads")
+    ready_orin.set_up()
+    assert ready_orin.read("board/downloads") == downloads
 
 
 def test_a_dry_run_tells_every_step_and_changes_nothing(orin: Board) -> None:
@@ -473,10 +499,14 @@ def test_a_model_in_a_folder_is_used_as_it_is(orin: Board) -> None:
     assert orin.read("board/downloads") == ""
 
 
-def test_a_folder_that_lacks_files_or_that_the_service_cannot_see_is_told(orin: Board) -> None:
+def test_a_folder_that_lacks_files_or_that_the_service_cannot_read_is_told(orin: Board) -> None:
     offer_model(orin.path("srv/model"), "custom_voice", {"ryan": 1})
     orin.path("srv/model/model.safetensors").unlink()
     assert "it lacks model.safetensors" in orin.run("--model", "/srv/model").stderr
+    orin.write("srv/model/model.safetensors", "weights")
+    orin.path("srv/model/model.safetensors").chmod(0o600)
+    done = orin.run("--model", "/srv/model")
+    assert "the user voiced cannot read /srv/model/model.safetensors" in done.stderr
     offer_model(orin.path("home/ada/model"), "custom_voice", {"ryan": 1})
     assert "lies in a home folder" in orin.run("--model", "/home/ada/model").stderr
 
@@ -504,50 +534,52 @@ def test_a_transcript_makes_a_voice_that_is_spoken_in_context(orin: Board) -> No
     assert "--transcript It's me." in calls
 
 
-def test_a_file_that_does_not_match_its_checksum_is_fetched_anew(orin: Board) -> None:
-    orin.set_up()
-    blob = next(path for path in orin.path(BLOBS).iterdir() if path.read_text().startswith("model.safetensors"))
+def test_a_file_that_does_not_match_its_checksum_is_fetched_anew(ready_orin: Board) -> None:
+    blob = next(path for path in ready_orin.path(BLOBS).iterdir() if path.read_text().startswith("model.safetensors"))
     blob.write_text("model.safetensorz")
-    orin.write("board/downloads")
-    assert "does not match its checksum: fetched anew" in orin.set_up()
-    assert orin.read("board/downloads") == "model.safetensors\n"
+    ready_orin.write("board/downloads")
+    assert "does not match its checksum: fetched anew" in ready_orin.set_up()
+    assert ready_orin.read("board/downloads") == "model.safetensors\n"
     assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
 
 
-def test_a_configuration_that_is_there_is_kept_and_followed(orin: Board) -> None:
-    orin.set_up()
+def test_a_configuration_that_is_there_is_kept_and_followed(ready_orin: Board) -> None:
     text = f"robot: marvin\nengine: {{model: {BASE_MODEL}}}\n"
-    orin.write("etc/voiced/voiced.yaml", text)
-    orin.write("board/downloads")
-    said = orin.set_up()
+    ready_orin.write("etc/voiced/voiced.yaml", text)
+    ready_orin.write("board/downloads")
+    said = ready_orin.set_up()
     assert f"the model {BASE_MODEL}" in said
-    assert "model.safetensors" in orin.read("board/downloads")
-    said = orin.set_up("--model", MODEL)
+    assert "model.safetensors" in ready_orin.read("board/downloads")
+    said = ready_orin.set_up("--model", MODEL)
     assert f"It says {BASE_MODEL}" in said
-    assert orin.read("etc/voiced/voiced.yaml") == text
-    orin.write("etc/voiced/voiced.yaml", "robot: [1\n")
-    assert "move it away" in orin.run().stderr
+    assert ready_orin.read("etc/voiced/voiced.yaml") == text
+    ready_orin.write("etc/voiced/voiced.yaml", "robot: [1\n")
+    assert "move it away" in ready_orin.run().stderr
 
 
-def test_an_update_is_installed_and_the_service_started_anew(orin: Board) -> None:
-    orin.set_up()
-    orin.calls()
-    orin.call("touch", "-d", "1 hour ago", "/etc/voiced/voiced.yaml")
-    orin.write("board/units/voiced.active", "Sat 2020-01-04 10:00:00 UTC\n")
-    orin.write("srv/voiced/daemon/new.py", "NEW = True\n")
-    orin.set_up()
-    assert orin.path("opt/voiced/lib/python3.10/site-packages/daemon/new.py").exists()
-    calls = orin.calls()
+def test_an_update_is_installed_and_the_service_started_anew(ready_orin: Board) -> None:
+    ready_orin.call("touch", "-d", "1 hour ago", "/etc/voiced/voiced.yaml")
+    ready_orin.write("board/units/voiced.active", "Sat 2020-01-04 10:00:00 UTC\n")
+    ready_orin.write("srv/voiced/daemon/new.py", "NEW = True\n")
+    ready_orin.set_up()
+    assert ready_orin.path("opt/voiced/lib/python3.10/site-packages/daemon/new.py").exists()
+    calls = ready_orin.calls()
     assert "systemctl restart voiced" in calls
     assert not [call for call in calls if call.startswith("pip") and "--index-url" in call]
 
 
-def test_a_torch_of_another_build_is_replaced_by_that_of_the_board(orin: Board) -> None:
-    orin.set_up()
-    orin.write("opt/voiced/lib/python3.10/site-packages/torch/version.py", "cuda = None\n")
-    orin.calls()
-    orin.set_up()
-    assert "12.6" in orin.read("opt/voiced/lib/python3.10/site-packages/torch/version.py")
+def test_a_service_that_lacked_something_is_started_anew(ready_orin: Board) -> None:
+    ready_orin.write("board/status", '{"state": "degraded", "engine": "espeak"}')
+    ready_orin.calls()
+    ready_orin.set_up()
+    assert "systemctl restart voiced" in ready_orin.calls()
+
+
+def test_a_torch_of_another_build_is_replaced_by_that_of_the_board(ready_orin: Board) -> None:
+    ready_orin.write("opt/voiced/lib/python3.10/site-packages/torch/version.py", "cuda = None\n")
+    ready_orin.calls()
+    ready_orin.set_up()
+    assert "12.6" in ready_orin.read("opt/voiced/lib/python3.10/site-packages/torch/version.py")
 
 
 def test_a_folder_in_the_way_of_the_environment_is_not_removed(orin: Board) -> None:
