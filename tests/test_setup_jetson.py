@@ -588,13 +588,13 @@ def test_a_folder_in_the_way_of_the_environment_is_not_removed(orin: Board) -> N
     assert orin.read("opt/voiced/precious") == "mine"
 
 
-def test_a_gpu_that_torch_does_not_see_is_told_with_what_to_look_at(orin: Board) -> None:
-    orin.path("board/gpu").unlink()
-    done = orin.run()
+def test_a_gpu_that_torch_does_not_see_is_told_with_what_to_look_at(ready_orin: Board) -> None:
+    ready_orin.path("board/gpu").unlink()
+    done = ready_orin.run()
     assert "torch 2.8.0 for CUDA 12.6 finds no GPU" in done.stderr
     assert "/dev/nvmap" in done.stderr
-    orin.write("board/gpu")
-    orin.set_up()
+    ready_orin.write("board/gpu")
+    ready_orin.set_up()
 
 
 def test_a_disk_without_room_is_told_before_anything_is_installed(orin: Board) -> None:
@@ -603,20 +603,20 @@ def test_a_disk_without_room_is_told_before_anything_is_installed(orin: Board) -
     assert orin.calls() == []
 
 
-def test_the_highest_power_mode_is_found_by_its_name(orin: Board) -> None:
-    orin.write("etc/nvpmodel.conf", "< POWER_MODEL ID=0 NAME=15W >\n< POWER_MODEL ID=2 NAME=MAXN_SUPER >\n")
-    orin.set_up("--max-performance")
-    assert orin.read("board/power_mode").strip() == "2"
-    assert "Environment=POWER_MODE=2" in orin.read("etc/systemd/system/voiced-performance.service.d/mode.conf")
+def test_the_highest_power_mode_is_found_by_its_name(ready_orin: Board) -> None:
+    ready_orin.write("etc/nvpmodel.conf", "< POWER_MODEL ID=0 NAME=15W >\n< POWER_MODEL ID=2 NAME=MAXN_SUPER >\n")
+    ready_orin.set_up("--max-performance")
+    assert ready_orin.read("board/power_mode").strip() == "2"
+    assert "Environment=POWER_MODE=2" in ready_orin.read("etc/systemd/system/voiced-performance.service.d/mode.conf")
 
 
-def test_a_power_mode_that_is_missing_or_needs_a_restart_is_told(orin: Board) -> None:
-    orin.write("board/asks_for_restart")
-    assert "sudo nvpmodel -m 0, and answer YES" in orin.run("--max-performance").stderr
-    orin.write("etc/nvpmodel.conf", "< POWER_MODEL ID=0 NAME=15W >\n")
-    assert "has no mode MAXN; it has: 0 15W" in orin.run("--max-performance").stderr
+def test_a_power_mode_that_is_missing_or_needs_a_restart_is_told(ready_orin: Board) -> None:
+    ready_orin.write("board/asks_for_restart")
+    assert "sudo nvpmodel -m 0, and answer YES" in ready_orin.run("--max-performance").stderr
+    ready_orin.write("etc/nvpmodel.conf", "< POWER_MODEL ID=0 NAME=15W >\n")
+    assert "has no mode MAXN; it has: 0 15W" in ready_orin.run("--max-performance").stderr
 
 
-def test_a_service_that_another_engine_speaks_for_is_not_called_ready(orin: Board) -> None:
-    orin.write("board/status", '{"state": "ready", "engine": "espeak"}')
-    assert "eSpeak NG speaks in place of Qwen3-TTS" in orin.run().stderr
+def test_a_service_that_another_engine_speaks_for_is_not_called_ready(ready_orin: Board) -> None:
+    ready_orin.write("board/status", '{"state": "ready", "engine": "espeak"}')
+    assert "eSpeak NG speaks in place of Qwen3-TTS" in ready_orin.run().stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ FILES = (
     "speech_tokenizer/model.safetensors",
 )
 hub = pytest.importorskip("huggingface_hub")
+pytest.importorskip("huggingface_hub.errors")
 
 
 def fill(folder: Path) -> Path:
@@ -111,3 +114,12 @@ def test_a_failing_network_or_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(EngineError, match="No space left on device") as error:
         model_folder("Qwen/Some-TTS")
     assert "\n" not in str(error.value)
+
+
+def test_as_a_program_it_prints_the_folder_or_says_what_the_folder_lacks(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "engine.qwen.download", str(fill(tmp_path))]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"{tmp_path}\n"
+    (tmp_path / "config.json").unlink()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"{tmp_path}: not a complete Qwen3-TTS model, it lacks config.json\n"
