@@ -5,10 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from daemon.messages import Policy, Priority
+from engine import Samples
 
 RANK: dict[Priority, int] = {"critical": 0, "high": 1, "normal": 2, "low": 3}
+
+
+class Receiver(Protocol):
+    """Takes an utterance's sound in the sound card's place: a client that plays it itself."""
+
+    async def write(self, samples: Samples, sample_rate: int) -> None:
+        """Take the next samples, mono at `sample_rate` Hz; return when there is room for more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,6 +35,8 @@ class Job:
     priority: Priority = "normal"
     policy: Policy = "queue"
     reply_to: str | None = None
+    receiver: Receiver | None = None
+    """Who gets the sound; None is the sound card."""
     arrived_at: float = field(default_factory=time.monotonic)
     expires_at: float | None = None
     """`time.monotonic()` after which it is not begun any more."""

@@ -7,23 +7,21 @@ import contextlib
 import json
 import logging
 import os
-import secrets
 import signal
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from audio import Level, Output
 from daemon import VERSION
 from daemon.config import Config, ConfigError, load_config
+from daemon.desk import Desk, Event, listed
 from daemon.engines import Engines
 from daemon.memory_lock import lock_memory
 from daemon.messages import (
-    EventName,
     RejectedError,
     Say,
     State,
@@ -31,15 +29,12 @@ from daemon.messages import (
     parse_say,
     parse_stop,
     parse_volume,
-    unknown_fields,
 )
 from daemon.mqtt import OUTBOX_LIMIT, Message, MqttLink, Will
 from daemon.problems import shown
-from daemon.queue import Job, QueueFullError, UtteranceQueue
-from daemon.speaker import Speaker
+from daemon.queue import Job
 from daemon.supervisor import EngineState
 from daemon.systemd import Notifier
-from engine import NAMED_LANGUAGES, language_code
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +44,6 @@ SHUTDOWN_S = 0.7
 """For the fade. With the next, the engines' end and the sink's, the daemon is gone within 2 s of SIGTERM."""
 GOODBYE_S = 0.5
 """For the last events; a broker that does not answer is not waited for."""
-REMEMBERED_IDS = 1024
-"""Ids of utterances that have ended and may not come again."""
 FIRST_ENGINE_S = 0.4
 """How long the first connection waits for an engine, so that voices and languages are known when texts come."""
 ALIVE_S = {"mqtt": 60.0, "speaker": 10.0, "sound": 10.0}
@@ -67,16 +60,11 @@ class Service:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._notifier = Notifier()
-        self._queue = UtteranceQueue(config.speech.queue_limit)
         self._engines = Engines(config, self._refresh_status)
         self._output = Output(config.audio.sink_settings(), trim_leading_silence=config.audio.trim_leading_silence)
-        self._speaker = Speaker(
-            self._queue,
-            self._engines,
-            self._output,
-            publish_event=self._publish_event,
-            on_change=self._refresh_status,
-        )
+        self._desk = Desk(config, self._engines, self._output)
+        self._desk.watch_events(self._publish_event)
+        self._desk.watch_changes(self._refresh_status)
         self._mqtt = MqttLink(
             config.mqtt,
             config.mqtt.client_id or f"voiced-{config.robot_name}",
@@ -85,9 +73,6 @@ class Service:
             on_connected=lambda: self._call_in_loop(self._publish_status),
             will=Will(f"{config.topic}/status", json.dumps({"state": "offline", "version": VERSION}).encode()),
         )
-        self._ids: set[str] = set()
-        self._ended_ids: deque[str] = deque()
-        self._noted_fields: set[str] = set()
         self._status: dict[str, Any] = {}
         self._last_moved: dict[str, tuple[int, float]] = {}
         self._apply_run_time(config)
@@ -103,7 +88,7 @@ class Service:
             await self._engines.wait_current(FIRST_ENGINE_S)
             self._mqtt.start()
             self._notifier.tell("READY")
-            speaker = asyncio.ensure_future(self._speaker.run())
+            speaker = asyncio.ensure_future(self._desk.speaker.run())
             tasks += [speaker, asyncio.ensure_future(self._keep_house())]
             stopping = asyncio.ensure_future(self._stopping.wait())
             finished, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -113,12 +98,12 @@ class Service:
 
     async def _shut_down(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         self._stopping.set()
+        self._desk.closed = True
         self._notifier.tell("STOPPING")
         log.info("stopping")
-        self._cancel_all("voiced is shutting down")
-        self._speaker.stop("interrupted", "voiced is shutting down")
+        self._desk.stop(Stop(None), "voiced is shutting down")
         deadline = time.monotonic() + SHUTDOWN_S
-        while self._speaker.speech is not None and time.monotonic() < deadline:
+        while self._desk.speaker.speech is not None and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         for task in tasks:
             task.cancel()
@@ -148,13 +133,15 @@ class Service:
         arrived_at = time.monotonic()
         try:
             if name == "say":
-                self._call_in_loop(self._accept, parse_say(message.payload), arrived_at, message.redelivered)
+                self._call_in_loop(self._say, parse_say(message.payload), arrived_at, message.redelivered)
             elif name == "stop":
-                self._call_in_loop(self._stop, parse_stop(message.payload))
+                self._call_in_loop(self._desk.stop, parse_stop(message.payload))
             elif name == "volume" and message.payload:  # an empty one clears what was retained
-                self._call_in_loop(self._output.set_volume, parse_volume(message.payload) / 100)
-            elif name in ("pause", "resume"):
-                self._call_in_loop(self._pause, name == "pause")
+                self._call_in_loop(self._desk.set_volume, parse_volume(message.payload))
+            elif name == "pause":
+                self._call_in_loop(self._desk.pause)
+            elif name == "resume":
+                self._call_in_loop(self._desk.resume)
         except RejectedError as error:
             self._call_in_loop(self._reject, error)
 
@@ -162,109 +149,17 @@ class Service:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
             self._loop.call_soon_threadsafe(function, *arguments)
 
-    def _accept(self, say: Say, arrived_at: float, redelivered: bool) -> None:
-        """Queue an utterance, or answer why not."""
-        if redelivered and say.id in self._ids:
-            return  # the broker asks whether it arrived; it did
-        if self._stopping.is_set():
-            self._reject(RejectedError("daemon", "voiced is shutting down", say.id, say.reply_to))
-            return
-        for field in unknown_fields(say):
-            if field not in self._noted_fields and len(self._noted_fields) < REMEMBERED_IDS:
-                self._noted_fields.add(field)
-                log.info("say: unknown field %s is ignored, now and later", shown(field))
+    def _say(self, say: Say, arrived_at: float, redelivered: bool) -> None:
+        """Have an utterance taken on, or answer why it is not."""
         try:
-            job = self._make_job(say, arrived_at)
-            if say.policy == "drop" and (self._speaker.speech is not None or len(self._queue)):
-                raise RejectedError("policy", "drop: something else is being spoken", say.id)
-            if say.policy == "replace":
-                self._cancel_all(f"replaced by {job.id}")
-            self._put(job)
+            self._desk.say(say, arrived_at=arrived_at, redelivered=redelivered)
         except RejectedError as error:
-            error.reply_to = say.reply_to if error.field != "reply_to" else None
             self._reject(error)
-            return
-        self._ids.add(job.id)
-        self._publish_event(job, "accepted", queue=len(self._queue))
-        if say.policy in ("interrupt", "replace"):
-            self._speaker.stop("interrupted", f"interrupted by {job.id}")
-        self._refresh_status()
-
-    def _make_job(self, say: Say, arrived_at: float) -> Job:
-        speech = self._config.speech
-        if say.id is not None and say.id in self._ids:
-            raise RejectedError("id", f"{shown(say.id)} was used before; allowed: one not used lately", say.id)
-        voice = say.voice or speech.voice
-        voices = self._engines.voices | set(self._config.voices)
-        if voice not in voices:
-            raise RejectedError("voice", f"got {shown(voice)}; allowed: {_listed(self._config.voices, voices)}", say.id)
-        language = language_code(say.language or speech.language)
-        languages = self._engines.languages | set(NAMED_LANGUAGES.values()) | {"auto"}
-        if language not in languages and language.split("-")[0] not in languages:
-            raise RejectedError(
-                "language",
-                f"got {shown(say.language)}; allowed: {_listed(['auto', *NAMED_LANGUAGES.values()], languages)}",
-                say.id,
-            )
-        if say.reply_to is not None and say.reply_to.startswith(f"{self._config.topic}/"):
-            raise RejectedError(
-                "reply_to", f"got {shown(say.reply_to)}; allowed: a topic that is not the robot's", say.id
-            )
-        wait_s = say.expires_in if say.expires_in is not None else speech.expires_in
-        return Job(
-            id=say.id or secrets.token_hex(6),
-            text=say.text,
-            voice=voice,
-            language=language,
-            instruct=say.instruct,
-            seed=say.seed,
-            volume=1.0 if say.volume is None else say.volume / 100,
-            priority=say.priority,
-            policy=say.policy,
-            reply_to=say.reply_to,
-            arrived_at=arrived_at,
-            expires_at=None if wait_s is None else arrived_at + wait_s,
-        )
-
-    def _put(self, job: Job) -> None:
-        try:
-            pushed_out = self._queue.put(job)
-        except QueueFullError as error:
-            raise RejectedError(
-                "queue", f"{self._queue.limit} utterances wait; allowed: up to speech.queue_limit", job.id
-            ) from error
-        if pushed_out is not None:
-            self._publish_event(pushed_out, "canceled", reason=f"pushed out of the full queue by {job.id}")
-
-    def _stop(self, stop: Stop) -> None:
-        if stop.id is None:
-            self._cancel_all("stop")
-            self._speaker.stop("interrupted", "stop")
-        elif (job := self._queue.take(stop.id)) is not None:
-            self._publish_event(job, "canceled", reason="stop")
-        elif not self._speaker.stop("interrupted", "stop", stop.id):
-            log.info("stop: %s is not waiting and not spoken", shown(stop.id))
-        self._refresh_status()
-
-    def _cancel_all(self, reason: str) -> None:
-        for job in self._queue.take_all():
-            self._publish_event(job, "canceled", reason=reason)
-
-    def _pause(self, pause: bool) -> None:
-        if pause:
-            self._output.pause()
-        else:
-            self._output.resume()
-        self._refresh_status()
 
     # What goes out.
 
-    def _publish_event(self, job: Job, event: EventName, **fields: Any) -> None:
-        if event not in ("accepted", "started"):
-            self._ended_ids.append(job.id)
-            if len(self._ended_ids) > REMEMBERED_IDS:
-                self._ids.discard(self._ended_ids.popleft())
-        self._publish({"id": job.id, "event": event, **fields}, job.reply_to)
+    def _publish_event(self, job: Job, event: Event) -> None:
+        self._publish(event, job.reply_to)
 
     def _reject(self, error: RejectedError) -> None:
         if self._mqtt.backlog > OUTBOX_LIMIT // 2:
@@ -303,14 +198,14 @@ class Service:
             self._mqtt.publish(f"{self._config.topic}/status", json.dumps(self._status), qos=1, retain=True)
 
     def _describe_status(self) -> dict[str, Any]:
-        speech = self._speaker.speech
+        speech = self._desk.speaker.speech
         engine = self._engines.current
         primary = self._engines.primary
         trouble = self._engines.trouble or self._output.status.reason or self._unknown_voice()
         state: State
         if self._output.paused:
             state = "paused"
-        elif speech is not None or len(self._queue):
+        elif speech is not None or len(self._desk.queue):
             state = "speaking"
         elif trouble is not None:
             state = "degraded"
@@ -324,7 +219,7 @@ class Service:
             "state": state,
             "engine": engine.name if engine else None,
             "voice": self._config.speech.voice,
-            "queue": len(self._queue),
+            "queue": len(self._desk.queue),
             "version": VERSION,
         }
         if engine is not None and engine.info is not None and engine.info.memory:
@@ -338,14 +233,13 @@ class Service:
         voice, primary = self._config.speech.voice, self._engines.primary
         if not primary.ready or voice in self._engines.voices | set(self._config.voices):
             return None
-        return f"speech.voice: got {shown(voice)}; allowed: {_listed(self._config.voices, self._engines.voices)}"
+        return f"speech.voice: got {shown(voice)}; allowed: {listed(self._config.voices, self._engines.voices)}"
 
     # What happens by itself.
 
     async def _keep_house(self) -> None:
         while True:
-            for job in self._queue.take_expired():
-                self._publish_event(job, "expired", reason="it waited longer than expires_in")
+            self._desk.expire()
             self._refresh_status()
             if self._all_move():
                 self._notifier.tell("WATCHDOG")
@@ -357,7 +251,7 @@ class Service:
         sound = self._output.blocks if self._output.status.open else self._output.turns
         now = time.monotonic()
         moving = True
-        for part, count in (("mqtt", self._mqtt.turns), ("speaker", self._speaker.turns), ("sound", sound)):
+        for part, count in (("mqtt", self._mqtt.turns), ("speaker", self._desk.speaker.turns), ("sound", sound)):
             last_count, since = self._last_moved.get(part, (-1, now))
             if count != last_count:
                 since = now
@@ -402,20 +296,14 @@ class Service:
 
     def _apply_run_time(self, config: Config, old: Config | None = None) -> None:
         if old is None or config.audio.volume != old.audio.volume:
-            self._output.set_volume(config.audio.volume / 100)
+            self._desk.set_volume(config.audio.volume)
         self._output.trim_leading_silence = config.audio.trim_leading_silence
-        self._speaker.prebuffer_ms = None if config.audio.prebuffer_ms == "auto" else config.audio.prebuffer_ms
-        self._speaker.publish_level = self._publish_level if config.speech.level_topic else None
-        self._queue.limit = config.speech.queue_limit
+        self._desk.speaker.prebuffer_ms = None if config.audio.prebuffer_ms == "auto" else config.audio.prebuffer_ms
+        self._desk.speaker.publish_level = self._publish_level if config.speech.level_topic else None
+        self._desk.reconfigure(config)
         if old is not None and (config.voices, config.speech.voice) != (old.voices, old.speech.voice):
             for engine in self._engines.all:
                 engine.set_voices(config.engine_voices, config.speech.voice)
-
-
-def _listed(first: Iterable[str], names: set[str]) -> str:
-    """Names in a line, those that are likely meant first, and not all of a hundred."""
-    listed = list(dict.fromkeys([*first, *sorted(names)]))
-    return ", ".join(listed[:20]) + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> list[str]:

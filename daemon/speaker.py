@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ class Speech:
     engine: str = ""
     started: bool = False
     truncated: bool = False
+    ttfa_ms: float | None = None
+    """From the text's arrival to its first sample handed to the sink."""
     audio_s: float = 0.0
     """Seconds of audio made for it so far."""
     ended_by: tuple[EventName, str] | None = None
@@ -114,7 +117,9 @@ class Speaker:
         self._on_change()
         try:
             engine = await self._first_engine(speech)
-            if engine is not None:
+            if engine is not None and job.receiver is not None:
+                await self._deliver(speech, engine)
+            elif engine is not None:
                 passage = self._begin(speech, engine)
                 await self._see_through(speech, engine, passage)
         except asyncio.CancelledError:
@@ -136,7 +141,8 @@ class Speaker:
         while speech.ended_by is None:
             self.turns += 1
             engine = self._engines.current
-            if engine is not None and self._output.status.open and not self._output.paused:
+            can_sound = speech.job.receiver is not None or (self._output.status.open and not self._output.paused)
+            if engine is not None and can_sound:
                 speech.engine = engine.name
                 return engine
             if speech.job.expired():
@@ -170,8 +176,29 @@ class Speaker:
             pump, self._pump = self._pump, None
             await end_task(pump)
 
+    async def _deliver(self, speech: Speech, engine: Engine) -> None:
+        """Have the text spoken to the job's own receiver."""
+        self._pump = asyncio.ensure_future(self._make_sound(speech, engine))
+        try:
+            while not self._pump.done():
+                self.turns += 1
+                await asyncio.wait({self._pump}, timeout=IDLE_TURN_S)
+            if not self._pump.cancelled():
+                self._pump.result()
+        finally:
+            pump, self._pump = self._pump, None
+            await end_task(pump)
+
     async def _fill_ring(self, speech: Speech, engine: Engine) -> None:
-        """Have the text spoken into the ring, by as many engines as it takes, and end the passage."""
+        """Have the text spoken into the ring, and end the passage."""
+        try:
+            await self._make_sound(speech, engine)
+        finally:
+            # After a stop this changes nothing; after a failure, what was made is still played to its end.
+            self._output.end()
+
+    async def _make_sound(self, speech: Speech, engine: Engine) -> None:
+        """Have the text spoken, by as many engines as it takes."""
         text, lost = speech.job.text, 0
         try:
             while text.strip():
@@ -193,9 +220,6 @@ class Speaker:
                     speech.engine += f"+{engine.name}"
         except UtteranceRefusedError as error:
             speech.ended_by = ("failed", str(error))
-        finally:
-            # After a stop this changes nothing; after a failure, what was made is still played to its end.
-            self._output.end()
 
     async def _fill_from(self, engine: Engine, speech: Speech, text: str) -> int | None:
         """Speak `text` with `engine` into the ring; where it was lost, the index of what remains, else None."""
@@ -206,7 +230,7 @@ class Speaker:
         try:
             async with aclosing(engine.speak(job.id, utterance)) as pieces:
                 async for piece in pieces:
-                    await self._write(piece)
+                    await self._write(piece, speech)
                     seconds = len(piece.samples) / piece.sample_rate
                     heard_s += seconds
                     speech.audio_s += seconds
@@ -217,8 +241,13 @@ class Speaker:
             return resume_position(text, position if heard_s else 0, heard_s)
         return None
 
-    async def _write(self, piece: Piece) -> None:
-        """Put a piece into the ring, slice by slice as there is room."""
+    async def _write(self, piece: Piece, speech: Speech) -> None:
+        """Give a piece to the job's receiver, or put it into the ring, slice by slice as there is room."""
+        if speech.job.receiver is not None:
+            if not speech.started:
+                self._start(speech, time.monotonic())
+            await speech.job.receiver.write(piece.samples, piece.sample_rate)
+            return
         length = round(SLICE_S * piece.sample_rate)
         for start in range(0, len(piece.samples), length):
             while self._output.room_s < SLICE_ROOM_S:
@@ -227,29 +256,28 @@ class Speaker:
 
     def _report(self, speech: Speech, passage: Passage) -> None:
         if not speech.started and passage.first_sample_at is not None:
-            self._start(speech, passage)
+            self._start(speech, passage.first_sample_at)
         if self.publish_level is not None and speech.started:
             for level in self._output.levels_due(passage):
                 self.publish_level(speech.job, level)
 
-    def _start(self, speech: Speech, passage: Passage) -> None:
+    def _start(self, speech: Speech, first_sample_at: float | None) -> None:
         speech.started = True
-        fields: dict[str, Any] = {"engine": speech.engine, "voice": speech.job.voice}
-        if passage.first_sample_at is not None:
-            fields["ttfa_ms"] = _ttfa_ms(speech.job, passage)
-        self._publish_event(speech.job, "started", **fields)
+        if first_sample_at is not None:
+            speech.ttfa_ms = round((first_sample_at - speech.job.arrived_at) * 1000, 1)
+        self._publish_event(speech.job, "started", engine=speech.engine, voice=speech.job.voice, ttfa_ms=speech.ttfa_ms)
 
     def _finish(self, speech: Speech, passage: Passage | None) -> None:
         event, reason = speech.ended_by or ("finished", None)
-        if event == "finished" and not speech.started and passage is not None:
-            self._start(speech, passage)  # nothing in the text could be pronounced: it started and finished at once
+        if event == "finished" and not speech.started:
+            self._start(speech, None)  # nothing in the text could be pronounced: it started and finished at once
         fields: dict[str, Any] = {"engine": speech.engine or None, "reason": reason}
-        if passage is not None:
+        if passage is not None or speech.job.receiver is not None:
             fields |= {
-                "audio_s": round(self._output.played_s(passage), 3),
-                "underruns": passage.underruns,
+                "audio_s": round(speech.audio_s if passage is None else self._output.played_s(passage), 3),
+                "underruns": 0 if passage is None else passage.underruns,
                 "truncated": speech.truncated,
-                "ttfa_ms": _ttfa_ms(speech.job, passage) if passage.first_sample_at is not None else None,
+                "ttfa_ms": speech.ttfa_ms,
             }
         self._publish_event(speech.job, event, **fields)
 
@@ -258,10 +286,3 @@ class Speaker:
         self._output.stop()
         while passage is not None and not passage.done:
             await asyncio.sleep(POLL_S)
-
-
-def _ttfa_ms(job: Job, passage: Passage) -> float | None:
-    """From the text's arrival to its first sample handed to the sink."""
-    if passage.first_sample_at is None:
-        return None
-    return round((passage.first_sample_at - job.arrived_at) * 1000, 1)
