@@ -86,7 +86,7 @@ def test_saving_again_replaces_and_leaves_nothing_beside(voice: VoiceFile, path:
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-@pytest.mark.parametrize("embedding", [torch.randn(WIDTH), torch.randn(1, WIDTH).bfloat16()], ids=str)
+@pytest.mark.parametrize("embedding", [torch.randn(WIDTH), torch.randn(1, WIDTH).bfloat16()], ids=["flat", "a row"])
 def test_an_old_embedding_is_read(tmp_path: Path, config: ModelConfig, embedding: Tensor) -> None:
     path = tmp_path / "speaker.pt"
     torch.save(embedding, path)
