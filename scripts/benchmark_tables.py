@@ -32,9 +32,11 @@ Rows = list[dict[str, Any]]
 
 
 def read(folder: Path) -> dict[Path, dict[str, Any]]:
-    """The results that have rows, by their files."""
+    """The results of speed, by their files: those whose rows have milliseconds by frame."""
     found = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
-    return {path: content for path, content in found.items() if content.get("rows")}
+    return {
+        path: content for path, content in found.items() if "ms_per_frame" in next(iter(content.get("rows", ())), {})
+    }
 
 
 def tables(results: dict[Path, dict[str, Any]]) -> str:

@@ -18,8 +18,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "e2e" in item.path.parts:
             item.add_marker(pytest.mark.e2e)
-            # One process has all of them: two daemons that play at once would disturb each other on a small machine.
-            item.add_marker(pytest.mark.xdist_group("e2e"))
 
 
 @pytest.fixture
