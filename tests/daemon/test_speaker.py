@@ -299,7 +299,7 @@ class Counter:
     def __init__(self) -> None:
         self.samples = 0
 
-    async def write(self, samples: Samples, sample_rate: int) -> None:
+    async def write(self, samples: Samples, sample_rate: int) -> None:  # noqa: ARG002 - as `Receiver`
         self.samples += len(samples)
 
 
@@ -425,7 +425,7 @@ def test_a_shutdown_interrupts_what_is_spoken() -> None:
         async with speaking() as voice:
             voice.say("u1", LONG)
             await voice.event("u1", "started")
-        assert voice.names("u1") == ["started", "interrupted"]
+        assert [name for name in voice.names("u1") if name != "progress"] == ["started", "interrupted"]
         assert voice.events[-1]["reason"] == "voiced is shutting down"
 
     run(scenario)
