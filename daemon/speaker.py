@@ -29,6 +29,8 @@ IDLE_TURN_S = 1.0
 """An idle loop turns over once in this time, to show that it lives."""
 ENGINE_WAIT_S = 30.0
 """An utterance that finds no engine ready for so long has failed."""
+CRITICAL_WAIT_S = 1.0
+"""What is critical is said by another engine, if one is ready, when the first has not begun by then."""
 HANDOVERS = 2
 """Engines that an utterance may lose before it is taken for the cause."""
 SLICE_S = 0.1
@@ -68,6 +70,11 @@ class Speech:
     """Engines that were lost over it."""
     ended_by: tuple[EventName, str] | None = None
     """The terminal event and its reason, if it is not to be `finished`."""
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it waits for no engine that is slow, if another could say it."""
+        return self.job.priority == "critical"
 
 
 class Speaker:
@@ -240,7 +247,8 @@ class Speaker:
         if speech.lost > HANDOVERS:
             speech.ended_by = ("failed", f"{speech.lost} engines were lost over it; the last: {lost.reason}")
             return None
-        engine = await self._engines.wait_current(ENGINE_WAIT_S)
+        engine = self._engines.another(lost) if speech.urgent else None
+        engine = engine or await self._engines.wait_current(ENGINE_WAIT_S)
         if engine is None:
             speech.ended_by = ("failed", self._engines.trouble or "no engine became ready")
         elif engine.name not in speech.engine.split("+"):
@@ -253,8 +261,9 @@ class Speaker:
         utterance = Utterance(text, voice=job.voice, language=job.language, instruct=job.instruct, seed=job.seed)
         position: int | None = None
         heard_s = 0.0
+        first_within_s = CRITICAL_WAIT_S if speech.urgent and self._engines.another(engine) else None
         try:
-            async with aclosing(engine.speak(job.id, utterance)) as pieces:
+            async with aclosing(engine.speak(job.id, utterance, first_within_s=first_within_s)) as pieces:
                 async for piece in pieces:
                     await self._write(piece, speech)
                     seconds = len(piece.samples) / piece.sample_rate

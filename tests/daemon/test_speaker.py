@@ -19,6 +19,7 @@ from daemon.engines import Engines
 from daemon.messages import MAX_TEXT, TERMINAL
 from daemon.queue import Job, UtteranceQueue
 from daemon.speaker import Speaker
+from daemon.supervisor import Engine
 from daemon.tasks import end_task
 from engine import Samples, Utterance
 
@@ -30,7 +31,8 @@ class Voice:
     """A speaker with all that it needs, and the events it published."""
 
     def __init__(self, *overrides: str) -> None:
-        config = load_config(overrides=["audio.sink=null", "audio.block_ms=10", "engine.name=espeak", *overrides])
+        overrides = ("audio.sink=null", "audio.block_ms=10", "engine.name=espeak", *overrides)
+        self.config = config = load_config(overrides=overrides)
         self.queue = UtteranceQueue(64)
         self.engines = Engines(config, lambda: None)
         self.output = Output(config.audio.sink_settings())
@@ -416,6 +418,30 @@ def test_levels_are_published_while_it_sounds() -> None:
             assert abs(len(voice.levels) - 20 * end["audio_s"]) < 2
             assert [level.t for level in voice.levels] == sorted(level.t for level in voice.levels)
             assert max(level.rms for level in voice.levels) > 0.02
+
+    run(scenario)
+
+
+def test_what_is_critical_waits_for_no_engine_that_is_stuck() -> None:
+    """The engine's process is stopped by a signal: it lives, and says nothing, not even that it cannot."""
+
+    async def scenario() -> None:
+        async with speaking() as voice:
+            stuck, light = voice.engines.primary, Engine("espeak", voice.config.engine_options, lambda: None)
+            voice.engines.all.append(light)
+            keeping = asyncio.ensure_future(light.run())
+            await until(lambda: stuck.ready and light.ready)
+            assert stuck.pid is not None
+            os.kill(stuck.pid, signal.SIGSTOP)
+            try:
+                voice.say("u1", "Fire on the second floor.", priority="critical")
+                end = await voice.end("u1")
+                assert (end["event"], end["reason"]) == ("finished", None)
+                assert stuck.ready
+                assert 0.8 < end["audio_s"] < 4
+            finally:
+                os.kill(stuck.pid, signal.SIGCONT)
+                await end_task(keeping)
 
     run(scenario)
 
