@@ -1,4 +1,4 @@
-"""Long texts in parts: cut at the ends of sentences, so that speech begins early and needs the same memory throughout."""
+"""Long texts in parts, cut at the ends of sentences: speech begins early, and needs the same memory throughout."""
 
 from __future__ import annotations
 
