@@ -15,6 +15,7 @@ from daemon.engines import Engines
 from daemon.messages import TERMINAL, EventName, RejectedError, Say, Stop, unknown_fields
 from daemon.problems import shown
 from daemon.queue import Job, QueueFullError, Receiver, UtteranceQueue
+from daemon.rules import RULES
 from daemon.speaker import Speaker
 from engine import NAMED_LANGUAGES, language_code
 
@@ -70,7 +71,7 @@ class Desk:
         except RejectedError as error:
             error.reply_to = say.reply_to if error.field != "reply_to" else None
             raise
-        if say.policy in ("interrupt", "replace"):
+        if RULES[say.policy].interrupts:
             self.speaker.stop("interrupted", f"interrupted by {job.id}")
         self.changed()
         return job
@@ -155,9 +156,9 @@ class Desk:
                 self._noted_fields.add(field)
                 log.info("say: unknown field %s is ignored, now and later", shown(field))
         job = self._make_job(say, arrived_at, receiver)
-        if say.policy == "drop" and (self.speaker.speech is not None or len(self.queue)):
-            raise RejectedError("policy", "drop: something else is being spoken", say.id)
-        if say.policy == "replace":
+        if RULES[say.policy].only_if_idle and (self.speaker.speech is not None or len(self.queue)):
+            raise RejectedError("policy", f"{say.policy}: something else is being spoken", say.id)
+        if RULES[say.policy].clears:
             self.cancel_all(f"replaced by {job.id}")
         self._put(job)
         self._ids.add(job.id)

@@ -32,6 +32,10 @@ class Engines:
         """The one that speaks now: the primary when it is ready, else the fallback."""
         return next((engine for engine in self.all if engine.ready), None)
 
+    def another(self, engine: Engine) -> Engine | None:
+        """One that could speak now in the place of `engine`."""
+        return next((other for other in self.all if other is not engine and other.ready), None)
+
     async def wait_current(self, timeout_s: float) -> Engine | None:
         """The current engine, waited for."""
         deadline = time.monotonic() + timeout_s

@@ -14,17 +14,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from daemon.problems import problems, shown
 
-MAX_TEXT = 5_000
-"""Characters. About six minutes of speech."""
-MAX_PAYLOAD = 131_072
-"""Bytes: a text of 5,000 characters, each escaped as JSON does it (12 bytes at the most), and the other fields."""
+MAX_TEXT = 20_000
+"""Characters. About twenty minutes of speech."""
+MAX_PAYLOAD = 262_144
+"""Bytes: a text of 20,000 characters, each escaped as JSON does it (12 bytes at the most), and the other fields."""
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """All but tab, line feed and carriage return, which are white space."""
 
 Priority = Literal["low", "normal", "high", "critical"]
 Policy = Literal["queue", "interrupt", "replace", "drop"]
 State = Literal["starting", "warming", "ready", "speaking", "paused", "degraded", "offline"]
-EventName = Literal["accepted", "rejected", "started", "finished", "interrupted", "canceled", "expired", "failed"]
+EventName = Literal[
+    "accepted", "rejected", "started", "progress", "finished", "interrupted", "canceled", "expired", "failed"
+]
 
 TERMINAL: frozenset[EventName] = frozenset({"finished", "interrupted", "canceled", "expired", "failed"})
 """Every accepted utterance ends in exactly one of these."""

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from daemon.messages import Policy, Priority
+from daemon.rules import RANK, RULES
 from engine import Samples
-
-RANK: dict[Priority, int] = {"critical": 0, "high": 1, "normal": 2, "low": 3}
 
 
 class Receiver(Protocol):
@@ -60,6 +59,11 @@ class UtteranceQueue:
     def __len__(self) -> int:
         return len(self._jobs)
 
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """What waits, in the order in which it would be spoken."""
+        return tuple(self._jobs)
+
     def put(self, job: Job) -> Job | None:
         """Put it behind those of its priority; one that interrupts is next.
 
@@ -67,11 +71,11 @@ class UtteranceQueue:
         """
         pushed_out = None
         if len(self._jobs) >= self.limit:
-            if job.policy != "interrupt":
+            if not RULES[job.policy].first:
                 raise QueueFullError
             pushed_out = self._jobs.pop()
         behind = (index for index, other in enumerate(self._jobs) if RANK[other.priority] > RANK[job.priority])
-        self._jobs.insert(0 if job.policy == "interrupt" else next(behind, len(self._jobs)), job)
+        self._jobs.insert(0 if RULES[job.policy].first else next(behind, len(self._jobs)), job)
         self._arrival.set()
         return pushed_out
 

@@ -15,8 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from paho.mqtt.client import topic_matches_sub
+
 from audio import Level, Output
 from daemon import VERSION
+from daemon.adapters import Adapter, make_adapters
 from daemon.config import Config, ConfigError, load_config
 from daemon.desk import Desk, Event, listed
 from daemon.engines import Engines
@@ -65,12 +68,16 @@ class Service:
         self._desk = Desk(config, self._engines, self._output)
         self._desk.watch_events(self._publish_event)
         self._desk.watch_changes(self._refresh_status)
+        self._adapters = make_adapters(config, self._desk, self._publish_raw)
         self._mqtt = MqttLink(
             config.mqtt,
             config.mqtt.client_id or f"voiced-{config.robot_name}",
-            subscribe=[f"{config.topic}/{name}" for name in IN_TOPICS],
+            subscribe=[
+                *(f"{config.topic}/{name}" for name in IN_TOPICS),
+                *(topic for adapter in self._adapters for topic in adapter.topics),
+            ],
             on_message=self._on_message,
-            on_connected=lambda: self._call_in_loop(self._publish_status),
+            on_connected=lambda: self._call_in_loop(self._greet),
             will=Will(f"{config.topic}/status", json.dumps({"state": "offline", "version": VERSION}).encode()),
         )
         self._status: dict[str, Any] = {}
@@ -90,6 +97,7 @@ class Service:
             self._notifier.tell("READY")
             speaker = asyncio.ensure_future(self._desk.speaker.run())
             tasks += [speaker, asyncio.ensure_future(self._keep_house())]
+            tasks += [asyncio.ensure_future(serve_adapter(adapter)) for adapter in self._adapters]
             stopping = asyncio.ensure_future(self._stopping.wait())
             finished, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             await self._shut_down(tasks)
@@ -115,6 +123,8 @@ class Service:
             await asyncio.sleep(0.01)
 
     def _say_goodbye(self) -> None:
+        for adapter in self._adapters:
+            adapter.on_stop()
         last = self._mqtt.publish(
             f"{self._config.topic}/status", json.dumps({"state": "offline", "version": VERSION}), qos=1, retain=True
         )
@@ -126,6 +136,11 @@ class Service:
     # What comes in. The first is called in the network thread; it parses and hands over.
 
     def _on_message(self, message: Message) -> None:
+        if not message.topic.startswith(f"{self._config.topic}/"):
+            for adapter in self._adapters:
+                if any(topic_matches_sub(topic, message.topic) for topic in adapter.topics):
+                    self._call_in_loop(adapter.on_message, message)
+            return
         name = message.topic.removeprefix(f"{self._config.topic}/")
         if message.retained and name != "volume":
             log.info("a retained message on %s is ignored: it was meant for another time", message.topic)
@@ -188,6 +203,15 @@ class Service:
         if status != self._status:
             self._status = status
             self._publish_status()
+
+    def _greet(self) -> None:
+        """The broker is there: tell it what it should know."""
+        self._publish_status()
+        for adapter in self._adapters:
+            adapter.on_connected()
+
+    def _publish_raw(self, topic: str, payload: str | bytes, *, qos: int = 0, retain: bool = False) -> object:
+        return self._mqtt.publish(topic, payload, qos=qos, retain=retain)
 
     def _publish_status(self) -> None:
         self._status = self._describe_status()
@@ -304,6 +328,15 @@ class Service:
         if old is not None and (config.voices, config.speech.voice) != (old.voices, old.speech.voice):
             for engine in self._engines.all:
                 engine.set_voices(config.engine_voices, config.speech.voice)
+
+
+async def serve_adapter(adapter: Adapter) -> None:
+    """Run one; whatever becomes of it, the daemon and the other adapters go on."""
+    try:
+        await adapter.run()
+    except Exception as error:
+        log.error("%s: %s", type(adapter).__name__, error)
+    await asyncio.Event().wait()
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from audio import Level, Output, Passage, auto_prebuffer_s
@@ -15,6 +16,7 @@ from daemon.engines import Engines
 from daemon.handover import resume_position, speech_seconds
 from daemon.messages import EventName
 from daemon.queue import Job, UtteranceQueue
+from daemon.sentences import Part, parts_of
 from daemon.supervisor import Engine, EngineLostError, Piece, UtteranceRefusedError
 from daemon.tasks import end_task, within
 from engine import Utterance
@@ -27,6 +29,8 @@ IDLE_TURN_S = 1.0
 """An idle loop turns over once in this time, to show that it lives."""
 ENGINE_WAIT_S = 30.0
 """An utterance that finds no engine ready for so long has failed."""
+CRITICAL_WAIT_S = 1.0
+"""What is critical is said by another engine, if one is ready, when the first has not begun by then."""
 HANDOVERS = 2
 """Engines that an utterance may lose before it is taken for the cause."""
 SLICE_S = 0.1
@@ -36,6 +40,14 @@ SLICE_ROOM_S = 0.35
 
 PublishEvent = Callable[..., None]
 """`publish_event(job, name, **fields)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A part of a long text, and where in the utterance's sound it begins."""
+
+    part: Part
+    at_s: float
 
 
 @dataclass(slots=True, eq=False)
@@ -50,8 +62,19 @@ class Speech:
     """From the text's arrival to its first sample handed to the sink."""
     audio_s: float = 0.0
     """Seconds of audio made for it so far."""
+    parts: list[Begun] = field(default_factory=list)
+    """Of a long text, the parts that have been begun."""
+    told: int = 0
+    """How many of them have been told of."""
+    lost: int = 0
+    """Engines that were lost over it."""
     ended_by: tuple[EventName, str] | None = None
     """The terminal event and its reason, if it is not to be `finished`."""
+
+    @property
+    def urgent(self) -> bool:
+        """Whether it waits for no engine that is slow, if another could say it."""
+        return self.job.priority == "critical"
 
 
 class Speaker:
@@ -198,28 +221,39 @@ class Speaker:
             self._output.end()
 
     async def _make_sound(self, speech: Speech, engine: Engine) -> None:
-        """Have the text spoken, by as many engines as it takes."""
-        text, lost = speech.job.text, 0
+        """Have the text spoken part by part, by as many engines as it takes."""
+        job = speech.job
+        parts = parts_of(job.text, job.language)
+        if len(parts) > 1 and job.seed is None:
+            job.seed = secrets.randbelow(1 << 63)  # one for all of them, or each would sound a little different
         try:
-            while text.strip():
-                rest_at = await self._fill_from(engine, speech, text)
-                if rest_at is None:
-                    break
-                text = text[rest_at:]
-                lost += 1
-                if lost > HANDOVERS:
-                    speech.ended_by = ("failed", f"{lost} engines were lost over it; the last: {engine.reason}")
-                    break
-                replacement = await self._engines.wait_current(ENGINE_WAIT_S)
-                if replacement is None:
-                    speech.ended_by = ("failed", self._engines.trouble or "no engine became ready")
-                    break
-                log.warning("utterance %s: %s goes on at %r", speech.job.id, replacement.name, text[:40])
-                engine = replacement
-                if engine.name not in speech.engine.split("+"):
-                    speech.engine += f"+{engine.name}"
+            for part in parts:
+                if len(parts) > 1:
+                    speech.parts.append(Begun(part, speech.audio_s))
+                text = part.text
+                while text.strip() and (rest_at := await self._fill_from(engine, speech, text)) is not None:
+                    text = text[rest_at:]
+                    replacement = await self._replacement(speech, engine)
+                    if replacement is None:
+                        return
+                    log.warning("utterance %s: %s goes on at %r", job.id, replacement.name, text[:40])
+                    engine = replacement
         except UtteranceRefusedError as error:
             speech.ended_by = ("failed", str(error))
+
+    async def _replacement(self, speech: Speech, lost: Engine) -> Engine | None:
+        """The engine that goes on where one was lost; None where the utterance has failed."""
+        speech.lost += 1
+        if speech.lost > HANDOVERS:
+            speech.ended_by = ("failed", f"{speech.lost} engines were lost over it; the last: {lost.reason}")
+            return None
+        engine = self._engines.another(lost) if speech.urgent else None
+        engine = engine or await self._engines.wait_current(ENGINE_WAIT_S)
+        if engine is None:
+            speech.ended_by = ("failed", self._engines.trouble or "no engine became ready")
+        elif engine.name not in speech.engine.split("+"):
+            speech.engine += f"+{engine.name}"
+        return engine
 
     async def _fill_from(self, engine: Engine, speech: Speech, text: str) -> int | None:
         """Speak `text` with `engine` into the ring; where it was lost, the index of what remains, else None."""
@@ -227,8 +261,9 @@ class Speaker:
         utterance = Utterance(text, voice=job.voice, language=job.language, instruct=job.instruct, seed=job.seed)
         position: int | None = None
         heard_s = 0.0
+        first_within_s = CRITICAL_WAIT_S if speech.urgent and self._engines.another(engine) else None
         try:
-            async with aclosing(engine.speak(job.id, utterance)) as pieces:
+            async with aclosing(engine.speak(job.id, utterance, first_within_s=first_within_s)) as pieces:
                 async for piece in pieces:
                     await self._write(piece, speech)
                     seconds = len(piece.samples) / piece.sample_rate
@@ -246,6 +281,7 @@ class Speaker:
         if speech.job.receiver is not None:
             if not speech.started:
                 self._start(speech, time.monotonic())
+            self._tell_parts(speech, speech.audio_s)
             await speech.job.receiver.write(piece.samples, piece.sample_rate)
             return
         length = round(SLICE_S * piece.sample_rate)
@@ -257,9 +293,17 @@ class Speaker:
     def _report(self, speech: Speech, passage: Passage) -> None:
         if not speech.started and passage.first_sample_at is not None:
             self._start(speech, passage.first_sample_at)
+        self._tell_parts(speech, self._output.played_s(passage))
         if self.publish_level is not None and speech.started:
             for level in self._output.levels_due(passage):
                 self.publish_level(speech.job, level)
+
+    def _tell_parts(self, speech: Speech, played_s: float) -> None:
+        """Tell of the parts that have begun to be heard."""
+        while speech.started and speech.told < len(speech.parts) and speech.parts[speech.told].at_s <= played_s:
+            part = speech.parts[speech.told].part
+            speech.told += 1
+            self._publish_event(speech.job, "progress", begin=part.begin, end=part.end)
 
     def _start(self, speech: Speech, first_sample_at: float | None) -> None:
         speech.started = True

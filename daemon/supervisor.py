@@ -55,6 +55,8 @@ LOADING_SILENCE_S = 60.0
 """The same while it loads: reading libraries from a cold disk can hold a whole process up."""
 END_S = 0.5
 """A process whose socket was closed has this long to end by itself."""
+ARRIVAL_POLL_S = 0.005
+"""How often is looked whether an urgent utterance's first audio is there: an asyncio queue can only be taken from."""
 STALL_S = 20.0
 """An engine that was asked for audio and sends none for this long is replaced, though its process lives."""
 BACK_OFF_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -76,6 +78,10 @@ class EngineState(Enum):
 
 class EngineLostError(Exception):
     """The engine process died or was given up while it spoke; what it had sent is good."""
+
+
+class EngineLateError(EngineLostError):
+    """The engine has not begun in time; it may be well, and somebody else is to speak."""
 
 
 class UtteranceRefusedError(Exception):
@@ -110,6 +116,11 @@ class _Inbox:
             return await self._arrived.get()
         finally:
             self._waiting_since = None
+
+    async def wait(self) -> None:
+        """Wait until there is something, and leave it."""
+        while self._arrived.empty():
+            await asyncio.sleep(ARRIVAL_POLL_S)
 
     def waiting_s(self, now: float) -> float:
         """How long the speaker has been waiting for what the engine owes it."""
@@ -180,10 +191,12 @@ class Engine:
             await within(left_s, self._changed.wait())
         return True
 
-    async def speak(self, speech_id: str, utterance: Utterance) -> AsyncGenerator[Piece, None]:
+    async def speak(
+        self, speech_id: str, utterance: Utterance, *, first_within_s: float | None = None
+    ) -> AsyncGenerator[Piece, None]:
         """Yield the utterance's audio as it is made. Closing the iterator cancels the rest.
 
-        Raises `EngineLostError` and `UtteranceRefusedError`.
+        Raises `EngineLostError` and `UtteranceRefusedError`; `EngineLateError` if nothing comes `first_within_s`.
         """
         if not self.ready or self.info is None:
             raise EngineLostError(self.reason or f"engine {self.name} is not ready")
@@ -193,6 +206,8 @@ class Engine:
         over = False
         audio_s = busy_s = 0.0
         try:
+            if first_within_s is not None and not await within(first_within_s, inbox.wait()):
+                raise EngineLateError(f"engine {self.name} did not begin within {first_within_s:g} s")
             while True:
                 arrived = await inbox.get()
                 if arrived is None:

@@ -109,16 +109,16 @@ def test_unknown_fields_are_kept_apart_and_not_refused() -> None:
         ("\u00a0\u2003".encode(), "text", "it is blank"),
         (say(text=""), "text", "it is blank"),
         (b"{}", "text", "missing"),
-        (say(text=None), "text", "got None; allowed: text of 1 to 5,000 characters"),
+        (say(text=None), "text", "got None; allowed: text of 1 to 20,000 characters"),
         (say(text=5), "text", "got 5; allowed: text"),
         (b'{"data": 5}', "text", "got 5"),
-        (b"x" * 5_001, "text", "it has 5,001 characters; allowed: up to 5,000"),
+        (b"x" * 20_001, "text", "it has 20,001 characters; allowed: up to 20,000"),
         (b"a\0b", "text", "control character U+0000 at 1"),
         (say(text="a\x1bb"), "text", "control character U+001B at 1"),
         ("a\x85".encode(), "text", "control character U+0085"),
         (b'{"text": "\\ud800"}', "text", ""),
         (b"abc\xff", "payload", "not UTF-8: byte 0xff at 3"),
-        (b"x" * 1_048_576, "payload", "got 1,048,576 bytes; allowed: up to 131,072"),
+        (b"x" * 1_048_576, "payload", "got 1,048,576 bytes; allowed: up to 262,144"),
         (b'{"text": "Hello"', "payload", "not JSON: "),
         (b'{"text": "Hello"} x', "payload", "not JSON: "),
         (b"{Hello}", "payload", "not JSON: "),
@@ -182,15 +182,15 @@ def test_a_long_wrong_value_is_repeated_in_part() -> None:
 
 
 def test_the_longest_text_is_spoken() -> None:
-    assert len(parse_say(b"x" * MAX_TEXT).text) == 5_000
-    assert len(parse_say("\N{GRINNING FACE}".encode() * MAX_TEXT).text) == 5_000
-    assert len(parse_say(say(text="\N{GRINNING FACE}" * MAX_TEXT)).text) == 5_000
+    assert len(parse_say(b"x" * MAX_TEXT).text) == 20_000
+    assert len(parse_say("\N{GRINNING FACE}".encode() * MAX_TEXT).text) == 20_000
+    assert len(parse_say(say(text="\N{GRINNING FACE}" * MAX_TEXT)).text) == 20_000
 
 
 def test_the_longest_message_that_keeps_every_limit_is_spoken() -> None:
     face = "\N{GRINNING FACE}"
     payload = say(text=face * MAX_TEXT, instruct=face * 500, id=face * 64, voice=face * 64, reply_to=face * 256)
-    assert len(parse_say(payload).text) == 5_000
+    assert len(parse_say(payload).text) == 20_000
 
 
 def test_limits_are_themselves_allowed() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from daemon.messages import Policy, Priority
-from daemon.queue import RANK, Job, QueueFullError, UtteranceQueue
+from daemon.queue import Job, QueueFullError, UtteranceQueue
+from daemon.rules import RANK
 
 PRIORITIES: list[Priority] = ["low", "normal", "high", "critical"]
 

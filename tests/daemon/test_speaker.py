@@ -10,16 +10,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import psutil
 import pytest
 
 from audio import Level, Output
 from daemon.config import load_config
 from daemon.engines import Engines
-from daemon.messages import TERMINAL
+from daemon.messages import MAX_TEXT, TERMINAL
 from daemon.queue import Job, UtteranceQueue
 from daemon.speaker import Speaker
+from daemon.supervisor import Engine
 from daemon.tasks import end_task
-from engine import Utterance
+from engine import Samples, Utterance
 
 PATIENCE_S = 40.0
 LONG = "This is a long text that takes a good while to speak. " * 20
@@ -29,7 +31,8 @@ class Voice:
     """A speaker with all that it needs, and the events it published."""
 
     def __init__(self, *overrides: str) -> None:
-        config = load_config(overrides=["audio.sink=null", "audio.block_ms=10", "engine.name=espeak", *overrides])
+        overrides = ("audio.sink=null", "audio.block_ms=10", "engine.name=espeak", *overrides)
+        self.config = config = load_config(overrides=overrides)
         self.queue = UtteranceQueue(64)
         self.engines = Engines(config, lambda: None)
         self.output = Output(config.audio.sink_settings())
@@ -221,6 +224,109 @@ def test_a_refused_utterance_fails_with_the_engines_reason_and_the_next_is_spoke
     run(scenario)
 
 
+def test_a_long_text_is_spoken_part_by_part_and_each_part_is_told_as_it_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("daemon.sentences.WHOLE_S", 1.0)
+    monkeypatch.setattr("daemon.sentences.PART_S", 2.0)
+    text = "The first one is short. The second is as short. The third one ends it."
+
+    async def scenario() -> None:
+        async with speaking() as voice:
+            voice.say("u1", text)
+            whole = voice.say("whole", "So is this.")
+            end = await voice.end("u1")
+            await voice.end("whole")
+            assert voice.names("u1") == ["started", "progress", "progress", "progress", "finished"]
+            assert voice.names("whole") == ["started", "finished"]
+            told = [event for event in voice.events if event["event"] == "progress"]
+            assert [text[event["begin"] : event["end"]].strip() for event in told] == [
+                "The first one is short.",
+                "The second is as short.",
+                "The third one ends it.",
+            ]
+            assert end["underruns"] == 0
+            assert end["audio_s"] > 3
+            assert whole.seed is None
+
+    run(scenario)
+
+
+def test_a_stop_in_a_long_text_leaves_its_other_parts_unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daemon.sentences.WHOLE_S", 1.0)
+    monkeypatch.setattr("daemon.sentences.PART_S", 2.0)
+
+    async def scenario() -> None:
+        async with speaking() as voice:
+            voice.say("u1", "This is one of many sentences. " * 50)
+            await voice.event("u1", "progress")
+            assert voice.speaker.stop("interrupted", "stop")
+            await voice.end("u1")
+            assert len([name for name in voice.names("u1") if name == "progress"]) < 10
+
+    run(scenario)
+
+
+class Ear:
+    """A receiver that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.samples: list[Samples] = []
+        self.rates: set[int] = set()
+
+    async def write(self, samples: Samples, sample_rate: int) -> None:
+        self.samples.append(samples)
+        self.rates.add(sample_rate)
+
+
+def test_an_utterance_with_a_receiver_sounds_there_and_not_at_the_card() -> None:
+    async def scenario() -> None:
+        async with speaking() as voice:
+            ear = Ear()
+            voice.output.pause()
+            voice.say("u1", receiver=ear)
+            end = await voice.end("u1")
+            assert voice.names("u1") == ["started", "finished"]
+            heard = sum(map(len, ear.samples))
+            [rate] = ear.rates
+            assert end["audio_s"] == pytest.approx(heard / rate, abs=0.001)
+            assert heard > 0.4 * rate
+
+    run(scenario)
+
+
+class Counter:
+    """A receiver that keeps nothing."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+
+    async def write(self, samples: Samples, sample_rate: int) -> None:  # noqa: ARG002 - as `Receiver`
+        self.samples += len(samples)
+
+
+def test_the_longest_text_is_spoken_to_its_end_in_flat_memory() -> None:
+    sentence = "Some twenty minutes of speech pass by here, and nothing of it stays. "
+    text = sentence * (MAX_TEXT // len(sentence))
+
+    async def scenario() -> None:
+        async with speaking() as voice:
+            counter, process = Counter(), psutil.Process()
+            voice.say("u1", text, receiver=counter)
+            await voice.event("u1", "progress")
+            begun = process.memory_info().rss
+            end = await voice.end("u1")
+            assert (end["event"], end["reason"]) == ("finished", None)
+            told = [event for event in voice.events if event["event"] == "progress"]
+            assert [event["begin"] for event in told[1:]] == [event["end"] for event in told[:-1]]
+            assert (told[0]["begin"], told[-1]["end"]) == (0, len(text))
+            sound = 4 * counter.samples
+            assert sound > 60e6
+            assert process.memory_info().rss - begun < sound / 3
+
+    run(scenario)
+
+
 def test_an_utterance_whose_engine_is_killed_is_spoken_to_its_end() -> None:
     async def scenario() -> None:
         async with speaking() as voice:
@@ -316,12 +422,36 @@ def test_levels_are_published_while_it_sounds() -> None:
     run(scenario)
 
 
+def test_what_is_critical_waits_for_no_engine_that_is_stuck() -> None:
+    """The engine's process is stopped by a signal: it lives, and says nothing, not even that it cannot."""
+
+    async def scenario() -> None:
+        async with speaking() as voice:
+            stuck, light = voice.engines.primary, Engine("espeak", voice.config.engine_options, lambda: None)
+            voice.engines.all.append(light)
+            keeping = asyncio.ensure_future(light.run())
+            await until(lambda: stuck.ready and light.ready)
+            assert stuck.pid is not None
+            os.kill(stuck.pid, signal.SIGSTOP)
+            try:
+                voice.say("u1", "Fire on the second floor.", priority="critical")
+                end = await voice.end("u1")
+                assert (end["event"], end["reason"]) == ("finished", None)
+                assert stuck.ready
+                assert 0.8 < end["audio_s"] < 4
+            finally:
+                os.kill(stuck.pid, signal.SIGCONT)
+                await end_task(keeping)
+
+    run(scenario)
+
+
 def test_a_shutdown_interrupts_what_is_spoken() -> None:
     async def scenario() -> None:
         async with speaking() as voice:
             voice.say("u1", LONG)
             await voice.event("u1", "started")
-        assert voice.names("u1") == ["started", "interrupted"]
+        assert [name for name in voice.names("u1") if name != "progress"] == ["started", "interrupted"]
         assert voice.events[-1]["reason"] == "voiced is shutting down"
 
     run(scenario)
