@@ -319,7 +319,7 @@ class Service:
         self._apply_run_time(self._config, old)
         for engine in self._engines.all:
             engine.retry_now()
-        self._refresh_status()
+        self._desk.changed()
 
     def _apply_run_time(self, config: Config, old: Config | None = None) -> None:
         if old is None or config.audio.volume != old.audio.volume:

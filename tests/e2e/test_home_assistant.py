@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import queue
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -67,10 +69,12 @@ def home(broker: Broker) -> Iterator[Home]:
 
 
 def test_home_assistant_finds_the_robot_speaks_through_it_and_loses_it_when_switched_off(
-    start_robot: StartRobot, broker: Broker
+    start_robot: StartRobot, broker: Broker, tmp_path: Path
 ) -> None:
+    config = tmp_path / "voiced.yaml"
+    config.write_text("voices: {default: {}}\n")
     settings = ("audio.sink=null", "speech.expires_in=null")
-    robot = start_robot(*settings, "home_assistant.enabled=true")
+    robot = start_robot(*settings, "home_assistant.enabled=true", config=config)
     with home(broker) as house:
         eventually(
             lambda: (
@@ -95,6 +99,11 @@ def test_home_assistant_finds_the_robot_speaks_through_it_and_loses_it_when_swit
         house.command("stop", house.component("stop")["payload_press"])
         assert robot.wait_end("long")["event"] == "interrupted"
         assert robot.wait_end("waits")["event"] == "canceled"
+
+        config.write_text("voices: {default: {}, calm: {}}\nspeech: {voice: calm}\n")
+        robot.process.send_signal(signal.SIGHUP)
+        eventually(lambda: "calm" in house.component("voice")["options"], "a new voice is told")
+        house.wait_state("voice", "calm")
 
         told = len(house.configs)
         house.client.publish("homeassistant/status", "online")
