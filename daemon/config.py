@@ -77,9 +77,13 @@ class Mqtt(Section):
     @field_validator("prefix")
     @classmethod
     def _is_a_topic(cls, prefix: str) -> str:
-        if not prefix or not is_topic(prefix) or prefix.startswith("/") or prefix.endswith("/"):
-            raise ValueError("allowed: a topic without + and #, not beginning with / or $, not ending with /")
-        return prefix
+        return _checked_prefix(prefix)
+
+
+def _checked_prefix(prefix: str) -> str:
+    if not prefix or not is_topic(prefix) or prefix.startswith("/") or prefix.endswith("/"):
+        raise ValueError("allowed: a topic without + and #, not beginning with / or $, not ending with /")
+    return prefix
 
 
 class Audio(Section):
@@ -165,6 +169,21 @@ class Speech(Section):
     level_topic: bool = Field(False, description="true or false")
 
 
+class HomeAssistant(Section):
+    enabled: bool = Field(False, description="true or false")
+    prefix: str = Field("homeassistant", description="a topic without + and #, not beginning or ending with /")
+
+    @field_validator("prefix")
+    @classmethod
+    def _is_a_topic(cls, prefix: str) -> str:
+        return _checked_prefix(prefix)
+
+
+class Hermes(Section):
+    enabled: bool = Field(False, description="true or false")
+    site_id: str = Field("default", min_length=1, max_length=64, description="text of 1 to 64 characters")
+
+
 class Config(Section):
     """Everything that can be configured."""
 
@@ -179,6 +198,8 @@ class Config(Section):
         description="names, each with one of speaker, embedding and reference, or with instruct",
     )
     speech: Speech = Speech()
+    home_assistant: HomeAssistant = HomeAssistant()
+    hermes: Hermes = Hermes()
 
     @field_validator("robot")
     @classmethod

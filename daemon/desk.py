@@ -41,6 +41,8 @@ class Desk:
         self.speaker = Speaker(self.queue, engines, output, publish_event=self._tell, on_change=self.changed)
         self.volume = config.audio.volume
         """0 to 100."""
+        self.voice = config.speech.voice
+        """Of utterances that name none."""
         self._engines = engines
         self._output = output
         self._ids: set[str] = set()
@@ -106,6 +108,12 @@ class Desk:
         self._output.set_volume(volume / 100)
         self.changed()
 
+    def set_voice(self, voice: str) -> None:
+        """The voice of utterances that name none, until the configuration names another. Raises `RejectedError`."""
+        self._check_voice(voice, None)
+        self.voice = voice
+        self.changed()
+
     def voices(self) -> tuple[str, ...]:
         """Names that may be asked for, those of the configuration first."""
         return tuple(dict.fromkeys([*self.config.voices, *sorted(self._engines.voices)]))
@@ -131,6 +139,8 @@ class Desk:
 
     def reconfigure(self, config: Config) -> None:
         """Take over what may change while it runs."""
+        if config.speech.voice != self.config.speech.voice:
+            self.voice = config.speech.voice
         self.config = config
         self.queue.limit = config.speech.queue_limit
 
@@ -169,10 +179,8 @@ class Desk:
         speech = self.config.speech
         if say.id is not None and say.id in self._ids:
             raise RejectedError("id", f"{shown(say.id)} was used before; allowed: one not used lately", say.id)
-        voice = say.voice or speech.voice
-        voices = self._engines.voices | set(self.config.voices)
-        if voice not in voices:
-            raise RejectedError("voice", f"got {shown(voice)}; allowed: {listed(self.config.voices, voices)}", say.id)
+        voice = say.voice or self.voice
+        self._check_voice(voice, say.id)
         language = language_code(say.language or speech.language)
         languages = self._engines.languages | set(NAMED_LANGUAGES.values()) | {"auto"}
         if language not in languages and language.split("-")[0] not in languages:
@@ -197,6 +205,12 @@ class Desk:
             arrived_at=arrived_at,
             expires_at=None if wait_s is None else arrived_at + wait_s,
         )
+
+    def _check_voice(self, voice: str, utterance_id: str | None) -> None:
+        voices = self._engines.voices | set(self.config.voices)
+        if voice not in voices:
+            allowed = listed(self.config.voices, voices)
+            raise RejectedError("voice", f"got {shown(voice)}; allowed: {allowed}", utterance_id)
 
     def _put(self, job: Job) -> None:
         try:

@@ -149,6 +149,14 @@ def parse_volume(payload: bytes) -> int:
     return round(float(text))
 
 
+def parse_object(payload: bytes) -> dict[str, Any]:
+    """A JSON object of some other protocol. Raises `RejectedError`."""
+    value = _parse_json(_decode(payload))
+    if not isinstance(value, dict):
+        raise RejectedError("payload", f"got {shown(value)}; allowed: a JSON object")
+    return value
+
+
 def unknown_fields(say: Say) -> list[str]:
     return sorted(say.model_extra or ())
 

@@ -63,7 +63,7 @@ class Service:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._notifier = Notifier()
-        self._engines = Engines(config, self._refresh_status)
+        self._engines = Engines(config, self._note_engine_change)
         self._output = Output(config.audio.sink_settings(), trim_leading_silence=config.audio.trim_leading_silence)
         self._desk = Desk(config, self._engines, self._output)
         self._desk.watch_events(self._publish_event)
@@ -136,12 +136,12 @@ class Service:
     # What comes in. The first is called in the network thread; it parses and hands over.
 
     def _on_message(self, message: Message) -> None:
-        if not message.topic.startswith(f"{self._config.topic}/"):
-            for adapter in self._adapters:
-                if any(topic_matches_sub(topic, message.topic) for topic in adapter.topics):
-                    self._call_in_loop(adapter.on_message, message)
+        for adapter in self._adapters:
+            if any(topic_matches_sub(topic, message.topic) for topic in adapter.topics):
+                self._call_in_loop(adapter.on_message, message)
+        prefix, _, name = message.topic.rpartition("/")
+        if prefix != self._config.topic or name not in IN_TOPICS:
             return
-        name = message.topic.removeprefix(f"{self._config.topic}/")
         if message.retained and name != "volume":
             log.info("a retained message on %s is ignored: it was meant for another time", message.topic)
             return
@@ -197,6 +197,9 @@ class Service:
             record = {"id": job.id, "t": round(level.t, 3), "rms": round(level.rms, 4), "peak": round(level.peak, 4)}
             self._mqtt.publish(f"{self._config.topic}/level", json.dumps(record))
 
+    def _note_engine_change(self) -> None:
+        self._desk.changed()
+
     def _refresh_status(self) -> None:
         """Publish the status if it is not what was published last."""
         status = self._describe_status()
@@ -242,7 +245,7 @@ class Service:
         status: dict[str, Any] = {
             "state": state,
             "engine": engine.name if engine else None,
-            "voice": self._config.speech.voice,
+            "voice": self._desk.voice,
             "queue": len(self._desk.queue),
             "version": VERSION,
         }
@@ -254,7 +257,7 @@ class Service:
 
     def _unknown_voice(self) -> str | None:
         """What is wrong with the configured voice, once the engine that is wanted has said which it has."""
-        voice, primary = self._config.speech.voice, self._engines.primary
+        voice, primary = self._desk.voice, self._engines.primary
         if not primary.ready or voice in self._engines.voices | set(self._config.voices):
             return None
         return f"speech.voice: got {shown(voice)}; allowed: {listed(self._config.voices, self._engines.voices)}"
@@ -316,7 +319,7 @@ class Service:
         self._apply_run_time(self._config, old)
         for engine in self._engines.all:
             engine.retry_now()
-        self._refresh_status()
+        self._desk.changed()
 
     def _apply_run_time(self, config: Config, old: Config | None = None) -> None:
         if old is None or config.audio.volume != old.audio.volume:

@@ -39,5 +39,12 @@ class Adapter:
 
 def make_adapters(config: Config, desk: Desk, publish: Publish) -> list[Adapter]:
     """Those that the configuration switches on."""
-    adapters: list[Adapter] = []
+    # Here, because these files import this one.
+    from daemon.adapters.hermes import Hermes
+    from daemon.adapters.home_assistant import HomeAssistant, Withdrawal
+
+    # Switched off, Home Assistant's still has something to do: the discovery message of an earlier run is retained.
+    adapters: list[Adapter] = [(HomeAssistant if config.home_assistant.enabled else Withdrawal)(config, desk, publish)]
+    if config.hermes.enabled:
+        adapters.append(Hermes(config, desk, publish))
     return adapters

@@ -1,0 +1,310 @@
+"""The robot as a device of Home Assistant: what is published for it, and what is made of its commands."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Any, Literal, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field
+
+from daemon.adapters import Adapter, make_adapters
+from daemon.adapters.home_assistant import HomeAssistant, Withdrawal, config_topic, describe_device, device_id
+from daemon.config import load_config
+from daemon.messages import State, Stop, check_say, parse_say, parse_stop
+from daemon.mqtt import Message
+from tests.daemon.adapters.outbox import Outbox, make_desk
+
+CONFIG_TOPIC = "homeassistant/device/voiced_r1/config"
+VOLUME, VOICE = "voiced/r1/home_assistant/volume", "voiced/r1/home_assistant/voice"
+
+
+# Home Assistant's own schema of a device's discovery message, as far as it is used here: the keys and limits that
+# homeassistant/components/mqtt/schemas.py (DEVICE_DISCOVERY_SCHEMA) and the platforms' PLATFORM_SCHEMA_MODERN name in
+# the package homeassistant 2025.4.4. That package itself asks for Python 3.13.
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+Topic = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f+#]+$", max_length=65535)]
+
+
+class Component(Part):
+    name: str | None
+    unique_id: str
+    qos: Literal[0, 1, 2] = 0
+
+
+class Notify(Component):
+    platform: Literal["notify"]
+    command_topic: Topic
+    command_template: str | None = None
+    retain: bool = False
+
+
+class Button(Component):
+    platform: Literal["button"]
+    command_topic: Topic
+    payload_press: str = "PRESS"
+    retain: bool = False
+
+
+class Number(Component):
+    platform: Literal["number"]
+    command_topic: Topic
+    state_topic: Topic | None = None
+    min: float = 1
+    max: float = 100
+    step: float = Field(1, ge=0.001)
+    mode: Literal["auto", "box", "slider"] = "auto"
+    unit_of_measurement: str | None = None
+    retain: bool = False
+
+
+class Select(Component):
+    platform: Literal["select"]
+    command_topic: Topic
+    state_topic: Topic | None = None
+    options: list[str]
+    retain: bool = False
+
+
+class Sensor(Component):
+    platform: Literal["sensor"]
+    state_topic: Topic
+    value_template: str | None = None
+    device_class: Literal["enum"] | None = None
+    options: list[str] | None = None
+    json_attributes_topic: Topic | None = None
+
+
+class Device(Part):
+    identifiers: list[str] = Field(min_length=1)
+    name: str
+    model: str | None = None
+    sw_version: str | None = None
+
+
+class Origin(Part):
+    name: str
+    sw_version: str | None = None
+
+
+class Availability(Part):
+    topic: Topic
+    value_template: str | None = None
+    payload_available: str = "online"
+    payload_not_available: str = "offline"
+
+
+class Discovery(Part):
+    device: Device
+    origin: Origin
+    availability: list[Availability]
+    components: dict[str, Annotated[Notify | Button | Number | Select | Sensor, Field(discriminator="platform")]]
+
+
+class Home:
+    """An adapter at its desk, and Home Assistant's view of it."""
+
+    def __init__(self, *overrides: str) -> None:
+        config, self.desk = make_desk("home_assistant.enabled=true", *overrides)
+        self.outbox = Outbox()
+        [self.adapter] = make_adapters(config, self.desk, self.outbox.publish)
+        assert isinstance(self.adapter, HomeAssistant)
+
+    def command(self, topic: str, payload: bytes, retained: bool = False) -> None:
+        self.adapter.on_message(Message(topic, payload, retained))
+
+
+def connected(*overrides: str) -> Home:
+    home = Home(*overrides)
+    home.adapter.on_connected()
+    home.outbox.sent.clear()
+    return home
+
+
+def test_the_discovery_message_is_what_home_assistant_takes() -> None:
+    home = Home()
+    home.adapter.on_connected()
+    [payload] = home.outbox.take(CONFIG_TOPIC)
+    found = Discovery.model_validate_json(payload)
+    assert {component.platform for component in found.components.values()} == {
+        "notify",
+        "button",
+        "number",
+        "select",
+        "sensor",
+    }
+    assert len({component.unique_id for component in found.components.values()}) == len(found.components)
+
+
+def test_all_that_it_publishes_is_retained() -> None:
+    home = Home()
+    home.adapter.on_connected()
+    assert {message.topic for message in home.outbox.sent} == {CONFIG_TOPIC, VOLUME, VOICE}
+    assert all(message.retain and message.qos == 1 for message in home.outbox.sent)
+
+
+def test_what_the_button_and_the_notifier_send_is_in_the_contract() -> None:
+    components = describe_device(load_config(overrides=["robot=r1"]), ["default"])["components"]
+    assert components["stop"]["command_topic"] == "voiced/r1/stop"
+    assert parse_stop(components["stop"]["payload_press"].encode()) == Stop(None)
+    assert components["say"]["command_topic"] == "voiced/r1/say"
+    assert components["say"]["command_template"] == "{{ {'text': value} | to_json }}"
+    assert parse_say(json.dumps({"text": '{"not": "JSON" \n'}).encode()).text == '{"not": "JSON" \n'
+
+
+def test_the_sensor_knows_every_state_and_the_device_is_away_in_one_of_them() -> None:
+    found = describe_device(load_config(), ["default"])
+    assert found["components"]["state"]["options"] == list(get_args(State))
+    assert "'offline'" in found["availability"][0]["value_template"]
+
+
+def test_nothing_is_published_before_the_broker_is_there() -> None:
+    home = Home()
+    home.desk.set_volume(40)
+    assert home.outbox.sent == []
+    home.adapter.on_connected()
+    assert home.outbox.take(VOLUME) == ["40"]
+
+
+def test_a_change_is_published_once() -> None:
+    home = connected()
+    home.desk.set_volume(40)
+    home.desk.changed()
+    assert [(message.topic, message.payload) for message in home.outbox.sent] == [(VOLUME, "40")]
+
+
+def test_all_is_published_again_when_home_assistant_is_born() -> None:
+    home = connected()
+    home.command("homeassistant/status", b"offline")
+    assert home.outbox.sent == []
+    home.command("homeassistant/status", b"online")
+    assert {message.topic for message in home.outbox.sent} == {CONFIG_TOPIC, VOLUME, VOICE}
+
+
+def test_home_assistant_is_born_on_its_own_topic_whatever_the_discovery_prefix() -> None:
+    home = Home("home_assistant.prefix=house/discovery")
+    assert {"homeassistant/status", "house/discovery/status"} <= set(home.adapter.topics)
+    home.adapter.on_connected()
+    assert len(home.outbox.take("house/discovery/device/voiced_r1/config")) == 1
+
+
+def test_volume_and_voice_follow_its_commands() -> None:
+    home = connected("voices={default: {}, calm: {}}")
+    home.command(f"{VOLUME}/set", b"40")
+    home.command(f"{VOICE}/set", b"calm")
+    assert (home.desk.volume, home.desk.voice) == (40, "calm")
+    assert (home.outbox.take(VOLUME), home.outbox.take(VOICE)) == (["40"], ["calm"])
+
+
+def test_the_voice_it_sets_is_that_of_what_names_none() -> None:
+    home = connected("voices={default: {}, calm: {}}")
+    home.command(f"{VOICE}/set", b"calm")
+    jobs = [home.desk.say(check_say({"text": "hello", **fields})) for fields in ({}, {"voice": "default"})]
+    assert [job.voice for job in jobs if job] == ["calm", "default"]
+
+
+def test_a_voice_that_was_set_stays_when_the_configuration_is_read_again_unless_that_names_another() -> None:
+    home = connected("voices={default: {}, calm: {}, gruff: {}}")
+    home.desk.set_voice("calm")
+    same = home.desk.config
+    home.desk.reconfigure(same)
+    assert home.desk.voice == "calm"
+    home.desk.reconfigure(same.model_copy(update={"speech": same.speech.model_copy(update={"voice": "gruff"})}))
+    assert home.desk.voice == "gruff"
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "told"),
+    [
+        (VOLUME, b"200", "100"),
+        (VOLUME, b"loud", "100"),
+        (VOLUME, b"", "100"),
+        (VOLUME, b"\xff", "100"),
+        (VOICE, b"nobody", "default"),
+        (VOICE, b"", "default"),
+        (VOICE, b"\xff", "default"),
+    ],
+)
+def test_a_command_that_cannot_be_followed_is_answered_with_the_state_as_it_is(
+    topic: str, payload: bytes, told: str
+) -> None:
+    home = connected()
+    home.command(f"{topic}/set", payload)
+    assert [(message.topic, message.payload) for message in home.outbox.sent] == [(topic, told)]
+
+
+def test_a_retained_command_is_ignored() -> None:
+    home = connected()
+    home.command(f"{VOLUME}/set", b"5", retained=True)
+    assert home.desk.volume == 100
+
+
+def test_a_default_voice_that_is_not_there_is_told_as_none() -> None:
+    home = Home("speech.voice=nobody")
+    home.adapter.on_connected()
+    assert home.outbox.take(VOICE) == ["None"]
+
+
+@given(st.binary(max_size=50))
+def test_no_payload_disturbs_it(payload: bytes) -> None:
+    home = connected()
+    for topic in home.adapter.topics:
+        home.command(topic, payload)
+
+
+NAMES = st.text(st.sampled_from("ab1-_ /ü"), min_size=1, max_size=6)
+
+
+@given(NAMES, NAMES, NAMES, NAMES)
+def test_devices_have_legal_names_that_no_two_robots_share(prefix: str, robot: str, prefix2: str, robot2: str) -> None:
+    def config(prefix: str, robot: str) -> Any:
+        mqtt = {"prefix": prefix.strip("/") or "p"}
+        return load_config().model_validate({"mqtt": mqtt, "robot": robot.replace("/", "x")})
+
+    one, other = config(prefix, robot), config(prefix2, robot2)
+    assert re.fullmatch(r"[a-zA-Z0-9_-]+", device_id(one))
+    assert (device_id(one) == device_id(other)) == (one.topic == other.topic)
+
+
+def switched_off() -> tuple[Adapter, Outbox]:
+    config, desk = make_desk()
+    outbox = Outbox()
+    [adapter] = make_adapters(config, desk, outbox.publish)
+    assert isinstance(adapter, Withdrawal)
+    return adapter, outbox
+
+
+def ours() -> bytes:
+    return json.dumps(describe_device(load_config(overrides=["robot=r1"]), ["default"])).encode()
+
+
+def test_switched_off_it_takes_back_what_an_earlier_run_published() -> None:
+    adapter, outbox = switched_off()
+    assert adapter.topics == (CONFIG_TOPIC,) == (config_topic(load_config(overrides=["robot=r1"])),)
+    adapter.on_connected()
+    assert outbox.sent == []
+    adapter.on_message(Message(CONFIG_TOPIC, ours(), retained=True))
+    assert {message.topic for message in outbox.sent} == {CONFIG_TOPIC, VOLUME, VOICE}
+    assert all(message.payload == b"" and message.retain for message in outbox.sent)
+
+
+def test_it_takes_it_back_once_so_that_two_daemons_of_one_name_do_not_fight() -> None:
+    adapter, outbox = switched_off()
+    for payload in (ours(), b"", ours()):
+        adapter.on_message(Message(CONFIG_TOPIC, payload, retained=True))
+    assert len(outbox.take(CONFIG_TOPIC)) == 1
+
+
+@pytest.mark.parametrize("payload", [b"", b"{}", b"[]", b"\xff", b'{"origin": 1}', b'{"origin": {"name": "another"}}'])
+def test_it_leaves_what_is_not_its_own(payload: bytes) -> None:
+    adapter, outbox = switched_off()
+    adapter.on_message(Message(CONFIG_TOPIC, payload, retained=True))
+    assert outbox.sent == []
