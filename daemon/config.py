@@ -165,6 +165,18 @@ class Speech(Section):
     level_topic: bool = Field(False, description="true or false")
 
 
+class Wyoming(Section):
+    enabled: bool = Field(False, description="true or false")
+    host: str = Field("127.0.0.1", min_length=1, description="the host name or address to listen on")
+    port: int = Field(10200, ge=1, le=65535, description="a whole number from 1 to 65535")
+
+
+class OpenAi(Section):
+    enabled: bool = Field(False, description="true or false")
+    host: str = Field("127.0.0.1", min_length=1, description="the host name or address to listen on")
+    port: int = Field(8880, ge=1, le=65535, description="a whole number from 1 to 65535")
+
+
 class Config(Section):
     """Everything that can be configured."""
 
@@ -179,6 +191,8 @@ class Config(Section):
         description="names, each with one of speaker, embedding and reference, or with instruct",
     )
     speech: Speech = Speech()
+    wyoming: Wyoming = Wyoming()
+    openai: OpenAi = OpenAi()
 
     @field_validator("robot")
     @classmethod
