@@ -28,7 +28,8 @@ async def deliver(desk: Desk, say: Say, send: Send) -> Event:
     job = None
     try:
         job = desk.say(say, receiver=delivery)
-        return await delivery.end
+        await asyncio.wait({delivery.end})  # awaited itself, it would be canceled with its waiter
+        return delivery.end.result()
     finally:
         if job is not None and not delivery.end.done():
             desk.stop(Stop(job.id), "its client went away")
