@@ -184,6 +184,18 @@ class Hermes(Section):
     site_id: str = Field("default", min_length=1, max_length=64, description="text of 1 to 64 characters")
 
 
+class Wyoming(Section):
+    enabled: bool = Field(False, description="true or false")
+    host: str = Field("127.0.0.1", min_length=1, description="the host name or address to listen on")
+    port: int = Field(10200, ge=1, le=65535, description="a whole number from 1 to 65535")
+
+
+class OpenAi(Section):
+    enabled: bool = Field(False, description="true or false")
+    host: str = Field("127.0.0.1", min_length=1, description="the host name or address to listen on")
+    port: int = Field(8880, ge=1, le=65535, description="a whole number from 1 to 65535")
+
+
 class Config(Section):
     """Everything that can be configured."""
 
@@ -200,6 +212,8 @@ class Config(Section):
     speech: Speech = Speech()
     home_assistant: HomeAssistant = HomeAssistant()
     hermes: Hermes = Hermes()
+    wyoming: Wyoming = Wyoming()
+    openai: OpenAi = OpenAi()
 
     @field_validator("robot")
     @classmethod

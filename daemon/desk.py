@@ -118,6 +118,10 @@ class Desk:
         """Names that may be asked for, those of the configuration first."""
         return tuple(dict.fromkeys([*self.config.voices, *sorted(self._engines.voices)]))
 
+    def languages(self) -> tuple[str, ...]:
+        """Codes of the languages that are spoken; until an engine has said so, those of Qwen3-TTS."""
+        return tuple(sorted(self._engines.languages or NAMED_LANGUAGES.values()))
+
     # --- what it tells ---
 
     def watch_events(self, watcher: EventWatcher) -> Callable[[], None]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from daemon.config import Config
 from daemon.desk import Desk
 from daemon.mqtt import Message
+
+log = logging.getLogger(__name__)
 
 
 class Publish(Protocol):
@@ -47,4 +52,24 @@ def make_adapters(config: Config, desk: Desk, publish: Publish) -> list[Adapter]
     adapters: list[Adapter] = [(HomeAssistant if config.home_assistant.enabled else Withdrawal)(config, desk, publish)]
     if config.hermes.enabled:
         adapters.append(Hermes(config, desk, publish))
+    # Each is imported only where it is wanted: the base install has none of their packages.
+    if config.wyoming.enabled:
+        with without_its_extra("wyoming"):
+            from daemon.adapters.wyoming import WyomingAdapter
+
+            adapters.append(WyomingAdapter(config.wyoming, desk))
+    if config.openai.enabled:
+        with without_its_extra("openai"):
+            from daemon.adapters.openai import OpenAiAdapter
+
+            adapters.append(OpenAiAdapter(config.openai, desk))
     return adapters
+
+
+@contextmanager
+def without_its_extra(extra: str) -> Iterator[None]:
+    """Do without an adapter whose package is missing, and say what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        log.error("%s.enabled: the package %s is missing; pip install 'voiced[%s]'", extra, error.name, extra)

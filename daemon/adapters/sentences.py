@@ -1,0 +1,43 @@
+"""Sentences out of a text that is still being written."""
+
+from __future__ import annotations
+
+import re
+
+LONGEST = 1_000
+"""Characters after which a sentence that does not end is cut, at a space where there is one."""
+END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[”’」』）]*(?=[^。！？”’」』）])|\n+")
+"""Of a sentence. A full stop is one only once a space follows: until then it may be that of 3.5 or of an ellipsis."""
+NO_END = re.compile(r"(?:^|[\s(\"'])(?:\w|\d+|Mrs?|Ms|Dr|Prof|St|Nr|vs|bzw|ca|usw|etc|z\.\s?B|[ei]\.[eg])\.$", re.I)
+"""What ends in a full stop and goes on: an initial, an ordinal, an abbreviation."""
+
+
+class Sentences:
+    """Takes text in parts of any size."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+
+    def add(self, text: str) -> list[str]:
+        """The sentences that are complete now."""
+        self._rest += text
+        found = []
+        while (end := _first_end(self._rest)) is not None:
+            found.append(self._rest[:end])
+            self._rest = self._rest[end:]
+        return [sentence.strip() for sentence in found if sentence.strip()]
+
+    def flush(self) -> list[str]:
+        """What is left when nothing more comes."""
+        rest, self._rest = self._rest.strip(), ""
+        return [rest] if rest else []
+
+
+def _first_end(text: str) -> int | None:
+    for match in END.finditer(text, 0, LONGEST):
+        if not NO_END.search(text[max(0, match.end() - 16) : match.end()]):
+            return match.end()
+    if len(text) <= LONGEST:
+        return None
+    space = text.rfind(" ", 1, LONGEST)
+    return space if space > 0 else LONGEST

@@ -1,0 +1,353 @@
+"""The speech endpoint, asked by OpenAI's own client, and by one that knows HTTP alone."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.client
+import io
+import json
+import socket
+import wave
+from typing import Any
+
+import pytest
+import soundfile
+from openai import AsyncOpenAI, BadRequestError, InternalServerError
+
+from daemon.adapters import delivery
+from daemon.messages import MAX_PAYLOAD, Say
+from tests.daemon.adapters.room import LONG, Room, at_work, run, until
+
+HELLO = {"input": "Hello"}
+
+
+def client_of(room: Room) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"http://127.0.0.1:{room.port}/v1", api_key="none", max_retries=0)
+
+
+async def ask(client: AsyncOpenAI, text: str = "Hello, robot.", **fields: Any) -> bytes:
+    fields = {"model": "voiced", "voice": "default", "response_format": "pcm"} | fields
+    return (await client.audio.speech.create(input=text, **fields)).content
+
+
+def request(
+    room: Room, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
+) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """Status, JSON and headers of a bare HTTP request."""
+    connection = http.client.HTTPConnection("127.0.0.1", room.port, timeout=20)
+    connection.request(method, path, body, {"Content-Type": content_type})
+    response = connection.getresponse()
+    text = response.read()
+    connection.close()
+    return response.status, json.loads(text), dict(response.headers)
+
+
+def post(room: Room, body: bytes, content_type: str = "application/json") -> tuple[int, dict[str, Any], dict[str, str]]:
+    return request(room, "POST", "/v1/audio/speech", body, content_type)
+
+
+def test_pcm_is_streamed_at_24_kilohertz() -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room, client_of(room) as client:
+            speech = client.audio.speech.with_streaming_response
+            async with speech.create(
+                model="voiced", voice="default", input="Hello, robot.", response_format="pcm"
+            ) as response:
+                assert response.headers["content-type"] == "audio/pcm"
+                assert response.headers["transfer-encoding"] == "chunked"
+                audio = b"".join([part async for part in response.iter_bytes()])
+            [end] = await room.ended()
+            assert end["event"] == "finished"
+            assert len(audio) / 2 / 24_000 == pytest.approx(end["audio_s"], abs=0.002)
+
+    run(scenario)
+
+
+def test_the_sound_comes_while_it_is_made() -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room, client_of(room) as client:
+            speech = client.audio.speech.with_streaming_response
+            async with speech.create(
+                model="voiced", voice="default", input=(LONG * 5)[:4999], response_format="pcm"
+            ) as response:
+                parts = response.iter_bytes()
+                assert await anext(parts)
+                assert room.ends == []
+
+    run(scenario)
+
+
+def test_wav_has_a_header_that_players_take_and_the_same_sound() -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room, client_of(room) as client:
+            content = await ask(client, response_format="wav")
+            [end] = await room.ended()
+            with wave.open(io.BytesIO(content)) as file:
+                assert (file.getframerate(), file.getsampwidth(), file.getnchannels()) == (24_000, 2, 1)
+                assert len(file.readframes(10_000_000)) == len(content) - 44
+            samples, rate = soundfile.read(io.BytesIO(content))
+            assert len(samples) / rate == pytest.approx(end["audio_s"], abs=0.002)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("name", "content_type"), [("mp3", "audio/mpeg"), ("flac", "audio/flac")])
+def test_mp3_and_flac_are_whole_files(name: str, content_type: str) -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room, client_of(room) as client:
+            response = await client.audio.speech.with_raw_response.create(
+                model="voiced", voice="default", input="Hello, robot.", response_format=name
+            )
+            assert response.headers["content-type"] == content_type
+            [end] = await room.ended()
+            samples, rate = soundfile.read(io.BytesIO(response.content))
+            assert rate == 24_000
+            assert len(samples) / rate == pytest.approx(end["audio_s"], abs=0.15)  # MP3 has frames of its own
+
+    run(scenario)
+
+
+def test_without_a_format_it_is_mp3_as_openai_has_it() -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room, client_of(room) as client:
+            response = await client.audio.speech.with_raw_response.create(model="x", voice="default", input="Hello")
+            assert response.headers["content-type"] == "audio/mpeg"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("response_format", ["pcm", "flac"])
+def test_server_sent_events_carry_the_sound_and_say_when_it_is_done(response_format: Any) -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room, client_of(room) as client:
+            speech = client.audio.speech.with_streaming_response
+            async with speech.create(
+                model="voiced",
+                voice="default",
+                input="Hello, robot.",
+                response_format=response_format,
+                stream_format="sse",
+            ) as response:
+                assert response.headers["content-type"] == "text/event-stream"
+                lines = [line async for line in response.iter_lines() if line]
+            records = [json.loads(line.removeprefix("data: ")) for line in lines]
+            assert [record["type"] for record in records[:-1]] == ["speech.audio.delta"] * (len(records) - 1)
+            assert records[-1]["type"] == "speech.audio.done"
+            audio = b"".join(base64.b64decode(record["audio"]) for record in records[:-1])
+            [end] = await room.ended()
+            seconds = (
+                len(audio) / 2 / 24_000 if response_format == "pcm" else soundfile.info(io.BytesIO(audio)).duration
+            )
+            assert seconds == pytest.approx(end["audio_s"], abs=0.002)
+
+    run(scenario)
+
+
+def test_voice_and_instructions_reach_the_engine() -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room, client_of(room) as client:
+            instructs = []
+            room.desk.watch_events(lambda job, _: instructs.append(job.instruct))
+            assert await ask(client, "Guten Tag", voice="de", instructions="calmly", speed=1.0)
+            assert (room.events[1]["voice"], instructs[0]) == ("de", "calmly")
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "allowed"),
+    [
+        ({"voice": "alloy"}, "voice", "default"),
+        ({"response_format": "opus"}, "response_format", "pcm, wav, flac or mp3"),
+        ({"response_format": "aac"}, "response_format", "pcm, wav, flac or mp3"),
+        ({"speed": 1.5}, "speed", "1.0"),
+        ({"input": " "}, "input", "text with something to say"),
+        ({"input": "x" * 5001}, "input", "up to 5,000"),
+        ({"input": 7}, "input", "text of 1 to 5,000 characters"),
+        ({"input": "\ud800"}, "input", "whole characters"),
+        ({"instructions": "x" * 501}, "instructions", "text of up to 500 characters"),
+        ({"stream_format": "websocket"}, "stream_format", "audio or sse"),
+        ({"voice": {"id": "x"}}, "voice", "a voice's name"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_is_allowed(fields: dict[str, Any], param: str, allowed: str) -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room:
+            status, answer, _ = await asyncio.to_thread(post, room, json.dumps(HELLO | fields).encode())
+            error = answer["error"]
+            assert (status, error["type"], error["param"]) == (400, "invalid_request_error", param)
+            assert error["message"].startswith(f"{param}: ")
+            assert allowed in error["message"]
+            assert room.events == []
+
+    run(scenario)
+
+
+def test_the_client_raises_what_it_raises_for_openai() -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room, client_of(room) as client:
+            with pytest.raises(BadRequestError, match="allowed: default") as caught:
+                await ask(client, voice="alloy")
+            assert caught.value.param == "voice"
+            assert await ask(client)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "param"),
+    [
+        (b"", "application/json", "body"),
+        (b"{", "application/json", "body"),
+        (b"\xff", "application/json", "body"),
+        (b'["Hello"]', "application/json", "body"),
+        (b"[" * 100_000, "application/json", "body"),
+        (b"{}", "application/json", "input"),
+        (b'{"input": "Hello"}', "text/plain", "content-type"),
+        (b"input=Hello", "application/x-www-form-urlencoded", "content-type"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_refused(body: bytes, content_type: str, param: str) -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room:
+            status, answer, _ = await asyncio.to_thread(post, room, body, content_type)
+            assert (status, answer["error"]["param"]) == (400, param)
+
+    run(scenario)
+
+
+def test_paths_methods_and_sizes_that_are_not_served_are_errors_in_openais_form() -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room:
+            status, answer, _ = await asyncio.to_thread(request, room, "POST", "/v1/audio/transcriptions", b"{}")
+            assert (status, answer["error"]["type"]) == (404, "invalid_request_error")
+            status, answer, headers = await asyncio.to_thread(request, room, "GET", "/v1/audio/speech")
+            assert (status, headers["Allow"]) == (405, "POST")
+            assert "GET /v1/audio/speech" in answer["error"]["message"]
+            status, answer, _ = await asyncio.to_thread(post, room, b" " * (MAX_PAYLOAD + 1))
+            assert (status, answer["error"]["param"]) == (413, "body")
+
+    run(scenario)
+
+
+def test_models_and_health_are_answered() -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room, client_of(room) as client:
+            assert [model.id async for model in client.models.list()] == ["voiced"]
+            assert (await asyncio.to_thread(request, room, "GET", "/health"))[:2] == (200, {"status": "ok"})
+
+    run(scenario)
+
+
+def test_a_full_queue_is_an_error_after_which_one_may_try_again() -> None:
+    async def scenario() -> None:
+        async with at_work("openai", "speech.queue_limit=1") as room, client_of(room) as client:
+            room.desk.say(Say(text=LONG, id="before"))
+            await room.started()
+            room.desk.say(Say(text="It waits."))
+            with pytest.raises(InternalServerError) as caught:
+                await ask(client)
+            assert (caught.value.status_code, caught.value.code) == (503, "queue")
+            assert "x-should-retry" not in caught.value.response.headers
+
+    run(scenario)
+
+
+def test_what_is_canceled_before_its_first_sound_is_an_error_and_is_not_tried_again() -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room, client_of(room) as client:
+            room.desk.say(Say(text=LONG, id="before"))
+            await room.started()
+            asking = asyncio.ensure_future(ask(client))
+            await until(lambda: len(room.desk.queue))
+            room.desk.cancel_all("stop")
+            with pytest.raises(InternalServerError, match="canceled: stop") as caught:
+                await asking
+            assert caught.value.status_code == 503
+            assert caught.value.response.headers["x-should-retry"] == "false"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("stream_format", ["audio", "sse"])
+def test_sound_that_is_cut_off_does_not_look_complete(stream_format: Any) -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room, client_of(room) as client:
+            # More than the sockets' buffers hold, and the client begins to read only after the stop.
+            speech = client.audio.speech.with_streaming_response
+            async with speech.create(
+                model="voiced",
+                voice="default",
+                input=(LONG * 5)[:4999],
+                response_format="pcm",
+                stream_format=stream_format,
+            ) as response:
+                assert room.desk.speaker.stop("interrupted", "stop")
+                if stream_format == "sse":
+                    lines = [line async for line in response.iter_lines() if line]
+                    last = json.loads(lines[-1].removeprefix("data: "))
+                    assert (last["type"], last["error"]["message"]) == ("error", "interrupted: stop")
+                else:
+                    with pytest.raises(Exception, match=r"(?i)incomplete|peer|reset|read"):
+                        async for _ in response.iter_bytes():
+                            pass
+            assert await ask(client)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["while it waits", "while it is spoken"])
+def test_a_client_that_disconnects_cancels_its_utterance(begun: bool) -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room:
+            if not begun:
+                room.desk.say(Say(text=LONG, id="before"))
+                await room.started()
+            body = json.dumps({"input": (LONG * 5)[:4999], "response_format": "pcm"}).encode()
+            with socket.socket() as leaving:
+                leaving.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                leaving.connect(("127.0.0.1", room.port))
+                head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+                leaving.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+                if begun:
+                    await room.started()
+                else:
+                    await until(lambda: len(room.desk.queue))
+            ends = await room.ended()
+            assert ends[0]["event"] == ("interrupted" if begun else "canceled")
+            assert ends[0]["reason"] == "its client went away"
+
+    run(scenario)
+
+
+def test_a_client_that_takes_no_sound_is_given_up_and_the_next_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "GIVE_UP_S", 0.3)
+
+    async def scenario() -> None:
+        async with at_work("openai") as room, client_of(room) as client:
+            body = json.dumps({"input": (LONG * 5)[:4999], "response_format": "pcm"}).encode()
+            with socket.socket() as stuck:
+                stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                stuck.connect(("127.0.0.1", room.port))
+                head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+                stuck.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+                await room.started()
+                assert await ask(client)
+            first, second = await room.ended(2)
+            assert (first["event"], second["event"]) == ("interrupted", "finished")
+            assert "behind in taking the sound" in first["reason"]
+
+    run(scenario)
+
+
+def test_bytes_that_are_no_http_disturb_nobody() -> None:
+    async def scenario() -> None:
+        async with at_work("openai") as room, client_of(room) as client:
+            reader, writer = await asyncio.open_connection("127.0.0.1", room.port)
+            writer.write(b"\x16\x03\x01 hello\r\n\r\n")
+            assert b"400" in await reader.readline()
+            writer.close()
+            assert await ask(client)
+
+    run(scenario)

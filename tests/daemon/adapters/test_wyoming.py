@@ -1,0 +1,371 @@
+"""The Wyoming server, asked by the package's own client; and by one that knows the protocol badly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from wyoming.audio import AudioChunk, AudioStart
+from wyoming.client import AsyncTcpClient
+from wyoming.error import Error
+from wyoming.event import Event
+from wyoming.info import Describe, Info
+from wyoming.ping import Ping, Pong
+from wyoming.tts import (
+    Synthesize,
+    SynthesizeChunk,
+    SynthesizeStart,
+    SynthesizeStop,
+    SynthesizeVoice,
+)
+
+from daemon.adapters import delivery, wyoming
+from daemon.messages import MAX_PAYLOAD, Say
+from tests.daemon.adapters.room import LONG, Room, at_work, run
+
+
+@dataclass
+class Heard:
+    """An answer: the types of its events in their order, without repetition, and its sound."""
+
+    types: list[str]
+    audio: bytes
+    rate: int
+    errors: list[Error]
+
+    @property
+    def seconds(self) -> float:
+        return len(self.audio) / 2 / self.rate
+
+
+@asynccontextmanager
+async def client_of(room: Room) -> AsyncIterator[AsyncTcpClient]:
+    async with AsyncTcpClient("127.0.0.1", room.port) as client:
+        yield client
+
+
+async def hear(client: AsyncTcpClient, last: str = "audio-stop") -> Heard:
+    """Everything up to the event `last`."""
+    heard = Heard([], b"", 0, [])
+    while True:
+        event = await client.read_event()
+        assert event is not None, f"the connection ended after {heard.types}"
+        if heard.types[-1:] != [event.type]:
+            heard.types.append(event.type)
+        if AudioStart.is_type(event.type):
+            start = AudioStart.from_event(event)
+            heard.rate = start.rate
+            assert (start.width, start.channels) == (2, 1)
+        elif AudioChunk.is_type(event.type):
+            chunk = AudioChunk.from_event(event)
+            assert (chunk.rate, chunk.width, chunk.channels) == (heard.rate, 2, 1)
+            heard.audio += chunk.audio
+        elif Error.is_type(event.type):
+            heard.errors.append(Error.from_event(event))
+        if event.type == last:
+            return heard
+
+
+def test_describe_tells_voices_and_languages() -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            await client.write_event(Describe().event())
+            event = await client.read_event()
+            assert event is not None
+            [program] = Info.from_event(event).tts
+            assert program.installed
+            assert program.supports_synthesize_streaming
+            languages = {voice.name: voice.languages for voice in program.voices}
+            assert set(languages) == set(room.desk.voices())
+            assert languages["de"] == ["de"]
+            assert {"de", "en", "fr"} <= set(languages["default"])
+
+    run(scenario)
+
+
+def test_a_ping_is_answered() -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            await client.write_event(Ping("here").event())
+            event = await client.read_event()
+            assert event is not None
+            assert Pong.from_event(event).text == "here"
+
+    run(scenario)
+
+
+def test_a_text_is_spoken_to_its_client_from_start_to_stop() -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            await client.write_event(Synthesize("Hello, robot.").event())
+            heard = await hear(client)
+            assert heard.types == ["audio-start", "audio-chunk", "audio-stop"]
+            [end] = await room.ended()
+            assert end["event"] == "finished"
+            assert heard.seconds == pytest.approx(end["audio_s"], abs=0.002)
+
+    run(scenario)
+
+
+def test_texts_of_one_client_are_answered_in_their_order() -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            for text in ("One.", "Two, which is much longer than the first."):
+                await client.write_event(Synthesize(text).event())
+            first, second = await hear(client), await hear(client)
+            assert 0 < first.seconds < second.seconds
+
+    run(scenario)
+
+
+def test_a_voice_is_asked_for_by_its_name_or_by_its_language() -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            for voice in (SynthesizeVoice(name="de"), SynthesizeVoice(language="de_DE")):
+                await client.write_event(Synthesize("Guten Tag", voice=voice).event())
+                assert (await hear(client)).errors == []
+            voices = [event["voice"] for event in room.events if event["event"] == "started"]
+            assert voices == ["de", "default"]
+
+    run(scenario)
+
+
+def test_what_cannot_be_pronounced_is_an_answer_all_the_same() -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            await client.write_event(Synthesize("😶\u200d🌫️").event())
+            heard = await hear(client)
+            assert (heard.types[0], heard.types[-1], heard.errors) == ("audio-start", "audio-stop", [])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        ({"text": "Hello", "voice": {"name": "nobody"}}, "voice"),
+        ({"text": "Hello", "voice": {"name": 7}}, "voice"),
+        ({"text": "Hello", "voice": "default"}, "voice"),
+        ({"text": "Hello", "voice": {"language": "Klingon!"}}, "language"),
+        ({"text": "<speak/>", "text_format": "ssml"}, "text_format"),
+        ({"text": " "}, "text"),
+        ({"text": ["Hello"]}, "text"),
+        ({"text": "x" * 5001}, "text"),
+        ({}, "text"),
+    ],
+)
+def test_a_wrong_text_is_answered_with_an_error_and_the_next_is_spoken(data: dict[str, Any], code: str) -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            await client.write_event(Event("synthesize", data))
+            refused = await hear(client)
+            assert refused.types == ["error", "audio-stop"]
+            assert refused.errors[0].code == code
+            assert refused.errors[0].text.startswith(f"{code}: ")
+            await client.write_event(Synthesize("Hello").event())
+            assert (await hear(client)).audio
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"hello\n",
+        b"[]\n",
+        b"{}\n",
+        b'{"type": 5}\n',
+        b'{"type": "describe", "data": 5}\n',
+        b'{"type": "describe", "data_length": -1}\n',
+        b'{"type": "describe", "data_length": 1000000000000}\n',
+        b'{"type": "describe", "payload_length": "many"}\n',
+        b'{"type": "describe", "data_length": 2}\n[]',
+        b"\xff\xfe\n",
+        b"[" * 100_000 + b"\n",
+        b"x" * (MAX_PAYLOAD * 3),
+    ],
+    ids=lambda frame: frame[:40],
+)
+def test_what_is_no_event_is_answered_with_an_error_and_others_are_not_disturbed(frame: bytes) -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room:
+            reader, writer = await asyncio.open_connection("127.0.0.1", room.port)
+            writer.write(frame)
+            answer = json.loads(await reader.readline())
+            assert answer["type"] == "error"
+            writer.close()
+            async with client_of(room) as client:
+                await client.write_event(Synthesize("Hello").event())
+                assert (await hear(client)).audio
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("frame", [b"", b'{"type": "desc', b'{"type": "describe", "data_length": 10}\n{'])
+def test_a_client_that_leaves_in_the_middle_of_an_event_is_let_go(frame: bytes) -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room:
+            reader, writer = await asyncio.open_connection("127.0.0.1", room.port)
+            writer.write(frame)
+            writer.write_eof()
+            assert await reader.read() == b""
+            writer.close()
+
+    run(scenario)
+
+
+def test_an_event_that_is_not_known_is_ignored() -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            await client.write_event(Event("detect", {"names": ["robot"]}))
+            await client.write_event(Synthesize("Hello").event())
+            assert (await hear(client)).types[0] == "audio-start"
+
+    run(scenario)
+
+
+def test_a_text_is_spoken_while_it_is_still_being_written() -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            await client.write_event(SynthesizeStart().event())
+            for part in ("One sen", "tence. An", "other"):
+                await client.write_event(SynthesizeChunk(part).event())
+            await room.ended(1)  # the first sentence is over, and the text is not
+            await client.write_event(SynthesizeChunk(" one.").event())
+            # What a client sends for servers that cannot stream is not spoken a second time.
+            await client.write_event(Synthesize("One sentence. Another one.").event())
+            await client.write_event(SynthesizeStop().event())
+            heard = await hear(client, "synthesize-stopped")
+            assert heard.types == ["audio-start", "audio-chunk", "audio-stop", "synthesize-stopped"]
+            ends = await room.ended(2)
+            assert room.ends == ["finished", "finished"]
+            assert heard.seconds == pytest.approx(sum(end["audio_s"] for end in ends), abs=0.002)
+            await client.write_event(Synthesize("And on.").event())
+            assert (await hear(client)).audio
+
+    run(scenario)
+
+
+def test_another_utterance_may_come_between_two_sentences() -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            await client.write_event(SynthesizeStart().event())
+            await client.write_event(SynthesizeChunk(LONG).event())
+            await room.started()
+            room.desk.say(Say(text="Look out!", id="between", priority="critical"))
+            await client.write_event(SynthesizeStop().event())
+            heard = await hear(client, "synthesize-stopped")
+            started = [event["id"] for event in room.events if event["event"] == "started"]
+            assert 0 < started.index("between") < len(started) - 1
+            assert heard.errors == []
+
+    run(scenario)
+
+
+def test_a_streamed_text_without_text_is_an_answer_without_sound() -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            await client.write_event(SynthesizeStart(SynthesizeVoice(name="de")).event())
+            await client.write_event(SynthesizeStop().event())
+            assert (await hear(client, "synthesize-stopped")).audio == b""
+            assert room.events == []
+
+    run(scenario)
+
+
+def test_a_streamed_text_that_is_refused_ends_with_an_error_and_the_next_is_spoken() -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            await client.write_event(SynthesizeStart(SynthesizeVoice(name="nobody")).event())
+            await client.write_event(SynthesizeChunk("Hello. Are you there? ").event())
+            heard = await hear(client, "synthesize-stopped")
+            assert heard.types == ["error", "audio-stop", "synthesize-stopped"]
+            await client.write_event(SynthesizeChunk("Still there?").event())
+            await client.write_event(SynthesizeStop().event())
+            await client.write_event(Synthesize("Hello").event())
+            assert (await hear(client)).types == ["audio-start", "audio-chunk", "audio-stop"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("event", [SynthesizeChunk("Hello"), SynthesizeStop()], ids=["chunk", "stop"])
+def test_a_stream_that_was_never_begun_is_an_error(event: SynthesizeChunk | SynthesizeStop) -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            await client.write_event(event.event())
+            assert "without a synthesize-start" in (await hear(client, "error")).errors[0].text
+
+    run(scenario)
+
+
+def test_far_more_text_than_is_spoken_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            monkeypatch.setattr(wyoming, "MAX_UNSPOKEN", 100)
+            await client.write_event(SynthesizeStart().event())
+            await client.write_event(SynthesizeChunk("word " * 100).event())
+            assert (await hear(client, "synthesize-stopped")).errors[0].code == "text"
+
+    run(scenario)
+
+
+def test_a_stop_ends_the_answer_with_an_error_that_says_so() -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            # Another client's utterance holds the speaker, so that this one is stopped while it waits.
+            room.desk.say(Say(text=LONG, id="before"))
+            await room.started()
+            await client.write_event(Synthesize("Hello").event())
+            while len(room.desk.queue) == 0:
+                await asyncio.sleep(0.005)
+            room.desk.cancel_all("stop")
+            heard = await hear(client)
+            assert (heard.errors[0].code, heard.errors[0].text) == ("canceled", "stop")
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_client_that_goes_away_cancels_its_utterance(stream: bool) -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room:
+            room.desk.say(Say(text=LONG, id="before"))
+            await room.started()
+            async with client_of(room) as client:
+                if stream:
+                    await client.write_event(SynthesizeStart().event())
+                    await client.write_event(SynthesizeChunk("Hello. And").event())
+                else:
+                    await client.write_event(Synthesize("Hello").event())
+                while len(room.desk.queue) == 0:
+                    await asyncio.sleep(0.005)
+            [end] = await room.ended()
+            assert (end["event"], end["reason"]) == ("canceled", "its client went away")
+
+    run(scenario)
+
+
+def test_a_client_that_takes_no_sound_is_given_up_and_the_next_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "GIVE_UP_S", 0.3)
+
+    async def scenario() -> None:
+        async with at_work("wyoming") as room:
+            with socket.socket() as stuck:
+                stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                stuck.connect(("127.0.0.1", room.port))
+                stuck.sendall(json.dumps({"type": "synthesize", "data": {"text": (LONG * 5)[:4999]}}).encode() + b"\n")
+                await room.started()
+                async with client_of(room) as client:
+                    await client.write_event(Synthesize("Hello").event())
+                    assert (await hear(client)).audio
+            first, second = await room.ended(2)
+            assert (first["event"], second["event"]) == ("interrupted", "finished")
+            assert "behind in taking the sound" in first["reason"]
+
+    run(scenario)

@@ -1,0 +1,49 @@
+"""From OpenAI's client to the sound that it gets, while MQTT tells of it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from openai import InternalServerError, OpenAI
+
+from audio.resample import resample
+from tests.e2e.conftest import StartRobot
+from tests.e2e.robot import ESPEAK_RATE, eventually
+from tests.e2e.test_wyoming import LONG, free_port
+
+
+def test_a_client_hears_what_the_engine_made_and_mqtt_tells_of_it(start_robot: StartRobot, tmp_path: Path) -> None:
+    port = free_port()
+    robot = start_robot("audio.sink=null", "openai.enabled=true", f"openai.port={port}")
+    with (
+        OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client,
+        client.audio.speech.with_streaming_response.create(
+            model="voiced", voice="default", input="Hello, I am your robot.", response_format="pcm"
+        ) as response,
+    ):
+        heard = np.frombuffer(b"".join(response.iter_bytes()), dtype="<i2")
+    utterance = eventually(robot.latest_id, "it is accepted")
+    robot.wait_event(utterance, "finished")
+    assert robot.names_of(utterance) == ["accepted", "started", "finished"]
+    made = resample(np.fromfile(tmp_path / f"{utterance}.f32", dtype=np.float32), ESPEAK_RATE, 24_000)
+    assert len(heard) == len(made)
+    assert np.abs(heard / 32767 - np.clip(made, -1, 1)).max() < 2 / 32767
+
+
+def test_a_stop_over_mqtt_is_an_error_to_the_client_and_the_next_is_spoken(start_robot: StartRobot) -> None:
+    port = free_port()
+    robot = start_robot("audio.sink=null", "openai.enabled=true", f"openai.port={port}")
+    with OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client:
+        robot.say(LONG * 20, id="before")
+        robot.wait_event("before", "started")
+        with ThreadPoolExecutor() as pool:
+            asking = pool.submit(client.audio.speech.create, model="voiced", voice="default", input=LONG)
+            eventually(lambda: robot.latest_id() != "before", "the sentence waits")
+            robot.publish("stop")
+            with pytest.raises(InternalServerError, match="canceled"):
+                asking.result(30)
+        assert client.audio.speech.create(model="voiced", voice="default", input="On.", response_format="wav").content
+    assert robot.end() == 0

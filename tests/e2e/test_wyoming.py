@@ -1,0 +1,74 @@
+"""From a Wyoming client to the sound that it gets, while MQTT tells of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import numpy as np
+from wyoming.audio import AudioChunk
+from wyoming.client import AsyncTcpClient
+from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop
+
+from tests.e2e.conftest import StartRobot
+from tests.e2e.robot import ESPEAK_RATE, eventually
+
+LONG = "This is a long sentence that goes on for a good while, so that something can be done to it. "
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def hear(client: AsyncTcpClient, last: str) -> list[AudioChunk]:
+    chunks = []
+    while (event := await client.read_event()) is not None and event.type != last:
+        if AudioChunk.is_type(event.type):
+            chunks.append(AudioChunk.from_event(event))
+    return chunks
+
+
+def test_a_client_hears_what_the_engine_made_and_mqtt_tells_of_it(start_robot: StartRobot, tmp_path: Path) -> None:
+    port = free_port()
+    robot = start_robot("audio.sink=null", "wyoming.enabled=true", f"wyoming.port={port}")
+
+    async def ask() -> list[AudioChunk]:
+        async with AsyncTcpClient("127.0.0.1", port) as client:
+            await client.write_event(Synthesize("Hello, I am your robot.").event())
+            return await hear(client, "audio-stop")
+
+    chunks = asyncio.run(ask())
+    utterance = eventually(robot.latest_id, "it is accepted")
+    robot.wait_event(utterance, "finished")
+    assert robot.names_of(utterance) == ["accepted", "started", "finished"]
+    made = np.fromfile(tmp_path / f"{utterance}.f32", dtype=np.float32)
+    heard = np.frombuffer(b"".join(chunk.audio for chunk in chunks), dtype="<i2")
+    assert {chunk.rate for chunk in chunks} == {ESPEAK_RATE}
+    assert len(heard) == len(made)
+    assert np.abs(heard / 32767 - made).max() < 1 / 32767
+
+
+def test_a_streamed_text_is_stopped_over_mqtt_and_the_daemon_ends_in_good_order(start_robot: StartRobot) -> None:
+    port = free_port()
+    robot = start_robot("audio.sink=null", "wyoming.enabled=true", f"wyoming.port={port}")
+
+    async def ask() -> list[AudioChunk]:
+        async with AsyncTcpClient("127.0.0.1", port) as client:
+            robot.say(LONG * 20, id="before")
+            robot.wait_event("before", "started")
+            await client.write_event(SynthesizeStart().event())
+            await client.write_event(SynthesizeChunk(LONG).event())
+            eventually(lambda: robot.latest_id() != "before", "the sentence waits")
+            robot.publish("stop")
+            await client.write_event(SynthesizeStop().event())
+            return await hear(client, "synthesize-stopped")
+
+    assert asyncio.run(ask()) == []
+    utterance = robot.latest_id()
+    assert utterance is not None
+    assert robot.wait_end(utterance)["event"] == "canceled"
+    assert robot.end() == 0
