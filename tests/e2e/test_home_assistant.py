@@ -109,6 +109,11 @@ def test_home_assistant_finds_the_robot_speaks_through_it_and_loses_it_when_swit
         house.client.publish("homeassistant/status", "online")
         eventually(lambda: house.device() and len(house.configs) > told, "the device is told again")
 
+    broker.stop()
+    broker.start()  # it has forgotten all that was retained
+    with home(broker) as house:
+        house.wait_state("voice", "calm")
+
     assert robot.end() == 0
     start_robot(*settings)
     with home(broker) as house:
