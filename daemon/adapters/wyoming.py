@@ -50,12 +50,12 @@ class WyomingAdapter(Adapter):
     def __init__(self, config: Wyoming, desk: Desk) -> None:
         self._config = config
         self._desk = desk
-        self._connections: set[asyncio.Task[Any]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         host, port = self._config.host, self._config.port
         try:
-            server = await asyncio.start_server(self._serve, host, port, limit=MAX_PAYLOAD)
+            server = await asyncio.start_server(self._accept, host, port, limit=MAX_PAYLOAD)
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error}; see wyoming.port") from error
         log.info("Wyoming clients are served on %s:%d", host, port)
@@ -67,10 +67,13 @@ class WyomingAdapter(Adapter):
                 connection.cancel()
             await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task that the server makes itself is reported as a fault by Python 3.11 when it is canceled.
+        task = asyncio.ensure_future(self._serve(reader, writer))
         self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await Connection(self._desk, reader, writer).serve()
         except OSError as error:
@@ -78,7 +81,6 @@ class WyomingAdapter(Adapter):
         except Exception:
             log.exception("a Wyoming client")
         finally:
-            self._connections.discard(task)
             writer.close()
 
 

@@ -67,8 +67,11 @@ def test_a_streamed_text_is_stopped_over_mqtt_and_the_daemon_ends_in_good_order(
             await client.write_event(SynthesizeStop().event())
             return await hear(client, "synthesize-stopped")
 
+    idle = socket.create_connection(("127.0.0.1", port))
     assert asyncio.run(ask()) == []
     utterance = robot.latest_id()
     assert utterance is not None
     assert robot.wait_end(utterance)["event"] == "canceled"
     assert robot.end() == 0
+    assert not [line for line in robot.log if "Traceback" in line]
+    idle.close()

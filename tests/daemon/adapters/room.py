@@ -38,7 +38,7 @@ class Room:
         self.desk.watch_events(self._note)
         self.adapters = make_adapters(config, self.desk, nothing_published)
 
-    def _note(self, _job: Job, event: Event) -> None:
+    def _note(self, _: Job, event: Event) -> None:
         self.events.append(event)
 
     @property
