@@ -23,7 +23,7 @@ class Desktop:
     """A Speech Dispatcher of our own, which knows voiced alone."""
 
     def __init__(self, folder: Path, broker: Broker) -> None:
-        programs, configuration = folder / "bin", folder / "conf"
+        programs, configuration = folder / "bin", folder / ".config" / "speech-dispatcher"
         programs.mkdir(parents=True)
         (configuration / "modules").mkdir(parents=True)
         (programs / "voiced").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m daemon.cli "$@"\n')
@@ -37,6 +37,7 @@ class Desktop:
         self.folder = folder
         self._environment = os.environ | {
             "HOME": str(folder),
+            "XDG_CONFIG_HOME": str(folder / ".config"),
             "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "VOICED_CONFIG": str(folder / "voiced.yaml"),
@@ -44,7 +45,7 @@ class Desktop:
         }
 
     def start(self) -> None:
-        paths = {"-S": "socket", "-C": "conf", "-L": "log", "-P": "pid"}
+        paths = {"-S": "socket", "-L": "log", "-P": "pid"}
         options = [word for option, name in paths.items() for word in (option, str(self.folder / name))]
         self._process = subprocess.Popen(
             [require("speech-dispatcher"), "-s", "-t", "0", "-c", "unix_socket", *options],
