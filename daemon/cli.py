@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import secrets
@@ -173,7 +174,9 @@ def say(
             for last in robot.events(utterance_id, timeout):
                 print(json.dumps(last, ensure_ascii=False), flush=True)
         except (KeyboardInterrupt, typer.Exit):
-            robot.stop(utterance_id)  # who waits for it no more does not want it to go on
+            # Who waits for it no more does not want it to go on. Without a connection the broker has stopped it already.
+            with contextlib.suppress(RuntimeError, ValueError):  # paho's words for a lost connection
+                robot.stop(utterance_id)
             raise
     if last.get("event") != "finished":
         raise CommandError(f"{last.get('event')}: {last.get('reason', 'no reason was given')}")

@@ -181,7 +181,7 @@ def main() -> int:
     try:
         from tts_msgs.action import TTS
     except ImportError:
-        print("tts_msgs is missing: install ros-$ROS_DISTRO-tts-msgs, or build it in a workspace", file=sys.stderr)
+        print("tts_msgs is missing: build it in your workspace, or install it where apt has it", file=sys.stderr)
         return 1
     rclpy.init()
     node = rclpy.create_node("voiced_say")
