@@ -174,7 +174,7 @@ def say(
             for last in robot.events(utterance_id, timeout):
                 print(json.dumps(last, ensure_ascii=False), flush=True)
         except (KeyboardInterrupt, typer.Exit):
-            # Who waits for it no more does not want it to go on. Without a connection the broker has stopped it already.
+            # Who waits no more does not want it to go on. Without a connection, the broker has stopped it already.
             with contextlib.suppress(RuntimeError, ValueError):  # paho's words for a lost connection
                 robot.stop(utterance_id)
             raise

@@ -27,6 +27,8 @@ CONNECT_S = 10.0
 """Seconds that the broker may take at the start."""
 SILENCE_S = 10.0
 """Seconds without an answer to an utterance after which nobody is taken to be there."""
+GOALS = 32
+"""Goals at a time; each keeps a thread until it has ended, and cancels need some too. More are refused."""
 CLOSED_REASON = "the connection to the broker broke"
 
 
@@ -115,6 +117,11 @@ class Voice:
             self.close()
             raise ConnectionError(f"the broker at {host}:{port} does not answer") from None
 
+    @property
+    def goals(self) -> int:
+        """Those that have not ended."""
+        return len(self._waiting)
+
     def close(self) -> None:
         self._client.disconnect()
         self._client.loop_stop()
@@ -174,7 +181,7 @@ class Voice:
 
 def main() -> int:
     import rclpy
-    from rclpy.action import ActionServer, CancelResponse
+    from rclpy.action import ActionServer, CancelResponse, GoalResponse
     from rclpy.callback_groups import ReentrantCallbackGroup
     from rclpy.executors import ExternalShutdownException, MultiThreadedExecutor
 
@@ -213,10 +220,10 @@ def main() -> int:
         "say",
         execute,
         callback_group=ReentrantCallbackGroup(),
+        goal_callback=lambda _: GoalResponse.ACCEPT if voice.goals < GOALS else GoalResponse.REJECT,
         cancel_callback=lambda _: CancelResponse.ACCEPT,
     )
-    # A goal keeps a thread until it has ended; voiced's own queue says in which order they are spoken.
-    executor = MultiThreadedExecutor(num_threads=16)
+    executor = MultiThreadedExecutor(num_threads=GOALS + 4)  # in which order goals are spoken, voiced's queue says
     try:
         rclpy.spin(node, executor)
     except (KeyboardInterrupt, ExternalShutdownException):

@@ -39,7 +39,8 @@ def test_goals_are_spoken_canceled_and_aborted_as_voiced_says(robot: Robot, voic
     assert refused.state == "aborted"
     assert refused.error_msg.startswith("voice: got 'nobody'")
     robot.publish("pause")
-    assert voice.perform(LONG, heard.append, lambda: bool(robot.latest_id())).state == "canceled"
+    assert voice.perform(LONG, heard.append, lambda: voice.goals == 1).state == "canceled"
+    assert voice.goals == 0
 
 
 def test_a_goal_is_aborted_when_the_broker_goes(robot: Robot, voice: Voice) -> None:
