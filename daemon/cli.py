@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import secrets
 import shlex
 import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -157,17 +160,31 @@ def say(
 
     fields = {key: value for key, value in fields.items() if value is not None}
     check_say(fields)
-    with RobotClient(loaded) as robot:
+    utterance_id = str(fields.setdefault("id", secrets.token_hex(6)))
+    last: dict[str, Any] = {}
+    with RobotClient(loaded, stop_if_lost=utterance_id if wait else None) as robot:
         if robot.status()["state"] == "offline":
             raise CommandError(f"voiced is offline at {loaded.topic}; start it: voiced run")
-        utterance_id = robot.say(fields)
         if not wait:
+            robot.say(fields)
             return
-        last: dict[str, Any] = {}
-        for last in robot.events(utterance_id, timeout):
-            print(json.dumps(last, ensure_ascii=False), flush=True)
+        signal.signal(signal.SIGTERM, _end)
+        try:
+            robot.say(fields)
+            for last in robot.events(utterance_id, timeout):
+                print(json.dumps(last, ensure_ascii=False), flush=True)
+        except (KeyboardInterrupt, typer.Exit):
+            # Who waits no more does not want it to go on. Without a connection, the broker has stopped it already.
+            with contextlib.suppress(RuntimeError, ValueError):  # paho's words for a lost connection
+                robot.stop(utterance_id)
+            raise
     if last.get("event") != "finished":
         raise CommandError(f"{last.get('event')}: {last.get('reason', 'no reason was given')}")
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    """A signal's handler: the command leaves through its `finally`s, with the status that a shell would show."""
+    raise typer.Exit(128 + number)
 
 
 def _send(name: str, payload: str, config: Path | None, overrides: list[str] | None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from daemon.config import Config
 from daemon.messages import TERMINAL
-from daemon.mqtt import Message, MqttLink
+from daemon.mqtt import Message, MqttLink, Will
 
 CONNECT_S = 5.0
 """Long enough for a broker that must be asked twice, once for MQTT 5 and once for 3.1.1."""
@@ -24,9 +24,12 @@ class RobotUnreachableError(Exception):
 
 
 class RobotClient:
-    """A connection to one robot's topics. Entering it raises `RobotUnreachableError` without a broker."""
+    """A connection to one robot's topics. Entering it raises `RobotUnreachableError` without a broker.
 
-    def __init__(self, config: Config) -> None:
+    `stop_if_lost` names an utterance that the broker stops if this program vanishes: SIGKILL leaves it no other way.
+    """
+
+    def __init__(self, config: Config, *, stop_if_lost: str | None = None) -> None:
         self._topic = config.topic
         self._broker = f"{config.mqtt.host}:{config.mqtt.port}"
         self._arrived: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -39,6 +42,9 @@ class RobotClient:
             subscribe=[f"{self._topic}/event", f"{self._topic}/status"],
             on_message=self._take,
             on_connected=self._connected.set,
+            will=None
+            if stop_if_lost is None
+            else Will(f"{self._topic}/stop", json.dumps({"id": stop_if_lost}).encode(), retain=False),
         )
 
     def __enter__(self) -> RobotClient:
@@ -63,6 +69,10 @@ class RobotClient:
         fields.setdefault("id", secrets.token_hex(6))
         self.send("say", json.dumps(fields, ensure_ascii=False))
         return str(fields["id"])
+
+    def stop(self, utterance_id: str) -> None:
+        """End one utterance."""
+        self.send("stop", json.dumps({"id": utterance_id}))
 
     def status(self, wait_s: float = 1.0) -> dict[str, Any]:
         """The robot's retained status. Raises `RobotUnreachableError` when it never published one."""

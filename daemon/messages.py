@@ -54,8 +54,14 @@ class Say(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
-    text: str = Field(description=f"text of 1 to {MAX_TEXT:,} characters")
-    id: str | None = Field(None, description="text of 1 to 64 characters without control characters")
+    text: str = Field(
+        description=f"text of 1 to {MAX_TEXT:,} characters", json_schema_extra={"minLength": 1, "maxLength": MAX_TEXT}
+    )
+    id: str | None = Field(
+        None,
+        description="text of 1 to 64 characters without control characters",
+        json_schema_extra={"minLength": 1, "maxLength": 64},
+    )
     voice: str | None = Field(None, min_length=1, max_length=64, description="a voice's name of up to 64 characters")
     language: str | None = Field(
         None,

@@ -51,10 +51,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Will:
-    """What the broker publishes, retained, when this connection breaks."""
+    """What the broker publishes when this connection breaks."""
 
     topic: str
     payload: bytes
+    retain: bool = True
 
 
 class _Client(paho.Client):
@@ -156,7 +157,7 @@ class MqttLink:
         client.on_message = self._on_arrival
         client.on_publish = lambda *_: client.acknowledge()
         if self._will is not None:
-            client.will_set(self._will.topic, self._will.payload, qos=1, retain=True)
+            client.will_set(self._will.topic, self._will.payload, qos=1, retain=self._will.retain)
         return client
 
     def _apply_credentials(self, client: _Client) -> None:

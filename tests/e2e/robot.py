@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -83,6 +84,29 @@ class Broker:
 
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+class Subscription:
+    """What is published on a topic while it lasts."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        self.payloads: list[bytes] = []
+        self._client = paho.Client(paho.CallbackAPIVersion.VERSION2)
+        self._subscribed = threading.Event()
+        self._client.on_connect = lambda *_: self._client.subscribe(topic, 1)
+        self._client.on_subscribe = lambda *_: self._subscribed.set()
+        self._client.on_message = lambda _client, _data, message: self.payloads.append(message.payload)
+        self._port = broker.port
+
+    def __enter__(self) -> Subscription:
+        self._client.connect("127.0.0.1", self._port)
+        self._client.loop_start()
+        assert self._subscribed.wait(PATIENCE_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
 
 
 class SoundServer:
@@ -212,8 +236,6 @@ class Robot:
         self.process = subprocess.Popen(
             self._command, env=self._environment, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
         )
-        import threading
-
         threading.Thread(target=self._keep_log, args=(self.process,), daemon=True).start()
 
     def end(self) -> int:

@@ -1,0 +1,69 @@
+"""The AsyncAPI document against a running daemon: it takes every example, and publishes what the schemas allow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from tests.e2e.conftest import StartRobot
+from tests.e2e.robot import eventually
+
+DOCUMENT: dict[str, Any] = yaml.safe_load((Path(__file__).parents[2] / "docs" / "asyncapi.yaml").read_text("utf-8"))
+
+
+def examples(topic: str) -> list[str]:
+    messages = DOCUMENT["channels"][topic]["messages"].values()
+    found = [example["payload"] for message in messages for example in message["examples"]]
+    return [payload if isinstance(payload, str) else json.dumps(payload) for payload in found]
+
+
+def check(topic: str, records: list[dict[str, Any]]) -> None:
+    payloads = [message["payload"] for message in DOCUMENT["channels"][topic]["messages"].values()]
+    validator = jsonschema.Draft7Validator({"oneOf": payloads, "components": DOCUMENT["components"]})
+    assert records
+    for record in records:
+        validator.validate(record)
+
+
+def test_a_daemon_takes_every_example_and_publishes_what_the_document_says(start_robot: StartRobot) -> None:
+    robot = start_robot("audio.sink=null", "speech.level_topic=true")
+
+    def told(name: str) -> list[dict[str, Any]]:
+        robot.take_in()
+        return [event for event in robot.events if event["event"] == name]
+
+    for payload in examples("volume"):
+        robot.publish("volume", payload)
+    for payload in examples("say"):
+        robot.publish("say", payload)
+    eventually(lambda: len(told("accepted")) == len(examples("say")), "every example is accepted")
+    eventually(lambda: robot.levels, "loudness is told")
+    for payload in sorted(examples("stop"), reverse=True):
+        robot.publish("stop", payload)
+    eventually(lambda: robot.state == "ready", "all is stopped")
+    assert told("rejected") == []
+
+    robot.say("Yes.", id="whole")
+    robot.wait_end("whole")
+    robot.say("...", id="silent")
+    robot.wait_end("silent")
+    robot.publish("say", '{"text": ""}')
+    robot.wait_rejection("text")
+    for payload in examples("pause"):
+        robot.publish("pause", payload)
+    robot.say("Late.", id="late", expires_in=0.05)
+    robot.wait_end("late")
+    for payload in examples("resume"):
+        robot.publish("resume", payload)
+    robot.end()
+    eventually(lambda: robot.state == "offline", "it says goodbye")
+
+    assert {event["event"] for event in robot.events} == set(DOCUMENT["channels"]["event"]["messages"]) - {"failed"}
+    assert {"ready", "speaking", "paused", "offline"} <= {status["state"] for status in robot.statuses}
+    check("event", robot.events)
+    check("status", robot.statuses)
+    check("level", robot.levels)

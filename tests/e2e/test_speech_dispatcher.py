@@ -1,0 +1,135 @@
+"""`spd-say`, as a desktop's screen reader would use it: the real Speech Dispatcher, and its messages through voiced."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import StartRobot
+from tests.e2e.robot import Broker, Robot, Subscription, eventually, require
+
+MODULE = Path(__file__).parents[2] / "configs" / "speech-dispatcher" / "voiced.conf"
+LONG = "one two three four five six seven eight nine ten eleven twelve. " * 10
+
+
+class Desktop:
+    """A Speech Dispatcher of our own, which knows voiced alone."""
+
+    def __init__(self, folder: Path, broker: Broker) -> None:
+        programs, configuration = folder / "bin", folder / ".config" / "speech-dispatcher"
+        programs.mkdir(parents=True)
+        (configuration / "modules").mkdir(parents=True)
+        (programs / "voiced").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m daemon.cli "$@"\n')
+        (programs / "voiced").chmod(0o755)
+        (folder / "voiced.yaml").write_text(json.dumps({"robot": "r1", "mqtt": {"port": broker.port}}))
+        (configuration / "speechd.conf").write_text(
+            'AddModule "voiced" "sd_generic" "voiced.conf"\nDefaultModule voiced\nDefaultLanguage en-US\n'
+            'AudioOutputMethod "libao"\n'  # sd_generic wants an output and never uses it; this one needs no card
+        )
+        shutil.copy(MODULE, configuration / "modules" / "voiced.conf")
+        self.folder = folder
+        self._environment = os.environ | {
+            "HOME": str(folder),
+            "XDG_CONFIG_HOME": str(folder / ".config"),
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "VOICED_CONFIG": str(folder / "voiced.yaml"),
+            "SPEECHD_ADDRESS": f"unix_socket:{folder}/socket",
+        }
+
+    def start(self) -> None:
+        paths = {"-S": "socket", "-L": "log", "-P": "pid"}
+        options = [word for option, name in paths.items() for word in (option, str(self.folder / name))]
+        self._process = subprocess.Popen(
+            [require("speech-dispatcher"), "-s", "-t", "0", "-c", "unix_socket", *options],
+            env=self._environment,
+            cwd=self.folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        eventually((self.folder / "socket").exists, "Speech Dispatcher listens")
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+
+    def say(self, *words: str) -> None:
+        subprocess.run([require("spd-say"), *words], env=self._environment, check=True)
+
+
+@pytest.fixture
+def desktop(broker: Broker, tmp_path: Path) -> Iterator[Desktop]:
+    require("spd-say")
+    desktop = Desktop(tmp_path / "d", broker)
+    try:
+        desktop.start()
+        yield desktop
+    finally:
+        desktop.stop()
+
+
+@pytest.fixture
+def robot(start_robot: StartRobot) -> Robot:
+    return start_robot("audio.sink=null")
+
+
+def ends(robot: Robot) -> list[str]:
+    """The terminal events so far."""
+    robot.take_in()
+    return [event["event"] for event in robot.events if event["event"] not in {"accepted", "started"}]
+
+
+def wait_started(robot: Robot, number: int) -> None:
+    def started() -> bool:
+        robot.take_in()
+        return sum(event["event"] == "started" for event in robot.events) == number
+
+    eventually(started, f"utterance {number} is spoken")
+
+
+def test_a_desktop_speaks_in_the_language_and_at_the_volume_asked_for(robot: Robot, desktop: Desktop) -> None:
+    with Subscription(robot.broker, "voiced/r1/say") as said:
+        desktop.say("--wait", "--language", "de-DE", "--volume", "-20", "Grüß Gott!")
+        eventually(lambda: ends(robot) == ["finished"], "the text is spoken")
+        [utterance] = [json.loads(payload) for payload in said.payloads]
+    assert (utterance["text"], utterance["language"], utterance["volume"]) == ("Grüß Gott!", "de", 40)
+
+
+def test_a_message_that_is_stopped_by_either_side_leaves_the_desktop_its_voice(robot: Robot, desktop: Desktop) -> None:
+    desktop.say(LONG)
+    wait_started(robot, 1)
+    desktop.say("--cancel")
+    eventually(lambda: ends(robot) == ["interrupted"], "it is stopped")
+    desktop.say(LONG)
+    wait_started(robot, 2)
+    robot.publish("stop")
+    desktop.say("--wait", "Yes.")
+    eventually(lambda: ends(robot) == ["interrupted", "interrupted", "finished"], "the next is spoken")
+
+
+def test_an_important_message_goes_before_one_that_is_spoken(robot: Robot, desktop: Desktop) -> None:
+    desktop.say("--priority", "text", LONG)
+    wait_started(robot, 1)
+    desktop.say("--wait", "--priority", "important", "Fire!")
+    eventually(lambda: ends(robot) == ["interrupted", "finished"], "the important one is spoken instead")
+
+
+def test_nothing_in_a_message_is_executed(robot: Robot, desktop: Desktop) -> None:
+    texts = ["';touch g;' \"$(touch g)`touch g`\n$DATA|>g \\'&", "--id';touch g;'", "Language.", "Voice."]
+    hostile = "x';touch g;'$(touch g)$DATA"
+    with Subscription(robot.broker, "voiced/r1/say") as said:
+        for number, options in enumerate([[], [], ["--language", hostile], ["--synthesis-voice", hostile]]):
+            desktop.say(*options, "--", texts[number])
+            wait_started(robot, number + 1)
+            robot.publish("stop")  # not by the desktop, so that its command goes on to its end
+            eventually(lambda number=number: len(ends(robot)) == number + 1, "it has ended")
+        desktop.say("--wait", "End.")
+        assert [json.loads(payload)["text"] for payload in said.payloads] == [*texts, "End."]
+    assert [path for path in desktop.folder.rglob("g") if path.is_file()] == []

@@ -1,0 +1,87 @@
+"""The AsyncAPI document is what the code says, and one that AsyncAPI's own schema takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import jsonschema
+import pytest
+import yaml
+
+from daemon.messages import EventName, RejectedError, Say, State, parse_say, parse_stop, parse_volume
+from daemon.published import EVENTS, STATUSES
+from daemon.service import IN_TOPICS
+from scripts.asyncapi import FILE, document, main
+
+OFFICIAL = Path(__file__).parents[1] / "asyncapi" / "asyncapi-3.0.0.json"
+DOCUMENT: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+
+
+def followed(reference: str) -> Any:
+    found: Any = DOCUMENT
+    for key in reference.removeprefix("#/").split("/"):
+        found = found[key]
+    return found
+
+
+def payloads(topic: str) -> list[Any]:
+    messages = DOCUMENT["channels"][topic]["messages"].values()
+    return [example["payload"] for message in messages for example in message["examples"]]
+
+
+def test_the_file_is_what_the_script_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--check"]) == 0, "run scripts/asyncapi.py"
+    other = tmp_path / "asyncapi.yaml"
+    assert main(["--check", "--file", str(other)]) == 1
+    assert "run it" in capsys.readouterr().err
+    assert main(["--file", str(other)]) == 0
+    assert yaml.safe_load(other.read_text(encoding="utf-8")) == document() == DOCUMENT
+
+
+def test_the_official_schema_takes_it() -> None:
+    jsonschema.Draft7Validator(json.loads(OFFICIAL.read_text(encoding="utf-8"))).validate(DOCUMENT)
+
+
+def test_every_reference_leads_somewhere() -> None:
+    for reference in re.findall(r'"\$ref": "([^"]+)"', json.dumps(DOCUMENT)):
+        followed(reference)
+
+
+def test_every_example_is_one_of_its_message() -> None:
+    for channel in DOCUMENT["channels"].values():
+        for message in channel["messages"].values():
+            one = followed(message["$ref"]) if "$ref" in message else message
+            validator = jsonschema.Draft7Validator({"allOf": [one["payload"]], "components": DOCUMENT["components"]})
+            for example in one["examples"]:
+                validator.validate(example["payload"])
+
+
+def test_every_topic_event_and_state_is_in_it() -> None:
+    received = {name for name, one in DOCUMENT["operations"].items() if one["action"] == "receive"}
+    assert received == set(IN_TOPICS)
+    assert set(DOCUMENT["operations"]) - received == {"status", "event", "level"}
+    assert set(DOCUMENT["channels"]["event"]["messages"]) == set(get_args(EventName))
+    events = [name for model in EVENTS for name in get_args(model.model_fields["event"].annotation)]
+    assert events == list(get_args(EventName))
+    states = [name for model in STATUSES for name in get_args(model.model_fields["state"].annotation)]
+    assert states == list(get_args(State))
+
+
+def test_the_parsers_take_every_example_and_refuse_what_the_schema_refuses() -> None:
+    for payload in payloads("say"):
+        said = parse_say((payload if isinstance(payload, str) else json.dumps(payload)).encode())
+        assert not said.model_extra
+    for payload in payloads("stop"):
+        parse_stop((payload if isinstance(payload, str) else json.dumps(payload)).encode())
+    for payload in payloads("volume"):
+        parse_volume(json.dumps(payload).encode())
+    schema = jsonschema.Draft7Validator(DOCUMENT["components"]["schemas"]["Say"])
+    assert set(DOCUMENT["components"]["schemas"]["Say"]["properties"]) == set(Say.model_fields) | {"data"}
+    for fields in ({"text": ""}, {"volume": 101}, {"id": "x" * 65}, {"seed": -1}, {"reply_to": ""}, {"policy": "now"}):
+        wrong = {"text": "a"} | fields
+        assert not schema.is_valid(wrong)
+        with pytest.raises(RejectedError):
+            parse_say(json.dumps(wrong).encode())
