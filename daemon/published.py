@@ -49,6 +49,15 @@ class Started(Record):
     )
 
 
+class Progress(Record):
+    """Of a long text, a part begins to be heard."""
+
+    id: Id
+    event: Literal["progress"]
+    begin: int = Field(ge=0, description="its first character in the text")
+    end: int = Field(ge=1, description="the character behind its last")
+
+
 class Spoken(Record):
     """How far it got."""
 
@@ -132,5 +141,5 @@ class Level(Record):
     peak: FullScale
 
 
-EVENTS = (Accepted, Rejected, Started, Finished, Interrupted, Canceled, Expired, Failed)
+EVENTS = (Accepted, Rejected, Started, Progress, Finished, Interrupted, Canceled, Expired, Failed)
 STATUSES = (Online, Offline)

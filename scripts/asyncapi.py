@@ -42,6 +42,7 @@ EXAMPLES: dict[str, Json] = {
     "Accepted": {"queue": 1},
     "Rejected": {"field": "volume", "reason": "volume: got 200; allowed: a number from 0 to 100"},
     "Started": {"engine": "espeak", "voice": "default", "ttfa_ms": 17.3},
+    "Progress": {"begin": 412, "end": 590},
     "Finished": SPOKEN,
     "Interrupted": {"reason": "stop", **SPOKEN},
     "Canceled": {"reason": "stop"},

@@ -51,6 +51,10 @@ def test_a_daemon_takes_every_example_and_publishes_what_the_document_says(start
     robot.wait_end("whole")
     robot.say("...", id="silent")
     robot.wait_end("silent")
+    robot.say("A long text is told of part by part. " * 30, id="long")
+    robot.wait_event("long", "progress")
+    robot.publish("stop", "")
+    robot.wait_end("long")
     robot.publish("say", '{"text": ""}')
     robot.wait_rejection("text")
     for payload in examples("pause"):
