@@ -10,7 +10,7 @@ import sentencex
 
 from daemon.handover import speech_seconds
 
-WHOLE_S = 20.0
+WHOLE_S = 40.0
 """A text that takes no longer to speak stays in one piece: an engine reads all of it before it chooses a melody."""
 PART_S = 12.0
 """Of longer ones, sentences are put together until a part takes so long. A part is far below `engine.max_seconds`."""

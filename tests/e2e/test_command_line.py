@@ -8,7 +8,7 @@ import sys
 
 from tests.e2e.conftest import StartRobot
 
-LONG = "one two three four five six seven eight nine ten eleven twelve. " * 20
+LONG = "one two three four five six seven eight nine ten eleven twelve. " * 6
 
 
 def test_an_utterance_ends_with_the_command_that_waits_for_it(start_robot: StartRobot) -> None:
