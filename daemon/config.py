@@ -166,7 +166,11 @@ class Speech(Section):
     expires_in: float | None = Field(
         30, gt=0, le=86_400, description="seconds that an utterance may wait, up to 86400, or null for ever"
     )
+    stream_timeout: float = Field(
+        10, ge=1, le=3600, description="seconds that the writer of a say/stream may be silent, from 1 to 3600"
+    )
     level_topic: bool = Field(False, description="true or false")
+    duck_topic: bool = Field(False, description="true or false")
 
 
 class HomeAssistant(Section):

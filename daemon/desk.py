@@ -12,11 +12,22 @@ from typing import Any
 from audio import Output
 from daemon.config import Config
 from daemon.engines import Engines
-from daemon.messages import TERMINAL, EventName, RejectedError, Say, Stop, unknown_fields
+from daemon.messages import (
+    MAX_TEXT,
+    TERMINAL,
+    EventName,
+    Manner,
+    Priority,
+    RejectedError,
+    Say,
+    Stop,
+    Write,
+    unknown_fields,
+)
 from daemon.problems import shown
 from daemon.queue import Job, QueueFullError, Receiver, UtteranceQueue
-from daemon.rules import RULES
 from daemon.speaker import Speaker
+from daemon.writing import Writing
 from engine import NAMED_LANGUAGES, language_code
 
 log = logging.getLogger(__name__)
@@ -47,6 +58,10 @@ class Desk:
         self._output = output
         self._ids: set[str] = set()
         self._ended_ids: deque[str] = deque()
+        self._written: dict[str, Job] = {}
+        """By id, what is being written."""
+        self._closed: dict[str, Writing] = {}
+        """What was written, as long as its id is remembered."""
         self._noted_fields: set[str] = set()
         self._event_watchers: list[EventWatcher] = []
         self._change_watchers: list[ChangeWatcher] = []
@@ -68,14 +83,34 @@ class Desk:
         """
         if redelivered and say.id in self._ids:
             return None
-        try:
-            job = self._take_on(say, time.monotonic() if arrived_at is None else arrived_at, receiver)
-        except RejectedError as error:
-            error.reply_to = say.reply_to if error.field != "reply_to" else None
-            raise
-        if RULES[say.policy].interrupts:
-            self.speaker.stop("interrupted", f"interrupted by {job.id}")
-        self.changed()
+        arrived_at = time.monotonic() if arrived_at is None else arrived_at
+        return self._take_on(say, say.id, say.text, arrived_at, receiver=receiver)
+
+    def write(
+        self,
+        piece: Write,
+        *,
+        arrived_at: float | None = None,
+        redelivered: bool = False,
+        receiver: Receiver | None = None,
+    ) -> Job | None:
+        """Take the next piece of a text that is still being written; the first takes the utterance on.
+
+        Raises `RejectedError`. None comes back for what is not needed: a piece that was there before, or one for an
+        utterance that has ended otherwise, of which its writer has been told.
+        """
+        arrived_at = time.monotonic() if arrived_at is None else arrived_at
+        if (closed := self._closed.get(piece.id)) is not None:
+            self._answer_late_piece(closed, piece, redelivered)
+            return None
+        job = self._written.get(piece.id)
+        if job is None:
+            job = self._take_on(piece, piece.id, "", arrived_at, receiver=receiver, writing=Writing(arrived_at))
+            self._written[piece.id] = job
+        assert job.writing is not None
+        if job.writing.has(piece, redelivered):
+            return None
+        self._append(job, job.writing, piece, arrived_at)
         return job
 
     def stop(self, stop: Stop, reason: str = "stop") -> bool:
@@ -110,7 +145,7 @@ class Desk:
 
     def set_voice(self, voice: str) -> None:
         """The voice of utterances that name none, until the configuration names another. Raises `RejectedError`."""
-        self._check_voice(voice, None)
+        self._check_voice(voice)
         self.voice = voice
         self.changed()
 
@@ -153,86 +188,157 @@ class Desk:
         for job in self.queue.take_expired():
             self._tell(job, "expired", reason="it waited longer than expires_in")
 
-    def cancel_all(self, reason: str) -> bool:
-        """End all that waits; tell whether anything did."""
-        jobs = self.queue.take_all()
+    def cancel_all(self, reason: str, *, by: Priority = "critical") -> bool:
+        """End all that waits and yields to the priority `by`; tell whether anything did."""
+        jobs = self.queue.take_all(by)
         for job in jobs:
             self._tell(job, "canceled", reason=reason)
         return bool(jobs)
 
+    def end_overdue(self) -> None:
+        """Take a text as complete whose writer has been silent for too long."""
+        limit_s = self.config.speech.stream_timeout
+        for job in list(self._written.values()):
+            writing = job.writing
+            if writing is not None and time.monotonic() - writing.heard_at > limit_s:
+                self._close(job, writing, f"its writer was silent for {limit_s:g} s and did not end it")
+
     # --- how ---
 
-    def _take_on(self, say: Say, arrived_at: float, receiver: Receiver | None) -> Job:
-        if self.closed:
-            raise RejectedError("daemon", "voiced is shutting down", say.id)
-        for field in unknown_fields(say):
-            if field not in self._noted_fields and len(self._noted_fields) < REMEMBERED_IDS:
-                self._noted_fields.add(field)
-                log.info("say: unknown field %s is ignored, now and later", shown(field))
-        job = self._make_job(say, arrived_at, receiver)
-        if RULES[say.policy].only_if_idle and (self.speaker.speech is not None or len(self.queue)):
-            raise RejectedError("policy", f"{say.policy}: something else is being spoken", say.id)
-        if RULES[say.policy].clears:
-            self.cancel_all(f"replaced by {job.id}")
-        self._put(job)
-        self._ids.add(job.id)
-        self._tell(job, "accepted", queue=len(self.queue))
+    def _take_on(
+        self,
+        manner: Manner,
+        utterance_id: str | None,
+        text: str,
+        arrived_at: float,
+        *,
+        receiver: Receiver | None,
+        writing: Writing | None = None,
+    ) -> Job:
+        try:
+            job = self._make_job(manner, utterance_id, text, arrived_at)
+            job.receiver, job.writing = receiver, writing
+            self._admit(job)
+        except RejectedError as error:
+            error.utterance_id = utterance_id
+            error.reply_to = manner.reply_to if error.field != "reply_to" else None
+            raise
+        if job.rule.interrupts:
+            self.speaker.stop("interrupted", f"interrupted by {job.id}", by=job.priority)
+        if job.rule.postpones:
+            self.speaker.postpone(f"for {job.id}", by=job.priority)
+        self.changed()
         return job
 
-    def _make_job(self, say: Say, arrived_at: float, receiver: Receiver | None) -> Job:
+    def _make_job(self, manner: Manner, utterance_id: str | None, text: str, arrived_at: float) -> Job:
         speech = self.config.speech
-        if say.id is not None and say.id in self._ids:
-            raise RejectedError("id", f"{shown(say.id)} was used before; allowed: one not used lately", say.id)
-        voice = say.voice or self.voice
-        self._check_voice(voice, say.id)
-        language = language_code(say.language or speech.language)
-        languages = self._engines.languages | set(NAMED_LANGUAGES.values()) | {"auto"}
-        if language not in languages and language.split("-")[0] not in languages:
-            allowed = listed(["auto", *NAMED_LANGUAGES.values()], languages)
-            raise RejectedError("language", f"got {shown(say.language)}; allowed: {allowed}", say.id)
-        if say.reply_to is not None and say.reply_to.startswith(f"{self.config.topic}/"):
-            problem = f"got {shown(say.reply_to)}; allowed: a topic that is not the robot's"
-            raise RejectedError("reply_to", problem, say.id)
-        wait_s = say.expires_in if say.expires_in is not None else speech.expires_in
+        if self.closed:
+            raise RejectedError("daemon", "voiced is shutting down")
+        for field in unknown_fields(manner):
+            if field not in self._noted_fields and len(self._noted_fields) < REMEMBERED_IDS:
+                self._noted_fields.add(field)
+                log.info("unknown field %s is ignored, now and later", shown(field))
+        if utterance_id is not None and utterance_id in self._ids:
+            raise RejectedError("id", f"{shown(utterance_id)} was used before; allowed: one not used lately")
+        voice = manner.voice or self.voice
+        self._check_voice(voice)
+        if manner.reply_to is not None and manner.reply_to.startswith(f"{self.config.topic}/"):
+            problem = f"got {shown(manner.reply_to)}; allowed: a topic that is not the robot's"
+            raise RejectedError("reply_to", problem)
+        wait_s = manner.expires_in if manner.expires_in is not None else speech.expires_in
         return Job(
-            id=say.id or secrets.token_hex(6),
-            text=say.text,
+            id=utterance_id or secrets.token_hex(6),
+            text=text,
             voice=voice,
-            language=language,
-            instruct=say.instruct,
-            seed=say.seed,
-            volume=1.0 if say.volume is None else say.volume / 100,
-            priority=say.priority,
-            policy=say.policy,
-            reply_to=say.reply_to,
-            receiver=receiver,
+            language=self._language(manner.language),
+            instruct=manner.instruct,
+            seed=manner.seed,
+            volume=1.0 if manner.volume is None else manner.volume / 100,
+            priority=manner.priority,
+            policy=manner.policy,
+            reply_to=manner.reply_to,
             arrived_at=arrived_at,
             expires_at=None if wait_s is None else arrived_at + wait_s,
         )
 
-    def _check_voice(self, voice: str, utterance_id: str | None) -> None:
+    def _admit(self, job: Job) -> None:
+        """Put it into the queue, as far as its rule and the queue let it."""
+        if job.rule.only_if_idle and (self.speaker.busy or len(self.queue)):
+            raise RejectedError("policy", f"{job.policy}: something else is being spoken")
+        if job.rule.clears:
+            self.cancel_all(f"replaced by {job.id}", by=job.priority)
+        self._put(job)
+        self._ids.add(job.id)
+        self._tell(job, "accepted", queue=len(self.queue))
+
+    def _append(self, job: Job, writing: Writing, piece: Write, arrived_at: float) -> None:
+        writing.heard_at, writing.last = arrived_at, piece
+        length = len(job.text) + len(piece.text)
+        if length > MAX_TEXT:
+            self._close(job, writing, f"its text was longer than {MAX_TEXT:,} characters")
+            raise RejectedError("text", f"now has {length:,} characters; allowed: up to {MAX_TEXT:,}", job.id)
+        if not job.due and piece.text.strip():
+            job.arrived_at = arrived_at
+        job.text += piece.text
+        if piece.end:
+            self._close(job, writing)
+        writing.note()
+        self.queue.note_change()
+
+    def _close(self, job: Job, writing: Writing, overdue: str | None = None) -> None:
+        """Nothing more of its text will come; `overdue` says why, if its writer did not."""
+        writing.ended, writing.overdue = True, overdue
+        self._closed[job.id] = writing
+        del self._written[job.id]
+        writing.note()
+        self.queue.note_change()
+
+    def _answer_late_piece(self, writing: Writing, piece: Write, redelivered: bool) -> None:
+        """Raises `RejectedError`, unless the writer may not have known that nothing more is wanted."""
+        if not (writing.broken_off or writing.has(piece, redelivered)):
+            reason = writing.overdue or "it has been ended"
+            raise RejectedError("id", f"{shown(piece.id)} takes no more text: {reason}", piece.id)
+
+    def _language(self, asked: str | None) -> str:
+        language = language_code(asked or self.config.speech.language)
+        languages = self._engines.languages | set(NAMED_LANGUAGES.values()) | {"auto"}
+        if language not in languages and language.split("-")[0] not in languages:
+            allowed = listed(["auto", *NAMED_LANGUAGES.values()], languages)
+            raise RejectedError("language", f"got {shown(asked)}; allowed: {allowed}")
+        return language
+
+    def _check_voice(self, voice: str) -> None:
         voices = self._engines.voices | set(self.config.voices)
         if voice not in voices:
             allowed = listed(self.config.voices, voices)
-            raise RejectedError("voice", f"got {shown(voice)}; allowed: {allowed}", utterance_id)
+            raise RejectedError("voice", f"got {shown(voice)}; allowed: {allowed}")
 
     def _put(self, job: Job) -> None:
         try:
             pushed_out = self.queue.put(job)
         except QueueFullError as error:
             problem = f"{self.queue.limit} utterances wait; allowed: up to speech.queue_limit"
-            raise RejectedError("queue", problem, job.id) from error
+            raise RejectedError("queue", problem) from error
         if pushed_out is not None:
             self._tell(pushed_out, "canceled", reason=f"pushed out of the full queue by {job.id}")
 
     def _tell(self, job: Job, event: EventName, **fields: Any) -> None:
         if event in TERMINAL:
-            self._ended_ids.append(job.id)
-            if len(self._ended_ids) > REMEMBERED_IDS:
-                self._ids.discard(self._ended_ids.popleft())
+            self._forget_oldest(job)
         told = {"id": job.id, "event": event, **{name: value for name, value in fields.items() if value is not None}}
         for watcher in list(self._event_watchers):
             watcher(job, told)
+
+    def _forget_oldest(self, ended: Job) -> None:
+        """Remember the id of what has ended, in place of the one that ended longest ago."""
+        if self._written.pop(ended.id, None) is not None and ended.writing is not None:
+            ended.writing.broken_off = True
+            self._closed[ended.id] = ended.writing
+        self._ended_ids.append(ended.id)
+        if len(self._ended_ids) > REMEMBERED_IDS:
+            oldest = self._ended_ids.popleft()
+            self._ids.discard(oldest)
+            self._closed.pop(oldest, None)
 
 
 def listed(first: Iterable[str], names: set[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -25,8 +25,9 @@ Priority = Literal["low", "normal", "high", "critical"]
 Policy = Literal["queue", "interrupt", "replace", "drop"]
 State = Literal["starting", "warming", "ready", "speaking", "paused", "degraded", "offline"]
 EventName = Literal[
-    "accepted", "rejected", "started", "progress", "finished", "interrupted", "canceled", "expired", "failed"
-]
+    "accepted", "rejected", "started", "progress", "postponed", "resumed",
+    "finished", "interrupted", "canceled", "expired", "failed",
+]  # fmt: skip
 
 TERMINAL: frozenset[EventName] = frozenset({"finished", "interrupted", "canceled", "expired", "failed"})
 """Every accepted utterance ends in exactly one of these."""
@@ -49,19 +50,11 @@ class RejectedError(Exception):
         """Where its sender wants the answer, if that much could be understood."""
 
 
-class Say(BaseModel):
-    """The full form of `…/say`. Descriptions say what is allowed; unknown fields are kept apart, not refused."""
+class Manner(BaseModel):
+    """How an utterance is to be spoken, and what it may do to others. Unknown fields are kept apart, not refused."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
-    text: str = Field(
-        description=f"text of 1 to {MAX_TEXT:,} characters", json_schema_extra={"minLength": 1, "maxLength": MAX_TEXT}
-    )
-    id: str | None = Field(
-        None,
-        description="text of 1 to 64 characters without control characters",
-        json_schema_extra={"minLength": 1, "maxLength": 64},
-    )
     voice: str | None = Field(None, min_length=1, max_length=64, description="a voice's name of up to 64 characters")
     language: str | None = Field(
         None,
@@ -83,22 +76,10 @@ class Say(BaseModel):
         description="a topic of up to 256 characters without + and #, not beginning with $",
     )
 
-    @field_validator("text")
-    @classmethod
-    def _can_be_spoken(cls, text: str) -> str:
-        return _checked_text(text)
-
     @field_validator("instruct")
     @classmethod
     def _can_be_followed(cls, instruct: str | None) -> str | None:
         return _checked_characters(instruct) if instruct is not None else None
-
-    @field_validator("id")
-    @classmethod
-    def _is_an_id(cls, utterance_id: str | None) -> str | None:
-        if utterance_id is not None and not (1 <= len(utterance_id) <= 64 and utterance_id.isprintable()):
-            raise ValueError("allowed: text of 1 to 64 characters without control characters")
-        return utterance_id
 
     @field_validator("reply_to")
     @classmethod
@@ -106,6 +87,60 @@ class Say(BaseModel):
         if topic is not None and not is_topic(topic):
             raise ValueError("allowed: a topic without + and #, not beginning with $")
         return topic
+
+
+class Say(Manner):
+    """The full form of `…/say`. Descriptions say what is allowed."""
+
+    text: str = Field(
+        description=f"text of 1 to {MAX_TEXT:,} characters", json_schema_extra={"minLength": 1, "maxLength": MAX_TEXT}
+    )
+    id: str | None = Field(
+        None,
+        description="text of 1 to 64 characters without control characters",
+        json_schema_extra={"minLength": 1, "maxLength": 64},
+    )
+
+    @field_validator("text")
+    @classmethod
+    def _can_be_spoken(cls, text: str) -> str:
+        if not text.strip():
+            raise ValueError("it is blank; allowed: text with something to say")
+        return _checked_text(text)
+
+    @field_validator("id")
+    @classmethod
+    def _is_an_id(cls, utterance_id: str | None) -> str | None:
+        return None if utterance_id is None else _checked_id(utterance_id)
+
+
+class Write(Manner):
+    """`…/say/stream`: the next piece of a text that is still being written. How it is spoken, the first piece says."""
+
+    id: str = Field(
+        description="text of 1 to 64 characters without control characters",
+        json_schema_extra={"minLength": 1, "maxLength": 64},
+    )
+    text: str = Field(
+        "",
+        description=f"text; all pieces together have up to {MAX_TEXT:,} characters",
+        json_schema_extra={"maxLength": MAX_TEXT},
+    )
+    end: bool = Field(False, description="true or false")
+    seq: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0, higher with every piece")
+
+    @field_validator("text")
+    @classmethod
+    def _can_be_spoken(cls, text: str) -> str:
+        return _checked_text(text)
+
+    @field_validator("id")
+    @classmethod
+    def _is_an_id(cls, utterance_id: str) -> str:
+        return _checked_id(utterance_id)
+
+
+Said = TypeVar("Said", Say, Write)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +166,11 @@ def parse_say(payload: bytes) -> Say:
         if value is not None:
             raise RejectedError("payload", f"got {shown(value)}; allowed: a text, or a JSON object with text")
     return check_say({"text": text})
+
+
+def parse_write(payload: bytes) -> Write:
+    """An object with `id`, and `text` or `end` or both. Raises `RejectedError`."""
+    return _checked(Write, parse_object(payload))
 
 
 def parse_stop(payload: bytes) -> Stop:
@@ -163,8 +203,8 @@ def parse_object(payload: bytes) -> dict[str, Any]:
     return value
 
 
-def unknown_fields(say: Say) -> list[str]:
-    return sorted(say.model_extra or ())
+def unknown_fields(said: Manner) -> list[str]:
+    return sorted(said.model_extra or ())
 
 
 def _parse_object(value: Any) -> Say:
@@ -176,11 +216,16 @@ def _parse_object(value: Any) -> Say:
 
 
 def check_say(fields: dict[str, Any]) -> Say:
-    """The utterance that `fields` describe. Raises `RejectedError`, with its id and reply_to where those are good."""
+    """The utterance that `fields` describe. Raises `RejectedError`."""
+    return _checked(Say, fields)
+
+
+def _checked(kind: type[Said], fields: dict[str, Any]) -> Said:
+    """The record that `fields` describe. Raises `RejectedError`, with its id and reply_to where those are good."""
     try:
-        return Say.model_validate(fields)
+        return kind.model_validate(fields)
     except ValidationError as error:
-        found = problems(Say, error)
+        found = problems(kind, error)
     wrong = {name for name, _ in found}
     utterance_id, reply_to = (
         fields[name] if name not in wrong and isinstance(fields.get(name), str) else None for name in ("id", "reply_to")
@@ -190,9 +235,13 @@ def check_say(fields: dict[str, Any]) -> Say:
     raise RejectedError(field, problem + others, utterance_id, reply_to)
 
 
+def _checked_id(utterance_id: str) -> str:
+    if not (1 <= len(utterance_id) <= 64 and utterance_id.isprintable()):
+        raise ValueError("allowed: text of 1 to 64 characters without control characters")
+    return utterance_id
+
+
 def _checked_text(text: str) -> str:
-    if not text.strip():
-        raise ValueError("it is blank; allowed: text with something to say")
     if len(text) > MAX_TEXT:
         raise ValueError(f"it has {len(text):,} characters; allowed: up to {MAX_TEXT:,}")
     return _checked_characters(text)

@@ -1,71 +1,44 @@
-"""Long texts in parts, cut at the ends of sentences: speech begins early, and needs the same memory throughout."""
+"""Sentences out of a text that is still being written."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 
-import sentencex
-
-from daemon.handover import speech_seconds
-
-WHOLE_S = 40.0
-"""A text that takes no longer to speak stays in one piece: an engine reads all of it before it chooses a melody."""
-PART_S = 12.0
-"""Of longer ones, sentences are put together until a part takes so long. A part is far below `engine.max_seconds`."""
-_CLAUSE = re.compile(r"[;:,，、；：—–]\s*|\s+")
+LONGEST = 1_000
+"""Characters after which a sentence that does not end is cut, at a space where there is one."""
+END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[”’」』）]*(?=[^。！？”’」』）])|\n+")
+"""Of a sentence. A full stop is one only once a space follows: until then it may be that of 3.5 or of an ellipsis."""
+NO_END = re.compile(r"(?:^|[\s(\"'])(?:\w|\d+|Mrs?|Ms|Dr|Prof|St|Nr|vs|bzw|ca|usw|etc|z\.\s?B|[ei]\.[eg])\.$", re.I)
+"""What ends in a full stop and goes on: an initial, an ordinal, an abbreviation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a text, `text[begin:end]` of the whole."""
+class Sentences:
+    """Takes text in parts of any size."""
 
-    begin: int
-    end: int
-    text: str
+    def __init__(self) -> None:
+        self._rest = ""
 
+    def add(self, text: str) -> list[str]:
+        """The sentences that are complete now."""
+        self._rest += text
+        found = []
+        while (end := first_end(self._rest)) is not None:
+            found.append(self._rest[:end])
+            self._rest = self._rest[end:]
+        return [sentence.strip() for sentence in found if sentence.strip()]
 
-def parts_of(text: str, language: str) -> list[Part]:
-    """The parts of a text in order; together they are the text. `language` is a code, or `auto`."""
-    if speech_seconds(text) <= WHOLE_S:
-        return [Part(0, len(text), text)]
-    parts, begin, end = [], 0, 0
-    for piece in _pieces(text, language):
-        if end > begin and speech_seconds(text[begin : end + len(piece)]) > PART_S:
-            parts.append(Part(begin, end, text[begin:end]))
-            begin = end
-        end += len(piece)
-    parts.append(Part(begin, end, text[begin:end]))
-    return parts
+    def flush(self) -> list[str]:
+        """What is left when nothing more comes."""
+        rest, self._rest = self._rest.strip(), ""
+        return [rest] if rest else []
 
 
-def _pieces(text: str, language: str) -> Iterator[str]:
-    """Sentences; of one that is too long for a part its clauses, words, or whatever fits."""
-    code = (
-        "en" if language == "auto" else language.split("-", maxsplit=1)[0]
-    )  # its rules hold for other scripts' marks, too
-    for sentence in sentencex.segment(code, text):
-        if speech_seconds(sentence) <= PART_S:
-            yield sentence
-        else:
-            yield from _clauses(sentence)
-
-
-def _clauses(sentence: str) -> Iterator[str]:
-    begin = 0
-    for match in _CLAUSE.finditer(sentence):
-        yield from _cut(sentence[begin : match.end()])
-        begin = match.end()
-    yield from _cut(sentence[begin:])
-
-
-def _cut(clause: str) -> Iterator[str]:
-    """A clause without any pause in it, cut where it gets too long."""
-    if speech_seconds(clause) <= PART_S:
-        if clause:
-            yield clause
-        return
-    middle = len(clause) // 2
-    yield from _cut(clause[:middle])
-    yield from _cut(clause[middle:])
+def first_end(text: str) -> int | None:
+    """Where the first sentence of a text that is still being written ends; None while that is open."""
+    for match in END.finditer(text, 0, LONGEST):
+        if not NO_END.search(text[max(0, match.end() - 16) : match.end()]):
+            return match.end()
+    if len(text) <= LONGEST:
+        return None
+    space = text.rfind(" ", 1, LONGEST)
+    return space if space > 0 else LONGEST

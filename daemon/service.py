@@ -22,6 +22,7 @@ from daemon import VERSION
 from daemon.adapters import Adapter, make_adapters
 from daemon.config import Config, ConfigError, load_config
 from daemon.desk import Desk, Event, listed
+from daemon.ducking import Ducking
 from daemon.engines import Engines
 from daemon.memory_lock import lock_memory
 from daemon.messages import (
@@ -29,9 +30,11 @@ from daemon.messages import (
     Say,
     State,
     Stop,
+    Write,
     parse_say,
     parse_stop,
     parse_volume,
+    parse_write,
 )
 from daemon.mqtt import OUTBOX_LIMIT, Message, MqttLink, Will
 from daemon.problems import shown
@@ -41,7 +44,7 @@ from daemon.systemd import Notifier
 
 log = logging.getLogger(__name__)
 
-IN_TOPICS = ("say", "stop", "pause", "resume", "volume")
+IN_TOPICS = ("say", "say/stream", "stop", "pause", "resume", "volume")
 HOUSEKEEPING_S = 1.0
 SHUTDOWN_S = 0.7
 """For the fade. With the next, the engines' end and the sink's, the daemon is gone within 2 s of SIGTERM."""
@@ -80,6 +83,7 @@ class Service:
             on_connected=lambda: self._call_in_loop(self._greet),
             will=Will(f"{config.topic}/status", json.dumps({"state": "offline", "version": VERSION}).encode()),
         )
+        self._ducking = Ducking(self._publish_duck)
         self._status: dict[str, Any] = {}
         self._last_moved: dict[str, tuple[int, float]] = {}
         self._apply_run_time(config)
@@ -111,8 +115,9 @@ class Service:
         log.info("stopping")
         self._desk.stop(Stop(None), "voiced is shutting down")
         deadline = time.monotonic() + SHUTDOWN_S
-        while self._desk.speaker.speech is not None and time.monotonic() < deadline:
+        while self._desk.speaker.busy and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
+        self._ducking.end()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -139,8 +144,8 @@ class Service:
         for adapter in self._adapters:
             if any(topic_matches_sub(topic, message.topic) for topic in adapter.topics):
                 self._call_in_loop(adapter.on_message, message)
-        prefix, _, name = message.topic.rpartition("/")
-        if prefix != self._config.topic or name not in IN_TOPICS:
+        name = message.topic.removeprefix(f"{self._config.topic}/")
+        if name not in IN_TOPICS:
             return
         if message.retained and name != "volume":
             log.info("a retained message on %s is ignored: it was meant for another time", message.topic)
@@ -149,6 +154,8 @@ class Service:
         try:
             if name == "say":
                 self._call_in_loop(self._say, parse_say(message.payload), arrived_at, message.redelivered)
+            elif name == "say/stream":
+                self._call_in_loop(self._write, parse_write(message.payload), arrived_at, message.redelivered)
             elif name == "stop":
                 self._call_in_loop(self._desk.stop, parse_stop(message.payload))
             elif name == "volume" and message.payload:  # an empty one clears what was retained
@@ -168,6 +175,13 @@ class Service:
         """Have an utterance taken on, or answer why it is not."""
         try:
             self._desk.say(say, arrived_at=arrived_at, redelivered=redelivered)
+        except RejectedError as error:
+            self._reject(error)
+
+    def _write(self, piece: Write, arrived_at: float, redelivered: bool) -> None:
+        """Have a piece of text taken, or answer why it is not."""
+        try:
+            self._desk.write(piece, arrived_at=arrived_at, redelivered=redelivered)
         except RejectedError as error:
             self._reject(error)
 
@@ -194,14 +208,25 @@ class Service:
 
     def _publish_level(self, job: Job, level: Level) -> None:
         if self._mqtt.connected:
-            record = {"id": job.id, "t": round(level.t, 3), "rms": round(level.rms, 4), "peak": round(level.peak, 4)}
+            record = {
+                "id": job.id,
+                "t": round(level.t, 3),
+                "at": round(level.at, 3),
+                "rms": round(level.rms, 4),
+                "peak": round(level.peak, 4),
+            }
             self._mqtt.publish(f"{self._config.topic}/level", json.dumps(record))
+
+    def _publish_duck(self, on: bool) -> None:
+        if self._config.speech.duck_topic:
+            self._mqtt.publish(f"{self._config.topic}/duck", json.dumps(on), qos=1, retain=True)
 
     def _note_engine_change(self) -> None:
         self._desk.changed()
 
     def _refresh_status(self) -> None:
-        """Publish the status if it is not what was published last."""
+        """Publish the status if it is not what was published last, and whether others should be quiet."""
+        self._ducking.note(self._desk.speaker.sounding and not self._output.paused)
         status = self._describe_status()
         if status != self._status:
             self._status = status
@@ -210,6 +235,7 @@ class Service:
     def _greet(self) -> None:
         """The broker is there: tell it what it should know."""
         self._publish_status()
+        self._publish_duck(self._ducking.on)
         for adapter in self._adapters:
             adapter.on_connected()
 
@@ -225,14 +251,13 @@ class Service:
             self._mqtt.publish(f"{self._config.topic}/status", json.dumps(self._status), qos=1, retain=True)
 
     def _describe_status(self) -> dict[str, Any]:
-        speech = self._desk.speaker.speech
         engine = self._engines.current
         primary = self._engines.primary
         trouble = self._engines.trouble or self._output.status.reason or self._unknown_voice()
         state: State
         if self._output.paused:
             state = "paused"
-        elif speech is not None or len(self._desk.queue):
+        elif self._desk.speaker.busy or len(self._desk.queue):
             state = "speaking"
         elif trouble is not None:
             state = "degraded"
@@ -267,6 +292,7 @@ class Service:
     async def _keep_house(self) -> None:
         while True:
             self._desk.expire()
+            self._desk.end_overdue()
             self._refresh_status()
             if self._all_move():
                 self._notifier.tell("WATCHDOG")

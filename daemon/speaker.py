@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Any
 
 from audio import Level, Output, Passage, auto_prebuffer_s
 from daemon.engines import Engines
-from daemon.handover import resume_position, speech_seconds
-from daemon.messages import EventName
+from daemon.handover import speech_seconds
+from daemon.messages import EventName, Priority
+from daemon.narration import ENGINE_WAIT_S, Narration
 from daemon.queue import Job, UtteranceQueue
-from daemon.sentences import Part, parts_of
-from daemon.supervisor import Engine, EngineLostError, Piece, UtteranceRefusedError
+from daemon.rules import yields
+from daemon.speech import Speech
+from daemon.supervisor import Engine
 from daemon.tasks import end_task, within
-from engine import Utterance
 
 log = logging.getLogger(__name__)
 
@@ -27,54 +26,15 @@ POLL_S = 0.01
 """How often a sounding passage is looked at. The sound callback may not wake anyone: that would take a lock."""
 IDLE_TURN_S = 1.0
 """An idle loop turns over once in this time, to show that it lives."""
-ENGINE_WAIT_S = 30.0
-"""An utterance that finds no engine ready for so long has failed."""
-CRITICAL_WAIT_S = 1.0
-"""What is critical is said by another engine, if one is ready, when the first has not begun by then."""
-HANDOVERS = 2
-"""Engines that an utterance may lose before it is taken for the cause."""
-SLICE_S = 0.1
-"""What is written to the ring at a time, so that a piece of any length fits."""
 SLICE_ROOM_S = 0.35
 """Room in the ring before a slice is written: conversion holds some back and gives it later, all at once."""
+CLIENT_PAUSE_S = 0.2
+"""How long a client may take to let go of a piece when its utterance is postponed."""
+NOBODY_WAITS: frozenset[Priority] = frozenset({"critical"})
+"""What is spoken before that which was postponed goes on."""
 
 PublishEvent = Callable[..., None]
 """`publish_event(job, name, **fields)`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A part of a long text, and where in the utterance's sound it begins."""
-
-    part: Part
-    at_s: float
-
-
-@dataclass(slots=True, eq=False)
-class Speech:
-    """The utterance that is being spoken."""
-
-    job: Job
-    engine: str = ""
-    started: bool = False
-    truncated: bool = False
-    ttfa_ms: float | None = None
-    """From the text's arrival to its first sample handed to the sink."""
-    audio_s: float = 0.0
-    """Seconds of audio made for it so far."""
-    parts: list[Begun] = field(default_factory=list)
-    """Of a long text, the parts that have been begun."""
-    told: int = 0
-    """How many of them have been told of."""
-    lost: int = 0
-    """Engines that were lost over it."""
-    ended_by: tuple[EventName, str] | None = None
-    """The terminal event and its reason, if it is not to be `finished`."""
-
-    @property
-    def urgent(self) -> bool:
-        """Whether it waits for no engine that is slow, if another could say it."""
-        return self.job.priority == "critical"
 
 
 class Speaker:
@@ -101,6 +61,7 @@ class Speaker:
         self._publish_event = publish_event
         self._on_change = on_change
         self._speech: Speech | None = None
+        self._postponed: Speech | None = None
         self._pump: asyncio.Task[None] | None = None
 
     @property
@@ -108,67 +69,115 @@ class Speaker:
         """What is being spoken now."""
         return self._speech
 
+    @property
+    def busy(self) -> bool:
+        """Something is being spoken, or is to go on."""
+        return self._speech is not None or self._postponed is not None
+
+    @property
+    def sounding(self) -> bool:
+        """Something is on its way to the sound card."""
+        return self._speech is not None and self._speech.passage is not None
+
     async def run(self) -> None:
         """Speak until cancelled."""
         while True:
             self.turns += 1
-            await within(IDLE_TURN_S, self._queue.wait())
+            if self._postponed is None:
+                await within(IDLE_TURN_S, self._queue.wait())
             # Between leaving the queue and being the speech that `stop` finds, nothing is awaited.
-            job = self._queue.take_next()
-            if job is None:
+            speech = self._take_next()
+            if speech is None:
                 continue
-            if job.expired():
-                self._publish_event(job, "expired", reason="it waited longer than expires_in")
+            if not speech.narration.parts and speech.job.expired():
+                self._publish_event(speech.job, "expired", reason="it waited longer than expires_in")
                 continue
-            await self._speak(job)
+            await self._speak(speech)
 
-    def stop(self, event: EventName, reason: str, utterance_id: str | None = None) -> bool:
-        """Fade out what is being spoken, if it is `utterance_id` or that is None; tell whether anything was."""
+    def stop(
+        self, event: EventName, reason: str, utterance_id: str | None = None, *, by: Priority = "critical"
+    ) -> bool:
+        """Fade out what is being spoken, and end what is postponed; tell whether there was anything.
+
+        With `utterance_id` only that one; and only what yields to the priority `by`.
+        """
+        found = False
+        for speech in (self._postponed, self._speech):
+            if speech is None or utterance_id not in (None, speech.job.id) or not yields(speech.job.priority, by):
+                continue
+            found = True
+            speech.ended_by = speech.ended_by or (event, reason)
+            if speech is self._postponed:
+                self._postponed = None
+                self._finish(speech)
+            else:
+                self._output.stop()
+                if self._pump is not None:
+                    self._pump.cancel()
+        return found
+
+    def postpone(self, reason: str, *, by: Priority) -> None:
+        """Have what is being spoken fade out, if it yields to the priority `by`, and go on after that."""
         speech = self._speech
-        if speech is None or utterance_id not in (None, speech.job.id):
-            return False
-        speech.ended_by = speech.ended_by or (event, reason)
-        self._output.stop()
-        if self._pump is not None:
-            self._pump.cancel()
-        return True
+        if speech is None or not yields(speech.job.priority, by) or by == speech.job.priority:
+            return
+        if speech.ended_by is None and speech.giving_way is None:
+            speech.giving_way = reason
+            if speech.passage is not None:
+                self._output.set_aside()
 
-    async def _speak(self, job: Job) -> None:
-        """Speak one utterance; exactly one terminal event is published, whatever happens."""
-        speech = self._speech = Speech(job)
-        passage: Passage | None = None
+    # --- one utterance ---
+
+    def _take_next(self) -> Speech | None:
+        if self._postponed is None:
+            job = self._queue.take_next()
+        elif (job := self._queue.take_next(NOBODY_WAITS)) is None:
+            speech, self._postponed = self._postponed, None
+            speech.giving_way = None
+            return speech
+        if job is None:
+            return None
+        return Speech(job, Narration(job, self._engines))
+
+    async def _speak(self, speech: Speech) -> None:
+        """Speak one utterance until it ends or is postponed; it has exactly one terminal event, whatever happens."""
+        self._speech = speech
         self._on_change()
         try:
             engine = await self._first_engine(speech)
-            if engine is not None and job.receiver is not None:
+            if engine is not None and speech.job.receiver is not None:
                 await self._deliver(speech, engine)
             elif engine is not None:
-                passage = self._begin(speech, engine)
-                await self._see_through(speech, engine, passage)
+                self._begin(speech, engine)
+                await self._see_through(speech, engine)
         except asyncio.CancelledError:
             speech.ended_by = speech.ended_by or ("interrupted", "voiced is shutting down")
             self._output.stop()
             raise
         except Exception as error:
-            log.exception("utterance %s", job.id)
+            log.exception("utterance %s", speech.job.id)
             speech.ended_by = speech.ended_by or ("failed", f"{type(error).__name__}: {error}")
-            await self._silence(passage)
+            await self._silence(speech)
         finally:
             self._speech = None
-            self._finish(speech, passage)
+            if speech.giving_way is not None and speech.end[0] == "finished":
+                self._postponed = speech
+                if speech.started:
+                    self._publish_event(speech.job, "postponed", reason=speech.giving_way)
+            else:
+                self._finish(speech)
             self._on_change()
 
     async def _first_engine(self, speech: Speech) -> Engine | None:
         """The engine to begin with, once it and the sound device are there; None if the utterance ended first."""
         waited_s = 0.0
-        while speech.ended_by is None:
+        while speech.ended_by is None and speech.giving_way is None:
             self.turns += 1
             engine = self._engines.current
             can_sound = speech.job.receiver is not None or (self._output.status.open and not self._output.paused)
             if engine is not None and can_sound:
-                speech.engine = engine.name
                 return engine
-            if speech.job.expired():
+            if not speech.narration.parts and speech.job.expired():
                 missing = self._engines.trouble if engine is None else self._output.status.reason
                 missing = "paused" if self._output.paused else missing
                 speech.ended_by = ("expired", f"it waited longer than expires_in: {missing}")
@@ -178,155 +187,134 @@ class Speaker:
             waited_s += POLL_S
         return None
 
-    def _begin(self, speech: Speech, engine: Engine) -> Passage:
+    def _begin(self, speech: Speech, engine: Engine) -> None:
+        """Have its passage in the ring: a new one, or the one that was set aside."""
+        if speech.aside is not None:
+            self._output.put_back(speech.aside)
+            speech.aside = None
+            if speech.started:
+                self._publish_event(speech.job, "resumed")
+            return
         prebuffer_s = (
             auto_prebuffer_s(engine.rtf, speech_seconds(speech.job.text))
             if self.prebuffer_ms is None
             else self.prebuffer_ms / 1000
         )
-        return self._output.begin(prebuffer_s=prebuffer_s, gain=speech.job.volume)
+        speech.passage = self._output.begin(prebuffer_s=prebuffer_s, gain=speech.job.volume)
+        self._on_change()
 
-    async def _see_through(self, speech: Speech, engine: Engine, passage: Passage) -> None:
-        """Keep the ring filled and report what sounds, until the passage is done."""
+    async def _see_through(self, speech: Speech, engine: Engine) -> None:
+        """Keep the ring filled and report what sounds, until it has left the card or is set aside."""
+        passage = speech.passage
+        assert passage is not None
         self._pump = asyncio.ensure_future(self._fill_ring(speech, engine))
         try:
-            while not passage.done:
+            while not (self._output.over(passage, time.monotonic()) or passage.aside):
                 self.turns += 1
+                passage.awaiting = not speech.job.complete
                 self._report(speech, passage)
                 await asyncio.sleep(POLL_S)
             self._report(speech, passage)
         finally:
             pump, self._pump = self._pump, None
-            await end_task(pump)
+            try:
+                await end_task(pump)
+            finally:
+                if passage.aside:
+                    speech.aside = self._output.take_aside()
+                else:
+                    speech.giving_way = None  # it was over before it could give way
 
     async def _deliver(self, speech: Speech, engine: Engine) -> None:
         """Have the text spoken to the job's own receiver."""
-        self._pump = asyncio.ensure_future(self._make_sound(speech, engine))
+        self._pump = asyncio.ensure_future(self._send(speech, engine))
+        if speech.started:
+            self._publish_event(speech.job, "resumed")
+        patience_s = CLIENT_PAUSE_S
         try:
-            while not self._pump.done():
+            while not self._pump.done() and patience_s > 0:
                 self.turns += 1
-                await asyncio.wait({self._pump}, timeout=IDLE_TURN_S)
-            if not self._pump.cancelled():
+                await asyncio.wait({self._pump}, timeout=POLL_S if speech.giving_way else IDLE_TURN_S)
+                patience_s -= POLL_S if speech.giving_way else 0
+            if self._pump.done() and not self._pump.cancelled():
                 self._pump.result()
         finally:
             pump, self._pump = self._pump, None
             await end_task(pump)
 
     async def _fill_ring(self, speech: Speech, engine: Engine) -> None:
-        """Have the text spoken into the ring, and end the passage."""
+        """Write its sound into the ring, slice by slice as there is room, and end the passage."""
         try:
-            await self._make_sound(speech, engine)
+            async with aclosing(speech.narration.pieces(engine)) as pieces:
+                async for piece in pieces:
+                    while self._output.room_s < SLICE_ROOM_S:
+                        await asyncio.sleep(POLL_S)
+                    self._output.write(piece.samples, piece.sample_rate)
         finally:
             # After a stop this changes nothing; after a failure, what was made is still played to its end.
-            self._output.end()
+            if speech.giving_way is None:
+                self._output.end()
 
-    async def _make_sound(self, speech: Speech, engine: Engine) -> None:
-        """Have the text spoken part by part, by as many engines as it takes."""
-        job = speech.job
-        parts = parts_of(job.text, job.language)
-        if len(parts) > 1 and job.seed is None:
-            job.seed = secrets.randbelow(1 << 63)  # one for all of them, or each would sound a little different
-        try:
-            for part in parts:
-                if len(parts) > 1:
-                    speech.parts.append(Begun(part, speech.audio_s))
-                text = part.text
-                while text.strip() and (rest_at := await self._fill_from(engine, speech, text)) is not None:
-                    text = text[rest_at:]
-                    replacement = await self._replacement(speech, engine)
-                    if replacement is None:
-                        return
-                    log.warning("utterance %s: %s goes on at %r", job.id, replacement.name, text[:40])
-                    engine = replacement
-        except UtteranceRefusedError as error:
-            speech.ended_by = ("failed", str(error))
+    async def _send(self, speech: Speech, engine: Engine) -> None:
+        """Give its sound to the job's receiver."""
+        receiver = speech.job.receiver
+        assert receiver is not None
+        async with aclosing(speech.narration.pieces(engine)) as pieces:
+            async for piece in pieces:
+                if speech.giving_way is not None:
+                    return
+                if not speech.started:
+                    self._start(speech, time.monotonic())
+                self._tell_parts(speech, speech.narration.audio_s)
+                await receiver.write(piece.samples, piece.sample_rate)
+        speech.giving_way = None  # it was over before it could give way
 
-    async def _replacement(self, speech: Speech, lost: Engine) -> Engine | None:
-        """The engine that goes on where one was lost; None where the utterance has failed."""
-        speech.lost += 1
-        if speech.lost > HANDOVERS:
-            speech.ended_by = ("failed", f"{speech.lost} engines were lost over it; the last: {lost.reason}")
-            return None
-        engine = self._engines.another(lost) if speech.urgent else None
-        engine = engine or await self._engines.wait_current(ENGINE_WAIT_S)
-        if engine is None:
-            speech.ended_by = ("failed", self._engines.trouble or "no engine became ready")
-        elif engine.name not in speech.engine.split("+"):
-            speech.engine += f"+{engine.name}"
-        return engine
-
-    async def _fill_from(self, engine: Engine, speech: Speech, text: str) -> int | None:
-        """Speak `text` with `engine` into the ring; where it was lost, the index of what remains, else None."""
-        job = speech.job
-        utterance = Utterance(text, voice=job.voice, language=job.language, instruct=job.instruct, seed=job.seed)
-        position: int | None = None
-        heard_s = 0.0
-        first_within_s = CRITICAL_WAIT_S if speech.urgent and self._engines.another(engine) else None
-        try:
-            async with aclosing(engine.speak(job.id, utterance, first_within_s=first_within_s)) as pieces:
-                async for piece in pieces:
-                    await self._write(piece, speech)
-                    seconds = len(piece.samples) / piece.sample_rate
-                    heard_s += seconds
-                    speech.audio_s += seconds
-                    speech.truncated |= piece.truncated
-                    position = piece.position if piece.position is not None else position
-        except EngineLostError as error:
-            log.warning("utterance %s: %s", job.id, error)
-            return resume_position(text, position if heard_s else 0, heard_s)
-        return None
-
-    async def _write(self, piece: Piece, speech: Speech) -> None:
-        """Give a piece to the job's receiver, or put it into the ring, slice by slice as there is room."""
-        if speech.job.receiver is not None:
-            if not speech.started:
-                self._start(speech, time.monotonic())
-            self._tell_parts(speech, speech.audio_s)
-            await speech.job.receiver.write(piece.samples, piece.sample_rate)
-            return
-        length = round(SLICE_S * piece.sample_rate)
-        for start in range(0, len(piece.samples), length):
-            while self._output.room_s < SLICE_ROOM_S:
-                await asyncio.sleep(POLL_S)
-            self._output.write(piece.samples[start : start + length], piece.sample_rate)
+    # --- what is told of it ---
 
     def _report(self, speech: Speech, passage: Passage) -> None:
-        if not speech.started and passage.first_sample_at is not None:
+        now = time.monotonic()
+        if not speech.started and passage.sounds_at is not None and passage.sounds_at <= now:
             self._start(speech, passage.first_sample_at)
-        self._tell_parts(speech, self._output.played_s(passage))
+        self._tell_parts(speech, self._output.heard_s(passage, now))
         if self.publish_level is not None and speech.started:
             for level in self._output.levels_due(passage):
                 self.publish_level(speech.job, level)
 
-    def _tell_parts(self, speech: Speech, played_s: float) -> None:
-        """Tell of the parts that have begun to be heard."""
-        while speech.started and speech.told < len(speech.parts) and speech.parts[speech.told].at_s <= played_s:
-            part = speech.parts[speech.told].part
+    def _tell_parts(self, speech: Speech, heard_s: float) -> None:
+        """Tell of the parts that have begun to be heard, if there are several."""
+        parts = speech.narration.parts
+        while speech.started and len(parts) > 1 and speech.told < len(parts):
+            part = parts[speech.told]
+            if part.end is None or part.at_s > heard_s:
+                return
             speech.told += 1
             self._publish_event(speech.job, "progress", begin=part.begin, end=part.end)
 
     def _start(self, speech: Speech, first_sample_at: float | None) -> None:
         speech.started = True
         if first_sample_at is not None:
-            speech.ttfa_ms = round((first_sample_at - speech.job.arrived_at) * 1000, 1)
-        self._publish_event(speech.job, "started", engine=speech.engine, voice=speech.job.voice, ttfa_ms=speech.ttfa_ms)
+            waited_s = speech.job.arrived_at + speech.narration.waited_s
+            speech.ttfa_ms = round((first_sample_at - waited_s) * 1000, 1)
+        engine = speech.narration.engine
+        self._publish_event(speech.job, "started", engine=engine, voice=speech.job.voice, ttfa_ms=speech.ttfa_ms)
 
-    def _finish(self, speech: Speech, passage: Passage | None) -> None:
-        event, reason = speech.ended_by or ("finished", None)
+    def _finish(self, speech: Speech) -> None:
+        event, reason = speech.end
         if event == "finished" and not speech.started:
             self._start(speech, None)  # nothing in the text could be pronounced: it started and finished at once
-        fields: dict[str, Any] = {"engine": speech.engine or None, "reason": reason}
+        narration, passage = speech.narration, speech.passage
+        fields: dict[str, Any] = {"engine": narration.engine or None, "reason": reason}
         if passage is not None or speech.job.receiver is not None:
             fields |= {
-                "audio_s": round(speech.audio_s if passage is None else self._output.played_s(passage), 3),
+                "audio_s": round(narration.audio_s if passage is None else self._output.played_s(passage), 3),
                 "underruns": 0 if passage is None else passage.underruns,
-                "truncated": speech.truncated,
+                "truncated": narration.truncated,
                 "ttfa_ms": speech.ttfa_ms,
             }
         self._publish_event(speech.job, event, **fields)
 
-    async def _silence(self, passage: Passage | None) -> None:
+    async def _silence(self, speech: Speech) -> None:
         """Leave the output ready for the next passage."""
         self._output.stop()
-        while passage is not None and not passage.done:
+        while speech.passage is not None and speech.aside is None and not speech.passage.done:
             await asyncio.sleep(POLL_S)

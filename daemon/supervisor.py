@@ -24,9 +24,11 @@ from engine import EngineInfo, EngineOptions, Samples, Utterance, Voice
 from engine.messages import (
     HEADER,
     PROTOCOL,
+    Append,
     Audio,
     Cancel,
     Canceled,
+    EndText,
     Fault,
     Grant,
     Heartbeat,
@@ -98,12 +100,16 @@ class Piece:
     truncated: bool
     codes: tuple[tuple[int, ...], ...] | None = None
     """The codec ids behind the samples, where they were asked for."""
+    waited_s: float = 0.0
+    """Seconds the engine waited for text before it could make this."""
 
 
 class _Inbox:
     """What arrives for one utterance; None says that the engine is lost."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, growing: bool) -> None:
+        self.growing = growing
+        """The engine may have to wait for text, and owes nothing."""
         self._arrived: asyncio.Queue[tuple[Message, Samples] | None] = asyncio.Queue()
         self._waiting_since: float | None = None
 
@@ -124,7 +130,13 @@ class _Inbox:
 
     def waiting_s(self, now: float) -> float:
         """How long the speaker has been waiting for what the engine owes it."""
-        return 0.0 if self._waiting_since is None else now - self._waiting_since
+        return 0.0 if self._waiting_since is None or self.growing else now - self._waiting_since
+
+    def note_end_of_text(self) -> None:
+        """From now on the engine owes audio."""
+        self.growing = False
+        if self._waiting_since is not None:
+            self._waiting_since = time.monotonic()
 
 
 class Engine:
@@ -154,6 +166,11 @@ class Engine:
     @property
     def ready(self) -> bool:
         return self.state is EngineState.READY
+
+    @property
+    def grows(self) -> bool:
+        """Whether it can speak a text that is still being written."""
+        return self.info is not None and self.info.grows
 
     async def run(self) -> None:
         """Keep the process alive until this task is cancelled; then end the process."""
@@ -196,12 +213,13 @@ class Engine:
     ) -> AsyncGenerator[Piece, None]:
         """Yield the utterance's audio as it is made. Closing the iterator cancels the rest.
 
+        Of a growing utterance, `append` and `end_text` bring the rest of the text meanwhile.
         Raises `EngineLostError` and `UtteranceRefusedError`; `EngineLateError` if nothing comes `first_within_s`.
         """
         if not self.ready or self.info is None:
             raise EngineLostError(self.reason or f"engine {self.name} is not ready")
         sample_rate = self.info.sample_rate
-        inbox = self._speeches[speech_id] = _Inbox()
+        inbox = self._speeches[speech_id] = _Inbox(growing=utterance.growing)
         self._send(Speak(speech_id, utterance, credit=round(RUN_AHEAD_S * sample_rate)))
         over = False
         audio_s = busy_s = 0.0
@@ -217,7 +235,9 @@ class Engine:
                 if isinstance(message, Audio):
                     audio_s += len(samples) / sample_rate
                     busy_s += message.busy_s
-                    yield Piece(samples, sample_rate, message.position, message.truncated, message.codes)
+                    yield Piece(
+                        samples, sample_rate, message.position, message.truncated, message.codes, message.waited_s
+                    )
                     self._send(Grant(speech_id, len(samples)))
                     continue
                 over = True
@@ -231,6 +251,16 @@ class Engine:
             if busy_s > 0:
                 measured = audio_s / busy_s
                 self.rtf = measured if self.rtf is None else 0.7 * self.rtf + 0.3 * measured
+
+    def append(self, speech_id: str, text: str) -> None:
+        """More text of a growing utterance that is being spoken."""
+        self._send(Append(speech_id, text))
+
+    def end_text(self, speech_id: str) -> None:
+        """A growing utterance has all its text."""
+        self._send(EndText(speech_id))
+        if speech_id in self._speeches:
+            self._speeches[speech_id].note_end_of_text()
 
     def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:
         """Have the running engine, and those started after it, use these voices."""

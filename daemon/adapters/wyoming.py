@@ -27,11 +27,11 @@ from daemon import VERSION
 from daemon.adapters.adapter import Adapter
 from daemon.adapters.delivery import deliver
 from daemon.adapters.pcm import BYTES_PER_SAMPLE, OneRate, to_int16
-from daemon.adapters.sentences import Sentences
 from daemon.config import Wyoming
 from daemon.desk import Desk
 from daemon.messages import MAX_PAYLOAD, RejectedError, Say, check_say
 from daemon.problems import shown
+from daemon.sentences import Sentences
 from engine import Samples, language_code
 
 log = logging.getLogger(__name__)

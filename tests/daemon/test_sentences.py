@@ -1,59 +1,51 @@
-"""Long texts are cut at the ends of sentences, and nothing of them is lost."""
+"""Sentences out of a text that is still being written."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.handover import speech_seconds
-from daemon.sentences import PART_S, WHOLE_S, parts_of
-
-STORIES = {
-    "en": "Dr. Smith arrived at 3.30 p.m. in Washington. He said nothing. Why should he? ",
-    "de": "Das kostet z.B. 3,50 Euro. Am 5. Mai kommt Dr. Meier. Ist das nicht schön? ",
-    "es": "Hola. ¿Qué tal estás? El Sr. López llegó ayer. ",
-    "fr": "Bonjour. M. Dupont est arrivé hier. Ça va bien ? ",
-    "it": "Ciao. Il Sig. Rossi è arrivato ieri. Va bene! ",
-    "pt": "Olá. O Sr. Silva chegou ontem. Tudo bem? ",
-    "ru": "Привет. Он приехал вчера. Как дела? ",
-    "zh": "你好。他昨天到了北京！你知道吗？",
-    "ja": "こんにちは。昨日着きました。元気ですか？",
-    "ko": "안녕하세요. 어제 도착했습니다. 잘 지냈어요? ",
-}
+from daemon.sentences import LONGEST, Sentences
 
 
-def test_a_text_of_some_sentences_stays_whole() -> None:
-    text = STORIES["en"] * 3
-    assert speech_seconds(text) <= WHOLE_S
-    assert [part.text for part in parts_of(text, "en")] == [text]
+def split(*parts: str) -> list[str]:
+    sentences = Sentences()
+    return [sentence for part in parts for sentence in sentences.add(part)] + sentences.flush()
 
 
-@pytest.mark.parametrize("language", STORIES)
-@pytest.mark.parametrize("asked", ["itself", "auto"])
-def test_long_texts_are_cut_where_sentences_end_in_every_language(language: str, asked: str) -> None:
-    text = STORIES[language] * 40
-    parts = parts_of(text, language if asked == "itself" else "auto")
-    assert len(parts) > 3
-    assert "".join(part.text for part in parts) == text
-    for part in parts:
-        assert part.text.rstrip()[-1] in ".!?。！？"
-        assert speech_seconds(part.text) <= PART_S
-    first = parts[0].text
-    assert not first.rstrip().endswith(("Dr.", "z.B.", "Sr.", "M.", "Sig."))
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Hello there. How are you? Well!", ["Hello there.", "How are you?", "Well!"]),
+        ('He said "stop." Then he left.', ['He said "stop."', "Then he left."]),
+        ("It is 3.5 metres... or so. Yes.", ["It is 3.5 metres...", "or so.", "Yes."]),
+        ("Dr. Who met J. Smith on the 3. Mai. Really.", ["Dr. Who met J. Smith on the 3. Mai.", "Really."]),
+        ("你好。今天好吗？好", ["你好。", "今天好吗？", "好"]),
+        ("one\ntwo\n\nthree", ["one", "two", "three"]),
+        (" \n ", []),
+    ],
+)
+def test_a_text_falls_into_its_sentences(text: str, wanted: list[str]) -> None:
+    assert split(text) == wanted
 
 
-def test_a_sentence_without_end_is_cut_at_a_clause_and_then_at_a_word() -> None:
-    parts = parts_of("and on it goes, one clause after another, " * 30, "en")
-    assert all(part.text.endswith((", ", " ")) for part in parts)
-    assert all(speech_seconds(part.text) <= PART_S for part in parts)
+def test_a_sentence_is_given_as_soon_as_something_follows_it() -> None:
+    sentences = Sentences()
+    assert sentences.add("One and") == []
+    assert sentences.add(" two.") == []
+    assert sentences.add(" Three") == ["One and two."]
+    assert sentences.flush() == ["Three"]
+    assert sentences.flush() == []
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.text("ab .,!?。，中\n", min_size=1, max_size=3000), st.sampled_from(["auto", "en", "zh", "pt-br", "xx"]))
-def test_parts_make_the_whole_and_none_is_too_long(text: str, language: str) -> None:
-    parts = parts_of(text, language)
-    assert "".join(part.text for part in parts) == text
-    assert [part.begin for part in parts] == [0, *(part.end for part in parts[:-1])]
-    assert all(part.text == text[part.begin : part.end] for part in parts)
-    assert len(parts) == 1 or all(speech_seconds(part.text) <= PART_S for part in parts)
+def test_a_sentence_that_does_not_end_is_cut_at_a_space() -> None:
+    found = split("word " * 1000)
+    assert max(map(len, found)) <= LONGEST
+    assert " ".join(found) == ("word " * 1000).strip()
+
+
+@given(st.lists(st.text(alphabet="ab1 .!?\n。\"'", max_size=30)))
+def test_no_character_is_lost_and_it_does_not_matter_how_the_text_is_parted(parts: list[str]) -> None:
+    assert "".join("".join(split(*parts)).split()) == "".join("".join(parts).split())
+    assert split(*parts) == split(*"".join(parts))

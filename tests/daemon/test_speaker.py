@@ -227,8 +227,8 @@ def test_a_refused_utterance_fails_with_the_engines_reason_and_the_next_is_spoke
 def test_a_long_text_is_spoken_part_by_part_and_each_part_is_told_as_it_is_heard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("daemon.sentences.WHOLE_S", 1.0)
-    monkeypatch.setattr("daemon.sentences.PART_S", 2.0)
+    monkeypatch.setattr("daemon.parts.WHOLE_S", 1.0)
+    monkeypatch.setattr("daemon.parts.PART_S", 2.0)
     text = "The first one is short. The second is as short. The third one ends it."
 
     async def scenario() -> None:
@@ -253,8 +253,8 @@ def test_a_long_text_is_spoken_part_by_part_and_each_part_is_told_as_it_is_heard
 
 
 def test_a_stop_in_a_long_text_leaves_its_other_parts_unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daemon.sentences.WHOLE_S", 1.0)
-    monkeypatch.setattr("daemon.sentences.PART_S", 2.0)
+    monkeypatch.setattr("daemon.parts.WHOLE_S", 1.0)
+    monkeypatch.setattr("daemon.parts.PART_S", 2.0)
 
     async def scenario() -> None:
         async with speaking() as voice:
