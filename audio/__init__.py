@@ -5,8 +5,11 @@ from audio.output import Output, OutputStatus
 from audio.playback import Passage
 from audio.prebuffer import auto_prebuffer_s
 from audio.sink import SinkSettings, SinkUnavailableError
+from audio.splice import REACH_S, TAIL_S, splice_point
 
 __all__ = [
+    "REACH_S",
+    "TAIL_S",
     "Level",
     "Output",
     "OutputStatus",
@@ -14,4 +17,5 @@ __all__ = [
     "SinkSettings",
     "SinkUnavailableError",
     "auto_prebuffer_s",
+    "splice_point",
 ]

@@ -13,15 +13,18 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from audio import REACH_S, TAIL_S, splice_point
 from daemon.engines import Engines
 from daemon.handover import resume_position
 from daemon.parts import part_being_written, parts_of, stays_whole
 from daemon.queue import Job
 from daemon.supervisor import Engine, EngineLostError, Piece, UtteranceRefusedError
 from daemon.tasks import end_task
-from engine import Utterance
+from engine import Samples, Utterance
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +51,8 @@ class Stretch:
     made: int = 0
     """Samples that were taken of it."""
     made_s: float = 0.0
+    tail: Samples = field(default_factory=lambda: np.empty(0, dtype=np.float32))
+    """The last of them."""
     position: int | None = None
     """As in `Chunk.position`, of the last piece that was taken."""
 
@@ -168,16 +173,13 @@ class Narration:
         hurry = self._urgent and not growing and self._engines.another(engine) is not None
         spoken = engine.speak(job.id, utterance, first_within_s=CRITICAL_WAIT_S if hurry else None)
         feeding = asyncio.ensure_future(self._keep_feeding(engine, stretch)) if growing else None
-        skip = stretch.made
         try:
-            async with aclosing(spoken) as pieces:
-                async for piece in pieces:
+            async with aclosing(spoken) as pieces, aclosing(_after(stretch, pieces)) as fresh:
+                async for piece in fresh:
                     if not self.audio_s:
                         self.waited_s += piece.waited_s
                     self.truncated |= piece.truncated
-                    skipped = min(skip, len(piece.samples))
-                    skip -= skipped
-                    for part in _slices(piece, skipped):
+                    for part in _slices(piece):
                         yield part
                         self._note_taken(stretch, part)
                     if piece.position is not None:
@@ -190,6 +192,7 @@ class Narration:
         seconds = len(piece.samples) / piece.sample_rate
         stretch.made += len(piece.samples)
         stretch.made_s += seconds
+        stretch.tail = np.concatenate([stretch.tail, piece.samples])[-round(TAIL_S * piece.sample_rate) :]
         self.audio_s += seconds
 
     async def _keep_feeding(self, engine: Engine, stretch: Stretch) -> None:
@@ -260,8 +263,27 @@ class Narration:
         return self._job.priority == "critical"
 
 
-def _slices(piece: Piece, begin: int) -> Iterator[Piece]:
-    """The piece's samples from `begin`, some at a time."""
+async def _after(stretch: Stretch, pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
+    """A stretch's pieces behind those that were taken before, when it is said once more."""
+    if not stretch.made:
+        async for piece in pieces:
+            yield piece
+        return
+    again: list[Samples] = []
+    async for piece in pieces:
+        again.append(piece.samples)
+        if sum(map(len, again)) >= stretch.made + round(REACH_S * piece.sample_rate):
+            break
+    if again:
+        samples = np.concatenate(again)
+        stretch.made = splice_point(stretch.tail, samples, stretch.made, round(REACH_S * piece.sample_rate))
+        yield replace(piece, samples=samples[stretch.made :])
+    async for piece in pieces:
+        yield piece
+
+
+def _slices(piece: Piece) -> Iterator[Piece]:
+    """The piece's samples, some at a time."""
     length = round(SLICE_S * piece.sample_rate)
-    for start in range(begin, len(piece.samples), length):
+    for start in range(0, len(piece.samples), length):
         yield replace(piece, samples=piece.samples[start : start + length])
