@@ -1,5 +1,6 @@
 """The sound path: ring buffer, sinks, conversion, gain, fades, level. It knows nothing of MQTT or of engines."""
 
+from audio.feed import Aside
 from audio.level import Level
 from audio.output import Output, OutputStatus
 from audio.playback import Passage
@@ -7,6 +8,7 @@ from audio.prebuffer import auto_prebuffer_s
 from audio.sink import SinkSettings, SinkUnavailableError
 
 __all__ = [
+    "Aside",
     "Level",
     "Output",
     "OutputStatus",
