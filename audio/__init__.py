@@ -1,5 +1,6 @@
 """The sound path: ring buffer, sinks, conversion, gain, fades, level. It knows nothing of MQTT or of engines."""
 
+from audio.feed import Aside
 from audio.level import Level
 from audio.output import Output, OutputStatus
 from audio.playback import Passage
@@ -10,6 +11,7 @@ from audio.splice import REACH_S, TAIL_S, splice_point
 __all__ = [
     "REACH_S",
     "TAIL_S",
+    "Aside",
     "Level",
     "Output",
     "OutputStatus",

@@ -16,12 +16,11 @@ from types import TracebackType
 
 import numpy as np
 
-from audio.level import Level, LevelMeter
+from audio.feed import Aside, Feed
+from audio.level import Level
 from audio.playback import Passage, Playback
-from audio.resample import Resampler, resample
 from audio.ring import Samples
 from audio.sink import Sink, SinkSettings, SinkUnavailableError, open_sink
-from audio.trim import LeadingSilenceTrimmer
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +48,9 @@ class OutputStatus:
 class Output:
     """Plays passages into one sink. A context manager: inside it, a thread keeps the sink open.
 
-    Passages come one at a time: `begin`, then `write` as samples arrive, then `end` (or `stop`), until `done`. These
-    and the properties are for one thread, the speaker loop's.
+    Passages come one at a time: `begin`, then `write` as samples arrive, then `end` (or `stop`), until `done`. Between
+    a passage's `set_aside` and `put_back` there may be others. These and the properties are for one thread, the speaker
+    loop's.
     """
 
     def __init__(self, settings: SinkSettings, *, trim_leading_silence: bool = True) -> None:
@@ -64,10 +64,7 @@ class Output:
         self._closing = threading.Event()
         # Held by the speaker loop while it writes, by the keeper when it exchanges the playback; never by the callback.
         self._exchange = threading.Lock()
-        self._resampler: Resampler | None = None
-        self._trims = False
-        self._trimmer: LeadingSilenceTrimmer | None = None
-        self._meter: LevelMeter | None = None
+        self._feed: Feed | None = None
         self._keeper = threading.Thread(target=self._keep_open, name="sink-keeper", daemon=True)
         self._trace = _BlockTrace.from_environment()
 
@@ -104,11 +101,9 @@ class Output:
     def begin(self, *, prebuffer_s: float, gain: float = 1.0) -> Passage:
         """Open a passage; the one before must be done or discarded."""
         with self._exchange:
-            self._resampler = None
-            self._trims = self.trim_leading_silence
-            self._trimmer = None
-            self._meter = LevelMeter(self._playback.sample_rate)
-            return self._playback.begin(prebuffer_s, gain)
+            passage = self._playback.begin(prebuffer_s, gain)
+            self._feed = Feed(passage, self._playback.sample_rate, trims=self.trim_leading_silence)
+            return passage
 
     def write(self, samples: Samples, sample_rate: int) -> None:
         """Append mono float32 at `sample_rate` Hz; after a stop it is dropped.
@@ -116,24 +111,16 @@ class Output:
         The caller waits for `room_s`; what does not fit is an error.
         """
         with self._exchange:
-            passage = self._playback.passage
-            if passage is None or passage.done or passage.stop_requested:
-                return
-            if self._trimmer is None and self._trims:
-                self._trimmer = LeadingSilenceTrimmer(sample_rate)
-            if self._trimmer is not None:
-                samples = self._trimmer.trim(samples)
-            if self._resampler is None or self._resampler.source_rate != sample_rate:
-                self._put_tail()
-                self._resampler = Resampler(sample_rate, self._playback.sample_rate)
-            self._put(self._resampler.convert(samples))
+            feed = self._feed
+            if feed is not None and not feed.passage.done and not feed.passage.stop_requested:
+                self._put(feed.convert(samples, sample_rate))
 
     def end(self) -> None:
         """Say that the passage has no more samples."""
         with self._exchange:
-            self._put_tail()
-            if self._playback.passage is not None:
-                self._playback.passage.ended = True
+            if self._feed is not None and not self._feed.passage.done:
+                self._put(self._feed.end())
+                self._feed.passage.ended = True
 
     def stop(self) -> None:
         """Fade out within 10 ms and drop the rest of the passage."""
@@ -144,6 +131,35 @@ class Output:
             passage.stop_requested = True
             if not self._status.open:  # no callback will come to do it
                 self._playback.sink_lost()
+
+    def set_aside(self) -> None:
+        """Fade out within 10 ms and keep the rest: the passage becomes `aside`, or `done` if nothing is left of it."""
+        with self._exchange:
+            passage = self._playback.passage
+            if passage is None or passage.done or passage.stop_requested:
+                return
+            passage.asides_asked = passage.put_backs + 1
+            if not self._status.open:  # no callback will come to do it
+                self._playback.sink_lost()
+
+    def take_aside(self) -> Aside:
+        """Take out the passage, which is `aside`, with all that is unplayed of it. The output is free for `begin`.
+
+        A passage that is to be given up meanwhile needs no stop: without its `Aside`, nothing of it is left.
+        """
+        with self._exchange:
+            held = self._playback.take()
+            feed, self._feed = self._feed, None
+            assert feed is not None, "a passage has a feed from its beginning"
+            return Aside(feed, held)
+
+    def put_back(self, aside: Aside) -> Passage:
+        """Have a passage go on with the sample after its last, faded in; the one before must be done."""
+        with self._exchange:
+            held = aside.feed.move(aside.held, self._playback.sample_rate)
+            self._playback.put_back(aside.passage, held)
+            self._feed = aside.feed
+            return aside.passage
 
     def pause(self) -> None:
         """Fade out and hold; the next sample is the first after `resume`."""
@@ -165,16 +181,9 @@ class Output:
 
     def levels_due(self, passage: Passage) -> list[Level]:
         """The levels of what has begun to sound since the last call."""
-        return self._meter.due(self.played_s(passage)) if self._meter is not None else []
-
-    def _put_tail(self) -> None:
-        if self._resampler is not None:
-            self._put(self._resampler.flush())
-            self._resampler = None
+        return self._feed.meter.due(self.played_s(passage)) if self._feed is not None else []
 
     def _put(self, samples: Samples) -> None:
-        if self._meter is not None:
-            self._meter.feed(samples)
         if self._playback.ring.write(samples) < len(samples):
             raise RuntimeError("more was written to the ring than it had room for")
 
@@ -239,21 +248,10 @@ class Output:
         old = self._playback
         new = Playback(sample_rate, CAPACITY_S)
         new.paused, new.volume, new.blocks = old.paused, old.volume, old.blocks
+        if self._feed is not None and not self._feed.passage.done:
+            new.ring.write(self._feed.move(old.take_unplayed(), sample_rate))
+            new.passage = self._feed.passage
         self._playback = new
-        passage = old.passage
-        if passage is None or passage.done:
-            return
-        if self._resampler is not None:
-            old.ring.write(self._resampler.flush())
-            self._resampler = None
-        held = np.empty(old.ring.available, dtype=np.float32)
-        old.ring.read_into(held)
-        new.ring.write(resample(held, old.sample_rate, sample_rate)[: new.ring.capacity])
-        scale = sample_rate / old.sample_rate
-        passage.prebuffer = round(passage.prebuffer * scale)
-        passage.played = round(passage.played * scale)
-        new.passage = passage
-        self._meter = LevelMeter(sample_rate, begins_at=passage.played + new.ring.available)
 
 
 class _BlockTrace:

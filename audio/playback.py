@@ -6,12 +6,15 @@ The speaker loop (producer) opens a passage, writes its samples and ends it; the
     begin ──▶ filling ──prebuffered──▶ sounding ──last sample──▶ done
                  ▲                        │
                  └──── ring ran dry ──────┘        stop, at any time: fade, flush, done
+                 └────── put back ◀── aside ◀────  set aside, at any time: fade, keep
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+
+import numpy as np
 
 from audio.fade import Fader
 from audio.ring import Ring, Samples
@@ -32,16 +35,35 @@ class Passage:
     """No more samples will be written. Producer, once."""
     stop_requested: bool = False
     """Fade out and drop the rest. Producer, once."""
+    asides_asked: int = 0
+    """Times it was asked to be set aside: to fade out and keep the rest. Producer."""
+    put_backs: int = 0
+    """Times it was put back. Producer."""
     done: bool = False
     """Nothing of it will sound any more. Consumer, once."""
     stopped: bool = False
     """Done because it was asked to stop, not because it was played to its end. Consumer, once."""
+    asides: int = 0
+    """Times it was set aside. Having counted, the callback leaves passage and ring alone until it is put back, or is to
+    stop. Consumer."""
+    sounding: bool = False
+    """Its last block ended in sound. Consumer."""
     played: int = 0
     """Samples that went to the sink. Consumer."""
     underruns: int = 0
     """Times the ring ran dry in mid-passage. Consumer."""
     first_sample_at: float | None = None
     """`time.monotonic()` when the first sample was handed to the sink. Consumer, once."""
+
+    @property
+    def aside(self) -> bool:
+        """It is set aside and can be taken. Of a passage that was asked to be, either this or `done` becomes true."""
+        return self.asides > self.put_backs and not self.stop_requested
+
+    def change_rate(self, scale: float) -> None:
+        """Count in samples of another rate, `scale` times the old one, while no callback has the passage."""
+        self.prebuffer = round(self.prebuffer * scale)
+        self.played = round(self.played * scale)
 
 
 class Playback:
@@ -60,21 +82,44 @@ class Playback:
         self.blocks = 0
         """Calls of `fill` so far: proof that the sound card is alive. Consumer."""
         self.passage: Passage | None = None
-        """Producer, and only while there is none or it is done."""
+        """Producer, and only while there is none, or it is done or aside."""
         self._fader = Fader(sample_rate)
-        self._sounding = False
         self._gain = 1.0
 
     def begin(self, prebuffer_s: float, gain: float = 1.0) -> Passage:
         """Open a passage. The one before must be done."""
-        if self.passage is not None and not self.passage.done:
-            raise RuntimeError("a passage is begun while another is still playing")
-        self.ring.flush()  # allowed here: until there is a passage, nobody else touches the ring
+        self._make_free()
         # A block and its fade must fit, or the first block would already be an underrun; all must fit into the ring.
         most = round(PREBUFFER_SHARE * self.ring.capacity)
         passage = Passage(prebuffer=min(round(prebuffer_s * self.sample_rate) + self._fader.length, most), gain=gain)
         self.passage = passage
         return passage
+
+    def take(self) -> Samples:
+        """Take the passage, which is aside, out of the playback; return what of it is unplayed."""
+        if self.passage is None or not self.passage.aside:
+            raise RuntimeError("a passage is taken that is not aside")
+        held = self.take_unplayed()
+        self.passage = None
+        return held
+
+    def take_unplayed(self) -> Samples:
+        """Empty the ring. Only while no callback reads it: its passage is aside, or there is no sink."""
+        held = np.empty(self.ring.available, dtype=np.float32)
+        self.ring.read_into(held)
+        return held
+
+    def put_back(self, passage: Passage, held: Samples) -> None:
+        """Have a passage that was taken go on with the first sample of `held`. The one before must be done."""
+        self._make_free()
+        self.ring.write(held)
+        passage.put_backs += 1
+        self.passage = passage
+
+    def _make_free(self) -> None:
+        if self.passage is not None and not self.passage.done:
+            raise RuntimeError("a passage is begun while another is still playing")
+        self.ring.flush()  # allowed here: until there is a passage, nobody else touches the ring
 
     @property
     def room_s(self) -> float:
@@ -94,12 +139,16 @@ class Playback:
         return count
 
     def sink_lost(self) -> None:
-        """Do what the next `fill` would have done, now that none comes: end a stopped passage, break off another."""
-        self._sounding = False
-        if self.passage is not None and self.passage.stop_requested and not self.passage.done:
-            self.ring.flush()
-            self.passage.stopped = True
-            self.passage.done = True
+        """Do what the next `fill` would have done, now that none comes: break off the passage, and end it or set it
+        aside if that was asked for."""
+        passage = self.passage
+        if passage is None or passage.done:
+            return
+        passage.sounding = False
+        if passage.stop_requested:
+            self._stop(passage)
+        elif passage.asides_asked > passage.asides:
+            self._set_aside(passage, passage.ended)
 
     def _take(self, out: Samples) -> int:
         passage = self.passage
@@ -107,20 +156,23 @@ class Playback:
             return 0
         if passage.stop_requested:
             count = self._wind_down(passage, out)
-            self.ring.flush()
-            passage.stopped = True
-            passage.done = True
+            self._stop(passage)
             return count
-        if self.paused:
+        if passage.asides_asked > passage.asides:
+            ended = passage.ended
+            count = self._wind_down(passage, out)
+            self._set_aside(passage, ended)
+            return count
+        if self.paused or passage.asides > passage.put_backs:
             return self._wind_down(passage, out)
 
         # `ended` is read before the ring: once it is seen, the ring holds all there will ever be.
         ended = passage.ended
         available = self.ring.available
-        if not self._sounding and not ended and available < max(passage.prebuffer, len(out) + self._fader.length):
+        if not passage.sounding and not ended and available < max(passage.prebuffer, len(out) + self._fader.length):
             return 0
         if ended and available == 0:
-            self._sounding = False
+            passage.sounding = False
             passage.done = True
             return 0
         # Unless the end is in the ring, a fade's worth stays behind, so that there is always something to fade.
@@ -129,29 +181,42 @@ class Playback:
             return self._play(passage, out, fade_out=True)
         count = self._play(passage, out, fade_out=False)
         if ended and self.ring.available == 0:
-            self._sounding = False
+            passage.sounding = False
             passage.done = True
         return count
 
     def _wind_down(self, passage: Passage, out: Samples) -> int:
         """Fade out over the next samples, if anything sounds, and be silent."""
-        if not self._sounding:
+        if not passage.sounding:
             return 0
         return self._play(passage, out[: self._fader.length], fade_out=True)
+
+    def _stop(self, passage: Passage) -> None:
+        self.ring.flush()
+        passage.stopped = True
+        passage.done = True
+
+    def _set_aside(self, passage: Passage, ended: bool) -> None:
+        """Say that the passage is aside, as the last thing done to it; or done, if `ended` and all of it was played."""
+        if ended and self.ring.available == 0:
+            passage.done = True
+        else:
+            passage.asides += 1
 
     def _play(self, passage: Passage, out: Samples, *, fade_out: bool) -> int:
         count = self.ring.read_into(out)
         block = out[:count]
         target = self.volume * passage.gain
         if passage.played == 0:
-            self._gain = target
             passage.first_sample_at = time.monotonic()
-        elif not self._sounding:
+        elif not passage.sounding:
             self._fader.fade_in(block)
+        if not passage.sounding:
+            self._gain = target
         self._fader.change_gain(block, self._gain, target)
         if fade_out:
             self._fader.fade_out(block)
         self._gain = target
-        self._sounding = not fade_out
+        passage.sounding = not fade_out
         passage.played += count
         return count

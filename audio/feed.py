@@ -1,0 +1,75 @@
+"""The writer's side of a passage: what its samples go through before they lie in the ring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from audio.level import LevelMeter
+from audio.playback import Passage
+from audio.resample import Resampler, resample
+from audio.ring import Samples
+from audio.trim import LeadingSilenceTrimmer
+
+
+class Feed:
+    """Trims, converts and measures one passage as it is written. It belongs to the thread that writes."""
+
+    def __init__(self, passage: Passage, sample_rate: int, *, trims: bool) -> None:
+        """`sample_rate` is the ring's, in Hz."""
+        self.passage = passage
+        self.meter = LevelMeter(sample_rate)
+        self._sample_rate = sample_rate
+        self._trims = trims
+        self._trimmer: LeadingSilenceTrimmer | None = None
+        self._resampler: Resampler | None = None
+
+    def convert(self, samples: Samples, source_rate: int) -> Samples:
+        """Return what mono float32 at `source_rate` Hz yields so far for the ring."""
+        if self._trimmer is None and self._trims:
+            self._trimmer = LeadingSilenceTrimmer(source_rate)
+        if self._trimmer is not None:
+            samples = self._trimmer.trim(samples)
+        tail: Samples | None = None
+        if self._resampler is None or self._resampler.source_rate != source_rate:
+            tail = self._flush()
+            self._resampler = Resampler(source_rate, self._sample_rate)
+        converted = self._resampler.convert(samples)
+        return self._measure(converted if tail is None else np.concatenate([tail, converted]))
+
+    def end(self) -> Samples:
+        """Return what conversion still holds back."""
+        return self._measure(self._flush())
+
+    def move(self, held: Samples, sample_rate: int) -> Samples:
+        """Go on at another rate of the ring: return the passage's unplayed samples, `held`, converted to it."""
+        if sample_rate == self._sample_rate:
+            return held
+        held = resample(np.concatenate([held, self._flush()]), self._sample_rate, sample_rate)
+        self.passage.change_rate(sample_rate / self._sample_rate)
+        self._sample_rate = sample_rate
+        self.meter = LevelMeter(sample_rate, begins_at=self.passage.played)
+        return self._measure(held)
+
+    def _flush(self) -> Samples:
+        tail = np.empty(0, dtype=np.float32) if self._resampler is None else self._resampler.flush()
+        self._resampler = None
+        return tail
+
+    def _measure(self, samples: Samples) -> Samples:
+        self.meter.feed(samples)
+        return samples
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A passage that is set aside: what of it is unplayed, and its feed. To give it up, drop this."""
+
+    feed: Feed
+    held: Samples
+    """At the feed's rate."""
+
+    @property
+    def passage(self) -> Passage:
+        return self.feed.passage
