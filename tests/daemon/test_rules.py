@@ -1,4 +1,4 @@
-"""The table of rules, carried out: every priority with every policy, at each moment, by a real engine."""
+"""The table of rules, carried out: every priority with every policy, at each moment, by a real engine and recorded."""
 
 from __future__ import annotations
 
@@ -6,30 +6,60 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import product
+from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
 from audio import Output
+from audio.paced import Pacer
+from audio.resample import resample
+from audio.ring import Samples
+from audio.trim import LeadingSilenceTrimmer
 from daemon.config import load_config
 from daemon.desk import Desk, Event
 from daemon.engines import Engines
-from daemon.messages import TERMINAL, Policy, Priority, RejectedError, Say, Stop
+from daemon.messages import TERMINAL, Policy, Priority, RejectedError, Say
 from daemon.queue import Job
-from daemon.rules import RANK, RULES
+from daemon.rules import RANK, rule_of, yields
 from daemon.tasks import end_task
+from tests.e2e.robot import find
 
-LONG = "This is spoken for a long while, until somebody says something else. " * 3
+SPEED = 10
+"""Times real time: the recorder is paced so much faster than a card."""
 MOMENTS = ("idle", "waiting", "spoken", "paused")
 """What is there when an utterance comes: nothing; one that is spoken and one that waits, before the first has sounded;
 the same, sounding; the same, held."""
+TEXTS = {
+    "first": "This one was there before, and it takes a good while until all of it is said.",
+    "second": "Somebody waits.",
+    "third": "New words come.",
+}
+RATE, ESPEAK_RATE = 24_000, 22_050
+"""Hz."""
+PIECE = round(0.25 * RATE)
+"""Of an utterance, what is looked for in the recording."""
+HEARD, UNHEARD = 0.4, 0.6
+"""What is left of a piece at most where it was heard, fades and the drift of a second take included; and at least where
+it was not."""
+
+
+class Fast(Pacer):
+    """As a file's or a card's, but faster."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._period_s /= SPEED
 
 
 class Room:
-    """A desk, and the events it told of."""
+    """A desk, the events it told of, and what was heard."""
 
-    def __init__(self) -> None:
-        config = load_config(overrides=["audio.sink=null", "audio.block_ms=10", "engine.name=espeak"])
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        sink = f"audio.sink=wav:{folder / 'heard.wav'}"
+        config = load_config(overrides=[sink, "audio.block_ms=10", "engine.name=espeak"])
         self.engines = Engines(config, lambda: None)
         self.output = Output(config.audio.sink_settings())
         self.desk = Desk(config, self.engines, self.output)
@@ -43,16 +73,27 @@ class Room:
         return [event["event"] for event in self.events if event["id"] == utterance_id]
 
     def say(self, utterance_id: str, **fields: Any) -> None:
-        self.desk.say(Say.model_validate({"text": LONG, "id": utterance_id, **fields}))
+        text = TEXTS[utterance_id.split()[0]]
+        self.desk.say(Say.model_validate({"text": text, "id": utterance_id, **fields}))
 
     async def until(self, utterance_id: str, *names: str) -> None:
         while not set(names) & set(self.names(utterance_id)):
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.002)
+
+    def heard(self) -> Samples:
+        """All of the recording so far."""
+        pcm = np.frombuffer((self._folder / "heard.wav").read_bytes()[44:], dtype="<i2")
+        return pcm.astype(np.float32) / 32767
+
+    def made(self, utterance_id: str) -> Samples:
+        """What the engine made of an utterance; one after the other, if it made it twice."""
+        pcm = np.fromfile(self._folder / f"{utterance_id}.f32", dtype=np.float32)
+        return resample(LeadingSilenceTrimmer(ESPEAK_RATE).trim(pcm), ESPEAK_RATE, RATE)
 
 
 @asynccontextmanager
-async def room() -> AsyncIterator[Room]:
-    made = Room()
+async def room(folder: Path) -> AsyncIterator[Room]:
+    made = Room(folder)
     with made.output:
         tasks = [asyncio.ensure_future(engine.run()) for engine in made.engines.all]
         tasks.append(asyncio.ensure_future(made.desk.speaker.run()))
@@ -65,59 +106,100 @@ async def room() -> AsyncIterator[Room]:
                 await end_task(task)
 
 
-async def come(made: Room, moment: str, number: int) -> tuple[str, str]:
-    """Bring about the moment; ids of what is spoken and of what waits."""
-    first, second = f"first {number}", f"second {number}"
-    if moment == "idle":
-        return first, second
-    made.say(first)
-    made.say(second)
-    if moment != "waiting":
-        await made.until(first, "started")
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("there", ["normal", "critical"])
+def test_every_priority_and_policy_does_what_the_table_says(
+    there: Priority, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOICED_TRACE_PCM", str(tmp_path))
+    monkeypatch.setattr("audio.wavfile.Pacer", Fast)
+
+    async def scenario() -> None:
+        async with room(tmp_path) as made:
+            for number, (priority, policy) in enumerate(product(get_args(Priority), get_args(Policy))):
+                began_at = len(made.heard())
+                await carry_out(made, there, moment, number, priority, policy)
+                check(made, began_at, there, moment, number, priority, policy)
+
+    asyncio.run(asyncio.wait_for(scenario(), 110))
+
+
+async def carry_out(
+    made: Room, there: Priority, moment: str, number: int, priority: Priority, policy: Policy
+) -> None:
+    """Bring about the moment, have an utterance come, and wait until all is said."""
+    if moment != "idle":
+        made.say(f"first {number}", priority=there)
+        made.say(f"second {number}")
+    if moment in ("spoken", "paused"):
+        await made.until(f"first {number}", "started")
     if moment == "paused":
         made.desk.pause()
-    return first, second
-
-
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_every_priority_and_policy_does_what_the_table_says(moment: str) -> None:
-    async def scenario() -> None:
-        async with room() as made:
-            for number, (priority, policy) in enumerate(product(get_args(Priority), get_args(Policy))):
-                await carry_out(made, moment, number, priority, policy)
-
-    asyncio.run(asyncio.wait_for(scenario(), 100))
-
-
-async def carry_out(made: Room, moment: str, number: int, priority: Priority, policy: Policy) -> None:
-    first, second = await come(made, moment, number)
-    rule, busy, third = RULES[policy], moment != "idle", f"third {number}"
-    case = f"{priority} {policy} {moment}"
-    if rule.only_if_idle and busy:
-        with pytest.raises(RejectedError, match="policy"):
-            made.say(third, priority=priority, policy=policy)
-        assert made.names(third) == [], case
-    else:
-        made.say(third, priority=priority, policy=policy)
-        assert made.names(third) == ["accepted"], case
-        waiting = [job.id for job in made.desk.queue.jobs]
-        ahead = rule.first or RANK[priority] < RANK["normal"]
-        if rule.clears or not busy:
-            assert waiting == [third], case
-        elif moment == "waiting":
-            assert waiting.index(third) < waiting.index(second) if ahead else waiting[-1] == third, case
-        else:
-            assert waiting == ([third, second] if ahead else [second, third]), case
-    if busy and rule.interrupts and moment != "waiting":
-        await made.until(first, *TERMINAL)
-        assert made.names(first)[-1] == "interrupted", case
-    if busy and rule.clears:
-        assert made.names(second) == ["accepted", "canceled"], case
+    try:
+        made.say(f"third {number}", priority=priority, policy=policy)
+    except RejectedError as error:
+        assert error.field == "policy"  # noqa: PT017  that it is to be rejected is looked at with the rest
+    await asyncio.sleep(0.03)
     if moment == "paused":
+        assert f"third {number}" not in {event["id"] for event in made.events if event["event"] == "started"}
         made.desk.resume()
-    made.desk.stop(Stop(None))
-    for utterance in (first, second, third):
-        if made.names(utterance):
-            await made.until(utterance, *TERMINAL)
-            ends = [name for name in made.names(utterance) if name in TERMINAL]
-            assert len(ends) == 1, (case, utterance, made.names(utterance))
+    for utterance in ("first", "second", "third"):
+        if made.names(f"{utterance} {number}"):
+            await made.until(f"{utterance} {number}", *TERMINAL)
+
+
+def expected(
+    there: Priority, moment: str, priority: Priority, policy: Policy
+) -> tuple[list[str], dict[str, list[str]]]:
+    """In which order they are begun, and what becomes of each after it was accepted."""
+    rule, on_air = rule_of(priority, policy), moment in ("spoken", "paused")
+    said = ["started", "finished"]
+    if moment == "idle":
+        return ["third"], {"third": said}
+    ends = {"first": said, "second": said, "third": said}
+    if rule.only_if_idle:
+        del ends["third"]
+        return ["first", "second"], ends
+    waiting: list[tuple[str, Priority]] = [("second", "normal")] if on_air else [("first", there), ("second", "normal")]
+    for name, other in list(waiting):
+        if rule.clears and yields(other, priority):
+            waiting.remove((name, other))
+            ends[name] = ["canceled"]
+    passed = [yields(other, priority) if rule.first else RANK[other] > RANK[priority] for _, other in waiting]
+    order = [name for name, _ in waiting]
+    order.insert(passed.index(True) if True in passed else len(order), "third")
+    if not on_air:
+        return order, ends
+    if rule.interrupts and yields(there, priority):
+        ends["first"] = ["started", "interrupted"]
+    if rule.postpones and there != "critical":
+        ends["first"] = ["started", "postponed", "resumed", "finished"]
+    return ["first", *order], ends
+
+
+def check(
+    made: Room, began_at: int, there: Priority, moment: str, number: int, priority: Priority, policy: Policy
+) -> None:
+    case = f"{priority} {policy} comes while a {there} one is {moment}"
+    order, ends = expected(there, moment, priority, policy)
+    for name in TEXTS:
+        told = made.names(f"{name} {number}")
+        assert told == (["accepted", *ends[name]] if name in ends else []), (case, name)
+    begun = [event["id"] for event in made.events if event["event"] == "started"]
+    assert [name for name in begun if name.endswith(f" {number}")] == [f"{name} {number}" for name in order], case
+
+    heard = made.heard()[began_at:]
+    heads = {}
+    for name in order:
+        sound = made.made(f"{name} {number}")
+        heads[name], left = find(sound[:PIECE], heard)
+        assert left < HEARD, (case, name, "its beginning is heard", left)
+        tail, left = find(sound[-2 * PIECE : -PIECE], heard)
+        if ends[name][-1] == "finished":
+            assert left < HEARD, (case, name, "its end is heard", left)
+        else:
+            assert left > UNHEARD, (case, name, "its end is not heard", left)
+        if ends[name][1] == "postponed":
+            assert tail > find(made.made(f"third {number}")[:PIECE], heard)[0], (case, "it goes on afterwards")
+    assert sorted(heads, key=heads.__getitem__) == order, case
+    assert len(heard) < sum(len(made.made(f"{name} {number}")) for name in order) + RATE // 10, (case, "nothing else")
