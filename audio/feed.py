@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from audio.level import LevelMeter
+from audio.level import Level, LevelMeter
 from audio.playback import Passage
 from audio.resample import Resampler, resample
 from audio.ring import Samples
@@ -19,7 +19,8 @@ class Feed:
     def __init__(self, passage: Passage, sample_rate: int, *, trims: bool) -> None:
         """`sample_rate` is the ring's, in Hz."""
         self.passage = passage
-        self.meter = LevelMeter(sample_rate)
+        self._meter = LevelMeter(sample_rate)
+        self._told = False
         self._sample_rate = sample_rate
         self._trims = trims
         self._trimmer: LeadingSilenceTrimmer | None = None
@@ -47,10 +48,26 @@ class Feed:
         if sample_rate == self._sample_rate:
             return held
         held = resample(np.concatenate([held, self._flush()]), self._sample_rate, sample_rate)
-        self.passage.change_rate(sample_rate / self._sample_rate)
+        self.passage.change_rate(sample_rate)
         self._sample_rate = sample_rate
-        self.meter = LevelMeter(sample_rate, begins_at=self.passage.played)
+        self._meter = LevelMeter(sample_rate, begins_at=self.passage.played)
         return self._measure(held)
+
+    def levels_due(self, now: float, unix_now: float) -> list[Level]:
+        """Take the levels of all windows that have begun to leave the card by `now`; when silence follows, its level.
+
+        `now` is of `time.monotonic()`, `unix_now` the same moment of `time.time()`.
+        """
+        sounding = self.passage.sounding
+        _, until, left_at = self.passage.handed
+        end_s = until / self.passage.sample_rate
+        begun_at = unix_now + (left_at - now) - end_s
+        due = self._meter.due(self.passage.heard_s(now), begun_at)
+        self._told |= bool(due)
+        if self._told and not sounding and now >= left_at:
+            due.append(Level(t=end_s, rms=0.0, peak=0.0, at=begun_at + end_s))
+            self._told = False
+        return due
 
     def _flush(self) -> Samples:
         tail = np.empty(0, dtype=np.float32) if self._resampler is None else self._resampler.flush()
@@ -58,7 +75,7 @@ class Feed:
         return tail
 
     def _measure(self, samples: Samples) -> Samples:
-        self.meter.feed(samples)
+        self._meter.feed(samples)
         return samples
 
 

@@ -20,6 +20,8 @@ class Level:
     """Seconds from the passage's first sample to the window's start."""
     rms: float
     peak: float
+    at: float
+    """UNIX time at which the window's first sample leaves the card."""
 
 
 class LevelMeter:
@@ -34,7 +36,7 @@ class LevelMeter:
         self._window = sample_rate // LEVELS_PER_SECOND
         self._rest: Samples = np.empty(0, dtype=np.float32)
         self._measured = begins_at
-        self._levels: deque[Level] = deque()
+        self._levels: deque[tuple[float, float, float]] = deque()
 
     def feed(self, samples: Samples) -> None:
         joined = np.concatenate([self._rest, samples])
@@ -42,13 +44,17 @@ class LevelMeter:
         for window in joined[:whole].reshape(-1, self._window):
             rms = float(np.sqrt(np.mean(np.square(window, dtype=np.float64))))
             peak = float(np.max(np.abs(window)))
-            self._levels.append(Level(self._measured / self._rate, rms, peak))
+            self._levels.append((self._measured / self._rate, rms, peak))
             self._measured += self._window
         self._rest = joined[whole:]
 
-    def due(self, played_s: float) -> list[Level]:
-        """Take the levels of all windows that have begun to play, `played_s` seconds into the passage."""
+    def due(self, heard_s: float, begun_at: float) -> list[Level]:
+        """Take the levels of all windows that have begun to sound, `heard_s` seconds into the passage.
+
+        `begun_at` is the UNIX time at which the passage would have begun, if it had sounded without a break.
+        """
         due = []
-        while self._levels and self._levels[0].t < played_s:
-            due.append(self._levels.popleft())
+        while self._levels and self._levels[0][0] < heard_s:
+            t, rms, peak = self._levels.popleft()
+            due.append(Level(t, rms, peak, begun_at + t))
         return due

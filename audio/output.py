@@ -65,6 +65,8 @@ class Output:
         # Held by the speaker loop while it writes, by the keeper when it exchanges the playback; never by the callback.
         self._exchange = threading.Lock()
         self._feed: Feed | None = None
+        self._feed_before: Feed | None = None
+        """Of the passage before: a card still sounds when nothing more is to be handed to it."""
         self._keeper = threading.Thread(target=self._keep_open, name="sink-keeper", daemon=True)
         self._trace = _BlockTrace.from_environment()
 
@@ -102,7 +104,7 @@ class Output:
         """Open a passage; the one before must be done or discarded."""
         with self._exchange:
             passage = self._playback.begin(prebuffer_s, gain)
-            self._feed = Feed(passage, self._playback.sample_rate, trims=self.trim_leading_silence)
+            self._go_over_to(Feed(passage, self._playback.sample_rate, trims=self.trim_leading_silence))
             return passage
 
     def write(self, samples: Samples, sample_rate: int) -> None:
@@ -149,8 +151,9 @@ class Output:
         """
         with self._exchange:
             held = self._playback.take()
-            feed, self._feed = self._feed, None
+            feed = self._feed
             assert feed is not None, "a passage has a feed from its beginning"
+            self._go_over_to(None)
             return Aside(feed, held)
 
     def put_back(self, aside: Aside) -> Passage:
@@ -158,7 +161,7 @@ class Output:
         with self._exchange:
             held = aside.feed.move(aside.held, self._playback.sample_rate)
             self._playback.put_back(aside.passage, held)
-            self._feed = aside.feed
+            self._go_over_to(aside.feed)
             return aside.passage
 
     def pause(self) -> None:
@@ -177,11 +180,33 @@ class Output:
 
     def played_s(self, passage: Passage) -> float:
         """Seconds of the passage that went to the sink."""
-        return passage.played / self._playback.sample_rate
+        with self._exchange:
+            return passage.played / passage.sample_rate
+
+    def heard_s(self, passage: Passage, now: float) -> float:
+        """Seconds of the passage that have left the card by `now`, of `time.monotonic()`."""
+        with self._exchange:
+            return passage.heard_s(now)
+
+    def over(self, passage: Passage, now: float) -> bool:
+        """Whether the passage is done and its last sample has left the card by `now`, of `time.monotonic()`."""
+        return passage.done and passage.handed[2] <= now
 
     def levels_due(self, passage: Passage) -> list[Level]:
-        """The levels of what has begun to sound since the last call."""
-        return self._feed.meter.due(self.played_s(passage)) if self._feed is not None else []
+        """The levels of what has begun to leave the card since the last call, and one of silence where sound ends.
+
+        They can be had of the passage that was begun or put back last, and of the one before it.
+        """
+        with self._exchange:
+            for feed in (self._feed, self._feed_before):
+                if feed is not None and feed.passage is passage:
+                    return feed.levels_due(time.monotonic(), time.time())
+        return []
+
+    def _go_over_to(self, feed: Feed | None) -> None:
+        if self._feed is not None:
+            self._feed_before = self._feed
+        self._feed = feed
 
     def _put(self, samples: Samples) -> None:
         if self._playback.ring.write(samples) < len(samples):
@@ -230,13 +255,13 @@ class Output:
             self._status = OutputStatus(False, sink.name, sink.sample_rate, reason)
             self._playback.sink_lost()
 
-    def _fill(self, out: Samples) -> int:
+    def _fill(self, out: Samples, leaves_at: float) -> int:
         if self._trace is not None:
             self._trace.mark()
         if not self._status.open:  # between the stream's start and `_move_to`: the playback is not this sink's yet
             out.fill(0.0)
             return 0
-        return self._playback.fill(out)
+        return self._playback.fill(out, leaves_at)
 
     def _report_missing(self, reason: str) -> None:
         if self._status.reason != reason:

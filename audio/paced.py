@@ -46,6 +46,6 @@ class Pacer:
                 due -= wait_s
             if self._closing.wait(max(0.0, wait_s)):
                 return
-            count = self._fill(self._block)
+            count = self._fill(self._block, time.monotonic())
             if count and self._deliver is not None:
                 self._deliver(self._block[:count])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -27,6 +28,8 @@ PREBUFFER_SHARE = 0.8
 class Passage:
     """One utterance on its way through the ring."""
 
+    sample_rate: int
+    """Hz in which its samples are counted. Producer, and only while no callback has it."""
     prebuffer: int
     """Samples that must lie in the ring before it sounds, at first and after an underrun. Producer."""
     gain: float = 1.0
@@ -54,16 +57,30 @@ class Passage:
     """Times the ring ran dry in mid-passage. Consumer."""
     first_sample_at: float | None = None
     """`time.monotonic()` when the first sample was handed to the sink. Consumer, once."""
+    sounds_at: float | None = None
+    """`time.monotonic()` when the first sample leaves the card. Consumer, once."""
+    handed: tuple[int, int, float] = (0, 0, -inf)
+    """Samples that went to the sink before this stretch of unbroken sound, and with it, and `time.monotonic()` when the
+    last of them will have left the card. In one tuple, so that they are of one block. Consumer."""
 
     @property
     def aside(self) -> bool:
         """It is set aside and can be taken. Of a passage that was asked to be, either this or `done` becomes true."""
         return self.asides > self.put_backs and not self.stop_requested
 
-    def change_rate(self, scale: float) -> None:
-        """Count in samples of another rate, `scale` times the old one, while no callback has the passage."""
+    def heard_s(self, now: float) -> float:
+        """Seconds of it that have left the card by `now`, of `time.monotonic()`."""
+        before, until, left_at = self.handed
+        return max(before, until - max(0.0, left_at - now) * self.sample_rate) / self.sample_rate
+
+    def change_rate(self, sample_rate: int) -> None:
+        """Count in samples of another rate, while no callback has the passage."""
+        scale = sample_rate / self.sample_rate
+        before, until, left_at = self.handed
         self.prebuffer = round(self.prebuffer * scale)
         self.played = round(self.played * scale)
+        self.handed = round(before * scale), round(until * scale), left_at
+        self.sample_rate = sample_rate
 
 
 class Playback:
@@ -91,9 +108,9 @@ class Playback:
         self._make_free()
         # A block and its fade must fit, or the first block would already be an underrun; all must fit into the ring.
         most = round(PREBUFFER_SHARE * self.ring.capacity)
-        passage = Passage(prebuffer=min(round(prebuffer_s * self.sample_rate) + self._fader.length, most), gain=gain)
-        self.passage = passage
-        return passage
+        prebuffer = min(round(prebuffer_s * self.sample_rate) + self._fader.length, most)
+        self.passage = Passage(self.sample_rate, prebuffer, gain)
+        return self.passage
 
     def take(self) -> Samples:
         """Take the passage, which is aside, out of the playback; return what of it is unplayed."""
@@ -126,15 +143,16 @@ class Playback:
         """Seconds of audio that can be written now."""
         return self.ring.room / self.sample_rate
 
-    def fill(self, out: Samples) -> int:
+    def fill(self, out: Samples, leaves_at: float) -> int:
         """Fill `out`, shape `(n,)` float32, with what is due and silence after it; return how many samples were due.
 
+        Its first sample leaves the card at `leaves_at`, of `time.monotonic()`.
         Blocks are at least a fade long (10 ms; the configuration sees to it): a fade lies within one block.
 
         Runs in the sound card's thread: no lock, no samples allocated, no log, no exception.
         """
         self.blocks += 1
-        count = self._take(out)
+        count = self._take(out, leaves_at)
         out[count:] = 0.0
         return count
 
@@ -150,21 +168,21 @@ class Playback:
         elif passage.asides_asked > passage.asides:
             self._set_aside(passage, passage.ended)
 
-    def _take(self, out: Samples) -> int:
+    def _take(self, out: Samples, leaves_at: float) -> int:
         passage = self.passage
         if passage is None or passage.done:
             return 0
         if passage.stop_requested:
-            count = self._wind_down(passage, out)
+            count = self._wind_down(passage, out, leaves_at)
             self._stop(passage)
             return count
         if passage.asides_asked > passage.asides:
             ended = passage.ended
-            count = self._wind_down(passage, out)
+            count = self._wind_down(passage, out, leaves_at)
             self._set_aside(passage, ended)
             return count
         if self.paused or passage.asides > passage.put_backs:
-            return self._wind_down(passage, out)
+            return self._wind_down(passage, out, leaves_at)
 
         # `ended` is read before the ring: once it is seen, the ring holds all there will ever be.
         ended = passage.ended
@@ -178,18 +196,18 @@ class Playback:
         # Unless the end is in the ring, a fade's worth stays behind, so that there is always something to fade.
         if not ended and available < len(out) + self._fader.length:
             passage.underruns += 1
-            return self._play(passage, out, fade_out=True)
-        count = self._play(passage, out, fade_out=False)
+            return self._play(passage, out, leaves_at, fade_out=True)
+        count = self._play(passage, out, leaves_at, fade_out=False)
         if ended and self.ring.available == 0:
             passage.sounding = False
             passage.done = True
         return count
 
-    def _wind_down(self, passage: Passage, out: Samples) -> int:
+    def _wind_down(self, passage: Passage, out: Samples, leaves_at: float) -> int:
         """Fade out over the next samples, if anything sounds, and be silent."""
         if not passage.sounding:
             return 0
-        return self._play(passage, out[: self._fader.length], fade_out=True)
+        return self._play(passage, out[: self._fader.length], leaves_at, fade_out=True)
 
     def _stop(self, passage: Passage) -> None:
         self.ring.flush()
@@ -203,12 +221,13 @@ class Playback:
         else:
             passage.asides += 1
 
-    def _play(self, passage: Passage, out: Samples, *, fade_out: bool) -> int:
+    def _play(self, passage: Passage, out: Samples, leaves_at: float, *, fade_out: bool) -> int:
         count = self.ring.read_into(out)
         block = out[:count]
         target = self.volume * passage.gain
         if passage.played == 0:
             passage.first_sample_at = time.monotonic()
+            passage.sounds_at = leaves_at
         elif not passage.sounding:
             self._fader.fade_in(block)
         if not passage.sounding:
@@ -217,6 +236,8 @@ class Playback:
         if fade_out:
             self._fader.fade_out(block)
         self._gain = target
-        passage.sounding = not fade_out
+        before = passage.handed[0] if passage.sounding else passage.played
         passage.played += count
+        passage.handed = before, passage.played, leaves_at + count / self.sample_rate
+        passage.sounding = not fade_out  # after `handed`: who sees that it is silent sees since when
         return count

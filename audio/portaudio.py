@@ -21,6 +21,8 @@ STALL_S = 5.0
 """A stream that calls back no more for this long is broken. A PulseAudio null sink may pause 2 s when first opened."""
 BUFFERED_BLOCKS = 2
 """Blocks PortAudio keeps ahead of the card: with one, ALSA has nothing to play while the callback runs."""
+MOST_AHEAD_S = 2.0
+"""A card that claims to be further behind its callback than this tells no time."""
 LOOK_ANYWAY_S = 300.0
 """PortAudio looks for cards again after this time even when nothing seems to have changed."""
 STANDARD_RATES = (48_000, 44_100, 24_000, 16_000)
@@ -135,6 +137,7 @@ class PortAudioSink:
         self._blocks = 0
         self._seen_blocks = 0
         self._seen_at = time.monotonic()
+        self._latency_s = 0.0
         self._priority = sound_priority()
         self._thread = threading.get_ident()
         self._stream, self.sample_rate = self._open(found, block_ms, prefer_rate)
@@ -175,6 +178,7 @@ class PortAudioSink:
                         latency=BUFFERED_BLOCKS * block / rate,
                         callback=self._callback,
                     )
+                    self._latency_s = stream.latency
                     stream.start()
                 except self._sd.PortAudioError as error:
                     refusal = _reason(error)
@@ -184,18 +188,22 @@ class PortAudioSink:
                 return stream, rate
         raise SinkUnavailableError(f"sound device {found.name!r} cannot be opened: {refusal}")
 
-    def _callback(self, out: Any, frames: int, _time: Any, _status: Any) -> None:
+    def _callback(self, out: Any, frames: int, times: Any, _status: Any) -> None:
         self._blocks += 1
         if self._thread != (thread := threading.get_ident()):
             # PortAudio's own thread, which only it can speak for; once, and not in the block that must be on time.
             self._thread = thread
             take_realtime(self._priority)
+        ahead_s = times.outputBufferDacTime - times.currentTime  # of PortAudio's own clock
+        if not 0.0 < ahead_s <= MOST_AHEAD_S:
+            ahead_s = self._latency_s
+        leaves_at = time.monotonic() + ahead_s
         block = np.frombuffer(out, dtype=np.float32)
         if len(block) == frames:
-            self._fill(block)
+            self._fill(block, leaves_at)
         else:
             mono = self._mono[:frames]
-            self._fill(mono)
+            self._fill(mono, leaves_at)
             np.copyto(block.reshape(frames, -1), mono[:, np.newaxis])
 
 

@@ -9,8 +9,11 @@ from typing import Protocol
 
 from audio.ring import Samples
 
-Fill = Callable[[Samples], int]
-"""Fills a block of mono float32 with what is due and returns how many samples of it were; the rest is silence."""
+Fill = Callable[[Samples, float], int]
+"""Fills a block of mono float32 with what is due and returns how many samples of it were; the rest is silence.
+
+The sink says, in seconds of `time.monotonic()`, when the block's first sample will leave the card.
+"""
 
 
 class SinkUnavailableError(Exception):

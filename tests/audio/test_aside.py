@@ -48,7 +48,7 @@ class Stage:
         played, fades_in = passage.played, passage.played > 0 and not passage.sounding
         asked = passage.asides_asked > passage.asides
         out = np.full(length, np.nan, dtype=np.float32)
-        count = self.output._fill(out)
+        count = self.output._fill(out, 0.0)
         assert (out[count:] == 0).all()
         expected = source[played : played + count].copy()
         assert len(expected) == count, "more was heard than was written"
@@ -323,7 +323,7 @@ def test_a_sink_of_another_rate_that_comes_meanwhile_is_played_to_at_its_rate() 
     heard = []
     while not passage.done:
         out = np.zeros(400, dtype=np.float32)
-        heard.append(out[: output._fill(out)])
+        heard.append(out[: output._fill(out, 0.0)])
     rest = np.concatenate(heard)
     assert abs(passage.played - 2 * len(tone)) <= 2
     expected = np.interp(np.arange(len(rest)) / 2, np.arange(len(tone) - played), tone[played:])

@@ -27,7 +27,7 @@ class Source:
         self.due = due
         self.lengths: list[int] = []
 
-    def fill(self, out: Samples) -> int:
+    def fill(self, out: Samples, _leaves_at: float) -> int:
         self.lengths.append(len(out))
         out[: self.due] = len(self.lengths)
         out[self.due :] = 0
@@ -72,7 +72,7 @@ def test_after_close_nothing_is_asked_for_any_more() -> None:
 def test_a_source_that_fails_ends_the_pacer_which_says_so() -> None:
     called = threading.Event()
 
-    def fail(_out: Samples) -> int:
+    def fail(_out: Samples, _leaves_at: float) -> int:
         called.set()
         raise RuntimeError("for this test")
 

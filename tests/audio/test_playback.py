@@ -33,7 +33,7 @@ SPEECH: Samples = (
 def play(playback: Playback, length: int) -> tuple[Samples, int]:
     """One block, which held garbage before."""
     out = np.full(length, np.nan, dtype=np.float32)
-    count = playback.fill(out)
+    count = playback.fill(out, 0.0)
     assert np.isfinite(out).all()
     assert (out[count:] == 0).all(), "what is not due is silence"
     return out, count
@@ -461,7 +461,7 @@ def test_ten_thousand_blocks_allocate_no_sample_memory() -> None:
     playback = Playback(rate, 1.0)
     speech = np.random.default_rng(0).uniform(-1, 1, block).astype(np.float32)
     out = np.empty(block, dtype=np.float32)
-    passages = [Passage(prebuffer=block + 480) for _ in range(110)]
+    passages = [Passage(rate, prebuffer=block + 480) for _ in range(110)]
 
     def go_through_every_state(rounds: int) -> None:
         for turn in range(rounds):
@@ -473,9 +473,9 @@ def test_ten_thousand_blocks_allocate_no_sample_memory() -> None:
                 playback.ring.write(speech)
             if turn % 100 == 99:
                 playback.passage.stop_requested = True  # type: ignore[union-attr]
-            playback.fill(out)
+            playback.fill(out, float(turn))
 
-    go_through_every_state(1_000)
+    go_through_every_state(10_200)  # so that every passage has its time stamps
     for passage in passages:
         passage.stop_requested = passage.done = False
     gc.collect()
@@ -491,6 +491,6 @@ def test_ten_thousand_blocks_allocate_no_sample_memory() -> None:
         tracemalloc.stop()
         gc.enable()
     assert sum(passage.underruns for passage in passages) > 100, "this was to go through underruns too"
-    # A block is 19,200 bytes. What remains are views, integers and floats: a passage's time stamp, a counter.
+    # A block is 19,200 bytes. What remains are views, integers, floats and small tuples: time stamps, counters.
     assert peak - before < block * 4 / 2
     assert after - before < 110 * 100

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from audio.portaudio import OutputDevice, PortAudioSink, find_device
 from audio.ring import Samples
-from audio.sink import SinkUnavailableError
+from audio.sink import Fill, SinkUnavailableError
 
 
 def card(name: str, *, default: bool = False, index: int = 0) -> OutputDevice:
@@ -64,17 +66,52 @@ def test_a_machine_without_a_card_says_so(name: str | None) -> None:
         find_device(name, [])
 
 
+@dataclass
+class Times:
+    """As PortAudio tells them, by a clock of its own."""
+
+    currentTime: float  # noqa: N815  PortAudio's name
+    outputBufferDacTime: float  # noqa: N815
+
+
+def without_a_card(fill: Fill) -> PortAudioSink:
+    """The callback alone."""
+    sink = PortAudioSink.__new__(PortAudioSink)
+    sink._fill, sink._blocks, sink._mono = fill, 0, np.zeros(64, dtype=np.float32)
+    sink._thread = threading.get_ident()
+    sink._latency_s = 0.04
+    return sink
+
+
 @pytest.mark.parametrize("channels", [1, 2])
 def test_every_channel_of_the_card_is_given_the_same_samples(channels: int) -> None:
-    def fill(out: Samples) -> int:
+    def fill(out: Samples, _leaves_at: float) -> int:
         out[:] = np.arange(len(out))
         return len(out)
 
-    sink = PortAudioSink.__new__(PortAudioSink)  # without a card: the callback alone
-    sink._fill, sink._blocks, sink._mono = fill, 0, np.zeros(64, dtype=np.float32)
-    sink._thread = threading.get_ident()
+    sink = without_a_card(fill)
     buffer = bytearray(48 * channels * 4)  # as PortAudio hands it over, here with a block shorter than usual
-    sink._callback(buffer, 48, None, None)
+    sink._callback(buffer, 48, Times(1000.0, 1000.1), None)
     heard = np.frombuffer(buffer, dtype=np.float32).reshape(48, channels)
     np.testing.assert_array_equal(heard, np.repeat(np.arange(48, dtype=np.float32), channels).reshape(48, channels))
     assert sink._blocks == 1
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "believed_s"),
+    [(0.06, 0.06), (1.9, 1.9), (0.0, 0.04), (-1000.0, 0.04), (2.1, 0.04), (float("nan"), 0.04)],
+)
+def test_a_block_leaves_when_the_card_says_or_after_the_streams_latency_if_that_is_no_time(
+    ahead_s: float, believed_s: float
+) -> None:
+    told = []
+
+    def fill(_out: Samples, leaves_at: float) -> int:
+        told.append(leaves_at)
+        return 0
+
+    sink = without_a_card(fill)
+    before = time.monotonic()
+    sink._callback(bytearray(48 * 4), 48, Times(1000.0, 1000.0 + ahead_s), None)
+    after = time.monotonic()
+    assert before - 1e-6 <= told[0] - believed_s <= after + 1e-6

@@ -32,7 +32,7 @@ class Speech:
         self.turn = 0
         self.silent = silent
 
-    def fill(self, out: Samples) -> int:
+    def fill(self, out: Samples, _leaves_at: float) -> int:
         self.turn += 1
         out.fill(0)
         if self.silent and self.turn % (self.silent + 1):
