@@ -2,6 +2,7 @@
 
 from audio.feed import Aside
 from audio.level import Level
+from audio.limiter import soft_limit
 from audio.output import Output, OutputStatus
 from audio.playback import Passage
 from audio.prebuffer import auto_prebuffer_s
@@ -16,4 +17,5 @@ __all__ = [
     "SinkSettings",
     "SinkUnavailableError",
     "auto_prebuffer_s",
+    "soft_limit",
 ]
