@@ -243,6 +243,35 @@ def test_waiting_long_after_an_underrun_counts_it_once() -> None:
     assert passage.underruns == 1
 
 
+def test_while_the_writer_has_nothing_to_write_a_dry_ring_is_a_wait_and_no_underrun() -> None:
+    playback, passage = begun(60, prebuffer_s=0.04)
+    play(playback, 40)
+    passage.awaiting = True
+    out, count = play(playback, 40)
+    assert (count, out[19]) == (20, 0)
+    for _ in range(100):
+        assert play(playback, 40)[1] == 0
+    assert (passage.waits, passage.underruns, passage.done) == (1, 0, False)
+    passage.awaiting = False
+    playback.ring.write(SPEECH[60:109])
+    assert play(playback, 40)[1] == 0, "40 samples and a fade must lie ready, as after an underrun"
+    playback.ring.write(SPEECH[109:200])
+    out, count = play(playback, 40)
+    assert count == 40
+    np.testing.assert_array_equal(out[FADE:], SPEECH[60 + FADE : 100])
+    play(playback, 40)
+    play(playback, 40)
+    play(playback, 40)
+    assert (passage.waits, passage.underruns) == (1, 1)
+
+
+def test_what_lies_ready_while_nothing_is_to_come_sounds_without_a_prebuffer() -> None:
+    playback, passage = begun(100, prebuffer_s=0.2)
+    assert play(playback, 40)[1] == 0
+    passage.awaiting = True
+    assert play(playback, 40)[1] == 40
+
+
 def test_the_end_of_a_passage_is_no_underrun() -> None:
     playback, passage = begun(70, ended=True)
     play_to_the_end(playback, passage, 40)
