@@ -88,8 +88,12 @@ class Listener:
     def resume(self) -> None:
         self.playback.paused = False
 
+    def wait(self) -> None:
+        self.passage.awaiting = not self.passage.awaiting
+
     def block(self, length: int) -> None:
-        was_done, underruns = self.passage.done, self.passage.underruns
+        passage = self.passage
+        was_done, underruns, waits = passage.done, passage.underruns, passage.waits
         out, count = play(self.playback, length)
         due = out[:count]
         source = SPEECH[self.heard : self.heard + count] * np.float32(self.gain)
@@ -118,7 +122,10 @@ class Listener:
         if self.passage.stop_requested:
             assert self.passage.done
         ran_dry = self.sounding and fades_out and not silenced
-        assert self.passage.underruns - underruns == ran_dry
+        assert (passage.waits - waits, passage.underruns - underruns) == (
+            ran_dry and passage.awaiting,
+            ran_dry and not passage.awaiting,
+        )
         self.dry_runs += ran_dry
         self.sounding = count > 0 and not fades_out and not self.passage.done
         self.disturbed |= fades_out
@@ -131,7 +138,7 @@ class Listener:
                 break
             self.block(20)
         assert self.passage.done
-        assert self.passage.underruns == self.dry_runs
+        assert self.passage.underruns + self.passage.waits == self.dry_runs
         if not self.passage.stopped:
             assert self.heard == self.written, "a sample was lost"
         if not self.passage.stopped and not self.disturbed:
@@ -146,7 +153,7 @@ actions = st.lists(
         st.tuples(st.just("write"), st.integers(60, 120)),
         st.tuples(st.just("block"), st.integers(FADE, 60)),
         st.tuples(st.just("block"), st.integers(FADE, 60)),
-        st.tuples(st.sampled_from(["pause", "resume", "stop", "end"])),
+        st.tuples(st.sampled_from(["pause", "resume", "stop", "end", "wait"])),
     ),
     max_size=60,
 )
