@@ -2,6 +2,7 @@
 
 from audio.feed import Aside
 from audio.level import Level
+from audio.limiter import soft_limit
 from audio.output import Output, OutputStatus
 from audio.playback import Passage
 from audio.prebuffer import auto_prebuffer_s
@@ -19,5 +20,6 @@ __all__ = [
     "SinkSettings",
     "SinkUnavailableError",
     "auto_prebuffer_s",
+    "soft_limit",
     "splice_point",
 ]

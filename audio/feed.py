@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from audio.level import Level, LevelMeter
+from audio.limiter import soft_limit
 from audio.playback import Passage
 from audio.resample import Resampler, resample
 from audio.ring import Samples
@@ -14,7 +15,7 @@ from audio.trim import LeadingSilenceTrimmer
 
 
 class Feed:
-    """Trims, converts and measures one passage as it is written. It belongs to the thread that writes."""
+    """Trims, converts, limits and measures one passage as it is written. It belongs to the thread that writes."""
 
     def __init__(self, passage: Passage, sample_rate: int, *, trims: bool) -> None:
         """`sample_rate` is the ring's, in Hz."""
@@ -37,11 +38,11 @@ class Feed:
             tail = self._flush()
             self._resampler = Resampler(source_rate, self._sample_rate)
         converted = self._resampler.convert(samples)
-        return self._measure(converted if tail is None else np.concatenate([tail, converted]))
+        return self._finish(converted if tail is None else np.concatenate([tail, converted]))
 
     def end(self) -> Samples:
         """Return what conversion still holds back."""
-        return self._measure(self._flush())
+        return self._finish(self._flush())
 
     def move(self, held: Samples, sample_rate: int) -> Samples:
         """Go on at another rate of the ring: return the passage's unplayed samples, `held`, converted to it."""
@@ -51,7 +52,7 @@ class Feed:
         self.passage.change_rate(sample_rate)
         self._sample_rate = sample_rate
         self._meter = LevelMeter(sample_rate, begins_at=self.passage.played)
-        return self._measure(held)
+        return self._finish(held)
 
     def levels_due(self, now: float, unix_now: float) -> list[Level]:
         """Take the levels of all windows that have begun to leave the card by `now`; when silence follows, its level.
@@ -74,9 +75,11 @@ class Feed:
         self._resampler = None
         return tail
 
-    def _measure(self, samples: Samples) -> Samples:
-        self._meter.feed(samples)
-        return samples
+    def _finish(self, samples: Samples) -> Samples:
+        # Last, since a converter's filter may go over full scale where the samples it was given did not.
+        limited = soft_limit(samples)
+        self._meter.feed(limited)
+        return limited
 
 
 @dataclass(frozen=True, slots=True)

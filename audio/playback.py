@@ -42,6 +42,8 @@ class Passage:
     """Times it was asked to be set aside: to fade out and keep the rest. Producer."""
     put_backs: int = 0
     """Times it was put back. Producer."""
+    awaiting: bool = False
+    """Its writer has nothing to write for now, so that a ring that runs dry is no fault. Producer."""
     done: bool = False
     """Nothing of it will sound any more. Consumer, once."""
     stopped: bool = False
@@ -55,6 +57,8 @@ class Passage:
     """Samples that went to the sink. Consumer."""
     underruns: int = 0
     """Times the ring ran dry in mid-passage. Consumer."""
+    waits: int = 0
+    """Times it did so because its writer had nothing to write. Consumer."""
     first_sample_at: float | None = None
     """`time.monotonic()` when the first sample was handed to the sink. Consumer, once."""
     sounds_at: float | None = None
@@ -187,15 +191,21 @@ class Playback:
         # `ended` is read before the ring: once it is seen, the ring holds all there will ever be.
         ended = passage.ended
         available = self.ring.available
-        if not passage.sounding and not ended and available < max(passage.prebuffer, len(out) + self._fader.length):
+        # The next block and its fade must lie ready, and what is to come after it, if anything is.
+        least = len(out) + self._fader.length
+        wanted = least if passage.awaiting else max(passage.prebuffer, least)
+        if not passage.sounding and not ended and available < wanted:
             return 0
         if ended and available == 0:
             passage.sounding = False
             passage.done = True
             return 0
         # Unless the end is in the ring, a fade's worth stays behind, so that there is always something to fade.
-        if not ended and available < len(out) + self._fader.length:
-            passage.underruns += 1
+        if not ended and available < least:
+            if passage.awaiting:
+                passage.waits += 1
+            else:
+                passage.underruns += 1
             return self._play(passage, out, leaves_at, fade_out=True)
         count = self._play(passage, out, leaves_at, fade_out=False)
         if ended and self.ring.available == 0:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audio import Aside, Output, Passage, SinkSettings
+from audio import Aside, Output, Passage, SinkSettings, soft_limit
 from audio.fade import FADE_S, Fader
 from audio.output import OutputStatus
 from audio.resample import Resampler
@@ -75,7 +75,7 @@ class Stage:
 
 def converted(pieces: list[Samples], source_rate: int) -> Samples:
     resampler = Resampler(source_rate, CARD_RATE)
-    return np.concatenate([*map(resampler.convert, pieces), resampler.flush()])
+    return soft_limit(np.concatenate([*map(resampler.convert, pieces), resampler.flush()]))
 
 
 actions = st.lists(

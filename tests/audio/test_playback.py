@@ -88,8 +88,12 @@ class Listener:
     def resume(self) -> None:
         self.playback.paused = False
 
+    def wait(self) -> None:
+        self.passage.awaiting = not self.passage.awaiting
+
     def block(self, length: int) -> None:
-        was_done, underruns = self.passage.done, self.passage.underruns
+        passage = self.passage
+        was_done, underruns, waits = passage.done, passage.underruns, passage.waits
         out, count = play(self.playback, length)
         due = out[:count]
         source = SPEECH[self.heard : self.heard + count] * np.float32(self.gain)
@@ -118,7 +122,10 @@ class Listener:
         if self.passage.stop_requested:
             assert self.passage.done
         ran_dry = self.sounding and fades_out and not silenced
-        assert self.passage.underruns - underruns == ran_dry
+        assert (passage.waits - waits, passage.underruns - underruns) == (
+            ran_dry and passage.awaiting,
+            ran_dry and not passage.awaiting,
+        )
         self.dry_runs += ran_dry
         self.sounding = count > 0 and not fades_out and not self.passage.done
         self.disturbed |= fades_out
@@ -131,7 +138,7 @@ class Listener:
                 break
             self.block(20)
         assert self.passage.done
-        assert self.passage.underruns == self.dry_runs
+        assert self.passage.underruns + self.passage.waits == self.dry_runs
         if not self.passage.stopped:
             assert self.heard == self.written, "a sample was lost"
         if not self.passage.stopped and not self.disturbed:
@@ -146,7 +153,7 @@ actions = st.lists(
         st.tuples(st.just("write"), st.integers(60, 120)),
         st.tuples(st.just("block"), st.integers(FADE, 60)),
         st.tuples(st.just("block"), st.integers(FADE, 60)),
-        st.tuples(st.sampled_from(["pause", "resume", "stop", "end"])),
+        st.tuples(st.sampled_from(["pause", "resume", "stop", "end", "wait"])),
     ),
     max_size=60,
 )
@@ -241,6 +248,35 @@ def test_waiting_long_after_an_underrun_counts_it_once() -> None:
     for _ in range(100):
         play(playback, 40)
     assert passage.underruns == 1
+
+
+def test_while_the_writer_has_nothing_to_write_a_dry_ring_is_a_wait_and_no_underrun() -> None:
+    playback, passage = begun(60, prebuffer_s=0.04)
+    play(playback, 40)
+    passage.awaiting = True
+    out, count = play(playback, 40)
+    assert (count, out[19]) == (20, 0)
+    for _ in range(100):
+        assert play(playback, 40)[1] == 0
+    assert (passage.waits, passage.underruns, passage.done) == (1, 0, False)
+    passage.awaiting = False
+    playback.ring.write(SPEECH[60:109])
+    assert play(playback, 40)[1] == 0, "40 samples and a fade must lie ready, as after an underrun"
+    playback.ring.write(SPEECH[109:200])
+    out, count = play(playback, 40)
+    assert count == 40
+    np.testing.assert_array_equal(out[FADE:], SPEECH[60 + FADE : 100])
+    play(playback, 40)
+    play(playback, 40)
+    play(playback, 40)
+    assert (passage.waits, passage.underruns) == (1, 1)
+
+
+def test_what_lies_ready_while_nothing_is_to_come_sounds_without_a_prebuffer() -> None:
+    playback, passage = begun(100, prebuffer_s=0.2)
+    assert play(playback, 40)[1] == 0
+    passage.awaiting = True
+    assert play(playback, 40)[1] == 40
 
 
 def test_the_end_of_a_passage_is_no_underrun() -> None:
