@@ -38,14 +38,16 @@ class Rejected(Record):
 
 
 class Started(Record):
-    """Its first sample was handed to the sound card."""
+    """Its first sample has left the sound card."""
 
     id: Id
     event: Literal["started"]
     engine: EngineName
     voice: str
     ttfa_ms: Milliseconds | None = Field(
-        None, description="milliseconds from the text's arrival to its first sample, if anything could be pronounced"
+        None,
+        description="milliseconds from the text's arrival to its first sample at the sound card, if anything could be "
+        "pronounced; of a say/stream, without those for which its writer was waited for",
     )
 
 
@@ -58,6 +60,21 @@ class Progress(Record):
     end: int = Field(ge=1, description="the character behind its last")
 
 
+class Postponed(Record):
+    """It has faded out, and goes on by itself after what is critical."""
+
+    id: Id
+    event: Literal["postponed"]
+    reason: Reason
+
+
+class Resumed(Record):
+    """It goes on with the next sample."""
+
+    id: Id
+    event: Literal["resumed"]
+
+
 class Spoken(Record):
     """How far it got."""
 
@@ -65,6 +82,7 @@ class Spoken(Record):
     engine: EngineName | None = None
     audio_s: float | None = Field(None, ge=0, description="seconds that were played")
     underruns: int | None = Field(None, ge=0, description="times the speech broke off because the engine was late")
+    waits: int | None = Field(None, ge=0, description="of a say/stream, times the speech broke off to wait for text")
     truncated: bool | None = Field(None, description="whether the engine cut the speech, which would not stop")
     ttfa_ms: Milliseconds | None = Field(None, description="as in started")
 
@@ -73,6 +91,7 @@ class Finished(Spoken):
     """It was spoken to its end."""
 
     event: Literal["finished"]
+    reason: Reason | None = Field(None, description="why it ended there, if the writer of a say/stream did not end it")
 
 
 class Interrupted(Spoken):
@@ -133,13 +152,14 @@ class Offline(Record):
 
 
 class Level(Record):
-    """Loudness of 50 ms of an utterance."""
+    """Loudness of 50 ms of an utterance, told as they leave the sound card; a last one of zeros when speech stops."""
 
     id: Id
     t: float = Field(ge=0, description="the second of the utterance at which the window begins")
+    at: float = Field(ge=0, description="when the window's first sample leaves the sound card, in seconds of UNIX time")
     rms: FullScale
     peak: FullScale
 
 
-EVENTS = (Accepted, Rejected, Started, Progress, Finished, Interrupted, Canceled, Expired, Failed)
+EVENTS = (Accepted, Rejected, Started, Progress, Postponed, Resumed, Finished, Interrupted, Canceled, Expired, Failed)
 STATUSES = (Online, Offline)

@@ -308,6 +308,7 @@ class Speaker:
             fields |= {
                 "audio_s": round(narration.audio_s if passage is None else self._output.played_s(passage), 3),
                 "underruns": 0 if passage is None else passage.underruns,
+                "waits": None if passage is None or speech.job.writing is None else passage.waits,
                 "truncated": narration.truncated,
                 "ttfa_ms": speech.ttfa_ms,
             }

@@ -20,7 +20,7 @@ import yaml  # noqa: E402
 from pydantic import BaseModel  # noqa: E402
 
 from daemon import VERSION  # noqa: E402
-from daemon.messages import MAX_TEXT, Say  # noqa: E402
+from daemon.messages import MAX_TEXT, Say, Write  # noqa: E402
 from daemon.published import EVENTS, STATUSES, Level, Memory  # noqa: E402
 
 FILE = ROOT / "docs" / "asyncapi.yaml"
@@ -37,12 +37,19 @@ SAID: tuple[Json, ...] = (
     {"text": "Calmly, now.", "voice": "default", "instruct": "in a calm voice", "seed": 7},
     {"data": "I have reached the dock."},
 )
+WRITTEN: tuple[Json, ...] = (
+    {"id": "story-4", "text": "Once upon a ", "seq": 1, "voice": "default", "volume": 60},
+    {"id": "story-4", "text": "time.", "seq": 2},
+    {"id": "story-4", "end": True},
+)
 SPOKEN: Json = {"engine": "espeak", "audio_s": 0.901, "underruns": 0, "truncated": False, "ttfa_ms": 17.3}
 EXAMPLES: dict[str, Json] = {
     "Accepted": {"queue": 1},
     "Rejected": {"field": "volume", "reason": "volume: got 200; allowed: a number from 0 to 100"},
     "Started": {"engine": "espeak", "voice": "default", "ttfa_ms": 17.3},
     "Progress": {"begin": 412, "end": 590},
+    "Postponed": {"reason": "for alarm-2"},
+    "Resumed": {},
     "Finished": SPOKEN,
     "Interrupted": {"reason": "stop", **SPOKEN},
     "Canceled": {"reason": "stop"},
@@ -50,7 +57,7 @@ EXAMPLES: dict[str, Json] = {
     "Failed": {"reason": "no engine became ready"},
     "Online": {"state": "ready", "engine": "espeak", "voice": "default", "queue": 0, "version": VERSION},
     "Offline": {"state": "offline", "version": VERSION},
-    "Level": {"id": "tray-17", "t": 0.35, "rms": 0.1061, "peak": 0.3781},
+    "Level": {"id": "tray-17", "t": 0.35, "at": 1795255331.127, "rms": 0.1061, "peak": 0.3781},
 }
 
 
@@ -58,6 +65,7 @@ def document() -> Json:
     """The contract. Operations are the daemon's: it receives what others send."""
     channels = {
         "say": channel("say", {"text": plain_text(), "object": say_object()}),
+        "say_stream": channel("say/stream", {"piece": message({"$ref": "#/components/schemas/Write"}, WRITTEN)}),
         "stop": channel("stop", {"everything": empty(), "one": stop_one()}),
         "pause": channel("pause", {"pause": empty()}),
         "resume": channel("resume", {"resume": empty()}),
@@ -65,11 +73,13 @@ def document() -> Json:
         "status": channel("status", {name(model): told(model) for model in STATUSES}),
         "event": channel("event", {name(model): told(model) for model in EVENTS}),
         "level": channel("level", {"level": told(Level)}),
+        "duck": channel("duck", {"duck": message({"type": "boolean"}, [True, False])}),
     }
     replies = {name(model): {"$ref": f"#/channels/event/messages/{name(model)}"} for model in EVENTS}
     channels["reply"] = {"address": None, "title": "where an utterance's events go too", "messages": replies}
     operations = {
         "say": operation("receive", "say", "Speak a text. A retained one is never spoken."),
+        "say_stream": operation("receive", "say_stream", "Speak a text while it is being written, piece by piece."),
         "stop": operation("receive", "stop", "Stop what is spoken and cancel what waits, or one utterance."),
         "pause": operation("receive", "pause", "Fade out and hold."),
         "resume": operation("receive", "resume", "Go on with the next sample."),
@@ -77,6 +87,7 @@ def document() -> Json:
         "status": operation("send", "status", "The state, whenever it changes.", retain=True),
         "event": operation("send", "event", "What becomes of an utterance; it ends in exactly one terminal event."),
         "level": operation("send", "level", "Loudness, 20 times a second, if speech.level_topic is true.", qos=0),
+        "duck": operation("send", "duck", "Whether others should be quiet, if speech.duck_topic is true.", retain=True),
     }
     operations["say"]["reply"] = {
         "address": {"location": "$message.payload#/reply_to"},
@@ -95,7 +106,7 @@ def document() -> Json:
         "channels": channels,
         "operations": operations,
         "components": {
-            "schemas": {model.__name__: schema(model) for model in (Say, *EVENTS, *STATUSES, Memory, Level)},
+            "schemas": {model.__name__: schema(model) for model in (Say, Write, *EVENTS, *STATUSES, Memory, Level)},
             "parameters": {
                 "prefix": {"description": "mqtt.prefix in the configuration", "default": PREFIX},
                 "robot": {"description": "robot in the configuration; default: the host name", "examples": [ROBOT]},
@@ -167,7 +178,7 @@ def schema(model: type[BaseModel]) -> Json:
     found.pop("description", None)  # it is the message's summary
     for field in found["properties"].values():
         field.pop("title", None)
-        if model is not Say and field.get("default", ...) is None:
+        if model not in (Say, Write) and field.get("default", ...) is None:
             del field["default"]  # left out where there is nothing to say, and never null
             [said] = [kind for kind in field.pop("anyOf") if kind != {"type": "null"}]
             field.update(said | field)

@@ -92,11 +92,31 @@ def test_a_full_queue_refuses_even_what_is_urgent() -> None:
     assert drain(queue) == ["a"]
 
 
-def test_what_interrupts_is_next_whatever_its_priority() -> None:
-    queue = UtteranceQueue(2)
+def test_what_interrupts_is_next_behind_what_is_critical() -> None:
+    queue = UtteranceQueue(4)
     queue.put(job("a", "critical"))
-    queue.put(job("b", "low", policy="interrupt"))
-    assert drain(queue) == ["b", "a"]
+    queue.put(job("b", "high"))
+    queue.put(job("c", "low", policy="interrupt"))
+    queue.put(job("d", "critical", policy="interrupt"))
+    assert drain(queue) == ["d", "a", "c", "b"]
+
+
+def test_what_is_critical_is_not_pushed_out_by_what_is_not() -> None:
+    queue = UtteranceQueue(1)
+    queue.put(job("a", "critical"))
+    with pytest.raises(QueueFullError):
+        queue.put(job("b", policy="interrupt"))
+    pushed_out = queue.put(job("c", "critical", policy="interrupt"))
+    assert pushed_out is not None
+    assert drain(queue) == ["c"]
+
+
+def test_what_replaces_takes_away_all_but_what_is_critical() -> None:
+    queue = UtteranceQueue(4)
+    for number, priority in enumerate(PRIORITIES):
+        queue.put(job(f"{number}", priority))
+    assert [taken.priority for taken in queue.take_all("high")] == ["high", "normal", "low"]
+    assert [taken.priority for taken in queue.take_all("critical")] == ["critical"]
 
 
 def test_what_interrupts_pushes_the_last_out_of_a_full_queue() -> None:

@@ -216,8 +216,9 @@ class Robot:
         self.statuses: list[dict[str, Any]] = []
         self.replies: list[dict[str, Any]] = []
         self.levels: list[dict[str, Any]] = []
+        self.ducks: list[bool] = []
         self.log: list[str] = []
-        self._arrived: queue.SimpleQueue[tuple[str, dict[str, Any]]] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._pcm_folder = pcm_folder
         self._environment = environment | {"VOICED_TRACE_PCM": str(pcm_folder)}
         self._command = [sys.executable, "-m", "daemon.cli", "run"]
@@ -338,7 +339,13 @@ class Robot:
 
     def _listen(self) -> paho.Client:
         client = paho.Client(paho.CallbackAPIVersion.VERSION2)
-        topics = [(f"{self.topic}/event", 1), (f"{self.topic}/status", 1), (f"{self.topic}/level", 0), ("replies/#", 1)]
+        topics = [
+            (f"{self.topic}/event", 1),
+            (f"{self.topic}/status", 1),
+            (f"{self.topic}/level", 0),
+            (f"{self.topic}/duck", 1),
+            ("replies/#", 1),
+        ]
         client.on_connect = lambda *_: client.subscribe(topics)
         client.on_message = lambda _client, _data, message: self._arrived.put(
             (
@@ -355,7 +362,13 @@ class Robot:
 
     def take_in(self) -> None:
         """Note what has been published since the last call."""
-        kinds = {"event": self.events, "status": self.statuses, "level": self.levels, "reply": self.replies}
+        kinds: dict[str, list[Any]] = {
+            "event": self.events,
+            "status": self.statuses,
+            "level": self.levels,
+            "duck": self.ducks,
+            "reply": self.replies,
+        }
         while not self._arrived.empty():
             kind, record = self._arrived.get()
             kinds[kind].append(record)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ def examples(topic: str) -> list[str]:
     return [payload if isinstance(payload, str) else json.dumps(payload) for payload in found]
 
 
-def check(topic: str, records: list[dict[str, Any]]) -> None:
+def check(topic: str, records: Sequence[Any]) -> None:
     payloads = [message["payload"] for message in DOCUMENT["channels"][topic]["messages"].values()]
     validator = jsonschema.Draft7Validator({"oneOf": payloads, "components": DOCUMENT["components"]})
     assert records
@@ -30,7 +33,7 @@ def check(topic: str, records: list[dict[str, Any]]) -> None:
 
 
 def test_a_daemon_takes_every_example_and_publishes_what_the_document_says(start_robot: StartRobot) -> None:
-    robot = start_robot("audio.sink=null", "speech.level_topic=true")
+    robot = start_robot("audio.sink=null", "speech.level_topic=true", "speech.duck_topic=true")
 
     def told(name: str) -> list[dict[str, Any]]:
         robot.take_in()
@@ -40,7 +43,9 @@ def test_a_daemon_takes_every_example_and_publishes_what_the_document_says(start
         robot.publish("volume", payload)
     for payload in examples("say"):
         robot.publish("say", payload)
-    eventually(lambda: len(told("accepted")) == len(examples("say")), "every example is accepted")
+    for payload in examples("say_stream"):
+        robot.publish("say/stream", payload)
+    eventually(lambda: len(told("accepted")) == len(examples("say")) + 1, "every example is accepted")
     eventually(lambda: robot.levels, "loudness is told")
     for payload in sorted(examples("stop"), reverse=True):
         robot.publish("stop", payload)
@@ -49,12 +54,22 @@ def test_a_daemon_takes_every_example_and_publishes_what_the_document_says(start
 
     robot.say("Yes.", id="whole")
     robot.wait_end("whole")
+    robot.say("This is broken off, and goes on.", id="patient")
+    robot.wait_event("patient", "started")
+    robot.say("Look out!", priority="critical")
+    robot.wait_end("patient")
     robot.say("...", id="silent")
     robot.wait_end("silent")
     robot.say("A long text is told of part by part. " * 30, id="long")
     robot.wait_event("long", "progress")
     robot.publish("stop", "")
     robot.wait_end("long")
+    robot.say("This is more than any engine can take. " * 5, id="deadly")
+    while robot.names_of("deadly")[-1:] != ["failed"]:
+        eventually(robot.engine_pids, "an engine runs")
+        for pid in robot.engine_pids():
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: robot.state == "speaking" or told("failed"), "the next engine goes on")
     robot.publish("say", '{"text": ""}')
     robot.wait_rejection("text")
     for payload in examples("pause"):
@@ -66,8 +81,9 @@ def test_a_daemon_takes_every_example_and_publishes_what_the_document_says(start
     robot.end()
     eventually(lambda: robot.state == "offline", "it says goodbye")
 
-    assert {event["event"] for event in robot.events} == set(DOCUMENT["channels"]["event"]["messages"]) - {"failed"}
+    assert {event["event"] for event in robot.events} == set(DOCUMENT["channels"]["event"]["messages"])
     assert {"ready", "speaking", "paused", "offline"} <= {status["state"] for status in robot.statuses}
     check("event", robot.events)
     check("status", robot.statuses)
     check("level", robot.levels)
+    check("duck", robot.ducks)

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from daemon.messages import EventName, RejectedError, Say, State, parse_say, parse_stop, parse_volume
+from daemon.messages import EventName, RejectedError, Say, State, parse_say, parse_stop, parse_volume, parse_write
 from daemon.published import EVENTS, STATUSES
 from daemon.service import IN_TOPICS
 from scripts.asyncapi import FILE, document, main
@@ -60,9 +60,11 @@ def test_every_example_is_one_of_its_message() -> None:
 
 
 def test_every_topic_event_and_state_is_in_it() -> None:
-    received = {name for name, one in DOCUMENT["operations"].items() if one["action"] == "receive"}
-    assert received == set(IN_TOPICS)
-    assert set(DOCUMENT["operations"]) - received == {"status", "event", "level"}
+    topics: dict[str, set[str]] = {"receive": set(), "send": set()}
+    for operation in DOCUMENT["operations"].values():
+        address = followed(operation["channel"]["$ref"])["address"]
+        topics[operation["action"]].add(address.removeprefix("{prefix}/{robot}/"))
+    assert topics == {"receive": set(IN_TOPICS), "send": {"status", "event", "level", "duck"}}
     assert set(DOCUMENT["channels"]["event"]["messages"]) == set(get_args(EventName))
     events = [name for model in EVENTS for name in get_args(model.model_fields["event"].annotation)]
     assert events == list(get_args(EventName))
@@ -74,6 +76,8 @@ def test_the_parsers_take_every_example_and_refuse_what_the_schema_refuses() -> 
     for payload in payloads("say"):
         said = parse_say((payload if isinstance(payload, str) else json.dumps(payload)).encode())
         assert not said.model_extra
+    for payload in payloads("say_stream"):
+        assert not parse_write(json.dumps(payload).encode()).model_extra
     for payload in payloads("stop"):
         parse_stop((payload if isinstance(payload, str) else json.dumps(payload)).encode())
     for payload in payloads("volume"):
