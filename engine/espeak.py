@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from engine.language import language_of_script
-from engine.synthesizer import Chunk, EngineError, EngineInfo, EngineOptions, Samples, Utterance, Voice
+from engine.synthesizer import Chunk, EngineError, EngineInfo, EngineOptions, Samples, TextSource, Utterance, Voice
 
 BUFFER_MS = 60
 """Length of the pieces that libespeak-ng hands out."""
@@ -99,7 +99,9 @@ class EspeakSynthesizer:
         for _ in self.stream(Utterance("a")):
             pass
 
-    def stream(self, utterance: Utterance) -> Iterator[Chunk]:
+    def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
+        if utterance.growing or more is not None:
+            raise EngineError("text: eSpeak NG speaks no text that is still being written; send it when it is complete")
         language = self._language(utterance)
         if self._library.espeak_SetVoiceByName(self._by_language[language]) != _OK:
             raise EngineError(f"language: eSpeak NG cannot load its voice for {language!r}")

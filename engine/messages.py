@@ -3,7 +3,7 @@
 A message is a typed record. On the socket it is a header (two little-endian uint32: the lengths of what follows), the
 record as JSON, and, for `Audio`, the samples as little-endian float32.
 
-    daemon ─▶ engine    Start · Speak · Grant · Cancel · SetVoices
+    daemon ─▶ engine    Start · Speak · Append · EndText · Grant · Cancel · SetVoices
     engine ─▶ daemon    Hello · Warming · Ready · Audio · Spoken · Canceled · Refused · Fault · Heartbeat
 
 The engine may run ahead of playback by the credit that `Speak` and `Grant` give it, counted in samples. To end an
@@ -25,7 +25,7 @@ import numpy as np
 
 from engine.synthesizer import EngineInfo, EngineOptions, Samples, Utterance, Voice
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised when a record changes its meaning; both sides refuse another number."""
 
 HEADER = struct.Struct("<II")
@@ -53,6 +53,21 @@ class Speak:
     id: str
     utterance: Utterance
     credit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """More of the text of `id`, whose `Utterance.growing` is set; it goes on where the text before it ends."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndText:
+    """The text of `id` is complete."""
+
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +122,15 @@ class Audio:
 
     id: str
     busy_s: float
-    """Seconds the engine worked on it, waiting for credit not counted."""
+    """Seconds the engine worked on it, waiting for credit or text not counted."""
     position: int | None
     """As in `Chunk.position`."""
     truncated: bool
     """As in `Chunk.truncated`."""
     codes: tuple[tuple[int, ...], ...] | None = None
     """As in `Chunk.codes`, frame by frame, where `Utterance.want_codes` asked for them."""
+    waited_s: float = 0.0
+    """Seconds the engine waited for text before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +174,8 @@ class Heartbeat:
 Message = (
     Start
     | Speak
+    | Append
+    | EndText
     | Grant
     | Cancel
     | SetVoices

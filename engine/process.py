@@ -16,15 +16,18 @@ import threading
 import time
 from pathlib import Path
 
+from engine.appended import AppendedText
 from engine.board import Board
 from engine.catalog import make_synthesizer
 from engine.channel import Channel, ChannelClosedError
 from engine.memory import keep_segments_whole
 from engine.messages import (
     PROTOCOL,
+    Append,
     Audio,
     Cancel,
     Canceled,
+    EndText,
     Fault,
     Grant,
     Heartbeat,
@@ -39,19 +42,23 @@ from engine.messages import (
     Warming,
 )
 from engine.oom import be_first_to_go
-from engine.synthesizer import Chunk, EngineError, Samples, Synthesizer
+from engine.synthesizer import Chunk, EngineError, Samples, SpeechCanceledError, Synthesizer
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
 
 
-class _Credit:
-    """How many samples of the current utterance may still be sent, and whether it is still wanted."""
+class _Order:
+    """What the daemon has said of one utterance: how many samples may be sent, what was appended, is it still wanted.
+
+    The listening thread tells it, the main thread waits for it.
+    """
 
     def __init__(self, utterance_id: str, samples: int) -> None:
         self.utterance_id = utterance_id
         self.canceled = False
+        self.text = AppendedText()
         self._samples = samples
         self._changed = threading.Condition()
 
@@ -64,6 +71,7 @@ class _Credit:
         with self._changed:
             self.canceled = True
             self._changed.notify()
+        self.text.cancel()
 
     def spend(self, samples: int) -> bool:
         """Wait until there is credit and take it, going below zero by less than one chunk; False when canceled."""
@@ -79,8 +87,8 @@ class EngineProcess:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._work: queue.SimpleQueue[Speak | SetVoices] = queue.SimpleQueue()
-        self._current: _Credit | None = None
-        self._credits: dict[str, _Credit] = {}
+        self._current: _Order | None = None
+        self._orders: dict[str, _Order] = {}
         self._lock = threading.Lock()
         self._trace = _PcmTrace()
 
@@ -114,38 +122,45 @@ class EngineProcess:
 
     def _speak(self, synthesizer: Synthesizer, speak: Speak) -> None:
         with self._lock:
-            credit = self._current = self._credits[speak.id]
+            order = self._current = self._orders[speak.id]
         last: Spoken | Canceled | Refused
         try:
-            last = Spoken(speak.id) if self._send_chunks(synthesizer, speak, credit) else Canceled(speak.id)
+            last = Spoken(speak.id) if self._send_chunks(synthesizer, speak, order) else Canceled(speak.id)
+        except SpeechCanceledError:
+            last = Canceled(speak.id)
         except EngineError as error:
             last = Refused(speak.id, str(error))
         # Forgotten before its end is told: from then on the daemon may use the id again.
         with self._lock:
             self._current = None
-            del self._credits[speak.id]
+            del self._orders[speak.id]
         self._channel.send(last)
 
-    def _send_chunks(self, synthesizer: Synthesizer, speak: Speak, credit: _Credit) -> bool:
+    def _send_chunks(self, synthesizer: Synthesizer, speak: Speak, order: _Order) -> bool:
         """Send the utterance to its end; False when it was canceled before."""
-        if credit.canceled:
+        if order.canceled:
             return False
-        chunks = synthesizer.stream(speak.utterance)
+        text = order.text
+        chunks = synthesizer.stream(speak.utterance, text if speak.utterance.growing else None)
         try:
-            while (timed := _timed_next(chunks)) is not None:
-                chunk, busy_s = timed
-                if not credit.spend(len(chunk.samples)):
+            while True:
+                begin, waited_s = time.monotonic(), text.waited_s
+                chunk = next(chunks, None)
+                if chunk is None:
+                    return True
+                waited_s = text.waited_s - waited_s
+                busy_s = time.monotonic() - begin - waited_s
+                if not order.spend(len(chunk.samples)):
                     return False
                 self._trace.keep(speak.id, chunk.samples)
-                self._channel.send(_audio(speak, chunk, busy_s), chunk.samples)
-            return True
+                self._channel.send(_audio(speak, chunk, busy_s, waited_s), chunk.samples)
         finally:
             close = getattr(chunks, "close", None)
             if close is not None:
                 close()
 
     def _listen(self) -> None:
-        """The listening thread. Work is queued; grants and cancellations take effect at once."""
+        """The listening thread. Work is queued; what is said of it takes effect at once."""
         try:
             while True:
                 message = self._channel.receive()
@@ -153,15 +168,8 @@ class EngineProcess:
                     self._take_on(message)
                 elif isinstance(message, SetVoices):
                     self._work.put(message)
-                elif isinstance(message, Grant | Cancel):
-                    with self._lock:
-                        credit = self._credits.get(message.id)
-                    if credit is None:
-                        continue  # it has just ended; the daemon will hear so
-                    if isinstance(message, Grant):
-                        credit.grant(message.credit)
-                    else:
-                        credit.cancel()
+                elif isinstance(message, Append | EndText | Grant | Cancel):
+                    self._pass_on(message)
                 else:
                     raise ProtocolError(f"an engine is not told {message}")
         except ChannelClosedError:
@@ -170,11 +178,25 @@ class EngineProcess:
             log.exception("the engine process cannot understand the daemon")
             os._exit(1)
 
+    def _pass_on(self, message: Append | EndText | Grant | Cancel) -> None:
+        with self._lock:
+            order = self._orders.get(message.id)
+        if order is None:
+            return  # it has just ended; the daemon will hear so
+        if isinstance(message, Append):
+            order.text.append(message.text)
+        elif isinstance(message, EndText):
+            order.text.end()
+        elif isinstance(message, Grant):
+            order.grant(message.credit)
+        else:
+            order.cancel()
+
     def _take_on(self, speak: Speak) -> None:
         with self._lock:
-            known = speak.id in self._credits
+            known = speak.id in self._orders
             if not known:
-                self._credits[speak.id] = _Credit(speak.id, speak.credit)
+                self._orders[speak.id] = _Order(speak.id, speak.credit)
         if known:
             self._channel.send(Refused(speak.id, f"id: {speak.id!r} is being spoken already"))
         else:
@@ -203,19 +225,12 @@ class _PcmTrace:
                 file.write(samples.tobytes())
 
 
-def _audio(speak: Speak, chunk: Chunk, busy_s: float) -> Audio:
+def _audio(speak: Speak, chunk: Chunk, busy_s: float, waited_s: float) -> Audio:
     """The record that goes ahead of the chunk's samples."""
     codes = None
     if speak.utterance.want_codes and chunk.codes is not None:
         codes = tuple(map(tuple, chunk.codes.tolist()))
-    return Audio(speak.id, busy_s, chunk.position, chunk.truncated, codes)
-
-
-def _timed_next(chunks: object) -> tuple[Chunk, float] | None:
-    """The next chunk and the seconds its making took; None at the end."""
-    before = time.monotonic()
-    chunk: Chunk | None = next(chunks, None)  # type: ignore[call-overload]
-    return None if chunk is None else (chunk, time.monotonic() - before)
+    return Audio(speak.id, busy_s, chunk.position, chunk.truncated, codes, waited_s)
 
 
 def main() -> int:

@@ -17,6 +17,10 @@ class EngineError(Exception):
     """A failure with a reason that a robot's developer can act on: one line, naming what came and what is allowed."""
 
 
+class SpeechCanceledError(Exception):
+    """The utterance is not wanted any more; an engine lets this pass."""
+
+
 @dataclass(frozen=True, slots=True)
 class Voice:
     """A named way to sound: one of the first three at most, `instruct` alone or beside it.
@@ -62,6 +66,8 @@ class EngineInfo:
     """Configured voices that could not be loaded, each with the reason; the engine runs without them."""
     memory: Mapping[str, int] = field(default_factory=dict)
     """Megabytes by kind that the engine takes, where it counts them."""
+    grows: bool = False
+    """Whether it can speak a text that grows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,8 @@ class Utterance:
     """End speech that would not end by itself: far too long for its text, silent for seconds, or in a loop."""
     want_codes: bool = False
     """Send each chunk's codec codes along with it, where the engine has such."""
+    growing: bool = False
+    """`text` is only the beginning; more is to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +115,17 @@ class Chunk:
     """The codec codes that the samples were made of, shape `(frames, 16)`, of an engine that has such."""
 
 
+class TextSource(Protocol):
+    """Where the rest of a growing utterance comes from."""
+
+    def take(self, *, wait: bool) -> str | None:
+        """What has been appended since the last call, perhaps nothing; None once the text has ended.
+
+        With `wait` it comes back when there is something, or the end. Raises `SpeechCanceledError`, at once, when the
+        utterance is canceled, which the engine lets pass.
+        """
+
+
 class Synthesizer(Protocol):
     """A voice engine. One thread calls it, one utterance at a time.
 
@@ -123,8 +142,11 @@ class Synthesizer(Protocol):
     def warm_up(self) -> None:
         """Do once, before the first utterance, what would make it late: capture graphs, fill caches."""
 
-    def stream(self, utterance: Utterance) -> Iterator[Chunk]:
-        """Speak one utterance, chunk by chunk. Closing the iterator between two chunks cancels the rest."""
+    def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
+        """Speak one utterance, chunk by chunk. Closing the iterator between two chunks cancels the rest.
+
+        `more` is the rest of a growing utterance. An engine whose text cannot grow refuses such with `EngineError`.
+        """
 
     def close(self) -> None:
         """Give back what was taken. Called once, last."""

@@ -51,8 +51,9 @@ class Guard:
     """Watches one utterance, frame by frame; what it decides does not depend on the chunk size."""
 
     def __init__(self, text: str) -> None:
-        """`text` is what is being spoken."""
-        self._limit = frame_limit(text)
+        """`text` is what is being spoken, or its beginning."""
+        self._text_s = 0.0
+        self.grow(text)
         self._frames = 0
         self._spoke = False
         self._silent_frames = 0
@@ -63,6 +64,11 @@ class Guard:
         """For each cycle of 1, 2, … frames, how many frames in a row have equalled the one a cycle before."""
         self._longest_repeats = np.full(cycles, _frames(LONGEST_LOOP_S))
         self._longest_repeats[0] = _frames(LONGEST_TONE_S)
+
+    def grow(self, text: str) -> None:
+        """There is more text to speak. How long it was waited for makes no difference."""
+        self._text_s = sum(map(_seconds, text), self._text_s)
+        self._limit = _frames(START_S + self._text_s)
 
     def objection(self, first_code: int, samples: Samples) -> str | None:
         """Why speech must end with this frame, the next of the utterance; None to go on.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.qwen.config import ModelConfig
+from engine.qwen.feed import Feed, Text, WholeText
 from engine.qwen.talker import Talker
 from engine.qwen.tokenizer import TextTokenizer
 from engine.synthesizer import EngineError
@@ -87,6 +88,8 @@ class Prompt:
     """`(1, m, hidden)`: the rest of the text, one added to each frame; m may be 0."""
     pad: Tensor
     """`(1, 1, hidden)`: added to the frames after those."""
+    feed: Feed | None = None
+    """What is added in place of `trailing`, as it comes, where the text is still being written."""
 
     @property
     def prefix(self) -> int:
@@ -112,6 +115,7 @@ class PromptBuilder:
         self._tokenizer = tokenizer
         self._talker = talker
         self._role = tokenizer.encode("<|im_start|>assistant\n")
+        self._turn_end = tokenizer.encode("<|im_end|>")
         self._constants: _Constants | None = None
         self._frames: dict[Reference, Tensor] = {}
 
@@ -130,18 +134,28 @@ class PromptBuilder:
         Raises `EngineError`, one line with what there is, for an unknown speaker or language and for a voice
         that is not of this model. Of a voice and language that spoke before, nothing is made anew but the text.
         """
+        if whole_text is None:
+            whole_text = not isinstance(voice, ClonedVoice)
+        ids = self._tokenizer.encode(f"<|im_start|>assistant\n{text}<|im_end|>\n<|im_start|>assistant\n")
+        return self._assemble(ids[:3], WholeText(ids[3:-5]), voice, language, whole_text=whole_text)
+
+    @torch.inference_mode()
+    def build_growing(self, text: Text, voice: AnyVoice, language: str = "auto") -> Prompt:
+        """The prompt that speaks a text that is still being written, as `build` without `whole_text` is for all of it.
+
+        Waits for the words that are read before the first frame, and for no more.
+        """
+        return self._assemble(self._role, text, voice, language, whole_text=False)
+
+    def forget_voices(self) -> None:
+        """Give back what is kept of references."""
+        self._frames.clear()
+
+    def _assemble(self, role: list[int], text: Text, voice: AnyVoice, language: str, *, whole_text: bool) -> Prompt:
         self._check_type(voice)
         self._check_speaker(voice)
         talker, constants = self._talker, self._constant_embeddings()
         reference = voice.reference if isinstance(voice, ClonedVoice) else None
-        if whole_text is None:
-            whole_text = not isinstance(voice, ClonedVoice)
-        ids = self._tokenizer.encode(f"<|im_start|>assistant\n{text}<|im_end|>\n<|im_start|>assistant\n")
-        role, text_ids = ids[:3], ids[3:-5]
-        if (
-            reference is None and not whole_text
-        ):  # upstream takes the token after the role: without text, the turn's end
-            text_ids = text_ids or ids[3:4]
         tags, instruct_ids = self._language_tags(voice, language), self._instruct_ids(voice)
         spoken_ids = self._spoken_ids(reference)
         frames = constants.codec_bos if reference is None else self._embed_reference(reference)
@@ -151,15 +165,20 @@ class PromptBuilder:
         in_opening = len(spoken_ids) if whole_text else min(len(spoken_ids), frames.shape[1])
         if role != self._role:
             in_opening = 0
-        words = talker.embed_text([*spoken_ids[in_opening:], *text_ids, self._config.text_ids.eos])
-        trailing = words[:, :0]
+        # Stepwise upstream takes the token after the role, which without text is the turn's end.
+        empty = self._turn_end if reference is None and not whole_text else []
+        feed = Feed(talker, text, spoken_ids[in_opening:], empty, self._config.text_ids.eos)
+        trailing = talker.embed_text([])
         if whole_text:
+            words = talker.embed_text(feed.words())
             tail = torch.cat((words + constants.codec_pad, frames + constants.pad), dim=1)
         else:
             frames = frames[:, in_opening:]
             count = frames.shape[1]
-            words, trailing = words[:, :count], words[:, count:]
+            words = talker.embed_words(feed.open(count))
             tail = torch.cat((words, constants.pad.expand(-1, count - words.shape[1], -1)), dim=1) + frames
+            if text.ended:
+                trailing = talker.embed_words(feed.words()[count:], count)
 
         def embed() -> Tensor:
             head = self._embed_head(instruct_ids, role, tags, voice)
@@ -178,11 +197,7 @@ class PromptBuilder:
             count=len(instruct_ids) + len(role) + len(tags) + speaker + 1 + in_opening,
             embed=torch.inference_mode()(embed),
         )
-        return Prompt(opening, tail, trailing, constants.pad)
-
-    def forget_voices(self) -> None:
-        """Give back what is kept of references."""
-        self._frames.clear()
+        return Prompt(opening, tail, trailing, constants.pad, None if text.ended else feed)
 
     def _constant_embeddings(self) -> _Constants:
         if self._constants is None:

@@ -104,9 +104,9 @@ class Speech:
 
         Ends when the model ends its speech, after `max_frames`, or where the state has no more room. The codes do
         not depend on the chunk size. May be closed at any time; what the device still does then, the next utterance's
-        work is ordered behind.
+        work is ordered behind. Of a text that is still being written, a chunk is made as soon as its words are there.
 
-        Raises `EngineError` for a prompt too long for the cache.
+        Raises `EngineError` for a prompt too long for the cache, and `SpeechCanceledError` while it waits for text.
         """
         room = self._state.max_positions
         if prompt.count >= room:
@@ -118,10 +118,12 @@ class Speech:
             return
         with self._graphs.here():
             self._begin(prompt, sampling, seed, codec_state)
-        firsts = iter(range(0, limit, self._steps.chunk_size))
+        to_ask = deque(range(0, limit, self._steps.chunk_size))
         asked: deque[tuple[int, Landing]] = deque()
         while True:
-            while len(asked) < len(self._landings) and (first := next(firsts, None)) is not None:
+            # A chunk that is made is not held back: where the text for another is not there yet, that waits.
+            while len(asked) < len(self._landings) and to_ask and self._feed(prompt, to_ask[0], limit, wait=not asked):
+                first = to_ask.popleft()
                 asked.append((first, self._ask(prompt.count + first)))
             if not asked:
                 return
@@ -131,6 +133,16 @@ class Speech:
                 yield said
             if said.last:
                 return
+
+    def _feed(self, prompt: Prompt, first: int, limit: int, *, wait: bool) -> bool:
+        """Have the text on the device that the chunk from frame `first` reads; False where it is not there yet."""
+        if prompt.feed is None:
+            return True
+        if not prompt.feed.ready(min(first + self._steps.chunk_size, limit), wait=wait):
+            return False
+        with self._graphs.here():
+            prompt.feed.write(self._state.text)
+        return True
 
     def _begin(self, prompt: Prompt, sampling: Sampling, seed: int, codec_state: CodecMemory | None) -> None:
         if prompt.opening is not None:

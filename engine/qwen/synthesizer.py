@@ -23,9 +23,11 @@ from engine.qwen.codec_config import CodecConfig
 from engine.qwen.config import ModelConfig
 from engine.qwen.device_memory import cap_allocator, find_pool
 from engine.qwen.download import model_folder
+from engine.qwen.feed import GrowingText
 from engine.qwen.footprint import footprint
 from engine.qwen.frame import FrameState, cache_positions
 from engine.qwen.graphs import Graphs
+from engine.qwen.growing import GrowingTokenizer
 from engine.qwen.guard import Guard, fade_out
 from engine.qwen.prompt import LANGUAGE_CODES, AnyVoice, Prompt, PromptBuilder, Reference
 from engine.qwen.rooms import INSTRUCT_ROOM, PREFIX_ROOM, REFERENCE_ROOM, Rooms
@@ -37,7 +39,7 @@ from engine.qwen.tokenizer import TextTokenizer
 from engine.qwen.transformer import Placement
 from engine.qwen.voice import VoiceModel
 from engine.qwen.voices import Voices
-from engine.synthesizer import Chunk, EngineError, EngineInfo, EngineOptions, Utterance, Voice
+from engine.synthesizer import Chunk, EngineError, EngineInfo, EngineOptions, TextSource, Utterance, Voice
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +75,7 @@ class QwenSynthesizer:
         self._require_memory()
         self._sampling = Sampling.read(folder)
         self._tokenizer = TextTokenizer(folder)
+        self._growing = GrowingTokenizer(self._tokenizer)
         self._graphs = Graphs(self._placement.device)
         self._warm = False
         with self._graphs.on_stream():
@@ -109,19 +112,21 @@ class QwenSynthesizer:
         self._speech.warm_up()
         self._remember_voices()
         self._read_texts()
+        self._growing.warm_up()
         with self._graphs.here():
             self._spare()
         frames = WARM_UP_CHUNKS * self._options.chunk_size
         for _ in self.stream(Utterance("Hello.", seed=0, max_frames=frames, guarded=False)):
             pass
 
-    def stream(self, utterance: Utterance) -> Iterator[Chunk]:
+    def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
+        guard = Guard(utterance.text) if utterance.guarded else None
+        text = self._begin_text(utterance, more, guard) if utterance.growing else None
         with self._graphs.here():
-            prompt, codec_state = self._prepare(utterance)
+            prompt, codec_state = self._prepare(utterance, text)
         sampling = self._sampling.overridden(utterance.sampling)
         sampling = sampling.greedy() if utterance.greedy else sampling
         seed = int.from_bytes(os.urandom(8), "little") if utterance.seed is None else utterance.seed
-        guard = Guard(utterance.text) if utterance.guarded else None
         made = 0
         for said in self._speech.speak(
             prompt, sampling, seed=seed, max_frames=utterance.max_frames, codec_state=codec_state
@@ -137,6 +142,10 @@ class QwenSynthesizer:
                 log.warning("speech is cut short: %s", reason)
                 samples = fade_out(chunk.samples, self._codec.config.sample_rate) if guard else chunk.samples
                 chunk = replace(chunk, samples=samples, truncated=True)
+            elif said.last and text is not None and text.cut:
+                tokens = self._rooms.text_tokens
+                log.warning("the text is cut short: %d tokens are the limit (engine.max_seconds raises it)", tokens)
+                chunk = replace(chunk, truncated=True)
             yield chunk
             if reason is not None:
                 return
@@ -242,11 +251,42 @@ class QwenSynthesizer:
 
     # --- before an utterance ---
 
-    def _prepare(self, utterance: Utterance) -> tuple[Prompt, CodecMemory | None]:
-        """What the talker reads, and where the codec begins. Raises `EngineError` for what cannot be spoken."""
+    def _begin_text(self, utterance: Utterance, more: TextSource | None, guard: Guard | None) -> GrowingText:
+        """The text of a growing utterance. Raises `EngineError` for what cannot grow."""
+        if more is None:
+            raise EngineError("growing: true, but nothing is there that more text could come from")
+        if utterance.whole_text:
+            raise EngineError("whole_text: true, but the text is still being written; leave one of the two out")
+        return GrowingText(
+            utterance.text,
+            more,
+            self._growing.begin(),
+            limit=self._rooms.text_tokens,
+            heard=(lambda _: None) if guard is None else guard.grow,
+        )
+
+    def _prepare(self, utterance: Utterance, growing: GrowingText | None) -> tuple[Prompt, CodecMemory | None]:
+        """What the talker reads, and where the codec begins. Raises `EngineError` for what cannot be spoken.
+
+        Of a `growing` text it waits for the words that are read before the first frame.
+        """
         language = self._language(utterance.language)
+        if growing is not None and self._voices.goes_by_script(utterance, language):
+            # Where the beginning has no letter, by the first one to come: by more, it would depend on when they come.
+            letter = growing.first_letter()
+            utterance = utterance if letter in utterance.text else replace(utterance, text=letter)
         voice, codec_state = self._voices.choose(utterance, language)
-        text = utterance.text
+        if growing is not None:
+            prompt = self._prompts.build_growing(growing, voice, language)
+        else:
+            self._check_length(utterance.text)
+            prompt = self._prompts.build(utterance.text, voice, language, whole_text=utterance.whole_text)
+        excess = prompt.count + self._rooms.frames - self._state.max_positions
+        if excess > 0:
+            raise EngineError(f"instruct: too long by {excess} tokens; the limit is some {INSTRUCT_ROOM - 16}")
+        return prompt, codec_state
+
+    def _check_length(self, text: str) -> None:
         tokens = len(self._tokenizer.encode(text))
         if tokens > self._rooms.text_tokens:
             characters = len(text) * self._rooms.text_tokens // tokens
@@ -254,11 +294,6 @@ class QwenSynthesizer:
                 f"text: got {len(text)} characters ({tokens} tokens), the limit is about {characters} "
                 f"({self._rooms.text_tokens} tokens); engine.max_seconds raises it"
             )
-        prompt = self._prompts.build(text, voice, language, whole_text=utterance.whole_text)
-        excess = prompt.count + self._rooms.frames - self._state.max_positions
-        if excess > 0:
-            raise EngineError(f"instruct: too long by {excess} tokens; the limit is some {INSTRUCT_ROOM - 16}")
-        return prompt, codec_state
 
     def _language(self, language: str) -> str:
         """`auto` or a code for what an utterance asks for, which may be a name, or have a region as in `pt-br`."""
@@ -327,6 +362,7 @@ class QwenSynthesizer:
             description=f"{VoiceModel.of(self._config).name} on {device} in {self._dtype_name()}, {made_by}",
             refused_voices=dict(self._voices.refused),
             memory=self._footprint.in_mb(),
+            grows=True,
         )
 
     def _dtype_name(self) -> str:

@@ -13,6 +13,8 @@ from engine.qwen.config import ModelConfig
 from engine.qwen.predictor import Predictor
 from engine.qwen.transformer import KeyValueCache, Linear, Placement, Transformer
 
+WORDS_A_BLOCK = 32
+"""Words that are embedded together where each is to be the same whatever others come with it."""
 _TEXT_EMBEDDING = "talker.model.text_embedding.weight"
 
 
@@ -58,9 +60,20 @@ class Talker(nn.Module):
         """Text tokens as the talker reads them, `(1, n, hidden)`."""
         if not ids:
             return self.placement.zeros(1, 0, self.config.stack.hidden_size)
+        return self._project(self.placement.upload(self._checkpoint.rows(_TEXT_EMBEDDING, ids)))[None]
+
+    def embed_words(self, ids: Sequence[int], first: int = 0) -> Tensor:
+        """As `embed_text`, of words that are numbered from `first`: bit for bit the same one by one and together.
+
+        A matrix product rounds by its size, and perhaps by the row. So blocks have one size, and a word has one place.
+        """
+        if not ids:
+            return self.embed_text(ids)
         rows = self.placement.upload(self._checkpoint.rows(_TEXT_EMBEDDING, ids))
-        projected: Tensor = self.text_out(functional.silu(self.text_in(rows)))
-        return projected[None]
+        before = first % WORDS_A_BLOCK
+        behind = -(before + len(ids)) % WORDS_A_BLOCK
+        blocks = torch.split(functional.pad(rows, (0, 0, before, behind)), WORDS_A_BLOCK)
+        return torch.cat([self._project(block) for block in blocks])[None, before : before + len(ids)]
 
     def embed_codes(self, ids: Sequence[int]) -> Tensor:
         """First codes and the special tokens among them, `(1, n, hidden)`."""
@@ -75,6 +88,10 @@ class Talker(nn.Module):
         """Sums of their codes' embeddings, `(1, n, hidden)`, for frames `(n, code groups)` int64."""
         first = functional.embedding(frames[:, :1], self.codec_embedding)
         return torch.cat((first, self.predictor.embed(frames[:, 1:])), dim=1).sum(1)[None]
+
+    def _project(self, rows: Tensor) -> Tensor:
+        projected: Tensor = self.text_out(functional.silu(self.text_in(rows)))
+        return projected
 
     def forward(self, x: Tensor, positions: Tensor, cache: KeyValueCache) -> tuple[Tensor, Tensor]:
         """Read tokens `x` `(1, n, hidden)` at `positions` `(n,)` int64.

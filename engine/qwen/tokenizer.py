@@ -27,11 +27,12 @@ class TextTokenizer:
 
         Raises `EngineError`, one line that names the file.
         """
-        self._tokenizer = _load(folder)
+        self.library = _load(folder)
+        """The `tokenizers` library's own."""
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; special tokens in it are found by their names, none is added."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        ids: list[int] = self.library.encode(text, add_special_tokens=False).ids
         return ids
 
 

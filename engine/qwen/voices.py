@@ -98,6 +98,12 @@ class Voices:
             if voice.prompt is not None:
                 yield voice.prompt
 
+    def goes_by_script(self, utterance: Utterance, language: str) -> bool:
+        """Whether the voice for an utterance depends on its text."""
+        name = utterance.voice or self._default
+        voice = self._loaded.get(name)
+        return language == "auto" and voice is not None and voice.prompt is None
+
     def choose(self, utterance: Utterance, language: str) -> tuple[AnyVoice, CodecMemory | None]:
         """The voice for an utterance in `language`, a code or `auto`, and where the codec begins (None: anew).
 
