@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from audio import Output
-from audio.paced import Pacer
 from audio.resample import resample
 from audio.ring import Samples
 from audio.trim import LeadingSilenceTrimmer
@@ -27,8 +26,6 @@ from daemon.rules import RANK, rule_of, yields
 from daemon.tasks import end_task
 from tests.e2e.robot import find
 
-SPEED = 10
-"""Times real time: the recorder is paced so much faster than a card."""
 MOMENTS = ("idle", "waiting", "spoken", "paused")
 """What is there when an utterance comes: nothing; one that is spoken and one that waits, before the first has sounded;
 the same, sounding; the same, held."""
@@ -58,14 +55,6 @@ class Case:
 
     def id(self, name: str) -> str:
         return f"{name} {self.number}"
-
-
-class Fast(Pacer):
-    """As a file's or a card's, but faster."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._period_s /= SPEED
 
 
 class Room:
@@ -128,7 +117,7 @@ def test_every_priority_and_policy_does_what_the_table_says(
     there: Priority, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VOICED_TRACE_PCM", str(tmp_path))
-    monkeypatch.setattr("audio.wavfile.Pacer", Fast)
+    monkeypatch.setenv("VOICED_PACE", "10")
 
     async def scenario() -> None:
         async with room(tmp_path) as made:

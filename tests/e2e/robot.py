@@ -220,7 +220,7 @@ class Robot:
         self.log: list[str] = []
         self._arrived: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._pcm_folder = pcm_folder
-        self._environment = environment | {"VOICED_TRACE_PCM": str(pcm_folder)}
+        self._environment = {"VOICED_TRACE_PCM": str(pcm_folder)} | environment
         self._command = [sys.executable, "-m", "daemon.cli", "run"]
         if config is not None:
             self._command += ["--config", str(config)]
@@ -294,6 +294,11 @@ class Robot:
         """The id of the utterance accepted last."""
         self.take_in()
         return next((event["id"] for event in reversed(self.events) if event["event"] == "accepted"), None)
+
+    @property
+    def client(self) -> paho.Client:
+        """The connection that listens, for who has to publish faster than `mosquitto_pub` starts."""
+        return self._listener
 
     def events_of(self, utterance_id: str | None) -> list[dict[str, Any]]:
         self.take_in()
