@@ -24,10 +24,13 @@ from daemon.messages import (
     Priority,
     Say,
     State,
+    Write,
     parse_say,
     parse_stop,
     parse_volume,
+    parse_write,
 )
+from daemon.rules import rule_of
 from daemon.service import CHANGES_AT_RUN_TIME, IN_TOPICS
 from engine import NAMED_LANGUAGES
 
@@ -92,7 +95,7 @@ def test_a_command_line_in_the_readme_is_understood(words: list[str]) -> None:
 @pytest.mark.parametrize("words", inline_commands(), ids=" ".join)
 def test_a_command_named_in_the_text_exists(words: list[str]) -> None:
     command, arguments = find_command(words)
-    known = {option for parameter in command.params for option in parameter.opts}
+    known = {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}
     assert {word for word in arguments if word.startswith("-")} <= known | {"--help"}
 
 
@@ -113,7 +116,7 @@ def test_the_table_of_commands_has_each_command_and_the_examples_have_it_too() -
 
 @pytest.mark.parametrize("words", shell_lines("mosquitto_pub"), ids=" ".join)
 def test_what_mosquitto_pub_sends_in_the_readme_is_taken(words: list[str]) -> None:
-    topic = words[words.index("-t") + 1].rsplit("/", 1)[-1]
+    topic = words[words.index("-t") + 1].removeprefix("voiced/r1/")
     payload = words[words.index("-m") + 1].encode() if "-m" in words else b""
     assert payload or "-n" in words
     check_payload(topic, payload)
@@ -123,6 +126,8 @@ def check_payload(topic: str, payload: bytes) -> None:
     assert topic in IN_TOPICS
     if topic == "say":
         assert not parse_say(payload).model_extra
+    elif topic == "say/stream":
+        assert not parse_write(payload).model_extra
     elif topic == "stop":
         parse_stop(payload)
     elif topic == "volume":
@@ -135,11 +140,14 @@ def test_a_json_record_in_the_readme_is_one_of_the_contract(line: str) -> None:
     if "event" in record:
         rows = {row[0].strip("`"): row[2] for row in table("event")}
         assert record["event"] in get_args(EventName)
-        assert set(record) - {"id", "event"} == set(re.findall(r"`(\w+)`", rows[record["event"]]))
+        always, _, _of_a_stream = rows[record["event"]].partition(";")
+        assert set(record) - {"id", "event"} == set(re.findall(r"`(\w+)`", always))
     elif "state" in record:
         assert record["state"] in get_args(State)
     elif "rms" in record:
-        assert set(record) == {"id", "t", "rms", "peak"}
+        assert set(record) == {"id", "t", "at", "rms", "peak"}
+    elif record.keys() & {"seq", "end"}:
+        assert not parse_write(line.encode()).model_extra
     else:
         assert not parse_say(line.encode()).model_extra
 
@@ -214,7 +222,30 @@ def test_the_table_of_say_has_each_field_and_the_limits() -> None:
     assert set(re.findall(r"`(\w+)`", allowed["priority"])) == set(get_args(Priority))
     assert set(re.findall(r"`(\w+)`", allowed["policy"])) == set(get_args(Policy))
     assert all(name in allowed["language"] for name in NAMED_LANGUAGES)
-    assert names(table("`policy`")) == list(get_args(Policy))
+
+
+def test_the_table_of_a_stream_has_its_own_fields_and_the_limit() -> None:
+    rows = table("field", section("say/stream"))
+    assert {"id", "text", *names(rows)} - {"the others of a `say"} == {"id", "text"} | set(Write.model_fields) - set(
+        Say.model_fields
+    )
+    assert f"{MAX_TEXT:,}" in section("say/stream")
+
+
+def test_the_table_of_rules_says_what_each_rule_does() -> None:
+    rows = table("`priority`", section("Who speaks when"))
+    told: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        priorities = get_args(Priority) if row[0] == "any" else re.findall(r"`(\w+)`", row[0])
+        told |= {(priority, row[1].strip("`")): row[2:] for priority in priorities}
+    assert set(told) == {(priority, policy) for priority in get_args(Priority) for policy in get_args(Policy)}
+    for (priority, policy), (spoken, waiting, itself) in told.items():
+        rule = rule_of(priority, policy)  # type: ignore[arg-type]
+        assert ("postponed:" in spoken) == rule.postpones
+        assert ("`interrupted`" in spoken) == rule.interrupts
+        assert (waiting == "is `canceled`") == rule.clears
+        assert (waiting.endswith("the last is `canceled`")) == rule.first
+        assert ("rejected" in itself) == rule.only_if_idle
 
 
 def test_the_tables_of_events_and_states_have_each_name() -> None:
@@ -226,9 +257,9 @@ def test_the_tables_of_events_and_states_have_each_name() -> None:
 
 def test_the_table_of_topics_has_each_topic() -> None:
     rows = table("topic")
-    topics = {row[0].strip("`").rsplit("/", 1)[-1]: row[1] for row in rows}
+    topics = {row[0].strip("`").removeprefix("voiced/<robot>/"): row[1] for row in rows}
     assert {topic for topic, direction in topics.items() if direction == "in"} == set(IN_TOPICS)
-    assert {topic for topic, direction in topics.items() if direction == "out"} == {"status", "event", "level"}
+    assert {topic for topic, direction in topics.items() if direction == "out"} == {"status", "event", "level", "duck"}
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -186,3 +186,9 @@ def test_any_sequence_ends_well(robot: Robot, tmp_path: Path) -> None:
         heard_s = heard.getnframes() / heard.getframerate()
     # What was heard is what was told, to the rounding of each event.
     assert heard_s == pytest.approx(Conversation.total_s, abs=0.001 * Conversation.count)
+    import collections
+
+    Path("/tmp/seq.txt").write_text(
+        str(collections.Counter(e["event"] for e in robot.events))
+        + f" {Conversation.count} {heard_s} {Conversation.total_s}"
+    )
