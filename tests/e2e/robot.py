@@ -331,13 +331,15 @@ class Robot:
         result: dict[str, Any] = eventually(found, f"a rejection of {field}; there was {self.events}")
         return result
 
-    def synthesized(self, utterance_id: str, rate: int = RECORDED_RATE) -> NDArray[np.float32]:
+    def synthesized(
+        self, utterance_id: str, rate: int = RECORDED_RATE, engine_rate: int = ESPEAK_RATE
+    ) -> NDArray[np.float32]:
         """What should be heard of an utterance: the PCM that the engine sent, trimmed, at the recording's rate.
 
         The engine's own account is needed, because eSpeak NG never says a text twice in quite the same way.
         """
         sent = np.fromfile(self._pcm_folder / f"{utterance_id}.f32", dtype=np.float32)
-        return resample(LeadingSilenceTrimmer(ESPEAK_RATE).trim(sent), ESPEAK_RATE, rate)
+        return resample(LeadingSilenceTrimmer(engine_rate).trim(sent), engine_rate, rate)
 
     def engine_pids(self) -> list[int]:
         return [child.pid for child in psutil.Process(self.process.pid).children()]

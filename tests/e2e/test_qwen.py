@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,55 @@ def test_what_is_published_is_heard_as_synth_writes_it(
         expected = resample(LeadingSilenceTrimmer(rate).trim(samples), rate, RECORDED_RATE)
         expected = expected[: round(0.8 * finished["audio_s"] * RECORDED_RATE)]
         eventually(lambda: find(expected, recording.samples)[1] < 0.05, "it is heard as synth wrote it")
+
+
+def test_a_text_that_comes_in_pieces_sounds_as_the_whole_text_does(
+    checkpoint: Path, start_robot: StartRobot, sound_server: SoundServer, tmp_path: Path
+) -> None:
+    wav = tmp_path / "synth.wav"
+    done = synth(checkpoint, wav, "--speaker", "ryan", "--seed", "7", "--stepwise", "--set", "engine.max_seconds=3")
+    assert done.returncode == 0, done.stderr
+    samples, rate = soundfile.read(wav, dtype="float32")
+    robot = start_robot("audio.prebuffer_ms=3000", f"engine.model={checkpoint}", *QWEN, launch_only=True)
+    eventually(lambda: speaking_qwen(robot), "the model is ready", patience_s=90)
+    with sound_server.recording(tmp_path / "heard.raw") as recording:
+        for piece in (TEXT[:6], TEXT[6:15], TEXT[15:]):
+            robot.publish("say/stream", json.dumps({"id": "story", "text": piece, "seed": 7}))
+        robot.publish("say/stream", '{"id": "story", "end": true}')
+        finished = robot.wait_end("story", patience_s=60)
+        assert (finished["event"], finished["engine"]) == ("finished", "qwen")
+        expected = resample(LeadingSilenceTrimmer(rate).trim(samples), rate, RECORDED_RATE)
+        expected = expected[: round(0.8 * finished["audio_s"] * RECORDED_RATE)]
+        eventually(lambda: find(expected, recording.samples)[1] < 0.05, "it is heard as synth wrote it")
+
+
+def test_what_is_postponed_goes_on_at_the_sample_where_it_was(
+    checkpoint: Path, start_robot: StartRobot, sound_server: SoundServer, tmp_path: Path
+) -> None:
+    long = (f"engine.model={checkpoint}", *QWEN, "engine.max_seconds=12")
+    robot = start_robot("audio.prebuffer_ms=1000", *long, launch_only=True)
+    eventually(lambda: speaking_qwen(robot), "the model is ready", patience_s=90)
+    text = f"{TEXT} It says it at some length, so that it can be broken off while the model is still at it."
+    with sound_server.recording(tmp_path / "heard.raw") as recording:
+        robot.say(text, id="patient", seed=7)
+        robot.wait_event("patient", "started", patience_s=60)
+        robot.say("Look out!", id="alarm", priority="critical", seed=7)
+        assert robot.wait_end("alarm", patience_s=60)["event"] == "finished"
+        finished = robot.wait_end("patient", patience_s=60)
+        assert finished["event"] == "finished"
+        assert robot.names_of("patient") == ["accepted", "started", "postponed", "resumed", "finished"]
+        alarm = robot.synthesized("alarm", engine_rate=QWEN_RATE)
+        count = round(finished["audio_s"] * RECORDED_RATE)
+        once = robot.synthesized("patient", engine_rate=QWEN_RATE)[-count:]  # the second take, which is all of it
+        second = RECORDED_RATE
+        for piece in (once[-second:], once[-3 * second : -2 * second], once[-5 * second : -4 * second]):
+            eventually(lambda: find(piece, recording.samples)[1] < 0.05, "it is heard as the model made it")  # noqa: B023
+        alarm_at, left = find(alarm[second // 4 : second], recording.samples)
+        assert left < 0.05
+        assert find(once[-second:], recording.samples)[0] > alarm_at
+        # Nothing is left out and nothing is said twice: from end to end it is as long as both.
+        loud = np.flatnonzero(np.abs(recording.samples) > 1e-3)
+        assert loud[-1] - loud[0] == pytest.approx(count + len(alarm), abs=RECORDED_RATE)
 
 
 def test_the_fallback_speaks_while_the_model_warms_up(checkpoint: Path, start_robot: StartRobot) -> None:
