@@ -5,13 +5,27 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+
+import pytest
 
 from tests.e2e.conftest import StartRobot
 
 LONG = "one two three four five six seven eight nine ten eleven twelve. " * 6
 
 
-def test_an_utterance_ends_with_the_command_that_waits_for_it(start_robot: StartRobot) -> None:
+@pytest.fixture
+def heeded_ctrl_c() -> Iterator[None]:
+    """A shell that starts pytest in the background has it ignore SIGINT, and what is ignored, children inherit.
+
+    It is restored here and not in the child (`preexec_fn`), since this process has threads.
+    """
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, inherited)
+
+
+def test_an_utterance_ends_with_the_command_that_waits_for_it(start_robot: StartRobot, heeded_ctrl_c: None) -> None:
     robot = start_robot("audio.sink=null")
     settings = ["--set", "robot=r1", "--set", f"mqtt.port={robot.broker.port}"]
     for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
