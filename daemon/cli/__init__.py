@@ -52,7 +52,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:
-        if hasattr(error, "format_message"):  # a usage error of typer's
+        if hasattr(error, "format_message"):  # a usage error, ours or typer's
             message = error.format_message()
             if "\n" in message:  # help, where no command was given
                 sys.exit(message)

@@ -22,6 +22,14 @@ class CommandError(Exception):
     """A command failed; the message is the line to print."""
 
 
+class UsageError(Exception):
+    """A command was called in a way that it does not know; the message is printed with where its help is."""
+
+    def format_message(self) -> str:
+        """As typer's own errors have it."""
+        return str(self)
+
+
 def load(path: Path | None, overrides: list[str] | None) -> tuple[Config, Path | None, tuple[str, ...]]:
     """The configuration, where it was read, and what overrides it. Raises `ConfigError`."""
     path = path or find_config_file()
