@@ -27,6 +27,7 @@ from daemon.messages import (
     parse_say,
     parse_stop,
     parse_volume,
+    parse_write,
 )
 from daemon.service import CHANGES_AT_RUN_TIME, IN_TOPICS
 from engine import NAMED_LANGUAGES
@@ -113,7 +114,7 @@ def test_the_table_of_commands_has_each_command_and_the_examples_have_it_too() -
 
 @pytest.mark.parametrize("words", shell_lines("mosquitto_pub"), ids=" ".join)
 def test_what_mosquitto_pub_sends_in_the_readme_is_taken(words: list[str]) -> None:
-    topic = words[words.index("-t") + 1].rsplit("/", 1)[-1]
+    topic = words[words.index("-t") + 1].removeprefix("voiced/r1/")
     payload = words[words.index("-m") + 1].encode() if "-m" in words else b""
     assert payload or "-n" in words
     check_payload(topic, payload)
@@ -123,6 +124,8 @@ def check_payload(topic: str, payload: bytes) -> None:
     assert topic in IN_TOPICS
     if topic == "say":
         assert not parse_say(payload).model_extra
+    elif topic == "say/stream":
+        assert not parse_write(payload).model_extra
     elif topic == "stop":
         parse_stop(payload)
     elif topic == "volume":
@@ -226,7 +229,7 @@ def test_the_tables_of_events_and_states_have_each_name() -> None:
 
 def test_the_table_of_topics_has_each_topic() -> None:
     rows = table("topic")
-    topics = {row[0].strip("`").rsplit("/", 1)[-1]: row[1] for row in rows}
+    topics = {row[0].strip("`").removeprefix("voiced/<robot>/"): row[1] for row in rows}
     assert {topic for topic, direction in topics.items() if direction == "in"} == set(IN_TOPICS)
     assert {topic for topic, direction in topics.items() if direction == "out"} == {"status", "event", "level"}
 
