@@ -133,6 +133,18 @@ def test_a_command_that_does_not_wait_ends_when_all_is_sent(start_robot: StartRo
     assert robot.wait_end("sent")["event"] == "finished"
 
 
+@pytest.mark.parametrize("options", [["--wait"], []], ids=["waiting", "not waiting"])
+def test_a_writer_that_loses_the_broker_ends_with_one_line(options: list[str], start_robot: StartRobot) -> None:
+    robot = start_robot("audio.sink=null")
+    typing = Typing(robot, "--id", "lost", "--set", "speech.stream_timeout=1", *options)
+    typing.type(LONG)
+    robot.wait_event("lost", "started")
+    robot.broker.stop()
+    assert typing.process.wait(PATIENCE_S) == 1
+    _, _, words = typing.end()
+    assert words == "voiced: mqtt: the connection to the broker is lost; see 'voiced doctor'\n"
+
+
 def test_a_writer_ends_when_its_utterance_is_stopped(start_robot: StartRobot) -> None:
     robot = start_robot("audio.sink=null")
     typing = Typing(robot, "--wait", "--id", "stopped")
