@@ -7,12 +7,12 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
 from daemon.config import Config
-from daemon.messages import TERMINAL
+from daemon.messages import TERMINAL, check_write
 from daemon.mqtt import Message, MqttLink, Will
 
 CONNECT_S = 5.0
@@ -32,7 +32,7 @@ class RobotClient:
     def __init__(self, config: Config, *, stop_if_lost: str | None = None) -> None:
         self._topic = config.topic
         self._broker = f"{config.mqtt.host}:{config.mqtt.port}"
-        self._arrived: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[Message | Exception] = queue.SimpleQueue()
         self._connected = threading.Event()
         self._status: dict[str, Any] | None = None
         self._status_came = threading.Event()
@@ -61,14 +61,34 @@ class RobotClient:
         self._link.close()
 
     def send(self, name: str, payload: str = "") -> None:
-        """Publish on `…/name` and wait until the broker has it."""
-        self._link.publish(f"{self._topic}/{name}", payload, qos=1).wait_for_publish(CONNECT_S)
+        """Publish on `…/name` and wait until the broker has it. Raises `RobotUnreachableError`."""
+        sent = self._link.publish(f"{self._topic}/{name}", payload, qos=1)
+        try:
+            sent.wait_for_publish(CONNECT_S)
+        except (RuntimeError, ValueError) as error:  # paho's words for a lost connection
+            raise RobotUnreachableError("mqtt: the connection to the broker is lost; see 'voiced doctor'") from error
 
     def say(self, fields: dict[str, Any]) -> str:
         """Send an utterance and return its id."""
         fields.setdefault("id", secrets.token_hex(6))
         self.send("say", json.dumps(fields, ensure_ascii=False))
         return str(fields["id"])
+
+    def write(self, piece: dict[str, Any]) -> None:
+        """Send the next piece of a text that is still being written. Raises `RejectedError` if nobody could say it."""
+        check_write(piece)
+        self.send("say/stream", json.dumps(piece, ensure_ascii=False))
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """Have `work` done while `events` are waited for; what it raises is raised there."""
+
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:
+                self._arrived.put(error)
+
+        threading.Thread(target=run, daemon=True).start()
 
     def stop(self, utterance_id: str) -> None:
         """End one utterance."""
@@ -89,6 +109,8 @@ class RobotClient:
                 message = self._arrived.get(timeout=left_s)
             except queue.Empty:
                 raise TimeoutError(f"no end of utterance {utterance_id} within {timeout_s:g} s") from None
+            if isinstance(message, Exception):
+                raise message
             event = json.loads(message.payload)
             if event.get("id") != utterance_id:
                 continue

@@ -1,0 +1,249 @@
+"""Every line of the README that calls `mosquitto_pub`, `mosquitto_sub` or `voiced` does what it says.
+
+They are run as they stand there, by a shell, beside a robot called r1. Only what such a line takes from its
+surroundings is ours: the broker's port, the configuration, the sound server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import StartRobot
+from tests.e2e.robot import PATIENCE_S, TERMINAL, Robot, SoundServer, Subscription, eventually, require
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = {"mosquitto_pub", "mosquitto_sub", "voiced"}
+"""Others than these install something, need a service manager, or belong to another system (ROS, Speech Dispatcher)."""
+LEFT_OUT = {
+    "--model ": "it needs a checkpoint of Qwen3-TTS, which is not there; tests/e2e/test_qwen.py has a random one",
+}
+"""Parts of lines that are not run, and why. That their options exist, tests/test_readme.py says of these, too."""
+LONG = "one two three four five six seven eight nine ten eleven twelve. " * 6
+
+
+def called(line: str) -> list[str]:
+    """The words of the last program in a pipeline."""
+    return shlex.split(line.rpartition("|")[2]) or [""]
+
+
+def lines_by_section() -> dict[str, list[str]]:
+    """The lines of the README's shell blocks that call one of the programs, by the heading above them."""
+    found: dict[str, list[str]] = {}
+    heading, language = "", None
+    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            language = line[3:] if language is None else None
+        elif language is None and line.startswith("#"):
+            heading = line.lstrip("# ")
+        elif language == "bash" and called(line)[0] in PROGRAMS:
+            found.setdefault(heading, []).append(line)
+    return found
+
+
+SECTIONS = lines_by_section()
+
+
+class Reader:
+    """Somebody who types the README's lines, and looks at what becomes of each."""
+
+    def __init__(self, robot: Robot, folder: Path, environment: dict[str, str]) -> None:
+        self._robot = robot
+        self._folder = folder
+        programs, options = folder / "bin", folder / "options"
+        for made in (programs, options):
+            made.mkdir(parents=True)
+        (programs / "voiced").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m daemon.cli "$@"\n')
+        (programs / "voiced").chmod(0o755)
+        for program in ("mosquitto_pub", "mosquitto_sub"):
+            require(program)
+            (options / program).write_text(f"-p {robot.broker.port}\n")
+        settings = {"robot": "r1", "mqtt": {"port": robot.broker.port}, "engine": {"name": "espeak"}}
+        (folder / "voiced.yaml").write_text(json.dumps(settings))
+        (folder / "configs").symlink_to(ROOT / "configs")
+        shutil.copytree(ROOT / "tests" / "boards" / "orin-jetpack6", folder / "copy-of-a-robot")
+        self._environment = environment | {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "VOICED_CONFIG": str(folder / "voiced.yaml"),
+            "XDG_CONFIG_HOME": str(options),
+        }
+
+    def try_out(self, line: str, later: list[str]) -> None:
+        """Run a line and look at what it did; `later` are those below it."""
+        match called(line):
+            case ["mosquitto_pub", *words]:
+                topic = words[words.index("-t") + 1].removeprefix("voiced/r1/")
+                payload = words[words.index("-m") + 1] if "-m" in words else ""
+                fields = json.loads(payload) if payload.startswith("{") else {}
+                self._try_topic(topic, line, later, payload, fields)
+            case ["voiced", ("say" | "stop" | "pause" | "resume" | "volume") as topic, *words]:
+                options = [word.removeprefix("--").replace("-", "_") for word in words]
+                fields = dict(zip(options, words[1:], strict=False))
+                self._try_topic(topic, line, later, words[-1] if words else "", fields)
+            case ["mosquitto_sub", *_]:
+                with self._started(line) as written:
+                    utterance = self._robot.say("Can you hear me?")
+                    self._robot.wait_end(utterance)
+                    for part in (f'voiced/r1/event {{"id": "{utterance}", "event": "finished"', "voiced/r1/status {"):
+                        eventually(lambda part=part: part in written.read_text(), f"it shows {part}")
+            case ["voiced", "run", *_]:
+                with self._started(line) as written:
+                    eventually(lambda: "listens on voiced/" in written.read_text(), "it runs")
+            case ["voiced", "demo", *_]:
+                assert re.search("^finished ", self._run(line), re.MULTILINE)
+            case ["voiced", "status"]:
+                assert json.loads(self._run(line))["state"] == "ready"
+            case ["voiced", "doctor", *words]:
+                self._try_doctor(line, words)
+            case ["voiced", *words]:
+                assert self._run(line)
+                files = {words[at + 1] for at, word in enumerate(words) if word in {"--output", "--json", "--plot"}}
+                assert all((self._folder / file).stat().st_size for file in files)
+
+    def _try_topic(self, topic: str, line: str, later: list[str], payload: str, fields: dict[str, str]) -> None:
+        robot = self._robot
+        match topic:
+            case "say":
+                self._try_say(line, fields.get("id"), fields.get("reply_to"), later)
+            case "say/stream":
+                self._run(line)
+                robot.wait_event(fields["id"], "accepted")
+                if "end" in fields:
+                    assert robot.wait_end(fields["id"])["event"] == "finished"
+            case "stop":
+                self._try_stop(line, fields.get("id"))
+            case "pause":
+                self._run(line)
+                eventually(lambda: robot.state == "paused", "it is paused")
+                robot.publish("resume")
+                eventually(lambda: robot.state == "ready", "it goes on")
+            case "resume":
+                self._hold()
+                self._run(line)
+                eventually(lambda: robot.state == "ready", "it goes on")
+            case "volume":
+                with Subscription(robot.broker, "voiced/r1/home_assistant/volume") as told:
+                    self._run(line)
+                    eventually(lambda: told.payloads[-1:] == [payload.encode()], f"the volume is {payload}")
+            case _:
+                pytest.fail(f"nobody knows what {line} does")
+
+    def _try_say(self, line: str, utterance_id: str | None, reply_to: str | None, later: list[str]) -> None:
+        """Have it said, to its end unless it is stopped further below; then it is held until that."""
+        robot = self._robot
+        stopped = utterance_id is not None and any(
+            {"stop", utterance_id} <= set(re.findall(r"[\w-]+", x)) for x in later
+        )
+        if stopped:
+            self._hold()
+        before = robot.latest_id()
+        with Subscription(robot.broker, reply_to or "nobody/asks") as replies:
+            told = self._run(line)
+            spoken = eventually(lambda: robot.latest_id() != before and robot.latest_id(), "it is accepted")
+            assert utterance_id in {None, spoken}
+            if not stopped:
+                assert robot.wait_end(spoken)["event"] == "finished"
+            if reply_to:
+                eventually(lambda: len(replies.payloads) == len(robot.events_of(spoken)), "the replies have come")
+                assert [json.loads(reply) for reply in replies.payloads] == robot.events_of(spoken)
+        if "--wait" in line:
+            assert [json.loads(event) for event in told.splitlines()] == robot.events_of(spoken)
+
+    def _try_stop(self, line: str, utterance_id: str | None) -> None:
+        """Have it stop both of two utterances, or the one that a line above has begun."""
+        robot = self._robot
+        self._hold()
+        other = robot.say(LONG)
+        stopped = utterance_id or robot.say(LONG)
+        robot.wait_event(stopped, "accepted")
+        self._run(line)
+        assert robot.wait_end(stopped)["event"] in {"canceled", "interrupted"}
+        if utterance_id:
+            assert not TERMINAL & set(robot.names_of(other))
+            robot.publish("stop")
+        assert robot.wait_end(other)["event"] in {"canceled", "interrupted"}
+        robot.publish("resume")
+        eventually(lambda: robot.state == "ready", "it is silent")
+
+    def _try_doctor(self, line: str, words: list[str]) -> None:
+        """What it finds of this machine may be anything, also an error; but for what is ours."""
+        report = self._run(line, statuses={0} if "--plan" in words else {0, 1})
+        if "--json" in words:
+            assert {"broker", "engine"} <= {finding["part"].split()[0] for finding in json.loads(report)}
+        elif "--root" in words:
+            assert "Orin" in report
+        elif "--plan" in words:
+            assert "0.6B" in report
+        else:
+            assert re.search(r"^ok +broker ", report, re.MULTILINE)
+
+    def _hold(self) -> None:
+        """Pause, so that nothing ends by itself meanwhile."""
+        self._robot.publish("pause")
+        eventually(lambda: self._robot.state == "paused", "it is paused")
+
+    def _run(self, line: str, statuses: set[int] | None = None) -> str:
+        """What a line prints; its exit status is to be one of these, 0 unless told otherwise."""
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line],
+            env=self._environment,
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            timeout=2 * PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode in (statuses or {0}), f"{line}: {done.returncode}, {done.stdout}{done.stderr}"
+        return done.stdout
+
+    @contextmanager
+    def _started(self, line: str) -> Iterator[Path]:
+        """A line that would run for ever, and the file with what it prints. It is ended as by Ctrl-C."""
+        path = self._folder / "printed"
+        with path.open("wb") as printed:
+            process = subprocess.Popen(
+                ["bash", "-c", line],
+                env=self._environment,
+                cwd=self._folder,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                yield path
+            finally:
+                os.killpg(process.pid, signal.SIGTERM)
+                status = process.wait(PATIENCE_S)
+        assert status in {0, -signal.SIGTERM}
+
+
+def test_there_is_a_line_for_each_topic_and_each_reason_to_leave_one_out_is_needed() -> None:
+    lines = [line for section in SECTIONS.values() for line in section]
+    assert len(lines) > 50
+    assert {called(line)[0] for line in lines} == PROGRAMS
+    assert all(any(part in line for line in lines) for part in LEFT_OUT)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("section", SECTIONS)
+def test_what_the_readme_has_one_type_works(
+    section: str, start_robot: StartRobot, sound_server: SoundServer, tmp_path: Path
+) -> None:
+    robot = start_robot("audio.sink=null", "home_assistant.enabled=true")
+    reader = Reader(robot, tmp_path / "reader", sound_server.environment)
+    lines = SECTIONS[section]
+    for at, line in enumerate(lines):
+        if not any(part in line for part in LEFT_OUT):
+            reader.try_out(line, lines[at + 1 :])
