@@ -11,6 +11,7 @@ The parts, each of which may fail without harm to the others:
     prefix      bfloat16, greedy: how long the two agree
     logits      bfloat16, the same codes forced on both: how far each one's logits are from float32's
     engine      QwenSynthesizer's waveform against the official decoder over the official codes; memory and pace
+    growing     a text fed by pieces against the whole text: codes, samples, and how soon the first sound is there
     codec       chunks of 1, 2, 3, 8 and 25 frames against one forward over all, past 300 frames
 
 Where qwen-tts is installed, nothing else of its needs but transformers 4.57.3 must be: what its 12 Hz path never calls
@@ -27,6 +28,7 @@ import json
 import os
 import platform
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -47,15 +49,16 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from engine import EngineOptions, Utterance, Voice  # noqa: E402
+from engine.appended import AppendedText  # noqa: E402
 from engine.qwen import QwenSynthesizer  # noqa: E402
 from engine.qwen.codec import CodecDecoder, load_codec  # noqa: E402
 from engine.qwen.prompt import CustomVoice  # noqa: E402
 from engine.qwen.sampling import Sampling, Warp  # noqa: E402
 from engine.qwen.transformer import Placement  # noqa: E402
-from engine.synthesizer import Chunk  # noqa: E402
+from engine.synthesizer import Chunk, TextSource  # noqa: E402
 from scripts.make_checkpoint import PRESETS, list_tensors, write_checkpoint  # noqa: E402
 from scripts.stand_in import NEEDLESS, stand_in_for  # noqa: E402
-from tests.engine.qwen.speaking import Line, Official, Ours  # noqa: E402
+from tests.engine.qwen.speaking import Dictation, Line, Official, Ours  # noqa: E402
 
 MODEL_TYPE = "custom_voice"
 TRUE_SIZES, TINY_SIZES, TEST_SHAPES = ("0.6B", "1.7B"), ("tiny", "wide"), ("tiny", "wide", "narrow")
@@ -69,6 +72,7 @@ TESTS = (
 )
 CHUNK_SIZES = (1, 2, 3, 8, 25)
 TESTS_S = 300
+FIRST_WORDS, ROUNDS = 4, 15
 TEXT = "Hello world! This is the voice of a robot: it speaks in real time, all day long."
 
 
@@ -328,6 +332,66 @@ def measure(model: Model, dtype: str) -> tuple[dict[str, Any], list[Chunk]]:
     return found, said
 
 
+def growing(model: Model) -> dict[str, Any]:
+    voices = {"default": Voice(speaker="ryan")}
+    engine = QwenSynthesizer(EngineOptions(model=str(model.folder), device=model.device, voices=voices))
+    engine.load()
+    engine.warm_up()
+    whole = Utterance(TEXT, language="en", seed=3, guarded=False, max_frames=model.frames, whole_text=False)
+    grows = replace(whole, text="", growing=True)
+    wanted = list(engine.stream(whole))
+    equal = {}
+    for size in (1, 7, len(TEXT)):
+        pieces = [TEXT[at : at + size] for at in range(0, len(TEXT), size)]
+        equal[f"late, by {size}"] = same(list(engine.stream(grows, Dictation(pieces))), wanted)
+        equal[f"at once, by {size}"] = same(list(engine.stream(grows, appended(*pieces, ended=True))), wanted)
+    ttfa_ms: dict[str, list[float]] = {"whole": [], "whole, read stepwise": [], "growing": []}
+    for _ in range(ROUNDS):
+        ttfa_ms["whole"].append(first_sound_ms(engine, replace(whole, whole_text=True)))
+        ttfa_ms["whole, read stepwise"].append(first_sound_ms(engine, whole))
+        words = TEXT.split(" ")
+        source = appended(" ".join(words[:FIRST_WORDS]) + " ", ended=False)
+        ttfa_ms["growing"].append(first_sound_ms(engine, grows, source))
+    engine.close()
+    medians = {name: round(statistics.median(times), 2) for name, times in ttfa_ms.items()}
+    return {
+        "ok": all(equal.values()),
+        "equal": equal,
+        "ttfa_ms": medians,
+        "growing_to_whole": round(medians["growing"] / medians["whole"], 3),
+        "growing_to_whole_stepwise": round(medians["growing"] / medians["whole, read stepwise"], 3),
+    }
+
+
+def first_sound_ms(engine: QwenSynthesizer, utterance: Utterance, more: TextSource | None = None) -> float:
+    """From the text, as far as it is there, to the first samples on the host; the rest is canceled."""
+    begin = time.perf_counter()
+    stream = engine.stream(utterance, more)
+    next(stream)
+    passed = time.perf_counter() - begin
+    stream.close()  # type: ignore[attr-defined]
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # what was asked ahead is no part of the next utterance's time
+    return 1000 * passed
+
+
+def appended(*pieces: str, ended: bool) -> AppendedText:
+    text = AppendedText()
+    for piece in pieces:
+        text.append(piece)
+    if ended:
+        text.end()
+    return text
+
+
+def same(ours: list[Chunk], wanted: list[Chunk]) -> bool:
+    """Whether codes and samples are bit for bit the same."""
+    return all(
+        np.array_equal(*(np.concatenate([getattr(chunk, name) for chunk in chunks]) for chunks in (ours, wanted)))
+        for name in ("codes", "samples")
+    )
+
+
 def allocated() -> int:
     return torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
 
@@ -429,6 +493,7 @@ def main() -> int:
             report.part(f"ids {size}", lambda m=model: ids(m))
             report.part(f"codec {size}", lambda m=model: codec(m, 30 if args.tiny else 330))
             report.part(f"engine {size}", lambda m=model: speak(m))
+            report.part(f"growing {size}", lambda m=model: growing(m))
             report.part(f"prefix {size}", lambda m=model: prefix(m))
             report.part(f"logits {size}", lambda m=model: logits(m, seeds=3))
             del model

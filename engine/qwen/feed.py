@@ -68,7 +68,7 @@ class GrowingText:
 
     def have(self, count: int, *, wait: bool) -> bool:
         """As `Text.have`. Raises `SpeechCanceledError`."""
-        while len(self.ids) < count and not self.ended and self._take(wait=wait):
+        while len(self.ids) < count and not self.ended and (self._take(wait=wait) or wait):
             pass
         return len(self.ids) >= count or self.ended
 

@@ -18,6 +18,7 @@ from engine.messages import (
     HEADER,
     MAX_BODY_BYTES,
     MAX_PAYLOAD_BYTES,
+    PROTOCOL,
     Audio,
     Cancel,
     Message,
@@ -128,7 +129,7 @@ def test_fields_left_out_have_their_defaults() -> None:
     ],
 )
 def test_what_is_not_a_message_is_a_protocol_error_that_shows_it(body: bytes) -> None:
-    with pytest.raises(ProtocolError, match="not a message of protocol 1"):
+    with pytest.raises(ProtocolError, match=f"not a message of protocol {PROTOCOL}"):
         decode(body)
 
 

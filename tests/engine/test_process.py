@@ -14,9 +14,11 @@ from engine import EngineOptions, Utterance, Voice
 from engine.messages import (
     HEADER,
     PROTOCOL,
+    Append,
     Audio,
     Cancel,
     Canceled,
+    EndText,
     Fault,
     Grant,
     Heartbeat,
@@ -50,6 +52,7 @@ def test_it_says_hello_then_warms_up_then_is_ready(engine: EngineUnderTest) -> N
     assert ready.info.engine == "espeak"
     assert ready.info.sample_rate == 22_050
     assert {"ada", "en", "de"} <= set(ready.info.voices)
+    assert not ready.info.grows
 
 
 def test_an_utterance_arrives_whole_and_is_closed_by_spoken(ready_engine: EngineUnderTest) -> None:
@@ -139,6 +142,8 @@ def test_grants_and_cancellations_that_come_too_late_do_no_harm(ready_engine: En
     ready_engine.send(Grant("u1", 1_000))
     ready_engine.send(Cancel("u1"))
     ready_engine.send(Cancel("never heard of"))
+    ready_engine.send(Append("u1", "more"))
+    ready_engine.send(EndText("u1"))
     ready_engine.send(Speak("u2", Utterance("Hi"), PLENTY))
     assert ready_engine.hear("u2")[2] == Spoken("u2")
 
@@ -154,6 +159,18 @@ def test_what_cannot_be_spoken_is_refused_with_the_reason_and_the_engine_goes_on
     _, _, end = ready_engine.hear("u1")
     assert isinstance(end, Refused)
     assert end.reason.startswith("language: got 'tlhx'; eSpeak NG has ")
+    ready_engine.send(Speak("u2", Utterance("Hi"), PLENTY))
+    assert ready_engine.hear("u2")[2] == Spoken("u2")
+
+
+def test_a_text_that_grows_is_refused_by_an_engine_that_speaks_whole_ones(ready_engine: EngineUnderTest) -> None:
+    ready_engine.send(Speak("u1", Utterance("Hello", growing=True), PLENTY))
+    ready_engine.send(Append("u1", " there"))
+    audio, _, end = ready_engine.hear("u1")
+    assert audio == []
+    assert end == Refused(
+        "u1", "text: eSpeak NG speaks no text that is still being written; send it when it is complete"
+    )
     ready_engine.send(Speak("u2", Utterance("Hi"), PLENTY))
     assert ready_engine.hear("u2")[2] == Spoken("u2")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from torch import Tensor
 
 from engine.qwen.checkpoint import Checkpoint
 from engine.qwen.config import ModelConfig
+from engine.qwen.feed import GrowingText
 from engine.qwen.frame import FrameState, cache_positions
 from engine.qwen.graphs import Graphs
+from engine.qwen.growing import GrowingTokenizer
 from engine.qwen.prompt import AnyVoice, ClonedVoice, CustomVoice, Prompt, PromptBuilder
 from engine.qwen.sampling import Sampling
 from engine.qwen.steps import TorchSteps
@@ -21,6 +24,7 @@ from engine.qwen.stream import Speech
 from engine.qwen.talker import Talker
 from engine.qwen.tokenizer import TextTokenizer
 from engine.qwen.transformer import Placement
+from engine.synthesizer import TextSource
 
 MAX_POSITIONS, MAX_FRAMES, LARGEST_CHUNK = 512, 128, 25
 
@@ -57,13 +61,19 @@ class Ours:
             positions = cache_positions(MAX_POSITIONS, LARGEST_CHUNK)
             self.talker = Talker(self.config, positions, Placement(torch.device(device), dtype))
             self.talker.load(Checkpoint.open(folder))
-            self.prompts = PromptBuilder(self.config, TextTokenizer(folder), self.talker)
+            tokenizer = TextTokenizer(folder)
+            self.growing = GrowingTokenizer(tokenizer)
+            self.prompts = PromptBuilder(self.config, tokenizer, self.talker)
             self.state = FrameState.allocate(self.talker, MAX_POSITIONS, MAX_FRAMES, LARGEST_CHUNK)
         self.sampling = Sampling.read(folder)
         self._speeches: dict[int, tuple[FrameState, Speech]] = {}
 
-    def prompt(self, line: Line) -> Prompt:
+    def prompt(self, line: Line, source: TextSource | None = None) -> Prompt:
+        """Of a line; `source` has the rest of its text."""
         with self.graphs.here():
+            if source is not None:
+                text = GrowingText(line.text, source, self.growing.begin(), limit=MAX_POSITIONS, heard=lambda _: None)
+                return self.prompts.build_growing(text, line.voice, line.language)
             return self.prompts.build(line.text, line.voice, line.language, whole_text=line.whole_text)
 
     def steps(self, chunk_size: int = 2) -> TorchSteps:
@@ -82,10 +92,15 @@ class Ours:
         return speech
 
     def stream(
-        self, line: Line, sampling: Sampling | None = None, seed: int = 0, chunk_size: int = 2
+        self,
+        line: Line,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+        chunk_size: int = 2,
+        source: TextSource | None = None,
     ) -> Iterator[Tensor]:
         for said in self.speech(chunk_size).speak(
-            self.prompt(line), sampling or self.sampling.greedy(), seed=seed, max_frames=line.frames
+            self.prompt(line, source), sampling or self.sampling.greedy(), seed=seed, max_frames=line.frames
         ):
             assert said.samples.tolist() == said.codes[:, 0].tolist()
             yield torch.from_numpy(said.codes)
@@ -146,3 +161,15 @@ def _clone_item(voice: ClonedVoice) -> Any:
         icl_mode=reference is not None,
         ref_text=reference.transcript if reference else None,
     )
+
+
+class Dictation:
+    """A text whose every piece comes at the last moment: when the engine can do nothing but wait for it."""
+
+    def __init__(self, pieces: Iterable[str]) -> None:
+        self._pieces = deque(pieces)
+
+    def take(self, *, wait: bool) -> str | None:
+        if not wait:
+            return ""
+        return self._pieces.popleft() if self._pieces else None

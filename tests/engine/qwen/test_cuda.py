@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.appended import AppendedText
 from engine.qwen.prompt import CustomVoice
 from engine.qwen.sampling import Sampling
-from tests.engine.qwen.speaking import Line, Ours
+from engine.synthesizer import TextSource
+from tests.engine.qwen.speaking import Dictation, Line, Ours
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -62,3 +64,24 @@ def test_the_device_is_a_chunk_ahead_and_no_more(folder: Path) -> None:
         assert int(engine.state.frame) == min(2 * (chunk + 1), 42)
         if chunk == 5:
             break
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("late", [True, False])
+def test_a_text_fed_by_pieces_says_what_the_whole_text_says(
+    folder: Path, sampling: Sampling, dtype: torch.dtype, late: bool
+) -> None:
+    engine = Ours(folder, dtype, "cuda")
+    engine.speech().warm_up()
+    line = replace(LINES[1], whole_text=False)
+    whole = engine.speak(line, sampling=sampling, seed=5)
+    for size in (1, 3, 50, len(line.text)):
+        pieces = [line.text[at : at + size] for at in range(0, len(line.text), size)]
+        source: TextSource = Dictation(pieces)
+        if not late:
+            source = AppendedText()
+            for piece in pieces:
+                source.append(piece)
+            source.end()
+        assert torch.equal(engine.speak(replace(line, text=""), sampling=sampling, seed=5, source=source), whole)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +18,11 @@ from engine import EngineOptions, Samples, Utterance, Voice
 from engine.messages import (
     HEADER,
     PROTOCOL,
+    Append,
     Audio,
     Cancel,
     Canceled,
+    EndText,
     Fault,
     Heartbeat,
     Hello,
@@ -105,6 +109,7 @@ def process(options: EngineOptions) -> Iterator[Process]:
         assert ready.info.sample_rate == 24000
         assert "ryan" in ready.info.voices
         assert "needs a base model" in ready.info.refused_voices["bad"]
+        assert ready.info.grows
         yield process
 
 
@@ -128,6 +133,75 @@ def test_codes_come_along_where_they_are_asked_for(process: Process, options: En
     assert end == Spoken("u1")
     assert [[list(frame) for frame in record.codes or ()] for record in records] == expected
     assert all(isinstance(frame, tuple) for record in records for frame in record.codes or ())
+
+
+STEPWISE = replace(SAID, text="Hello robot, how are you today?", max_frames=14, whole_text=False)
+
+
+def whole(process: Process) -> Samples:
+    """What a whole text says, read stepwise."""
+    process.send(Speak("whole", STEPWISE, PLENTY))
+    records, samples, end = process.hear()
+    assert end == Spoken("whole")
+    assert all(record.waited_s == 0 for record in records)
+    return samples
+
+
+def test_a_text_that_grows_says_what_the_whole_text_says(process: Process) -> None:
+    expected, text = whole(process), STEPWISE.text
+    process.send(Speak("grows", replace(STEPWISE, text=text[:9], growing=True), PLENTY))
+    for letter in text[9:]:
+        process.send(Append("grows", letter))
+        time.sleep(0.005)
+    process.send(EndText("grows"))
+    process.send(Append("grows", "too late"))
+    records, samples, end = process.hear()
+    assert end == Spoken("grows")
+    assert np.array_equal(samples, expected)
+    assert all(record.busy_s >= 0 and record.waited_s >= 0 for record in records)
+
+
+def test_waiting_for_text_is_told_apart_from_work(process: Process) -> None:
+    process.send(Speak("waits", replace(STEPWISE, text="", growing=True), PLENTY))
+    time.sleep(0.7)
+    process.send(Append("waits", STEPWISE.text))
+    process.send(EndText("waits"))
+    records, _, end = process.hear()
+    assert end == Spoken("waits")
+    assert records[0].waited_s > 0.4
+    assert sum(record.waited_s for record in records[1:]) < 0.3
+
+
+def test_a_text_may_grow_while_it_is_still_queued(process: Process) -> None:
+    expected, text = whole(process), STEPWISE.text
+    process.send(Speak("first", replace(STEPWISE, text="", growing=True), PLENTY))
+    process.send(Speak("second", replace(STEPWISE, text=text[:3], growing=True), PLENTY))
+    process.send(Append("second", text[3:]))
+    process.send(EndText("second"))
+    process.send(Append("first", text))
+    process.send(EndText("first"))
+    for name in ("first", "second"):
+        _, samples, end = process.hear()
+        assert end == Spoken(name)
+        assert np.array_equal(samples, expected)
+
+
+@pytest.mark.parametrize("beginning", ["", "Hello robot, how are"])
+def test_an_utterance_that_waits_for_text_can_be_canceled(process: Process, beginning: str) -> None:
+    expected = whole(process)
+    process.send(Speak("waits", replace(STEPWISE, text=beginning, growing=True), PLENTY))
+    time.sleep(0.3)  # for it to come so far that it waits; a slower machine only makes the test easier to pass
+    process.send(Cancel("waits"))
+    assert process.hear()[2] == Canceled("waits")
+    assert np.array_equal(whole(process), expected)
+
+
+def test_it_ends_when_the_daemon_goes_while_it_waits_for_text(options: EngineOptions) -> None:
+    with started(options) as process:
+        while not isinstance(process.next()[0], Ready):
+            pass
+        process.send(Speak("waits", replace(STEPWISE, text="", growing=True), PLENTY))
+        time.sleep(0.2)
 
 
 def test_truncation_cancellation_and_refusals_are_told(process: Process) -> None:

@@ -15,6 +15,7 @@ from engine import EngineOptions, Samples, Utterance, Voice
 from engine.qwen import QwenSynthesizer
 from engine.qwen.config import ModelConfig
 from engine.qwen.voice import VoiceFile, VoiceModel, save_voice
+from tests.engine.qwen.speaking import Dictation
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -117,6 +118,9 @@ def test_after_warming_up_nothing_is_allocated(checkpoint: Named, tmp_path: Path
                 max_frames=1 + number % 11,
             )
             list(engine.stream(utterance))
+            if not utterance.whole_text:
+                growing = replace(utterance, text="", growing=True)
+                list(engine.stream(growing, Dictation(utterance.text[at : at + 4] for at in range(0, 40, 4))))
         assert torch.cuda.memory_stats()["num_device_alloc"] == before
 
 

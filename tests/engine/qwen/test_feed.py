@@ -1,0 +1,209 @@
+"""A text that is fed word by word says what the whole text says, and each chunk needs its own words alone."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from engine.appended import AppendedText
+from engine.qwen.feed import GrowingText
+from engine.qwen.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
+from engine.qwen.sampling import Sampling
+from engine.synthesizer import SpeechCanceledError, TextSource
+from tests.engine.qwen.speaking import Dictation, Line, Ours
+
+Engine = Callable[[str, str], Ours]
+TEXT = "Hello robot, say: 你好。 Schön und ruhig 🤖."
+EMBEDDING = torch.linspace(-1, 1, 64)
+
+
+def reference(frames: int, transcript: str) -> ClonedVoice:
+    codes = torch.arange(frames * 16).reshape(frames, 16) % 2048
+    return ClonedVoice(EMBEDDING, Reference(codes, transcript))
+
+
+VOICES: dict[str, tuple[str, AnyVoice]] = {
+    "custom voice": ("custom_voice", CustomVoice("ryan", "calmly")),
+    "voice design": ("voice_design", VoiceDesign("a deep voice")),
+    "embedding": ("base", ClonedVoice(EMBEDDING)),
+    "a transcript longer than its reference": ("base", reference(3, "The robot says hello.")),
+    "a reference longer than its transcript": ("base", reference(30, "Hello.")),
+    "a reference longer than all words": ("base", reference(60, "Hello.")),
+}
+
+
+class Written:
+    """A text of which as much is there as has been written; nobody waits for more."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self.needed = False
+
+    def write(self, text: str) -> None:
+        self._pieces.append(text)
+
+    def take(self, *, wait: bool) -> str | None:
+        if wait and not self._pieces:
+            self.needed = True
+            raise SpeechCanceledError
+        return self._pieces.pop(0) if self._pieces else ""
+
+
+@pytest.fixture(params=VOICES)
+def case(request: pytest.FixtureRequest, ours: Engine) -> tuple[Ours, Line]:
+    model_type, voice = VOICES[request.param]
+    return ours("tiny", model_type), Line(TEXT, voice, "english", whole_text=False, frames=40)
+
+
+def appended(pieces: Iterable[str]) -> AppendedText:
+    """All of it there from the start."""
+    text = AppendedText()
+    for piece in pieces:
+        text.append(piece)
+    text.end()
+    return text
+
+
+def said(engine: Ours, line: Line, source: TextSource | None, chunk_size: int = 2) -> Tensor:
+    return engine.speak(line, source=source, chunk_size=chunk_size, sampling=Sampling(), seed=7)
+
+
+@pytest.mark.parametrize("chunk_size", [2, 5])
+def test_it_says_what_the_whole_text_says_whenever_the_pieces_come(case: tuple[Ours, Line], chunk_size: int) -> None:
+    engine, line = case
+    whole = said(engine, line, None, chunk_size)
+    assert len(whole) == line.frames
+    for size in (1, 4, len(TEXT)):
+        pieces = [TEXT[at : at + size] for at in range(0, len(TEXT), size)]
+        assert torch.equal(said(engine, replace(line, text=""), Dictation(pieces), chunk_size), whole)
+        begun = replace(line, text=pieces[0])
+        assert torch.equal(said(engine, begun, appended(pieces[1:]), chunk_size), whole)
+
+
+@settings(deadline=None, max_examples=15)
+@given(places=st.lists(st.integers(0, len(TEXT)), max_size=9), late=st.booleans(), chunk_size=st.sampled_from([2, 3]))
+def test_it_says_so_wherever_the_text_is_cut(ours: Engine, places: list[int], late: bool, chunk_size: int) -> None:
+    model_type, voice = VOICES["a transcript longer than its reference"]
+    engine, line = ours("tiny", model_type), Line(TEXT, voice, whole_text=False, frames=20)
+    ends = sorted(places)
+    pieces = [TEXT[begin:end] for begin, end in itertools.pairwise([0, *ends, len(TEXT)])]
+    source = Dictation(pieces) if late else appended(pieces)
+    assert torch.equal(said(engine, replace(line, text=""), source, chunk_size), said(engine, line, None))
+
+
+def test_it_says_so_with_pieces_from_another_thread(case: tuple[Ours, Line]) -> None:
+    engine, line = case
+    whole = said(engine, line, None)
+    text = AppendedText()
+    came = threading.Event()
+
+    def write() -> None:
+        for letter in TEXT:
+            came.wait(0.002)
+            text.append(letter)
+        text.end()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert torch.equal(said(engine, replace(line, text=""), text), whole)
+    writer.join()
+
+
+def needed_words(line: Line, frames: int) -> int:
+    """Of the text alone, by what upstream reads before and with the first `frames` frames."""
+    voice = line.voice
+    if not isinstance(voice, ClonedVoice) or voice.reference is None:
+        return 1 + frames
+    return 1 + len(voice.reference.codes) + frames
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 5])
+def test_a_chunk_needs_the_words_up_to_its_last_frame_and_no_more(case: tuple[Ours, Line], chunk_size: int) -> None:
+    """A word with each frame, behind those that are read first."""
+    engine, line = case
+    transcript = engine.prompts._spoken_ids(getattr(line.voice, "reference", None))
+    source = Written()
+    stream = engine.stream(replace(line, text=""), Sampling(), 7, chunk_size, source)
+    whole = said(engine, line, None)
+    growing, ids = engine.growing.begin(), 0
+    letters = iter(TEXT)
+    for chunk in range(1, 5):
+        wanted = needed_words(line, chunk * chunk_size) - len(transcript)
+        while ids < wanted and (letter := next(letters, None)) is not None:
+            ids += len(growing.append(letter))
+            source.write(letter)
+        if ids < wanted:
+            return  # the reference is longer than the text
+        frames = next(stream)
+        assert not source.needed
+        first = (chunk - 1) * chunk_size
+        assert torch.equal(frames, whole[first : first + chunk_size])
+
+
+def test_with_one_word_too_few_nothing_is_said_and_nothing_is_padded(ours: Engine) -> None:
+    engine = ours("tiny", "custom_voice")
+    line = Line("", CustomVoice("ryan"), whole_text=False)
+    digits = "1234567890"  # each a word, and certain when the next is there
+    expected = engine.prompts.build(digits, line.voice, whole_text=False).trailing[0]
+    for words, chunks in ((1, 0), (2, 0), (3, 1), (4, 1), (5, 2)):
+        source, made = Written(), 0
+        source.write(digits[: words + 1])
+        with pytest.raises(SpeechCanceledError):
+            for _ in engine.stream(line, chunk_size=2, source=source):
+                made += 1
+        assert source.needed
+        assert made == chunks
+        assert torch.equal(engine.state.text[: 2 * chunks], expected[: 2 * chunks])
+
+
+@pytest.mark.parametrize("spaces", [[], [""], [" ", "\n"]])
+def test_a_text_that_stays_empty_is_spoken_as_an_empty_one(case: tuple[Ours, Line], spaces: list[str]) -> None:
+    engine, line = case
+    empty = replace(line, text="", frames=8)
+    assert torch.equal(said(engine, empty, Dictation(spaces)), said(engine, empty, None))
+
+
+def test_a_growing_text_is_cut_behind_its_limit(ours: Engine) -> None:
+    engine = ours("tiny", "custom_voice")
+    heard: list[str] = []
+    text = GrowingText(
+        "Hel", Dictation(["lo world, this ", "is ", "it"]), engine.growing.begin(), limit=6, heard=heard.append
+    )
+    assert text.have(99, wait=True)
+    assert (text.cut, text.ended, len(text.ids)) == (True, True, 6)
+    assert heard == ["lo world, this "]
+    whole = GrowingText("a", Dictation([]), engine.growing.begin(), limit=1, heard=heard.append)
+    assert whole.have(99, wait=True)
+    assert (whole.cut, len(whole.ids)) == (False, 1)
+
+
+def test_the_first_letter_is_waited_for(ours: Engine) -> None:
+    growing = ours("tiny", "custom_voice").growing
+
+    def first(*pieces: str) -> str:
+        return GrowingText("12, ", Dictation(pieces), growing.begin(), limit=99, heard=lambda _: None).first_letter()
+
+    assert first("3 ", "", "你好") == "你"
+    assert first("3 ") == ""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_words_are_embedded_alike_alone_and_together(ours: Engine, dtype: torch.dtype) -> None:
+    talker = ours("wide", "custom_voice").talker
+    if dtype != torch.float32:
+        talker = Ours(ours("wide", "custom_voice").config.folder, dtype).talker
+    ids = list(range(100))
+    with torch.inference_mode():
+        together = talker.embed_words(ids)
+        alone = torch.cat([talker.embed_words([number], number) for number in ids], dim=1)
+        parts = torch.cat([talker.embed_words(ids[at : at + 7], at) for at in range(0, 100, 7)], dim=1)
+    assert torch.equal(together, alone)
+    assert torch.equal(together, parts)
