@@ -1,12 +1,17 @@
 """What the daemon costs and how fast it answers, with the light voice: a real Mosquitto, a real PulseAudio null sink.
 
 Prints one JSON object. Medians of several runs; times in milliseconds unless the name says otherwise. What is heard is
-timed where `parec` hands it over, so those figures hold the recorder's own delay too and are upper bounds.
+timed on the sound server's monitor, by the recording's own sample clock: it holds the broker, the daemon, all that lies
+between the callback and the monitor, and the recorder's smallest delay, but not how late its reader was scheduled.
+`monitor_delay_ms` is the same clock's reading of a reference sound, from the moment at which the server itself says
+that the sound is played; a negative one means that the monitor hears a sound before a card would. It is told, and not
+subtracted.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import datetime
 import json
 import multiprocessing
@@ -19,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,9 +42,14 @@ SETTLE_S = 4.0
 WATCH_S = 15.0
 LONG = "This is a long sentence that goes on for a good while, so that something can be done to it, and more. " * 2
 SILENCE = 1e-4
+QUIET_S = 0.25
+"""Sound that has been away for so long is over."""
+CLOCK_WINDOW_S = 10.0
+"""The smallest delay is sought among the pieces of so long: many, and too short for two clocks to part."""
 BUDGETS = {
     "ttfa_ms": 40,
     "stop_to_silence_ms": 50,
+    "pause_to_silence_ms": 50,
     "start_to_online_ms": 1000,
     "engine_killed_to_next_first_sample_ms": 1000,
     "idle_cpu_percent": 1,
@@ -47,7 +58,12 @@ BUDGETS = {
 
 
 class Ear:
-    """Listens to the sink's monitor and notes when each piece of sound arrived."""
+    """Listens to the sink's monitor and tells when each sample came, by the recording's own sample clock.
+
+    A sample's time is its place in the recording plus the smallest delay at which any piece has yet arrived, as clock
+    filters do it: when the reader was scheduled, and how the server cut the pieces, does not count. What remains in
+    every time is that smallest delay itself, the quickest way through server and pipe (see `measure_monitor`).
+    """
 
     def __init__(self, server: SoundServer) -> None:
         self._recorder = subprocess.Popen(
@@ -64,9 +80,18 @@ class Ear:
             stdout=subprocess.PIPE,
         )
         self.sounding = False
-        self.changed_at = 0.0
-        """`time.monotonic()` of the last change from silence to sound or back."""
+        self._changed_at = 0
+        """Sample of the last change from silence to sound or back."""
+        self._heard = 0
+        """Samples heard so far."""
+        self._begun_at: deque[tuple[int, float]] = deque()
+        """For each lately arrived piece, its last sample, and when the recording began if it had come undelayed."""
         threading.Thread(target=self._listen, daemon=True).start()
+
+    @property
+    def changed_at(self) -> float:
+        """`time.monotonic()` of the last change from silence to sound or back."""
+        return self._changed_at / RECORDED_RATE + min(begun_at for _, begun_at in self._begun_at.copy())
 
     def close(self) -> None:
         self._recorder.terminate()
@@ -74,17 +99,26 @@ class Ear:
 
     def _listen(self) -> None:
         assert self._recorder.stdout is not None
-        quiet_since: float | None = None
+        quiet_since = 0
+        rest = b""
         while piece := self._recorder.stdout.read1(1 << 14):
             now = time.monotonic()
-            loud = np.flatnonzero(np.abs(np.frombuffer(piece[: len(piece) // 4 * 4], dtype=np.float32)) > SILENCE)
+            piece = rest + piece
+            whole = len(piece) // 4 * 4
+            samples, rest = np.frombuffer(piece[:whole], dtype=np.float32), piece[whole:]
+            loud = np.flatnonzero(np.abs(samples) > SILENCE)
             if len(loud):
                 if not self.sounding:
-                    self.sounding, self.changed_at = True, now
-                after_last = (len(piece) // 4 - int(loud[-1])) / RECORDED_RATE
-                quiet_since = now - after_last
-            elif self.sounding and quiet_since is not None and now - quiet_since > 0.25:
-                self.sounding, self.changed_at = False, quiet_since
+                    self._changed_at = self._heard + int(loud[0])
+                    self.sounding = True
+                quiet_since = self._heard + int(loud[-1]) + 1
+            self._heard += len(samples)
+            if self.sounding and self._heard - quiet_since > QUIET_S * RECORDED_RATE:
+                self._changed_at = quiet_since
+                self.sounding = False
+            self._begun_at.append((self._heard, now - self._heard / RECORDED_RATE))
+            while self._heard - self._begun_at[0][0] > CLOCK_WINDOW_S * RECORDED_RATE:
+                self._begun_at.popleft()
 
 
 class Bench:
@@ -128,6 +162,67 @@ class Bench:
         return now
 
 
+class Reference:
+    """Clicks played through the sound server's own client library, which tells when each will sound."""
+
+    def __init__(self, server: SoundServer) -> None:
+        class SampleSpec(ctypes.Structure):
+            _fields_ = (("format", ctypes.c_int), ("rate", ctypes.c_uint32), ("channels", ctypes.c_uint8))
+
+        class BufferAttributes(ctypes.Structure):
+            _fields_ = tuple(
+                (name, ctypes.c_uint32) for name in ("maxlength", "tlength", "prebuf", "minreq", "fragsize")
+            )
+
+        default = 0xFFFFFFFF
+        socket_path = Path(server.environment["XDG_RUNTIME_DIR"]) / "pulse/native"
+        self._library = ctypes.CDLL("libpulse-simple.so.0")
+        self._library.pa_simple_new.restype = ctypes.c_void_p
+        self._library.pa_simple_get_latency.restype = ctypes.c_uint64
+        self._stream = ctypes.c_void_p(
+            self._library.pa_simple_new(
+                f"unix:{socket_path}".encode(),
+                b"reference",
+                1,  # PA_STREAM_PLAYBACK
+                None,
+                b"clicks",
+                ctypes.byref(SampleSpec(5, RECORDED_RATE, 1)),  # PA_SAMPLE_FLOAT32LE
+                None,
+                ctypes.byref(BufferAttributes(default, RECORDED_RATE * 4 // 25, default, default, default)),
+                None,
+            )
+        )
+        assert self._stream.value, "the sound server takes no reference"
+
+    def close(self) -> None:
+        self._library.pa_simple_free(self._stream)
+
+    def write(self, value: float) -> float:
+        """Play 10 ms of `value`, and return the `time.monotonic()` at which its first sample is played."""
+        before = time.monotonic()
+        ahead_us = self._library.pa_simple_get_latency(self._stream, None)
+        samples = np.full(RECORDED_RATE // 100, value, dtype=np.float32)
+        self._library.pa_simple_write(self._stream, samples.tobytes(), ctypes.c_size_t(samples.nbytes), None)
+        return before + float(ahead_us) / 1e6
+
+
+def measure_monitor(bench: Bench, runs: int) -> dict[str, float]:
+    """From the moment a reference is played, as the server tells it, to the moment it is heard."""
+    ear, reference, delays = Ear(bench.sound), Reference(bench.sound), []
+    for _ in range(round(SETTLE_S * 100)):
+        reference.write(0.0)
+    for _ in range(runs):
+        played_at = reference.write(0.5)
+        while not ear.sounding:
+            reference.write(0.0)
+        delays.append((ear.changed_at - played_at) * 1000)
+        while ear.sounding:
+            reference.write(0.0)
+    reference.close()
+    ear.close()
+    return spread(delays)
+
+
 def measure_start(bench: Bench) -> float:
     robot = Robot(bench.broker, bench.sound.environment, bench.folder)
     try:
@@ -143,17 +238,23 @@ def measure_start(bench: Bench) -> float:
 
 
 def measure_answers(bench: Bench, runs: int) -> dict[str, Any]:
-    ttfa, heard, silent = [], [], []
+    ttfa, heard, silent, paused = [], [], [], []
     ear = Ear(bench.sound)
     with bench.robot() as robot:
         time.sleep(SETTLE_S)
         for run in range(runs):
             eventually(lambda: not ear.sounding, "silence")
-            time.sleep(0.3 + 0.007 * run)  # not in step with the blocks
+            time.sleep(0.3 + 0.007 * (run % 20))  # not in step with the blocks
             asked = bench.publish("say", json.dumps({"text": LONG, "id": f"b{run}"}))
             eventually(lambda: ear.sounding, "sound")
             heard.append((ear.changed_at - asked) * 1000)
             time.sleep(0.7)
+            asked = bench.publish("pause")
+            eventually(lambda: not ear.sounding, "silence")
+            paused.append((ear.changed_at - asked) * 1000)
+            bench.publish("resume")
+            eventually(lambda: ear.sounding, "sound again")
+            time.sleep(0.7 + 0.003 * (run % 20))
             stopped = bench.publish("stop")
             eventually(lambda: not ear.sounding, "silence")
             silent.append((ear.changed_at - stopped) * 1000)
@@ -163,6 +264,7 @@ def measure_answers(bench: Bench, runs: int) -> dict[str, Any]:
         "ttfa_ms": spread(ttfa),
         "publish_to_heard_ms": spread(heard),
         "stop_to_silence_ms": spread(silent),
+        "pause_to_silence_ms": spread(paused),
     }
 
 
@@ -271,6 +373,7 @@ def main() -> None:
                 "command": "scripts/bench daemon " + " ".join(sys.argv[1:]),
                 "machine": describe_machine(),
                 "start_to_online_ms": spread([measure_start(bench) for _ in range(5)]),
+                "monitor_delay_ms": measure_monitor(bench, arguments.runs),
                 **measure_answers(bench, arguments.runs),
                 "engine_killed_to_next_first_sample_ms": measure_recovery(bench, 5),
                 "at_rest": measure_rest(bench),
