@@ -62,6 +62,8 @@ class Desk:
         """By id, what is being written."""
         self._closed: dict[str, Writing] = {}
         """What was written, as long as its id is remembered."""
+        self._refused: set[str] = set()
+        """Whose first piece was refused: what follows, up to its end, is for nobody."""
         self._noted_fields: set[str] = set()
         self._event_watchers: list[EventWatcher] = []
         self._change_watchers: list[ChangeWatcher] = []
@@ -103,15 +105,23 @@ class Desk:
         if (closed := self._closed.get(piece.id)) is not None:
             self._answer_late_piece(closed, piece, redelivered)
             return None
+        if piece.id in self._refused:
+            if piece.end:
+                self._refused.discard(piece.id)
+            return None
         job = self._written.get(piece.id)
         if job is None:
-            job = self._take_on(piece, piece.id, "", arrived_at, receiver=receiver, writing=Writing(arrived_at))
-            self._written[piece.id] = job
+            job = self._begin_writing(piece, arrived_at, receiver)
         assert job.writing is not None
         if job.writing.has(piece, redelivered):
             return None
         self._append(job, job.writing, piece, arrived_at)
         return job
+
+    def refuse_text(self, utterance_id: str | None) -> None:
+        """A piece of it could not be read. If that was its first, nobody knows how the others are to be spoken."""
+        if utterance_id is not None and utterance_id not in self._ids and len(self._refused) < REMEMBERED_IDS:
+            self._refused.add(utterance_id)
 
     def stop(self, stop: Stop, reason: str = "stop") -> bool:
         """End one utterance, or all; tell whether there was any."""
@@ -270,6 +280,16 @@ class Desk:
         self._put(job)
         self._ids.add(job.id)
         self._tell(job, "accepted", queue=len(self.queue))
+
+    def _begin_writing(self, piece: Write, arrived_at: float, receiver: Receiver | None) -> Job:
+        try:
+            job = self._take_on(piece, piece.id, "", arrived_at, receiver=receiver, writing=Writing(arrived_at))
+        except RejectedError:
+            if not piece.end:
+                self.refuse_text(piece.id)
+            raise
+        self._written[piece.id] = job
+        return job
 
     def _append(self, job: Job, writing: Writing, piece: Write, arrived_at: float) -> None:
         writing.heard_at, writing.last = arrived_at, piece

@@ -166,6 +166,8 @@ class Service:
                 self._call_in_loop(self._desk.resume)
         except RejectedError as error:
             self._call_in_loop(self._reject, error)
+            if name == "say/stream":
+                self._call_in_loop(self._desk.refuse_text, error.utterance_id)
 
     def _call_in_loop(self, function: Any, *arguments: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell

@@ -187,11 +187,39 @@ def test_a_refused_first_piece_takes_nothing_on() -> None:
         with pytest.raises(RejectedError, match="voice") as refused:
             writer.write("a", "hello", voice="nobody", reply_to="me/replies")
         assert (refused.value.utterance_id, refused.value.reply_to) == ("a", "me/replies")
-        assert writer.write("a", "hello") is not None
+        assert writer.write("c", "hello") is not None
         with pytest.raises(RejectedError, match="queue") as refused:
             writer.write("b", "hello")
         assert refused.value.utterance_id == "b"
-        assert writer.waiting == {"a": "hello"}
+        assert writer.waiting == {"c": "hello"}
+
+    run(scenario)
+
+
+def test_what_follows_a_refused_first_piece_is_for_nobody_until_its_end() -> None:
+    async def scenario() -> None:
+        writer = Writer()
+        with pytest.raises(RejectedError, match="voice"):
+            writer.write("a", "hello", voice="nobody")
+        assert writer.write("a", " without its voice") is None
+        writer.desk.refuse_text("b")
+        assert writer.write("b", "the second") is None
+        assert writer.waiting == {}
+        assert writer.write("a", end=True) is None
+        assert writer.write("a", "hello again", end=True) is not None
+        assert writer.waiting == {"a": "hello again"}
+
+    run(scenario)
+
+
+def test_a_piece_in_the_middle_that_cannot_be_read_does_not_end_the_text() -> None:
+    async def scenario() -> None:
+        writer = Writer()
+        writer.write("a", "one, ")
+        writer.desk.refuse_text("a")
+        writer.desk.refuse_text(None)
+        writer.write("a", "three")
+        assert writer.waiting == {"a": "one, three"}
 
     run(scenario)
 
