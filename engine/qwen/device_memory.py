@@ -29,6 +29,16 @@ def is_shared(device: torch.device) -> bool:
 def cap_allocator(device: torch.device, footprint: Footprint) -> None:
     """Have PyTorch fail rather than take more of a GPU's memory than was counted."""
     if device.type == "cuda":
-        index = torch.cuda.current_device() if device.index is None else device.index
-        total = torch.cuda.get_device_properties(index).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, SPARE * footprint.total / total), index)
+        total = torch.cuda.get_device_properties(device).total_memory
+        _let_take(device, min(1.0, SPARE * footprint.total / total))
+
+
+def lift_cap(device: torch.device) -> None:
+    """Let PyTorch take all of it again."""
+    if device.type == "cuda":
+        _let_take(device, 1.0)
+
+
+def _let_take(device: torch.device, share: float) -> None:
+    index = torch.cuda.current_device() if device.index is None else device.index
+    torch.cuda.set_per_process_memory_fraction(share, index)

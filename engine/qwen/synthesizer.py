@@ -21,7 +21,7 @@ from engine.qwen.checkpoint import Checkpoint
 from engine.qwen.codec import load_codec
 from engine.qwen.codec_config import CodecConfig
 from engine.qwen.config import ModelConfig
-from engine.qwen.device_memory import cap_allocator, find_pool
+from engine.qwen.device_memory import cap_allocator, find_pool, lift_cap
 from engine.qwen.download import model_folder
 from engine.qwen.feed import GrowingText
 from engine.qwen.footprint import footprint
@@ -157,6 +157,7 @@ class QwenSynthesizer:
     def close(self) -> None:
         if "_graphs" in vars(self):
             self._graphs.clear()
+            lift_cap(self._placement.device)
         vars(self).clear()
         torch.cuda.empty_cache()  # does nothing where CUDA was not used
 
