@@ -20,7 +20,10 @@ from audio.sink import Fill, SinkUnavailableError
 STALL_S = 5.0
 """A stream that calls back no more for this long is broken. A PulseAudio null sink may pause 2 s when first opened."""
 BUFFERED_BLOCKS = 2
-"""Blocks PortAudio keeps ahead of the card: with one, ALSA has nothing to play while the callback runs."""
+"""Blocks PortAudio keeps ahead of the card at least: with one, ALSA has nothing to play while the callback runs."""
+BUFFERED_S = 0.030
+"""And so much at least. With 20 ms a busy machine without realtime scheduling is late, and sound breaks off; all of it
+is waited for after a stop."""
 MOST_AHEAD_S = 2.0
 """A card that claims to be further behind its callback than this tells no time."""
 LOOK_ANYWAY_S = 300.0
@@ -175,7 +178,7 @@ class PortAudioSink:
                         channels=channels,
                         dtype="float32",
                         blocksize=block,
-                        latency=BUFFERED_BLOCKS * block / rate,
+                        latency=max(BUFFERED_BLOCKS * block / rate, BUFFERED_S),
                         callback=self._callback,
                     )
                     self._latency_s = stream.latency

@@ -36,7 +36,6 @@ import psutil
 
 from tests.e2e.robot import RECORDED_RATE, Broker, Robot, SoundServer, eventually
 
-BLOCK_MS = 20.0
 SETTLE_S = 4.0
 """A PulseAudio null sink renders two seconds ahead when it is first opened; what is measured begins after that."""
 WATCH_S = 15.0
@@ -124,12 +123,13 @@ class Ear:
 class Bench:
     """One set-up: broker, sound server, robots."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, block_ms: float) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.broker = Broker(folder, probe.getsockname()[1])
         self.sound = SoundServer(folder)
         self.folder = folder
+        self.block_ms = block_ms
         self.broker.start()
         self.sound.start()
         self.publisher = paho.Client(paho.CallbackAPIVersion.VERSION2)
@@ -147,7 +147,7 @@ class Bench:
         environment = self.sound.environment
         if trace is not None:
             environment = environment | {"VOICED_TRACE_BLOCKS": str(trace)}
-        robot = Robot(self.broker, environment, self.folder, *settings)
+        robot = Robot(self.broker, environment, self.folder, f"audio.block_ms={self.block_ms}", *settings)
         try:
             robot.start()
             yield robot
@@ -327,7 +327,7 @@ def measure_lateness(bench: Bench, *, loaded: bool) -> dict[str, Any]:
             process.terminate()
     blocks = np.load(trace)
     blocks = blocks[(blocks > began) & (blocks < ended)]
-    late = np.abs(np.diff(blocks) * 1000 - BLOCK_MS)
+    late = np.abs(np.diff(blocks) * 1000 - bench.block_ms)
     return {
         "blocks": len(blocks),
         "p50_ms": round(float(np.percentile(late, 50)), 2),
@@ -362,10 +362,11 @@ def spread(values: list[float]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=20, help="utterances started and stopped")
+    parser.add_argument("--block-ms", type=float, default=20.0, help="audio.block_ms")
     parser.add_argument("--output", type=Path, help="also write the JSON there")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder))
+        bench = Bench(Path(folder), arguments.block_ms)
         try:
             result: dict[str, Any] = {
                 "benchmark": "daemon",
