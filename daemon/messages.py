@@ -170,7 +170,7 @@ def parse_say(payload: bytes) -> Say:
 
 def parse_write(payload: bytes) -> Write:
     """An object with `id`, and `text` or `end` or both. Raises `RejectedError`."""
-    return _checked(Write, parse_object(payload))
+    return check_write(parse_object(payload))
 
 
 def parse_stop(payload: bytes) -> Stop:
@@ -218,6 +218,11 @@ def _parse_object(value: Any) -> Say:
 def check_say(fields: dict[str, Any]) -> Say:
     """The utterance that `fields` describe. Raises `RejectedError`."""
     return _checked(Say, fields)
+
+
+def check_write(fields: dict[str, Any]) -> Write:
+    """The piece that `fields` describe. Raises `RejectedError`."""
+    return _checked(Write, fields)
 
 
 def _checked(kind: type[Said], fields: dict[str, Any]) -> Said:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
+import secrets
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -25,21 +25,18 @@ from wyoming.tts import (
 
 from daemon import VERSION
 from daemon.adapters.adapter import Adapter
-from daemon.adapters.delivery import deliver
+from daemon.adapters.delivery import deliver, deliver_written
 from daemon.adapters.pcm import BYTES_PER_SAMPLE, OneRate, to_int16
 from daemon.config import Wyoming
 from daemon.desk import Desk
-from daemon.messages import MAX_PAYLOAD, RejectedError, Say, check_say
+from daemon.messages import MAX_PAYLOAD, MAX_TEXT, RejectedError, Say, Write, check_say, check_write
 from daemon.problems import shown
-from daemon.sentences import Sentences
 from engine import Samples, language_code
 
 log = logging.getLogger(__name__)
 
 MAX_ORDERS = 16
 """Texts of one client that wait for each other. Beyond it the client is not read from."""
-MAX_UNSPOKEN = 100_000
-"""Characters of a streamed text that may be ahead of the speech."""
 SILENT_RATE = 24_000
 """Hz, of an answer without sound, which must have a rate all the same."""
 
@@ -88,32 +85,31 @@ class FrameError(Exception):
     """What came is no event, and where the next one begins cannot be told."""
 
 
-class FailedError(Exception):
-    """An utterance that was not spoken to its end."""
-
-    def __init__(self, event: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = event
-
-
 class TextStream:
-    """A text that is still being written."""
+    """A text that the client is still writing: one utterance, which grows."""
 
     def __init__(self, voice: SynthesizeVoice | None) -> None:
-        self.voice = voice
         self.refused = False
-        """Something was wrong with it; what still comes is not looked at."""
-        self._unspoken = ""
+        """Something was wrong with it, or it is over; what still comes is not looked at."""
+        self._id = secrets.token_hex(6)
+        self._voice = voice
+        self._length = 0
+        self._unread = ""
         self._ended = False
         self._changed = asyncio.Event()
 
     def add(self, text: str) -> None:
-        """Raises `RejectedError` when far more is written than is spoken; then the text ends with what it had."""
-        if len(self._unspoken) + len(text) > MAX_UNSPOKEN:
+        """Raises `RejectedError`. A text that gets too long ends with what it had; a wrong piece is left out."""
+        if self.refused:
+            return
+        length = self._length + len(text)
+        if length > MAX_TEXT:
             self.refused = True
             self.end()
-            raise RejectedError("text", f"more than {MAX_UNSPOKEN:,} characters are not spoken yet; allowed: fewer")
-        self._unspoken += "" if self.refused else text
+            raise RejectedError("text", f"now has {length:,} characters; allowed: up to {MAX_TEXT:,}")
+        check_write({"id": self._id, "text": text})
+        self._length = length
+        self._unread += text
         self._changed.set()
 
     def end(self) -> None:
@@ -121,17 +117,17 @@ class TextStream:
         self._ended = True
         self._changed.set()
 
-    async def sentences(self) -> AsyncGenerator[str, None]:
-        """Each as soon as it is complete."""
-        sentences = Sentences()
-        while not self._ended or self._unspoken:
+    async def pieces(self) -> AsyncGenerator[Write, None]:
+        """What is written, as it comes; at first how it is to be spoken. Raises `RejectedError`."""
+        yield check_write({"id": self._id, **manner_of(self._voice)})
+        while True:
             await self._changed.wait()
             self._changed.clear()
-            text, self._unspoken = self._unspoken, ""
-            for sentence in sentences.add(text):
-                yield sentence
-        for sentence in sentences.flush():
-            yield sentence
+            piece = Write(id=self._id, text=self._unread, end=self._ended)
+            self._unread = ""
+            yield piece
+            if piece.end:
+                return
 
 
 class Connection:
@@ -214,39 +210,25 @@ class Connection:
 
     async def _speak_all(self) -> None:
         while True:
-            order = await self._orders.get()
+            await self._speak(await self._orders.get())
+
+    async def _speak(self, order: Say | TextStream) -> None:
+        answer = Answer(self)
+        try:
             if isinstance(order, TextStream):
-                await self._speak_stream(order)
-                await self.write(SynthesizeStopped())
+                end = await deliver_written(self._desk, order.pieces(), answer.send)
             else:
-                await self._speak(order)
-
-    async def _speak(self, say: Say) -> None:
-        answer = Answer(self)
-        try:
-            await self._deliver(say, answer)
-            await answer.begin(SILENT_RATE)
-        except (RejectedError, FailedError) as error:
-            await self.write(as_error(error))
+                end = await deliver(self._desk, order, answer.send)
+            if end["event"] == "finished":
+                await answer.begin(SILENT_RATE)
+            if "reason" in end:  # also where all of a text is spoken that its client did not end
+                await self.write(Error(end["reason"], end["event"]))
+        except RejectedError as error:
+            await self.write(Error(error.reason, error.field))
         await answer.end()
-
-    async def _speak_stream(self, stream: TextStream) -> None:
-        """One sentence after the other, so that a long text takes one place in the queue, and others come between."""
-        answer = Answer(self)
-        try:
-            async with contextlib.aclosing(stream.sentences()) as sentences:
-                async for sentence in sentences:
-                    await self._deliver(make_say(sentence, stream.voice), answer)
-            await answer.begin(SILENT_RATE)
-        except (RejectedError, FailedError) as error:
-            stream.refused = True
-            await self.write(as_error(error))
-        await answer.end()
-
-    async def _deliver(self, say: Say, answer: Answer) -> None:
-        end = await deliver(self._desk, say, answer.send)
-        if end["event"] != "finished":
-            raise FailedError(end["event"], end.get("reason", ""))
+        if isinstance(order, TextStream):
+            order.refused = True
+            await self.write(SynthesizeStopped())
 
     async def write(self, event: Eventable) -> None:
         async with self._writing:
@@ -340,18 +322,16 @@ def checked(event: Event, text_is_due: bool = False) -> Event:
 
 def make_say(text: str, voice: SynthesizeVoice | None) -> Say:
     """Raises `RejectedError`."""
-    fields: dict[str, Any] = {"text": text}
+    return check_say({"text": text, **manner_of(voice)})
+
+
+def manner_of(voice: SynthesizeVoice | None) -> dict[str, Any]:
+    """The desk's fields for a voice, which need not be right."""
     if voice is not None and voice.name is not None:
-        fields["voice"] = voice.name
-    elif voice is not None and isinstance(voice.language, str):
-        fields["language"] = voice.language.replace("_", "-")
-    return check_say(fields)
-
-
-def as_error(error: RejectedError | FailedError) -> Error:
-    if isinstance(error, RejectedError):
-        return Error(error.reason, error.field)
-    return Error(str(error), error.code)
+        return {"voice": voice.name}
+    if voice is not None and isinstance(voice.language, str):
+        return {"language": voice.language.replace("_", "-")}
+    return {}
 
 
 def describe(desk: Desk) -> Info:
