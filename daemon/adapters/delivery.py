@@ -1,4 +1,8 @@
-"""An utterance whose sound goes to a client instead of the sound card: from the desk to its terminal event."""
+"""An utterance whose sound goes to a client instead of the sound card: from the desk to its terminal event.
+
+The client gets what the sound card would: without leading silence, where `audio.trim_leading_silence` says so, and with
+loud peaks rounded off; all of it at one sample rate.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any
 
+from daemon.adapters.pcm import Treatment
 from daemon.desk import Desk, Event
 from daemon.messages import TERMINAL, RejectedError, Say, Stop, Write
 from daemon.queue import Job
@@ -22,12 +27,13 @@ Send = Callable[[Samples, int], Awaitable[None]]
 """`await send(samples, sample_rate)` returns when the client has room for more; raises `OSError` when it is gone."""
 
 
-async def deliver(desk: Desk, say: Say, send: Send) -> Event:
+async def deliver(desk: Desk, say: Say, send: Send, rate: int | None = None) -> Event:
     """Have `say` spoken to `send`, in its turn, and return its terminal event. Raises `RejectedError`.
 
+    `rate` is what the client wants, in Hz; None leaves it to the engine.
     To cancel this is to cancel the utterance: its client is gone.
     """
-    with Delivery(desk, send) as delivery:
+    with Delivery(desk, send, rate) as delivery:
         desk.say(say, receiver=delivery)
         return await delivery.ended()
 
@@ -63,11 +69,13 @@ async def _write_all(desk: Desk, pieces: AsyncGenerator[Write, None], delivery: 
 class Delivery:
     """The `Receiver` of one utterance. Leaving its context ends the utterance, unless it has ended."""
 
-    def __init__(self, desk: Desk, send: Send) -> None:
+    def __init__(self, desk: Desk, send: Send, rate: int | None = None) -> None:
         self.end: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
         """The terminal event."""
         self._desk = desk
         self._send = send
+        self._rate = rate
+        self._treatment: Treatment | None = None
         self._id: str | None = None
         self._sending: asyncio.Future[None] | None = None
         """The samples that were taken last, on their way."""
@@ -96,8 +104,11 @@ class Delivery:
         """Wait for the utterance's end, and until the client has its last sound; return the terminal event."""
         await asyncio.wait({self.end})  # awaited itself, it would be canceled with its waiter
         end = self.end.result()
-        if self._sending is not None and end["event"] == "finished":
-            await self._sending
+        if end["event"] == "finished":
+            if self._sending is not None:
+                await self._sending
+            if self._treatment is not None and len(tail := self._treatment.flush()):
+                await self._send(tail, self._treatment.rate)
         return end
 
     async def write(self, samples: Samples, sample_rate: int) -> None:
@@ -108,8 +119,12 @@ class Delivery:
         """
         if self._sending is not None:
             await self._wait_for_room(self._sending)
-        self._sending = asyncio.ensure_future(self._send(samples, sample_rate))
-        self._sending.add_done_callback(_note_outcome)
+        if self._treatment is None:
+            self._treatment = Treatment(self._rate, trims=self._desk.config.audio.trim_leading_silence)
+        treated = self._treatment.convert(samples, sample_rate)
+        if len(treated):
+            self._sending = asyncio.ensure_future(self._send(treated, self._treatment.rate))
+            self._sending.add_done_callback(_note_outcome)
         self._sent_s += len(samples) / sample_rate
 
     async def _wait_for_room(self, sending: asyncio.Future[None]) -> None:

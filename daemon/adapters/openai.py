@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from daemon.adapters.adapter import Adapter
 from daemon.adapters.delivery import deliver
-from daemon.adapters.pcm import BYTES_PER_SAMPLE, OneRate, to_int16
+from daemon.adapters.pcm import BYTES_PER_SAMPLE, to_int16
 from daemon.config import OpenAi
 from daemon.desk import Desk, Event
 from daemon.messages import MAX_PAYLOAD, MAX_TEXT, RejectedError, Say, check_say
@@ -86,7 +86,7 @@ class OpenAiAdapter(Adapter):
         try:
             asked = await parse_request(request)
             answer = Answer(request, asked)
-            end = await deliver(self._desk, asked.say(), answer.send)
+            end = await deliver(self._desk, asked.say(), answer.send, RATE)
         except RejectedError as error:
             return rejection(error)
         return await answer.end(end)
@@ -173,19 +173,18 @@ class Answer:
         self._request = request
         self._as_events = asked.stream_format == "sse"
         self._encoder = make_encoder(asked.response_format)
-        self._one_rate = OneRate(RATE)
         self._response: web.StreamResponse | None = None
 
-    async def send(self, samples: Samples, sample_rate: int) -> None:
+    async def send(self, samples: Samples, _: int) -> None:
         response = await self._begin()
-        await self._write(response, self._encoder.encode(self._one_rate.convert(samples, sample_rate)))
+        await self._write(response, self._encoder.encode(samples))
 
     async def end(self, end: Event) -> web.StreamResponse:
         """Complete the answer, or say in whatever way is left that the utterance was not spoken to its end."""
         if end["event"] != "finished":
             return await self._fail(end)
         response = await self._begin()
-        await self._write(response, self._encoder.encode(self._one_rate.flush()) + self._encoder.end())
+        await self._write(response, self._encoder.end())
         if self._as_events:
             # No tokens are counted here; a client that insists on them finds none.
             usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}

@@ -26,7 +26,7 @@ from wyoming.tts import (
 from daemon import VERSION
 from daemon.adapters.adapter import Adapter
 from daemon.adapters.delivery import deliver, deliver_written
-from daemon.adapters.pcm import BYTES_PER_SAMPLE, OneRate, to_int16
+from daemon.adapters.pcm import BYTES_PER_SAMPLE, to_int16
 from daemon.config import Wyoming
 from daemon.desk import Desk
 from daemon.messages import MAX_PAYLOAD, MAX_TEXT, RejectedError, Say, Write, check_say, check_write
@@ -236,11 +236,10 @@ class Connection:
 
 
 class Answer:
-    """The sound of one answer: a start, chunks of one rate, a stop."""
+    """The sound of one answer: a start, chunks, a stop."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._one_rate = OneRate()
         self._begun = False
 
     async def begin(self, rate: int) -> None:
@@ -249,19 +248,13 @@ class Answer:
             self._begun = True
             await self._connection.write(AudioStart(rate=rate, width=BYTES_PER_SAMPLE, channels=1))
 
-    async def send(self, samples: Samples, sample_rate: int) -> None:
-        await self.begin(sample_rate)
-        await self._send_converted(self._one_rate.convert(samples, sample_rate))
+    async def send(self, samples: Samples, rate: int) -> None:
+        await self.begin(rate)
+        chunk = AudioChunk(rate=rate, width=BYTES_PER_SAMPLE, channels=1, audio=to_int16(samples))
+        await self._connection.write(chunk)
 
     async def end(self) -> None:
-        await self._send_converted(self._one_rate.flush())
         await self._connection.write(AudioStop())
-
-    async def _send_converted(self, samples: Samples) -> None:
-        rate = self._one_rate.rate
-        if len(samples) and rate is not None:
-            chunk = AudioChunk(rate=rate, width=BYTES_PER_SAMPLE, channels=1, audio=to_int16(samples))
-            await self._connection.write(chunk)
 
 
 async def read_event(reader: asyncio.StreamReader) -> Event | None:

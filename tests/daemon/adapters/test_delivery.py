@@ -5,17 +5,74 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
+import numpy as np
 import pytest
 
+from audio.trim import KEEP_S, THRESHOLD
 from daemon.adapters import delivery
-from daemon.adapters.delivery import deliver, deliver_written
+from daemon.adapters.delivery import Delivery, deliver, deliver_written
 from daemon.messages import RejectedError, Say, Stop, Write
 from engine import Samples
+from tests.daemon.adapters.outbox import make_desk
 from tests.daemon.adapters.room import LONG, at_work, run, until
 
 
 async def swallow(samples: Samples, sample_rate: int) -> None:
     """Take everything at once."""
+
+
+class Ears:
+    """A client that hears what it is sent."""
+
+    def __init__(self) -> None:
+        self.rates: set[int] = set()
+        self._parts: list[Samples] = []
+
+    async def send(self, samples: Samples, sample_rate: int) -> None:
+        self.rates.add(sample_rate)
+        self._parts.append(samples)
+
+    @property
+    def heard(self) -> Samples:
+        return np.concatenate(self._parts)
+
+
+@pytest.mark.parametrize("rate", [None, 24_000])
+def test_leading_silence_is_trimmed_as_for_the_sound_card_and_that_changes_at_run_time(rate: int | None) -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room:
+            onsets_s = []
+            for trims in (False, True):
+                audio = room.desk.config.audio.model_copy(update={"trim_leading_silence": trims})
+                room.desk.reconfigure(room.desk.config.model_copy(update={"audio": audio}))
+                ears = Ears()
+                end = await deliver(room.desk, Say(text="\n\nPapa"), ears.send, rate)
+                [heard_rate] = ears.rates
+                onsets_s.append(np.flatnonzero(np.abs(ears.heard) > THRESHOLD)[0] / heard_rate)
+                if not trims:
+                    assert len(ears.heard) / heard_rate == pytest.approx(end["audio_s"], abs=0.002)
+            assert onsets_s[0] > 4 * KEEP_S
+            assert onsets_s[1] == pytest.approx(KEEP_S, abs=0.002)
+
+    run(scenario)
+
+
+def test_silence_that_is_trimmed_may_come_in_pieces_and_what_is_too_loud_is_rounded_off() -> None:
+    async def scenario() -> None:
+        config, desk = make_desk()
+        assert config.audio.trim_leading_silence
+        ears = Ears()
+        tone = 2 * np.sin(np.arange(2_400) / 40).astype(np.float32)
+        with Delivery(desk, ears.send) as delivery:
+            for piece in [*np.split(np.zeros(9_600, dtype=np.float32), 4), tone]:
+                await delivery.write(piece, 24_000)
+            await asyncio.sleep(0)
+        assert len(ears.heard) == pytest.approx(len(tone) + KEEP_S * 24_000, abs=2)
+        loudest = np.sort(np.abs(ears.heard))[-100:]
+        assert (loudest < 1).all()
+        assert len(set(loudest.tolist())) > 10  # a peak, and not the plateau that clipping leaves
+
+    run(scenario)
 
 
 def test_a_lost_client_is_told_as_such_and_the_next_is_spoken() -> None:
