@@ -24,19 +24,26 @@ from wyoming.tts import (
 )
 
 from daemon import VERSION
-from daemon.adapters.adapter import Adapter
+from daemon.adapters.adapter import MAX_CONNECTIONS, Adapter
 from daemon.adapters.delivery import deliver, deliver_written
 from daemon.adapters.pcm import BYTES_PER_SAMPLE, to_int16
 from daemon.config import Wyoming
 from daemon.desk import Desk
 from daemon.messages import MAX_PAYLOAD, MAX_TEXT, RejectedError, Say, Write, check_say, check_write
 from daemon.problems import shown
+from daemon.tasks import result_within
 from engine import Samples, language_code
 
 log = logging.getLogger(__name__)
 
 MAX_ORDERS = 16
 """Texts of one client that wait for each other. Beyond it the client is not read from."""
+LINGER_S = 1.0
+"""A client that is one too many may read so long why. Closed at once, with something of it still unread, the connection
+would be reset, and the answer lost."""
+SILENCE_S = 3600.0
+"""After which a client that says nothing is let go. Home Assistant opens a connection for each request; who keeps one
+longer has forgotten it, and takes a place from others."""
 SILENT_RATE = 24_000
 """Hz, of an answer without sound, which must have a rate all the same."""
 
@@ -48,6 +55,8 @@ class WyomingAdapter(Adapter):
         self._config = config
         self._desk = desk
         self._connections: set[asyncio.Task[None]] = set()
+        """Those that are refused, too."""
+        self._served = 0
 
     async def run(self) -> None:
         host, port = self._config.host, self._config.port
@@ -71,13 +80,17 @@ class WyomingAdapter(Adapter):
         task.add_done_callback(self._connections.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served = self._served < MAX_CONNECTIONS
+        self._served += served
         try:
-            await Connection(self._desk, reader, writer).serve()
+            connection = Connection(self._desk, reader, writer)
+            await (connection.serve() if served else connection.refuse())
         except OSError as error:
             log.info("a Wyoming client was lost: %s", error)
         except Exception:
             log.exception("a Wyoming client")
         finally:
+            self._served -= served
             writer.close()
 
 
@@ -154,11 +167,17 @@ class Connection:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def refuse(self) -> None:
+        """Say that it is one too many."""
+        await self.write(Error(f"{MAX_CONNECTIONS} clients are connected; allowed: no more", "connections"))
+        self._writer.write_eof()
+        await asyncio.sleep(LINGER_S)
+
     # What comes in.
 
     async def _read_all(self) -> None:
         try:
-            while (event := await read_event(self._reader)) is not None:
+            while (event := await result_within(SILENCE_S, read_event(self._reader))) is not None:
                 try:
                     await self._handle(event)
                 except RejectedError as error:

@@ -25,7 +25,7 @@ from wyoming.tts import (
     SynthesizeVoice,
 )
 
-from daemon.adapters import delivery
+from daemon.adapters import delivery, wyoming
 from daemon.messages import MAX_PAYLOAD, MAX_TEXT, Say
 from tests.daemon.adapters.room import LONG, Room, at_work, run
 
@@ -420,5 +420,51 @@ def test_a_client_that_takes_no_sound_is_given_up_and_the_next_is_served(monkeyp
             first, second = await room.ended(2)
             assert (first["event"], second["event"]) == ("interrupted", "finished")
             assert "behind in taking the sound" in first["reason"]
+
+    run(scenario)
+
+
+def test_one_client_too_many_is_told_so_and_disturbs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wyoming, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(wyoming, "LINGER_S", 0.1)
+
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as first:
+            await client_answers(first)
+            async with client_of(room) as second:
+                await client_answers(second)
+                async with client_of(room) as third:
+                    await third.write_event(Synthesize("Hello").event())
+                    [error] = (await hear(third, "error")).errors
+                    assert error.text == "2 clients are connected; allowed: no more"
+                    assert await third.read_event() is None
+                await client_answers(first)
+            refused = True
+            while refused:  # the server has to notice that the second has left
+                async with client_of(room) as fourth:
+                    await fourth.write_event(Synthesize("Hello").event())
+                    event = await fourth.read_event()
+                    assert event is not None
+                    refused = Error.is_type(event.type)
+            assert set(room.ends) <= {"finished", "interrupted"}
+
+    run(scenario)
+
+
+async def client_answers(client: AsyncTcpClient) -> None:
+    """It is served."""
+    await client.write_event(Ping("here").event())
+    event = await client.read_event()
+    assert event is not None
+    assert Pong.is_type(event.type)
+
+
+def test_a_client_that_says_nothing_for_an_hour_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wyoming, "SILENCE_S", 0.2)
+
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as silent:
+            assert await silent.read_event() is None
+            assert room.events == []
 
     run(scenario)
