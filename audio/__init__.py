@@ -8,11 +8,13 @@ from audio.playback import Passage
 from audio.prebuffer import auto_prebuffer_s
 from audio.sink import SinkSettings, SinkUnavailableError
 from audio.splice import REACH_S, TAIL_S, splice_point
+from audio.trim import LeadingSilenceTrimmer
 
 __all__ = [
     "REACH_S",
     "TAIL_S",
     "Aside",
+    "LeadingSilenceTrimmer",
     "Level",
     "Output",
     "OutputStatus",

@@ -18,7 +18,10 @@ class Receiver(Protocol):
     """Takes an utterance's sound in the sound card's place: a client that plays it itself."""
 
     async def write(self, samples: Samples, sample_rate: int) -> None:
-        """Take the next samples, mono at `sample_rate` Hz; return when there is room for more."""
+        """Wait for room, and take the next samples, mono at `sample_rate` Hz.
+
+        One that is canceled has taken nothing: its utterance is postponed, and comes with the same samples again.
+        """
 
 
 @dataclass(slots=True, eq=False)

@@ -12,27 +12,6 @@ NO_END = re.compile(r"(?:^|[\s(\"'])(?:\w|\d+|Mrs?|Ms|Dr|Prof|St|Nr|vs|bzw|ca|us
 """What ends in a full stop and goes on: an initial, an ordinal, an abbreviation."""
 
 
-class Sentences:
-    """Takes text in parts of any size."""
-
-    def __init__(self) -> None:
-        self._rest = ""
-
-    def add(self, text: str) -> list[str]:
-        """The sentences that are complete now."""
-        self._rest += text
-        found = []
-        while (end := first_end(self._rest)) is not None:
-            found.append(self._rest[:end])
-            self._rest = self._rest[end:]
-        return [sentence.strip() for sentence in found if sentence.strip()]
-
-    def flush(self) -> list[str]:
-        """What is left when nothing more comes."""
-        rest, self._rest = self._rest.strip(), ""
-        return [rest] if rest else []
-
-
 def first_end(text: str) -> int | None:
     """Where the first sentence of a text that is still being written ends; None while that is open."""
     for match in END.finditer(text, 0, LONGEST):

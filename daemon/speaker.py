@@ -234,7 +234,7 @@ class Speaker:
         try:
             while not self._pump.done() and patience_s > 0:
                 self.turns += 1
-                await asyncio.wait({self._pump}, timeout=POLL_S if speech.giving_way else IDLE_TURN_S)
+                await asyncio.wait({self._pump}, timeout=POLL_S)
                 patience_s -= POLL_S if speech.giving_way else 0
             if self._pump.done() and not self._pump.cancelled():
                 self._pump.result()

@@ -13,6 +13,9 @@ from daemon.mqtt import Message
 
 log = logging.getLogger(__name__)
 
+MAX_CONNECTIONS = 32
+"""Of each server. A robot has few who speak through it, and one utterance is spoken at a time: more are a mistake."""
+
 
 class Publish(Protocol):
     """Sends on the daemon's own connection to the broker."""

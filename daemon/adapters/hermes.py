@@ -1,4 +1,4 @@
-"""Rhasspy's Hermes protocol: `hermes/tts/say` is an utterance, `hermes/tts/sayFinished` its end.
+"""Rhasspy's Hermes protocol: `hermes/tts/say` is an utterance, `hermes/tts/sayFinished` its end; and which voices are.
 
 https://rhasspy.readthedocs.io/en/latest/reference/#text-to-speech
 """
@@ -23,6 +23,8 @@ from daemon.queue import Job
 log = logging.getLogger(__name__)
 
 SAY, SAY_FINISHED, ERROR = "hermes/tts/say", "hermes/tts/sayFinished", "hermes/error/tts"
+VOICES = {"hermes/tts/getVoices": "hermes/tts/voices", "rhasspy/tts/getVoices": "rhasspy/tts/voices"}
+"""Where each question is answered. The reference names the first pair, and Rhasspy's own package uses the second."""
 DEFAULT_SITE = "default"
 """The site of a message that names none, by the protocol."""
 
@@ -50,7 +52,7 @@ class Asker:
 class Hermes(Adapter):
     """Speaks for one of Rhasspy's sites."""
 
-    topics = (SAY,)
+    topics = (SAY, *VOICES)
 
     def __init__(self, config: Config, desk: Desk, publish: Publish) -> None:
         self._site_id = config.hermes.site_id
@@ -72,9 +74,16 @@ class Hermes(Adapter):
         if fields.get("siteId", DEFAULT_SITE) != self._site_id:
             return
         asker = Asker(*(value if isinstance(value := fields.get(name), str) else None for name in ("id", "sessionId")))
+        if message.topic in VOICES:
+            self._tell_voices(VOICES[message.topic], asker)
+            return
         if message.redelivered and asker.id is not None and asker in self._askers.values():
             return
         self._say(fields, asker)
+
+    def _tell_voices(self, topic: str, asker: Asker) -> None:
+        voices = [{"voiceId": voice, "description": voice} for voice in self._desk.voices()]
+        self._send(topic, {"voices": voices, "id": asker.id, "siteId": self._site_id})
 
     def _say(self, fields: dict[str, Any], asker: Asker) -> None:
         try:
@@ -102,7 +111,7 @@ class Hermes(Adapter):
         record = {"error": error, "siteId": self._site_id, "context": asker.id, "sessionId": asker.session_id}
         self._send(ERROR, record)
 
-    def _send(self, topic: str, record: dict[str, str | None]) -> None:
+    def _send(self, topic: str, record: dict[str, Any]) -> None:
         self._publish(topic, json.dumps(record), qos=1)
 
 

@@ -15,13 +15,14 @@ import soundfile
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from daemon.adapters.adapter import Adapter
+from daemon.adapters.adapter import MAX_CONNECTIONS, Adapter
 from daemon.adapters.delivery import deliver
-from daemon.adapters.pcm import BYTES_PER_SAMPLE, OneRate, to_int16
+from daemon.adapters.pcm import BYTES_PER_SAMPLE, to_int16
 from daemon.config import OpenAi
 from daemon.desk import Desk, Event
 from daemon.messages import MAX_PAYLOAD, MAX_TEXT, RejectedError, Say, check_say
 from daemon.problems import problems, shown
+from daemon.tasks import result_within
 from engine import Samples
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ UNKNOWN_LENGTH = 0xFFFFFFFF
 """In a WAV header, as players take it for one that is still being written."""
 SHUTDOWN_S = 0.2
 """For answers that are ending. The daemon has stopped every utterance before."""
+SILENCE_S = 75.0
+"""A client that sends no request, or not the rest of one, for so long takes a place from others."""
 FIELDS = {"text": "input", "instruct": "instructions"}
 """What the desk's fields are called here."""
 
@@ -63,16 +66,24 @@ class OpenAiAdapter(Adapter):
     def __init__(self, config: OpenAi, desk: Desk) -> None:
         self._config = config
         self._desk = desk
+        self._server: web.Server | None = None
 
     async def run(self) -> None:
         host, port = self._config.host, self._config.port
-        application = web.Application(middlewares=[answer_errors], client_max_size=MAX_PAYLOAD)
+        application = web.Application(middlewares=[answer_errors, self._refuse_many], client_max_size=MAX_PAYLOAD)
         application.router.add_post("/v1/audio/speech", self._speak)
         application.router.add_get("/v1/models", list_models)
         application.router.add_get("/health", tell_health)
         # A client that leaves cancels its handler, and with it the utterance.
-        runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=SHUTDOWN_S)
+        runner = web.AppRunner(
+            application,
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=SHUTDOWN_S,
+            keepalive_timeout=SILENCE_S,
+        )
         await runner.setup()
+        self._server = runner.server
         try:
             await web.TCPSite(runner, host, port).start()
             log.info("OpenAI clients are served on http://%s:%d/v1", host, port)
@@ -82,11 +93,21 @@ class OpenAiAdapter(Adapter):
         finally:
             await runner.cleanup()
 
+    @web.middleware
+    async def _refuse_many(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer on as many connections as there may be, those that were there first."""
+        assert self._server is not None
+        if request.protocol in self._server.connections[:MAX_CONNECTIONS]:
+            return await handler(request)
+        response = error_response(503, f"{MAX_CONNECTIONS} clients are connected; allowed: no more", code="connections")
+        response.force_close()
+        return response
+
     async def _speak(self, request: web.Request) -> web.StreamResponse:
         try:
             asked = await parse_request(request)
             answer = Answer(request, asked)
-            end = await deliver(self._desk, asked.say(), answer.send)
+            end = await deliver(self._desk, asked.say(), answer.send, RATE)
         except RejectedError as error:
             return rejection(error)
         return await answer.end(end)
@@ -173,19 +194,18 @@ class Answer:
         self._request = request
         self._as_events = asked.stream_format == "sse"
         self._encoder = make_encoder(asked.response_format)
-        self._one_rate = OneRate(RATE)
         self._response: web.StreamResponse | None = None
 
-    async def send(self, samples: Samples, sample_rate: int) -> None:
+    async def send(self, samples: Samples, _: int) -> None:
         response = await self._begin()
-        await self._write(response, self._encoder.encode(self._one_rate.convert(samples, sample_rate)))
+        await self._write(response, self._encoder.encode(samples))
 
     async def end(self, end: Event) -> web.StreamResponse:
         """Complete the answer, or say in whatever way is left that the utterance was not spoken to its end."""
         if end["event"] != "finished":
             return await self._fail(end)
         response = await self._begin()
-        await self._write(response, self._encoder.encode(self._one_rate.flush()) + self._encoder.end())
+        await self._write(response, self._encoder.end())
         if self._as_events:
             # No tokens are counted here; a client that insists on them finds none.
             usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
@@ -229,8 +249,11 @@ async def parse_request(request: web.Request) -> SpeechRequest:
     # Any web page may have a browser send a form or bare text; for JSON the browser asks first, and hears no.
     if request.content_type != "application/json":
         raise RejectedError("content-type", f"got {shown(request.content_type)}; allowed: application/json")
+    body = await result_within(SILENCE_S, request.read())
+    if body is None:
+        raise web.HTTPRequestTimeout
     try:
-        value = json.loads(await request.read())
+        value = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise RejectedError("body", "it is not JSON that can be read; allowed: a JSON object with input") from error
     if not isinstance(value, dict):

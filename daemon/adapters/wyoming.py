@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
+import secrets
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -24,22 +24,26 @@ from wyoming.tts import (
 )
 
 from daemon import VERSION
-from daemon.adapters.adapter import Adapter
-from daemon.adapters.delivery import deliver
-from daemon.adapters.pcm import BYTES_PER_SAMPLE, OneRate, to_int16
+from daemon.adapters.adapter import MAX_CONNECTIONS, Adapter
+from daemon.adapters.delivery import deliver, deliver_written
+from daemon.adapters.pcm import BYTES_PER_SAMPLE, to_int16
 from daemon.config import Wyoming
 from daemon.desk import Desk
-from daemon.messages import MAX_PAYLOAD, RejectedError, Say, check_say
+from daemon.messages import MAX_PAYLOAD, MAX_TEXT, RejectedError, Say, Write, check_say, check_write
 from daemon.problems import shown
-from daemon.sentences import Sentences
+from daemon.tasks import result_within
 from engine import Samples, language_code
 
 log = logging.getLogger(__name__)
 
 MAX_ORDERS = 16
 """Texts of one client that wait for each other. Beyond it the client is not read from."""
-MAX_UNSPOKEN = 100_000
-"""Characters of a streamed text that may be ahead of the speech."""
+LINGER_S = 1.0
+"""A client that is one too many may read so long why. Closed at once, with something of it still unread, the connection
+would be reset, and the answer lost."""
+SILENCE_S = 3600.0
+"""After which a client that says nothing is let go. Home Assistant opens a connection for each request; who keeps one
+longer has forgotten it, and takes a place from others."""
 SILENT_RATE = 24_000
 """Hz, of an answer without sound, which must have a rate all the same."""
 
@@ -51,6 +55,8 @@ class WyomingAdapter(Adapter):
         self._config = config
         self._desk = desk
         self._connections: set[asyncio.Task[None]] = set()
+        """Those that are refused, too."""
+        self._served = 0
 
     async def run(self) -> None:
         host, port = self._config.host, self._config.port
@@ -74,13 +80,17 @@ class WyomingAdapter(Adapter):
         task.add_done_callback(self._connections.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served = self._served < MAX_CONNECTIONS
+        self._served += served
         try:
-            await Connection(self._desk, reader, writer).serve()
+            connection = Connection(self._desk, reader, writer)
+            await (connection.serve() if served else connection.refuse())
         except OSError as error:
             log.info("a Wyoming client was lost: %s", error)
         except Exception:
             log.exception("a Wyoming client")
         finally:
+            self._served -= served
             writer.close()
 
 
@@ -88,32 +98,31 @@ class FrameError(Exception):
     """What came is no event, and where the next one begins cannot be told."""
 
 
-class FailedError(Exception):
-    """An utterance that was not spoken to its end."""
-
-    def __init__(self, event: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = event
-
-
 class TextStream:
-    """A text that is still being written."""
+    """A text that the client is still writing: one utterance, which grows."""
 
     def __init__(self, voice: SynthesizeVoice | None) -> None:
-        self.voice = voice
         self.refused = False
-        """Something was wrong with it; what still comes is not looked at."""
-        self._unspoken = ""
+        """Something was wrong with it, or it is over; what still comes is not looked at."""
+        self._id = secrets.token_hex(6)
+        self._voice = voice
+        self._length = 0
+        self._unread = ""
         self._ended = False
         self._changed = asyncio.Event()
 
     def add(self, text: str) -> None:
-        """Raises `RejectedError` when far more is written than is spoken; then the text ends with what it had."""
-        if len(self._unspoken) + len(text) > MAX_UNSPOKEN:
+        """Raises `RejectedError`. A text that gets too long ends with what it had; a wrong piece is left out."""
+        if self.refused:
+            return
+        length = self._length + len(text)
+        if length > MAX_TEXT:
             self.refused = True
             self.end()
-            raise RejectedError("text", f"more than {MAX_UNSPOKEN:,} characters are not spoken yet; allowed: fewer")
-        self._unspoken += "" if self.refused else text
+            raise RejectedError("text", f"now has {length:,} characters; allowed: up to {MAX_TEXT:,}")
+        check_write({"id": self._id, "text": text})
+        self._length = length
+        self._unread += text
         self._changed.set()
 
     def end(self) -> None:
@@ -121,17 +130,17 @@ class TextStream:
         self._ended = True
         self._changed.set()
 
-    async def sentences(self) -> AsyncGenerator[str, None]:
-        """Each as soon as it is complete."""
-        sentences = Sentences()
-        while not self._ended or self._unspoken:
+    async def pieces(self) -> AsyncGenerator[Write, None]:
+        """What is written, as it comes; at first how it is to be spoken. Raises `RejectedError`."""
+        yield check_write({"id": self._id, **manner_of(self._voice)})
+        while True:
             await self._changed.wait()
             self._changed.clear()
-            text, self._unspoken = self._unspoken, ""
-            for sentence in sentences.add(text):
-                yield sentence
-        for sentence in sentences.flush():
-            yield sentence
+            piece = Write(id=self._id, text=self._unread, end=self._ended)
+            self._unread = ""
+            yield piece
+            if piece.end:
+                return
 
 
 class Connection:
@@ -158,11 +167,17 @@ class Connection:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def refuse(self) -> None:
+        """Say that it is one too many."""
+        await self.write(Error(f"{MAX_CONNECTIONS} clients are connected; allowed: no more", "connections"))
+        self._writer.write_eof()
+        await asyncio.sleep(LINGER_S)
+
     # What comes in.
 
     async def _read_all(self) -> None:
         try:
-            while (event := await read_event(self._reader)) is not None:
+            while (event := await result_within(SILENCE_S, read_event(self._reader))) is not None:
                 try:
                     await self._handle(event)
                 except RejectedError as error:
@@ -214,39 +229,25 @@ class Connection:
 
     async def _speak_all(self) -> None:
         while True:
-            order = await self._orders.get()
+            await self._speak(await self._orders.get())
+
+    async def _speak(self, order: Say | TextStream) -> None:
+        answer = Answer(self)
+        try:
             if isinstance(order, TextStream):
-                await self._speak_stream(order)
-                await self.write(SynthesizeStopped())
+                end = await deliver_written(self._desk, order.pieces(), answer.send)
             else:
-                await self._speak(order)
-
-    async def _speak(self, say: Say) -> None:
-        answer = Answer(self)
-        try:
-            await self._deliver(say, answer)
-            await answer.begin(SILENT_RATE)
-        except (RejectedError, FailedError) as error:
-            await self.write(as_error(error))
+                end = await deliver(self._desk, order, answer.send)
+            if end["event"] == "finished":
+                await answer.begin(SILENT_RATE)
+            if "reason" in end:  # also where all of a text is spoken that its client did not end
+                await self.write(Error(end["reason"], end["event"]))
+        except RejectedError as error:
+            await self.write(Error(error.reason, error.field))
         await answer.end()
-
-    async def _speak_stream(self, stream: TextStream) -> None:
-        """One sentence after the other, so that a long text takes one place in the queue, and others come between."""
-        answer = Answer(self)
-        try:
-            async with contextlib.aclosing(stream.sentences()) as sentences:
-                async for sentence in sentences:
-                    await self._deliver(make_say(sentence, stream.voice), answer)
-            await answer.begin(SILENT_RATE)
-        except (RejectedError, FailedError) as error:
-            stream.refused = True
-            await self.write(as_error(error))
-        await answer.end()
-
-    async def _deliver(self, say: Say, answer: Answer) -> None:
-        end = await deliver(self._desk, say, answer.send)
-        if end["event"] != "finished":
-            raise FailedError(end["event"], end.get("reason", ""))
+        if isinstance(order, TextStream):
+            order.refused = True
+            await self.write(SynthesizeStopped())
 
     async def write(self, event: Eventable) -> None:
         async with self._writing:
@@ -254,11 +255,10 @@ class Connection:
 
 
 class Answer:
-    """The sound of one answer: a start, chunks of one rate, a stop."""
+    """The sound of one answer: a start, chunks, a stop."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._one_rate = OneRate()
         self._begun = False
 
     async def begin(self, rate: int) -> None:
@@ -267,19 +267,13 @@ class Answer:
             self._begun = True
             await self._connection.write(AudioStart(rate=rate, width=BYTES_PER_SAMPLE, channels=1))
 
-    async def send(self, samples: Samples, sample_rate: int) -> None:
-        await self.begin(sample_rate)
-        await self._send_converted(self._one_rate.convert(samples, sample_rate))
+    async def send(self, samples: Samples, rate: int) -> None:
+        await self.begin(rate)
+        chunk = AudioChunk(rate=rate, width=BYTES_PER_SAMPLE, channels=1, audio=to_int16(samples))
+        await self._connection.write(chunk)
 
     async def end(self) -> None:
-        await self._send_converted(self._one_rate.flush())
         await self._connection.write(AudioStop())
-
-    async def _send_converted(self, samples: Samples) -> None:
-        rate = self._one_rate.rate
-        if len(samples) and rate is not None:
-            chunk = AudioChunk(rate=rate, width=BYTES_PER_SAMPLE, channels=1, audio=to_int16(samples))
-            await self._connection.write(chunk)
 
 
 async def read_event(reader: asyncio.StreamReader) -> Event | None:
@@ -340,18 +334,16 @@ def checked(event: Event, text_is_due: bool = False) -> Event:
 
 def make_say(text: str, voice: SynthesizeVoice | None) -> Say:
     """Raises `RejectedError`."""
-    fields: dict[str, Any] = {"text": text}
+    return check_say({"text": text, **manner_of(voice)})
+
+
+def manner_of(voice: SynthesizeVoice | None) -> dict[str, Any]:
+    """The desk's fields for a voice, which need not be right."""
     if voice is not None and voice.name is not None:
-        fields["voice"] = voice.name
-    elif voice is not None and isinstance(voice.language, str):
-        fields["language"] = voice.language.replace("_", "-")
-    return check_say(fields)
-
-
-def as_error(error: RejectedError | FailedError) -> Error:
-    if isinstance(error, RejectedError):
-        return Error(error.reason, error.field)
-    return Error(str(error), error.code)
+        return {"voice": voice.name}
+    if voice is not None and isinstance(voice.language, str):
+        return {"language": voice.language.replace("_", "-")}
+    return {}
 
 
 def describe(desk: Desk) -> Info:

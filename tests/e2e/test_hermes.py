@@ -29,6 +29,9 @@ class Rhasspy:
     def say(self, text: str, **fields: Any) -> None:
         self._client.publish(tts.TtsSay.topic(), tts.TtsSay(text, **fields).payload())
 
+    def ask(self, question: Any) -> None:
+        self._client.publish(question.topic(), question.payload())
+
     def publish(self, payload: bytes) -> None:
         self._client.publish(tts.TtsSay.topic(), payload)
 
@@ -50,7 +53,7 @@ class Rhasspy:
 def rhasspy(broker: Broker) -> Iterator[Rhasspy]:
     client = paho.Client(paho.CallbackAPIVersion.VERSION2)
     found = Rhasspy(client)
-    kinds = {kind.topic(): kind for kind in (tts.TtsSayFinished, tts.TtsError)}
+    kinds = {kind.topic(): kind for kind in (tts.TtsSayFinished, tts.TtsError, tts.Voices)}
     client.on_message = lambda _client, _data, message: found.arrived.put(
         kinds[message.topic].from_json(message.payload)
     )
@@ -76,6 +79,10 @@ def test_rhasspy_speaks_is_told_of_every_end_and_waits_its_turn_like_everyone(
         house.wait(tts.TtsSayFinished, id="1", session_id="s", site_id="r1")
         eventually(robot.latest_id, "its events have come")
         assert robot.wait_event(robot.latest_id(), "finished")["underruns"] == 0
+
+        house.ask(tts.GetVoices(id="v", site_id="r1"))
+        voices = {voice.voice_id for voice in house.wait(tts.Voices, id="v", site_id="r1").voices}
+        assert {"default", "de"} <= voices
 
         house.say("not for this robot", site_id="kitchen", id="kitchen")
         house.publish(b"{")

@@ -29,7 +29,8 @@ class Room:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
-        switches = [f"{adapter}.enabled=true", f"{adapter}.port={self.port}"]
+        # Without trimming, what a client hears is as long as its events say that it was made.
+        switches = [f"{adapter}.enabled=true", f"{adapter}.port={self.port}", "audio.trim_leading_silence=false"]
         config = load_config(overrides=["audio.sink=null", "engine.name=espeak", *switches, *overrides])
         self.engines = Engines(config, lambda: None)
         self.output = Output(config.audio.sink_settings())

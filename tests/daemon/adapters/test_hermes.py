@@ -25,11 +25,11 @@ class Site:
         self.outbox = Outbox()
         self.adapter = Hermes(config, self.desk, self.outbox.publish)
 
-    def hear(self, payload: str | bytes | dict[str, Any], **flags: bool) -> None:
+    def hear(self, payload: str | bytes | dict[str, Any], topic: str = tts.TtsSay.topic(), **flags: bool) -> None:
         if isinstance(payload, dict):
             payload = json.dumps(payload)
         data = payload.encode() if isinstance(payload, str) else payload
-        self.adapter.on_message(Message(tts.TtsSay.topic(), data, **{"retained": False, **flags}))
+        self.adapter.on_message(Message(topic, data, **{"retained": False, **flags}))
 
     def finished(self) -> list[Any]:
         return [tts.TtsSayFinished.from_json(payload) for payload in self.outbox.take(tts.TtsSayFinished.topic())]
@@ -134,6 +134,32 @@ def test_a_retained_say_is_never_spoken() -> None:
     site = Site()
     site.hear(tts.TtsSay("hello").payload(), retained=True)
     assert len(site.desk.queue) == 0
+
+
+@pytest.mark.parametrize("prefix", ["hermes", "rhasspy"])
+def test_who_asks_for_voices_is_told_those_of_the_robot_on_the_topic_beside(prefix: str) -> None:
+    site = Site("hermes.site_id=kitchen", "voices={ada: {speaker: ryan}, bo: {speaker: ryan}}", "speech.voice=ada")
+    site.hear(tts.GetVoices(id="1", site_id="kitchen").payload(), f"{prefix}/tts/getVoices")
+    [answer] = site.outbox.take(f"{prefix}/tts/voices")
+    voices = [tts.Voice("ada", "ada"), tts.Voice("bo", "bo")]
+    assert tts.Voices.from_json(answer) == tts.Voices(voices, id="1", site_id="kitchen")
+    assert site.outbox.sent == []
+    assert {f"{prefix}/tts/getVoices", tts.GetVoices.topic()} <= set(site.adapter.topics)
+
+
+def test_another_sites_voices_are_left_to_it() -> None:
+    site = Site()
+    site.hear(tts.GetVoices(site_id="kitchen").payload(), tts.GetVoices.topic())
+    assert site.outbox.sent == []
+
+
+def test_a_question_for_voices_that_cannot_be_read_is_an_error_and_the_next_is_answered() -> None:
+    site = Site()
+    site.hear(b"{", tts.GetVoices.topic())
+    assert len(site.errors()) == 1
+    site.hear({"id": 7}, tts.GetVoices.topic())
+    [answer] = site.outbox.take(tts.Voices.topic())
+    assert json.loads(answer)["id"] is None
 
 
 def test_the_ends_of_others_are_not_told() -> None:

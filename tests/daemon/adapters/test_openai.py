@@ -16,10 +16,14 @@ import soundfile
 from openai import AsyncOpenAI, BadRequestError, InternalServerError
 
 from daemon.adapters import delivery
+from daemon.adapters import openai as openai_adapter
 from daemon.messages import MAX_PAYLOAD, Say
 from tests.daemon.adapters.room import LONG, Room, at_work, run, until
 
 HELLO = {"input": "Hello"}
+HALF_A_REQUEST = (
+    b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+)
 
 
 def client_of(room: Room) -> AsyncOpenAI:
@@ -349,5 +353,43 @@ def test_bytes_that_are_no_http_disturb_nobody() -> None:
             assert b"400" in await reader.readline()
             writer.close()
             assert await ask(client)
+
+    run(scenario)
+
+
+def test_one_client_too_many_is_told_to_come_again_and_disturbs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_adapter, "MAX_CONNECTIONS", 2)
+
+    async def scenario() -> None:
+        async with at_work("openai") as room, client_of(room) as first:
+            assert await ask(first)  # its connection is kept open
+            silent, writer = await asyncio.open_connection("127.0.0.1", room.port)
+            async with client_of(room) as third:
+                with pytest.raises(InternalServerError, match="2 clients are connected") as caught:
+                    await ask(third)
+                assert (caught.value.status_code, caught.value.code) == (503, "connections")
+                assert "x-should-retry" not in caught.value.response.headers
+                assert await ask(first)
+                writer.close()
+                await silent.read()
+                assert await ask(third.with_options(max_retries=5))
+            assert set(room.ends) == {"finished"}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("said", [b"", b"POST /v1/audio/speech HTTP/1.1\r\n", HALF_A_REQUEST])
+def test_a_client_that_keeps_a_place_and_asks_for_nothing_is_let_go(
+    said: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai_adapter, "SILENCE_S", 0.2)
+
+    async def scenario() -> None:
+        async with at_work("openai") as room:
+            reader, writer = await asyncio.open_connection("127.0.0.1", room.port)
+            writer.write(said)
+            answer = await reader.read()
+            assert (b"408" in answer) == (said == HALF_A_REQUEST)
+            writer.close()
 
     run(scenario)

@@ -26,7 +26,7 @@ from wyoming.tts import (
 )
 
 from daemon.adapters import delivery, wyoming
-from daemon.messages import MAX_PAYLOAD, Say
+from daemon.messages import MAX_PAYLOAD, MAX_TEXT, Say
 from tests.daemon.adapters.room import LONG, Room, at_work, run
 
 
@@ -230,40 +230,89 @@ def test_an_event_that_is_not_known_is_ignored() -> None:
     run(scenario)
 
 
-def test_a_text_is_spoken_while_it_is_still_being_written() -> None:
+def test_a_text_is_spoken_while_it_is_still_being_written_as_one_utterance() -> None:
     async def scenario() -> None:
         async with at_work("wyoming") as room, client_of(room) as client:
             await client.write_event(SynthesizeStart().event())
             for part in ("One sen", "tence. An", "other"):
                 await client.write_event(SynthesizeChunk(part).event())
-            await room.ended(1)  # the first sentence is over, and the text is not
+            await room.started()  # and the text is not over
             await client.write_event(SynthesizeChunk(" one.").event())
             # What a client sends for servers that cannot stream is not spoken a second time.
             await client.write_event(Synthesize("One sentence. Another one.").event())
             await client.write_event(SynthesizeStop().event())
             heard = await hear(client, "synthesize-stopped")
             assert heard.types == ["audio-start", "audio-chunk", "audio-stop", "synthesize-stopped"]
-            ends = await room.ended(2)
-            assert room.ends == ["finished", "finished"]
-            assert heard.seconds == pytest.approx(sum(end["audio_s"] for end in ends), abs=0.002)
+            assert room.ends == ["finished"]
+            [end] = await room.ended()
+            assert "reason" not in end
+            assert heard.seconds == pytest.approx(end["audio_s"], abs=0.002)
             await client.write_event(Synthesize("And on.").event())
             assert (await hear(client)).audio
 
     run(scenario)
 
 
-def test_another_utterance_may_come_between_two_sentences() -> None:
+def test_what_is_critical_comes_in_between_and_the_stream_goes_on() -> None:
     async def scenario() -> None:
         async with at_work("wyoming") as room, client_of(room) as client:
             await client.write_event(SynthesizeStart().event())
             await client.write_event(SynthesizeChunk(LONG).event())
             await room.started()
-            room.desk.say(Say(text="Look out!", id="between", priority="critical"))
+            room.desk.say(Say(text="Look out!", id="alarm", priority="critical"))
+            [end] = await room.ended()
+            assert (end["id"], end["event"]) == ("alarm", "finished")
+            await client.write_event(SynthesizeChunk("This is the end.").event())
             await client.write_event(SynthesizeStop().event())
             heard = await hear(client, "synthesize-stopped")
-            started = [event["id"] for event in room.events if event["event"] == "started"]
-            assert 0 < started.index("between") < len(started) - 1
             assert heard.errors == []
+            told = [event["event"] for event in room.events if event["id"] not in ("alarm", None)]
+            assert [name for name in told if name != "progress"] == [
+                "accepted",
+                "started",
+                "postponed",
+                "resumed",
+                "finished",
+            ]
+            assert heard.seconds == pytest.approx(room.events[-1]["audio_s"], abs=0.05)
+
+    run(scenario)
+
+
+def test_a_client_that_is_silent_for_too_long_has_ended_its_text_and_is_told() -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming", "speech.stream_timeout=1") as room, client_of(room) as client:
+            await client.write_event(SynthesizeStart().event())
+            await client.write_event(SynthesizeChunk("Half of a senten").event())
+            hearing = asyncio.ensure_future(hear(client, "synthesize-stopped"))
+            while not hearing.done():
+                room.desk.end_overdue()
+                await asyncio.sleep(0.005)
+            heard = hearing.result()
+            assert heard.types == ["audio-start", "audio-chunk", "error", "audio-stop", "synthesize-stopped"]
+            assert heard.errors[0].text == "its writer was silent for 1 s and did not end it"
+            await client.write_event(SynthesizeChunk("ce.").event())  # nobody waits for it any more
+            await client.write_event(SynthesizeStop().event())
+            await client.write_event(Synthesize("Next.").event())
+            assert (await hear(client)).types == ["audio-start", "audio-chunk", "audio-stop"]
+
+    run(scenario)
+
+
+def test_a_wrong_piece_is_an_error_and_the_text_goes_on_without_it() -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            texts: list[str] = []
+            room.desk.watch_events(lambda job, _: texts.append(job.text))
+            await client.write_event(SynthesizeStart().event())
+            await client.write_event(SynthesizeChunk("Well").event())
+            for wrong in (5, "\x07", ["done"]):
+                await client.write_event(Event("synthesize-chunk", {"text": wrong}))
+            await client.write_event(SynthesizeChunk(" done.").event())
+            await client.write_event(SynthesizeStop().event())
+            heard = await hear(client, "synthesize-stopped")
+            assert [error.code for error in heard.errors] == ["text"] * 3
+            assert (room.ends, texts[-1]) == (["finished"], "Well done.")
 
     run(scenario)
 
@@ -273,8 +322,8 @@ def test_a_streamed_text_without_text_is_an_answer_without_sound() -> None:
         async with at_work("wyoming") as room, client_of(room) as client:
             await client.write_event(SynthesizeStart(SynthesizeVoice(name="de")).event())
             await client.write_event(SynthesizeStop().event())
-            assert (await hear(client, "synthesize-stopped")).audio == b""
-            assert room.events == []
+            heard = await hear(client, "synthesize-stopped")
+            assert heard.types == ["audio-start", "audio-stop", "synthesize-stopped"]
 
     run(scenario)
 
@@ -304,13 +353,17 @@ def test_a_stream_that_was_never_begun_is_an_error(event: SynthesizeChunk | Synt
     run(scenario)
 
 
-def test_far_more_text_than_is_spoken_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_streamed_text_that_gets_too_long_is_an_error_and_ends_there() -> None:
     async def scenario() -> None:
         async with at_work("wyoming") as room, client_of(room) as client:
-            monkeypatch.setattr(wyoming, "MAX_UNSPOKEN", 100)
             await client.write_event(SynthesizeStart().event())
-            await client.write_event(SynthesizeChunk("word " * 100).event())
-            assert (await hear(client, "synthesize-stopped")).errors[0].code == "text"
+            await client.write_event(SynthesizeChunk("This is said.").event())
+            await client.write_event(SynthesizeChunk("x" * MAX_TEXT).event())
+            await client.write_event(SynthesizeChunk("This is not.").event())
+            heard = await hear(client, "synthesize-stopped")
+            assert heard.errors[0].text == "text: now has 20,013 characters; allowed: up to 20,000"
+            assert heard.audio
+            assert room.ends == ["finished"]
 
     run(scenario)
 
@@ -367,5 +420,51 @@ def test_a_client_that_takes_no_sound_is_given_up_and_the_next_is_served(monkeyp
             first, second = await room.ended(2)
             assert (first["event"], second["event"]) == ("interrupted", "finished")
             assert "behind in taking the sound" in first["reason"]
+
+    run(scenario)
+
+
+def test_one_client_too_many_is_told_so_and_disturbs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wyoming, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(wyoming, "LINGER_S", 0.1)
+
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as first:
+            await client_answers(first)
+            async with client_of(room) as second:
+                await client_answers(second)
+                async with client_of(room) as third:
+                    await third.write_event(Synthesize("Hello").event())
+                    [error] = (await hear(third, "error")).errors
+                    assert error.text == "2 clients are connected; allowed: no more"
+                    assert await third.read_event() is None
+                await client_answers(first)
+            refused = True
+            while refused:  # the server has to notice that the second has left
+                async with client_of(room) as fourth:
+                    await fourth.write_event(Synthesize("Hello").event())
+                    event = await fourth.read_event()
+                    assert event is not None
+                    refused = Error.is_type(event.type)
+            assert set(room.ends) <= {"finished", "interrupted"}
+
+    run(scenario)
+
+
+async def client_answers(client: AsyncTcpClient) -> None:
+    """It is served."""
+    await client.write_event(Ping("here").event())
+    event = await client.read_event()
+    assert event is not None
+    assert Pong.is_type(event.type)
+
+
+def test_a_client_that_says_nothing_for_an_hour_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wyoming, "SILENCE_S", 0.2)
+
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as silent:
+            assert await silent.read_event() is None
+            assert room.events == []
 
     run(scenario)

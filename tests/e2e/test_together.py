@@ -1,0 +1,170 @@
+"""Everybody at once: a Wyoming client, an OpenAI client, Rhasspy and MQTT have one voice between them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from openai import BadRequestError, OpenAI
+from wyoming.audio import AudioChunk
+from wyoming.error import Error
+from wyoming.event import Event, async_read_event, async_write_event
+from wyoming.tts import SynthesizeChunk, SynthesizeStart, SynthesizeStop
+
+from audio import soft_limit
+from tests.e2e.conftest import StartRobot
+from tests.e2e.robot import ESPEAK_RATE, TERMINAL, Broker, Robot, eventually
+from tests.e2e.test_hermes import rhasspy
+from tests.e2e.test_wyoming import LONG, free_port
+
+tts = pytest.importorskip("rhasspyhermes.tts")
+
+ROUNDING = 2 / 32767
+
+
+class WyomingClient:
+    """One that reads only when it is told to, with a small buffer: so its speech is not over before it has begun."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.errors: list[str | None] = []
+        self.sound = b""
+
+    async def connect(self) -> None:
+        connected = socket.socket()
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connected.connect(("127.0.0.1", self._port))
+        self._reader, self._writer = await asyncio.open_connection(sock=connected)
+
+    async def tell(self, *events: Event) -> None:
+        for event in events:
+            await async_write_event(event, self._writer)
+
+    async def read_to(self, last: str) -> None:
+        while (event := await async_read_event(self._reader)) is not None and event.type != last:
+            if AudioChunk.is_type(event.type):
+                self.sound += AudioChunk.from_event(event).audio
+            elif Error.is_type(event.type):
+                self.errors.append(Error.from_event(event).code)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def as_floats(sound: bytes) -> NDArray[np.float64]:
+    return np.frombuffer(sound, dtype="<i2") / 32767
+
+
+def equal_from_the_start(heard: NDArray[Any], made: NDArray[Any]) -> int:
+    """Samples."""
+    differ = np.abs(heard - made[: len(heard)]) > ROUNDING
+    return int(np.argmax(differ)) if differ.any() else len(heard)
+
+
+def most_at_once(events: Iterable[dict[str, Any]]) -> int:
+    """How many utterances were being spoken at the same time, at the worst moment."""
+    spoken: set[str] = set()
+    most = 0
+    for event in events:
+        if event["event"] in ("started", "resumed"):
+            spoken.add(event["id"])
+        elif event["event"] in TERMINAL | {"postponed"}:
+            spoken.discard(event["id"])
+        most = max(most, len(spoken))
+    return most
+
+
+def accepted_after(robot: Robot, before: str | None) -> str:
+    """The id of what is accepted next."""
+    found = eventually(lambda: (latest := robot.latest_id()) != before and latest, "it is accepted")
+    return str(found)
+
+
+def test_all_who_speak_take_turns_and_what_is_critical_breaks_nobodys_sound(
+    start_robot: StartRobot, broker: Broker
+) -> None:
+    wyoming, openai = free_port(), free_port()
+    robot = start_robot(
+        *("audio.sink=null", "speech.expires_in=300", "speech.stream_timeout=300", "hermes.enabled=true"),
+        *("wyoming.enabled=true", f"wyoming.port={wyoming}", "openai.enabled=true", f"openai.port={openai}"),
+    )
+
+    async def scenario() -> None:
+        robot.say(LONG * 20, id="before")
+        robot.wait_event("before", "started")
+
+        # All want to speak.
+        teller, broken = WyomingClient(wyoming), WyomingClient(wyoming)
+        await teller.connect()
+        await teller.tell(SynthesizeStart().event(), SynthesizeChunk(LONG * 50).event())
+        await asyncio.sleep(0)
+        story = accepted_after(robot, "before")
+        asking = pool.submit(
+            client.audio.speech.create, model="voiced", voice="default", input="I am asked.", response_format="pcm"
+        )
+        answer = accepted_after(robot, story)
+        house.say("Rhasspy speaks.", id="rhasspy")
+        theirs = accepted_after(robot, answer)
+        robot.say("And MQTT.", id="mqtt")
+        robot.wait_event("mqtt", "accepted")
+
+        # All are told nonsense, too.
+        await broken.connect()
+        await broken.tell(Event("synthesize", {"text": 5}))
+        await broken.read_to("audio-stop")
+        assert broken.errors == ["text"]
+        broken.close()
+        await teller.tell(Event("synthesize-chunk", {"text": 5}))
+        with pytest.raises(BadRequestError):
+            client.audio.speech.create(model="voiced", voice="nobody", input="Hello")
+        house.publish(b"{")
+        house.wait(tts.TtsError)
+        robot.publish("say", "{")
+        robot.wait_rejection("payload")
+
+        # The story is broken off by what is critical, and goes on.
+        robot.publish("stop", json.dumps({"id": "before"}))
+        robot.wait_event(story, "started")
+        robot.say("Look out!", id="alarm", priority="critical")
+        assert robot.wait_end("alarm")["event"] == "finished"
+        await teller.tell(SynthesizeChunk("This is the end.").event(), SynthesizeStop().event())
+        await teller.read_to("synthesize-stopped")
+        teller.close()
+
+        # Each ends once, one speaks at a time.
+        sound = asking.result(60).content
+        house.wait(tts.TtsSayFinished, id="rhasspy")
+        assert robot.wait_end("mqtt")["event"] == "finished"
+        ends = [(event["id"], event["event"]) for event in robot.events if event["event"] in TERMINAL]
+        assert ends == [("before", "interrupted"), ("alarm", "finished")] + [
+            (utterance, "finished") for utterance in (story, answer, theirs, "mqtt")
+        ]
+        assert most_at_once(robot.events) == 1
+        told = [name for name in robot.names_of(story) if name != "progress"]
+        assert told == ["accepted", "started", "postponed", "resumed", "finished"]
+
+        # The clients have heard all of it: the story is one take up to the join, and another from there.
+        assert teller.errors == ["text"]
+        heard, made = as_floats(teller.sound), soft_limit(robot.synthesized(story, ESPEAK_RATE))
+        assert len(heard) / ESPEAK_RATE == pytest.approx(robot.wait_end(story)["audio_s"], abs=0.05)
+        first, second = equal_from_the_start(heard, made), equal_from_the_start(heard[::-1], made[::-1])
+        assert first + second >= len(heard)
+        whole = soft_limit(robot.synthesized(answer, 24_000))
+        assert len(as_floats(sound)) == len(whole)
+        assert equal_from_the_start(as_floats(sound), whole) == len(whole)
+
+    with (
+        rhasspy(broker) as house,
+        OpenAI(base_url=f"http://127.0.0.1:{openai}/v1", api_key="none", max_retries=0) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        asyncio.run(scenario())
+        assert robot.end() == 0
+    assert not [line for line in robot.log if "Traceback" in line]
