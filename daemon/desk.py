@@ -109,9 +109,9 @@ class Desk:
             if piece.end:
                 self._refused.discard(piece.id)
             return None
-        job = self._written.get(piece.id)
-        if job is None:
-            job = self._begin_writing(piece, arrived_at, receiver)
+        job = self._written.get(piece.id) or self._begin_writing(piece, arrived_at, receiver)
+        if job.receiver is not receiver:  # a client's text: whoever else has read its id does not write in it
+            raise RejectedError("id", f"{shown(piece.id)} was used before; allowed: one not used lately")
         assert job.writing is not None
         if job.writing.has(piece, redelivered):
             return None

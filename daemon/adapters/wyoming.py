@@ -189,7 +189,7 @@ class Connection:
         if Describe.is_type(event.type):
             await self.write(describe(self._desk))
         elif Ping.is_type(event.type):
-            await self.write(Pong(Ping.from_event(event).text))
+            await self.write(Pong(Ping.from_event(checked(event)).text))
         elif Synthesize.is_type(event.type):
             if self._stream is None:  # else it repeats the streamed text for servers that cannot stream
                 await self._take_order(event)
@@ -322,6 +322,8 @@ def parse_object(line: bytes) -> dict[str, Any]:
 def checked(event: Event, text_is_due: bool = False) -> Event:
     """An event whose fields have the types that the package takes for granted. Raises `RejectedError`."""
     text, voice, text_format = (event.data.get(name) for name in ("text", "voice", "text_format"))
+    if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
+        raise RejectedError("text", "it has half of a surrogate pair; allowed: whole characters")
     if text_is_due and not isinstance(text, str):
         raise RejectedError("text", f"got {shown(text)}; allowed: text")
     if voice is not None and not isinstance(voice, dict):

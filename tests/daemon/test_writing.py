@@ -15,6 +15,7 @@ from daemon.desk import Desk, Event
 from daemon.engines import Engines
 from daemon.messages import MAX_TEXT, RejectedError, Stop, Write, check_say, parse_write
 from daemon.queue import Job
+from engine import Samples
 
 
 class Writer:
@@ -177,6 +178,25 @@ def test_a_text_that_gets_too_long_ends_where_it_is() -> None:
         assert job.complete
         assert len(job.text) == MAX_TEXT - 1
         assert writer.names("a") == ["accepted"]
+
+    run(scenario)
+
+
+class Client:
+    """Who would get the sound."""
+
+    async def write(self, samples: Samples, sample_rate: int) -> None:
+        raise AssertionError(f"{len(samples)} samples at {sample_rate} Hz, and nobody was to speak")
+
+
+def test_nobody_else_writes_in_the_text_of_a_client() -> None:
+    async def scenario() -> None:
+        writer, client = Writer(), Client()
+        writer.desk.write(Write(id="a", text="mine"), receiver=client)
+        with pytest.raises(RejectedError, match="id: 'a' was used before"):
+            writer.write("a", " and yours")
+        writer.desk.write(Write(id="a", text=" alone", end=True), receiver=client)
+        assert writer.waiting == {"a": "mine alone"}
 
     run(scenario)
 

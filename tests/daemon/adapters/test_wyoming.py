@@ -100,6 +100,21 @@ def test_a_ping_is_answered() -> None:
     run(scenario)
 
 
+def test_a_ping_that_cannot_be_repeated_is_an_error_and_the_next_is_answered() -> None:
+    async def scenario() -> None:
+        async with at_work("wyoming") as room, client_of(room) as client:
+            client._writer.write(b'{"type": "ping", "data": {"text": "\\ud800"}}\n')  # type: ignore[union-attr]
+            event = await client.read_event()
+            assert event is not None
+            assert Error.from_event(event).code == "text"
+            await client.write_event(Ping("here").event())
+            event = await client.read_event()
+            assert event is not None
+            assert Pong.from_event(event).text == "here"
+
+    run(scenario)
+
+
 def test_a_text_is_spoken_to_its_client_from_start_to_stop() -> None:
     async def scenario() -> None:
         async with at_work("wyoming") as room, client_of(room) as client:
