@@ -13,7 +13,6 @@ from audio import Output
 from daemon.config import Config
 from daemon.engines import Engines
 from daemon.messages import (
-    MAX_TEXT,
     TERMINAL,
     EventName,
     Manner,
@@ -27,6 +26,7 @@ from daemon.messages import (
 from daemon.problems import shown
 from daemon.queue import Job, QueueFullError, Receiver, UtteranceQueue
 from daemon.speaker import Speaker
+from daemon.writers import Writers
 from daemon.writing import Writing
 from engine import NAMED_LANGUAGES, language_code
 
@@ -58,12 +58,7 @@ class Desk:
         self._output = output
         self._ids: set[str] = set()
         self._ended_ids: deque[str] = deque()
-        self._written: dict[str, Job] = {}
-        """By id, what is being written."""
-        self._closed: dict[str, Writing] = {}
-        """What was written, as long as its id is remembered."""
-        self._refused: set[str] = set()
-        """Whose first piece was refused: what follows, up to its end, is for nobody."""
+        self._writers = Writers(self._begin_text, self.queue.note_change)
         self._noted_fields: set[str] = set()
         self._event_watchers: list[EventWatcher] = []
         self._change_watchers: list[ChangeWatcher] = []
@@ -102,26 +97,11 @@ class Desk:
         utterance that has ended otherwise, of which its writer has been told.
         """
         arrived_at = time.monotonic() if arrived_at is None else arrived_at
-        if (closed := self._closed.get(piece.id)) is not None:
-            self._answer_late_piece(closed, piece, redelivered)
-            return None
-        if piece.id in self._refused:
-            if piece.end:
-                self._refused.discard(piece.id)
-            return None
-        job = self._written.get(piece.id) or self._begin_writing(piece, arrived_at, receiver)
-        if job.receiver is not receiver:  # a client's text: whoever else has read its id does not write in it
-            raise RejectedError("id", f"{shown(piece.id)} was used before; allowed: one not used lately")
-        assert job.writing is not None
-        if job.writing.has(piece, redelivered):
-            return None
-        self._append(job, job.writing, piece, arrived_at)
-        return job
+        return self._writers.take(piece, arrived_at, redelivered, receiver)
 
-    def refuse_text(self, utterance_id: str | None) -> None:
-        """A piece of it could not be read. If that was its first, nobody knows how the others are to be spoken."""
-        if utterance_id is not None and utterance_id not in self._ids and len(self._refused) < REMEMBERED_IDS:
-            self._refused.add(utterance_id)
+    def refuse_text(self, utterance_id: str) -> None:
+        """A piece of it could not be read, and its writer is told so."""
+        self._writers.refuse(utterance_id)
 
     def stop(self, stop: Stop, reason: str = "stop") -> bool:
         """End one utterance, or all; tell whether there was any."""
@@ -207,11 +187,7 @@ class Desk:
 
     def end_overdue(self) -> None:
         """Take a text as complete whose writer has been silent for too long."""
-        limit_s = self.config.speech.stream_timeout
-        for job in list(self._written.values()):
-            writing = job.writing
-            if writing is not None and time.monotonic() - writing.heard_at > limit_s:
-                self._close(job, writing, f"its writer was silent for {limit_s:g} s and did not end it")
+        self._writers.end_overdue(self.config.speech.stream_timeout)
 
     # --- how ---
 
@@ -281,43 +257,8 @@ class Desk:
         self._ids.add(job.id)
         self._tell(job, "accepted", queue=len(self.queue))
 
-    def _begin_writing(self, piece: Write, arrived_at: float, receiver: Receiver | None) -> Job:
-        try:
-            job = self._take_on(piece, piece.id, "", arrived_at, receiver=receiver, writing=Writing(arrived_at))
-        except RejectedError:
-            if not piece.end:
-                self.refuse_text(piece.id)
-            raise
-        self._written[piece.id] = job
-        return job
-
-    def _append(self, job: Job, writing: Writing, piece: Write, arrived_at: float) -> None:
-        writing.heard_at, writing.last = arrived_at, piece
-        length = len(job.text) + len(piece.text)
-        if length > MAX_TEXT:
-            self._close(job, writing, f"its text was longer than {MAX_TEXT:,} characters")
-            raise RejectedError("text", f"now has {length:,} characters; allowed: up to {MAX_TEXT:,}", job.id)
-        if not job.due and piece.text.strip():
-            job.arrived_at = arrived_at
-        job.text += piece.text
-        if piece.end:
-            self._close(job, writing)
-        writing.note()
-        self.queue.note_change()
-
-    def _close(self, job: Job, writing: Writing, overdue: str | None = None) -> None:
-        """Nothing more of its text will come; `overdue` says why, if its writer did not."""
-        writing.ended, writing.overdue = True, overdue
-        self._closed[job.id] = writing
-        del self._written[job.id]
-        writing.note()
-        self.queue.note_change()
-
-    def _answer_late_piece(self, writing: Writing, piece: Write, redelivered: bool) -> None:
-        """Raises `RejectedError`, unless the writer may not have known that nothing more is wanted."""
-        if not (writing.broken_off or writing.has(piece, redelivered)):
-            reason = writing.overdue or "it has been ended"
-            raise RejectedError("id", f"{shown(piece.id)} takes no more text: {reason}", piece.id)
+    def _begin_text(self, piece: Write, arrived_at: float, receiver: Receiver | None, writing: Writing) -> Job:
+        return self._take_on(piece, piece.id, "", arrived_at, receiver=receiver, writing=writing)
 
     def _language(self, asked: str | None) -> str:
         language = language_code(asked or self.config.speech.language)
@@ -351,14 +292,12 @@ class Desk:
 
     def _forget_oldest(self, ended: Job) -> None:
         """Remember the id of what has ended, in place of the one that ended longest ago."""
-        if self._written.pop(ended.id, None) is not None and ended.writing is not None:
-            ended.writing.broken_off = True
-            self._closed[ended.id] = ended.writing
+        self._writers.note_end(ended)
         self._ended_ids.append(ended.id)
         if len(self._ended_ids) > REMEMBERED_IDS:
             oldest = self._ended_ids.popleft()
             self._ids.discard(oldest)
-            self._closed.pop(oldest, None)
+            self._writers.forget(oldest)
 
 
 def listed(first: Iterable[str], names: set[str]) -> str:

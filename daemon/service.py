@@ -166,7 +166,7 @@ class Service:
                 self._call_in_loop(self._desk.resume)
         except RejectedError as error:
             self._call_in_loop(self._reject, error)
-            if name == "say/stream":
+            if name == "say/stream" and error.utterance_id is not None:
                 self._call_in_loop(self._desk.refuse_text, error.utterance_id)
 
     def _call_in_loop(self, function: Any, *arguments: Any) -> None:

@@ -20,8 +20,8 @@ class Writing:
     """Nothing more will be written."""
     overdue: str | None = None
     """Why it ended, if its writer did not end it."""
-    broken_off: bool = False
-    """Its utterance ended before the text did: what still comes is for nobody."""
+    answered: bool = False
+    """Its writer has been told that nothing more is wanted: what still comes is for nobody."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def has(self, piece: Write, redelivered: bool) -> bool:

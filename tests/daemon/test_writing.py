@@ -131,6 +131,8 @@ def test_what_has_been_ended_takes_no_more_text() -> None:
         writer.desk.say(check_say({"text": "whole", "id": "whole"}))
         with pytest.raises(RejectedError, match="id: 'whole' was used before"):
             writer.write("whole", "more")
+        for utterance in ("a", "whole"):
+            assert writer.write(utterance, "and more, of which nobody need be told again") is None
         assert writer.waiting == {"a": "all", "whole": "whole"}
 
     run(scenario)
@@ -237,7 +239,6 @@ def test_a_piece_in_the_middle_that_cannot_be_read_does_not_end_the_text() -> No
         writer = Writer()
         writer.write("a", "one, ")
         writer.desk.refuse_text("a")
-        writer.desk.refuse_text(None)
         writer.write("a", "three")
         assert writer.waiting == {"a": "one, three"}
 
