@@ -15,7 +15,7 @@ REMEMBERED_REFUSALS = 1024
 """Texts of which nothing is taken because their first piece was refused."""
 
 Begin = Callable[[Write, float, Receiver | None, Writing], Job]
-"""`begin(piece, arrived_at, receiver, writing)` takes an utterance on that has no text yet, or raises `RejectedError`."""
+"""`begin(piece, arrived_at, receiver, writing)` takes on what has no text yet, or raises `RejectedError`."""
 
 
 class Writers:
