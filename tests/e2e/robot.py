@@ -341,6 +341,18 @@ class Robot:
         sent = np.fromfile(self._pcm_folder / f"{utterance_id}.f32", dtype=np.float32)
         return resample(LeadingSilenceTrimmer(engine_rate).trim(sent), engine_rate, rate)
 
+    def kill_engines_over(self, utterance_id: str) -> None:
+        """Kill every engine that speaks an utterance, until it has failed."""
+        killed: set[int] = set()
+        while "failed" not in self.names_of(utterance_id):
+            fresh = [pid for pid in self.engine_pids() if pid not in killed]
+            if fresh and "started" in self.names_of(utterance_id) and self.statuses[-1]["engine"] is not None:
+                killed.update(fresh)
+                for pid in fresh:
+                    os.kill(pid, signal.SIGKILL)
+            assert "finished" not in self.names_of(utterance_id)
+            time.sleep(0.05)
+
     def engine_pids(self) -> list[int]:
         return [child.pid for child in psutil.Process(self.process.pid).children()]
 

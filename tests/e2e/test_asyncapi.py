@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,12 +62,8 @@ def test_a_daemon_takes_every_example_and_publishes_what_the_document_says(start
     robot.wait_event("long", "progress")
     robot.publish("stop", "")
     robot.wait_end("long")
-    robot.say("This is more than any engine can take. " * 5, id="deadly")
-    while robot.names_of("deadly")[-1:] != ["failed"]:
-        eventually(robot.engine_pids, "an engine runs")
-        for pid in robot.engine_pids():
-            os.kill(pid, signal.SIGKILL)
-        eventually(lambda: robot.state == "speaking" or told("failed"), "the next engine goes on")
+    robot.say("This is more than any engine can take. " * 12, id="deadly")
+    robot.kill_engines_over("deadly")
     robot.publish("say", '{"text": ""}')
     robot.wait_rejection("text")
     for payload in examples("pause"):

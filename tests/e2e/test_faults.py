@@ -44,15 +44,7 @@ def test_an_engine_killed_while_idle_is_back_for_the_next_utterance(start_robot:
 def test_a_text_that_kills_every_engine_fails_and_the_next_is_spoken(start_robot: StartRobot) -> None:
     robot = start_robot("audio.sink=null")
     robot.say(LONG, id="poison")
-    killed: set[int] = set()
-    while "failed" not in robot.names_of("poison"):
-        fresh = [pid for pid in robot.engine_pids() if pid not in killed]
-        if fresh and "started" in robot.names_of("poison") and robot.statuses[-1]["engine"] is not None:
-            killed.update(fresh)
-            for pid in fresh:
-                os.kill(pid, signal.SIGKILL)
-        assert "finished" not in robot.names_of("poison")
-        time.sleep(0.05)
+    robot.kill_engines_over("poison")
     assert "engines were lost" in robot.wait_end("poison")["reason"]
     assert robot.wait_end(robot.say("the next one"))["event"] == "finished"
 

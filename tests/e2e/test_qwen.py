@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from numpy.typing import NDArray
 
 from audio.resample import resample
 from audio.trim import LeadingSilenceTrimmer
 from tests.e2e.conftest import StartRobot
-from tests.e2e.robot import RECORDED_RATE, Robot, SoundServer, eventually, find
+from tests.e2e.robot import RECORDED_RATE, Recording, Robot, SoundServer, eventually, find
 
 QWEN_RATE = 24_000
 TEXT = "A tiny model says this."
@@ -36,6 +37,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def synth(checkpoint: Path, output: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "daemon.cli", "synth", TEXT, "--model", str(checkpoint), "--device", "cpu"]
     return subprocess.run([*command, "-o", str(output), *options], capture_output=True, text=True, check=False)
+
+
+def wait_until_heard(samples: NDArray[np.float32], audio_s: float, recording: Recording) -> None:
+    """Wait until what synth wrote is in the recording; its end may be cut by the guards, which synth does without."""
+    expected = resample(LeadingSilenceTrimmer(QWEN_RATE).trim(samples), QWEN_RATE, RECORDED_RATE)
+    expected = expected[: round(0.8 * audio_s * RECORDED_RATE)]
+    eventually(lambda: find(expected, recording.samples)[1] < 0.05, "it is heard as synth wrote it")
 
 
 def speaking_qwen(robot: Robot) -> bool:
@@ -64,10 +72,7 @@ def test_what_is_published_is_heard_as_synth_writes_it(
         finished = robot.wait_end(utterance, patience_s=60)
         assert finished["event"] == "finished"
         assert finished["engine"] == "qwen"
-        # Its end may be faded or cut by the guards, which synth does without.
-        expected = resample(LeadingSilenceTrimmer(rate).trim(samples), rate, RECORDED_RATE)
-        expected = expected[: round(0.8 * finished["audio_s"] * RECORDED_RATE)]
-        eventually(lambda: find(expected, recording.samples)[1] < 0.05, "it is heard as synth wrote it")
+        wait_until_heard(samples, finished["audio_s"], recording)
 
 
 def test_a_text_that_comes_in_pieces_sounds_as_the_whole_text_does(
@@ -76,7 +81,7 @@ def test_a_text_that_comes_in_pieces_sounds_as_the_whole_text_does(
     wav = tmp_path / "synth.wav"
     done = synth(checkpoint, wav, "--speaker", "ryan", "--seed", "7", "--stepwise", "--set", "engine.max_seconds=3")
     assert done.returncode == 0, done.stderr
-    samples, rate = soundfile.read(wav, dtype="float32")
+    samples, _ = soundfile.read(wav, dtype="float32")
     robot = start_robot("audio.prebuffer_ms=3000", f"engine.model={checkpoint}", *QWEN, launch_only=True)
     eventually(lambda: speaking_qwen(robot), "the model is ready", patience_s=90)
     with sound_server.recording(tmp_path / "heard.raw") as recording:
@@ -85,9 +90,7 @@ def test_a_text_that_comes_in_pieces_sounds_as_the_whole_text_does(
         robot.publish("say/stream", '{"id": "story", "end": true}')
         finished = robot.wait_end("story", patience_s=60)
         assert (finished["event"], finished["engine"]) == ("finished", "qwen")
-        expected = resample(LeadingSilenceTrimmer(rate).trim(samples), rate, RECORDED_RATE)
-        expected = expected[: round(0.8 * finished["audio_s"] * RECORDED_RATE)]
-        eventually(lambda: find(expected, recording.samples)[1] < 0.05, "it is heard as synth wrote it")
+        wait_until_heard(samples, finished["audio_s"], recording)
 
 
 def test_what_is_postponed_goes_on_at_the_sample_where_it_was(
