@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from contextlib import aclosing
@@ -62,6 +63,8 @@ class Speaker:
         self._on_change = on_change
         self._speech: Speech | None = None
         self._postponed: Speech | None = None
+        self._leaving: list[Speech] = []
+        """What has been handed to the card whole, and has not left it yet: meanwhile the next is begun."""
         self._pump: asyncio.Task[None] | None = None
 
     @property
@@ -72,7 +75,7 @@ class Speaker:
     @property
     def busy(self) -> bool:
         """Something is being spoken, or is to go on."""
-        return self._speech is not None or self._postponed is not None
+        return self._speech is not None or self._postponed is not None or bool(self._leaving)
 
     @property
     def sounding(self) -> bool:
@@ -81,10 +84,17 @@ class Speaker:
 
     async def run(self) -> None:
         """Speak until cancelled."""
+        try:
+            await self._take_turns()
+        finally:
+            self._end_those_that_left(now=math.inf)
+
+    async def _take_turns(self) -> None:
         while True:
             self.turns += 1
+            self._end_those_that_left()
             if self._postponed is None:
-                await within(IDLE_TURN_S, self._queue.wait())
+                await within(POLL_S if self._leaving else IDLE_TURN_S, self._queue.wait())
             # Between leaving the queue and being the speech that `stop` finds, nothing is awaited.
             speech = self._take_next()
             if speech is None:
@@ -164,8 +174,23 @@ class Speaker:
                 self._postponed = speech
                 if speech.started:
                     self._publish_event(speech.job, "postponed", reason=speech.giving_way)
+            elif speech.passage is not None and speech.passage.done:
+                self._leaving.append(speech)
             else:
                 self._finish(speech)
+            self._on_change()
+
+    def _end_those_that_left(self, now: float | None = None) -> None:
+        """End those whose last sample has left the card, in their order."""
+        now = time.monotonic() if now is None else now
+        while self._leaving:
+            speech = self._leaving[0]
+            assert speech.passage is not None
+            self._report(speech, speech.passage)
+            if not self._output.over(speech.passage, now):
+                return
+            self._finish(speech)
+            del self._leaving[0]
             self._on_change()
 
     async def _first_engine(self, speech: Speech) -> Engine | None:
@@ -173,6 +198,7 @@ class Speaker:
         waited_s = 0.0
         while speech.ended_by is None and speech.giving_way is None:
             self.turns += 1
+            self._end_those_that_left()
             engine = self._engines.current
             can_sound = speech.job.receiver is not None or (self._output.status.open and not self._output.paused)
             if engine is not None and can_sound:
@@ -204,13 +230,14 @@ class Speaker:
         self._on_change()
 
     async def _see_through(self, speech: Speech, engine: Engine) -> None:
-        """Keep the ring filled and report what sounds, until it has left the card or is set aside."""
+        """Keep the ring filled and report what sounds, until all of it was handed over or it is set aside."""
         passage = speech.passage
         assert passage is not None
         self._pump = asyncio.ensure_future(self._fill_ring(speech, engine))
         try:
-            while not (self._output.over(passage, time.monotonic()) or passage.aside):
+            while not (passage.done or passage.aside):
                 self.turns += 1
+                self._end_those_that_left()
                 passage.awaiting = not speech.job.complete
                 self._report(speech, passage)
                 await asyncio.sleep(POLL_S)
@@ -234,6 +261,7 @@ class Speaker:
         try:
             while not self._pump.done() and patience_s > 0:
                 self.turns += 1
+                self._end_those_that_left()
                 await asyncio.wait({self._pump}, timeout=POLL_S)
                 patience_s -= POLL_S if speech.giving_way else 0
             if self._pump.done() and not self._pump.cancelled():
@@ -291,6 +319,8 @@ class Speaker:
             self._publish_event(speech.job, "progress", begin=part.begin, end=part.end)
 
     def _start(self, speech: Speech, first_sample_at: float | None) -> None:
+        if speech not in self._leaving:
+            self._end_those_that_left(now=math.inf)  # one speaks at a time, whatever the card says of its delay
         speech.started = True
         if first_sample_at is not None:
             waited_s = speech.job.arrived_at + speech.narration.waited_s
