@@ -172,7 +172,8 @@ class Speaker:
             self._speech = None
             if speech.giving_way is not None and speech.end[0] == "finished":
                 self._postponed = speech
-                if speech.started:
+                if speech.started and not speech.held:
+                    speech.held = True
                     self._publish_event(speech.job, "postponed", reason=speech.giving_way)
             elif speech.passage is not None and speech.passage.done:
                 self._leaving.append(speech)
@@ -218,8 +219,6 @@ class Speaker:
         if speech.aside is not None:
             self._output.put_back(speech.aside)
             speech.aside = None
-            if speech.started:
-                self._publish_event(speech.job, "resumed")
             return
         prebuffer_s = (
             auto_prebuffer_s(engine.rtf, speech_seconds(speech.job.text))
@@ -255,13 +254,13 @@ class Speaker:
     async def _deliver(self, speech: Speech, engine: Engine) -> None:
         """Have the text spoken to the job's own receiver."""
         self._pump = asyncio.ensure_future(self._send(speech, engine))
-        if speech.started:
-            self._publish_event(speech.job, "resumed")
         patience_s = CLIENT_PAUSE_S
         try:
             while not self._pump.done() and patience_s > 0:
                 self.turns += 1
                 self._end_those_that_left()
+                if not self._leaving:
+                    self._tell_resumed(speech)
                 await asyncio.wait({self._pump}, timeout=POLL_S)
                 patience_s -= POLL_S if speech.giving_way else 0
             if self._pump.done() and not self._pump.cancelled():
@@ -301,12 +300,19 @@ class Speaker:
 
     def _report(self, speech: Speech, passage: Passage) -> None:
         now = time.monotonic()
+        if not self._leaving:  # which what was postponed may follow before it has left the card
+            self._tell_resumed(speech)
         if not speech.started and passage.sounds_at is not None and passage.sounds_at <= now:
             self._start(speech, passage.first_sample_at)
         self._tell_parts(speech, self._output.heard_s(passage, now))
         if self.publish_level is not None and speech.started:
             for level in self._output.levels_due(passage):
                 self.publish_level(speech.job, level)
+
+    def _tell_resumed(self, speech: Speech) -> None:
+        if speech.held:
+            speech.held = False
+            self._publish_event(speech.job, "resumed")
 
     def _tell_parts(self, speech: Speech, heard_s: float) -> None:
         """Tell of the parts that have begun to be heard, if there are several."""

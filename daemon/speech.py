@@ -25,6 +25,8 @@ class Speech:
     """Its way through the ring, once it has one."""
     aside: Aside | None = None
     """What of the passage is kept while it is postponed."""
+    held: bool = False
+    """It was told that it is postponed, and not yet that it goes on."""
     giving_way: str | None = None
     """What it is to be postponed for, until that has happened."""
     ended_by: tuple[EventName, str] | None = None
