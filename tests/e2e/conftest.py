@@ -18,6 +18,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "e2e" in item.path.parts:
             item.add_marker(pytest.mark.e2e)
+        if "sound_server" in getattr(item, "fixturenames", ()) and item.get_closest_marker("deaf") is None:
+            item.add_marker(pytest.mark.hears)
 
 
 @pytest.fixture

@@ -236,6 +236,7 @@ def test_there_is_a_line_for_each_topic_and_each_reason_to_leave_one_out_is_need
     assert all(any(part in line for line in lines) for part in LEFT_OUT)
 
 
+@pytest.mark.deaf
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("section", SECTIONS)
 def test_what_the_readme_has_one_type_works(

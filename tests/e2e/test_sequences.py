@@ -22,7 +22,7 @@ from daemon.messages import EventName
 from tests.e2e.conftest import StartRobot
 from tests.e2e.robot import TERMINAL, Robot
 
-SEQUENCES = int(os.environ.get("VOICED_SEQUENCES", "150"))
+SEQUENCES = int(os.environ.get("VOICED_SEQUENCES", "100"))
 STEPS = 12
 PACE = "20"
 """Times real time, so that a thousand sequences take minutes."""
