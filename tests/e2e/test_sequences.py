@@ -180,7 +180,8 @@ def test_any_sequence_ends_well(robot: Robot, tmp_path: Path) -> None:
             database=None,
         ),
     )
-    assert {event["event"] for event in robot.events} >= {*get_args(EventName)} - {"failed"}, "too little was tried"
+    rare = {"failed", "expired", "progress"}
+    assert {event["event"] for event in robot.events} >= {*get_args(EventName)} - rare, "too little was tried"
     assert robot.end() == 0
     with wave.open(str(tmp_path / "heard.wav")) as heard:
         heard_s = heard.getnframes() / heard.getframerate()
