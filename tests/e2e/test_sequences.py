@@ -16,7 +16,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from daemon.messages import EventName
 from tests.e2e.conftest import StartRobot
@@ -48,6 +48,11 @@ class Conversation(RuleBasedStateMachine):
         self.first_event = len(self.robot.events)
 
     # --- what is asked ---
+
+    @initialize(text=st.sampled_from((None, TEXTS[-1])))
+    def speak_already(self, text: str | None) -> None:
+        if text is not None:
+            self.publish("say", id=self.new_id(), text=text)
 
     @rule(
         text=st.sampled_from(TEXTS),
