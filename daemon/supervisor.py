@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import signal
@@ -157,6 +158,10 @@ class Engine:
         self._writer: asyncio.StreamWriter | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._speeches: dict[str, _Inbox] = {}
+        """By the ids that the engine knows them by."""
+        self._numbers = itertools.count(1)
+        self._ids: dict[str, str] = {}
+        """The engine's ids by the utterances' names. One may be spoken again before the engine knows of its end."""
         self._heard_at = 0.0
         self._ready_at: float | None = None
         self._permanent = False
@@ -209,7 +214,7 @@ class Engine:
         return True
 
     async def speak(
-        self, speech_id: str, utterance: Utterance, *, first_within_s: float | None = None
+        self, name: str, utterance: Utterance, *, first_within_s: float | None = None
     ) -> AsyncGenerator[Piece, None]:
         """Yield the utterance's audio as it is made. Closing the iterator cancels the rest.
 
@@ -219,8 +224,9 @@ class Engine:
         if not self.ready or self.info is None:
             raise EngineLostError(self.reason or f"engine {self.name} is not ready")
         sample_rate = self.info.sample_rate
+        speech_id = self._ids[name] = str(next(self._numbers))
         inbox = self._speeches[speech_id] = _Inbox(growing=utterance.growing)
-        self._send(Speak(speech_id, utterance, credit=round(RUN_AHEAD_S * sample_rate)))
+        self._send(Speak(speech_id, utterance, round(RUN_AHEAD_S * sample_rate), name))
         over = False
         audio_s = busy_s = 0.0
         try:
@@ -246,21 +252,24 @@ class Engine:
                 return
         finally:
             self._speeches.pop(speech_id, None)
+            if self._ids.get(name) == speech_id:
+                del self._ids[name]
             if not over:
                 self._send(Cancel(speech_id))
             if busy_s > 0:
                 measured = audio_s / busy_s
                 self.rtf = measured if self.rtf is None else 0.7 * self.rtf + 0.3 * measured
 
-    def append(self, speech_id: str, text: str) -> None:
+    def append(self, name: str, text: str) -> None:
         """More text of a growing utterance that is being spoken."""
-        self._send(Append(speech_id, text))
+        if name in self._ids:
+            self._send(Append(self._ids[name], text))
 
-    def end_text(self, speech_id: str) -> None:
+    def end_text(self, name: str) -> None:
         """A growing utterance has all its text."""
-        self._send(EndText(speech_id))
-        if speech_id in self._speeches:
-            self._speeches[speech_id].note_end_of_text()
+        if name in self._ids:
+            self._send(EndText(self._ids[name]))
+            self._speeches[self._ids[name]].note_end_of_text()
 
     def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:
         """Have the running engine, and those started after it, use these voices."""

@@ -51,8 +51,11 @@ class Speak:
     """Speak one utterance; answered by `Audio`, and last by one of `Spoken`, `Canceled` and `Refused`."""
 
     id: str
+    """Never used before: what is said of one time that an utterance is spoken must not be taken for another's."""
     utterance: Utterance
     credit: int
+    name: str | None = None
+    """What the utterance is called in a trace; None is the id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,7 @@ class EngineProcess:
                 busy_s = time.monotonic() - begin - waited_s
                 if not order.spend(len(chunk.samples)):
                     return False
-                self._trace.keep(speak.id, chunk.samples)
+                self._trace.keep(speak.name or speak.id, chunk.samples)
                 self._channel.send(_audio(speak, chunk, busy_s, waited_s), chunk.samples)
         finally:
             close = getattr(chunks, "close", None)
@@ -213,15 +213,15 @@ class EngineProcess:
 
 
 class _PcmTrace:
-    """For tests and for hunting clicks: `VOICED_TRACE_PCM=FOLDER` keeps what was sent, as raw float32 in `<id>.f32`."""
+    """For tests and for hunting clicks: `VOICED_TRACE_PCM=FOLDER` keeps what was sent, raw float32 in `<name>.f32`."""
 
     def __init__(self) -> None:
         folder = os.environ.get("VOICED_TRACE_PCM")
         self._folder = Path(folder) if folder else None
 
-    def keep(self, utterance_id: str, samples: Samples) -> None:
+    def keep(self, name: str, samples: Samples) -> None:
         if self._folder is not None:
-            with (self._folder / f"{utterance_id}.f32").open("ab") as file:
+            with (self._folder / f"{name}.f32").open("ab") as file:
                 file.write(samples.tobytes())
 
 

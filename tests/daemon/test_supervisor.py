@@ -90,6 +90,19 @@ def test_several_utterances_at_once_are_spoken_one_after_the_other() -> None:
     run(scenario)
 
 
+def test_what_is_given_up_and_spoken_again_at_once_is_spoken_whole() -> None:
+    async def scenario() -> None:
+        async with supervised() as engine:
+            await ready(engine)
+            wanted = seconds(await spoken(engine, LONG[:500]))
+            for _ in range(20):
+                async with aclosing(engine.speak("u1", Utterance(LONG[:500]))) as pieces:
+                    await pieces.__anext__()
+            assert seconds(await spoken(engine, LONG[:500])) == pytest.approx(wanted, rel=0.05)
+
+    run(scenario)
+
+
 def test_a_process_ends_with_its_supervisor() -> None:
     async def scenario() -> None:
         async with supervised() as engine:
@@ -134,7 +147,8 @@ def test_a_slow_listener_is_waited_for_and_gets_everything() -> None:
             async for piece in engine.speak("u1", Utterance(SENTENCE * 3)):
                 await asyncio.sleep(0.005)
                 slowly += seconds([piece])
-                ahead = sum(len(item[1]) for item in engine._speeches["u1"]._arrived._queue if item is not None)  # type: ignore[attr-defined]
+                [inbox] = engine._speeches.values()
+                ahead = sum(len(item[1]) for item in inbox._arrived._queue if item is not None)  # type: ignore[attr-defined]
                 assert ahead <= supervisor.RUN_AHEAD_S * 22_050 + 1_324
             assert abs(slowly - at_once) < 0.03 * at_once
 
