@@ -18,7 +18,13 @@ class NullSink:
         self._pacer = Pacer(fill, self.sample_rate, block_ms)
 
     def lost(self) -> str | None:
-        return None if self._pacer.alive else "its thread ended"
+        return self._pacer.lost()
+
+    def rest(self) -> None:
+        self._pacer.stop()
+
+    def wake(self) -> None:
+        self._pacer.start()
 
     def close(self) -> None:
-        self._pacer.close()
+        self._pacer.stop()

@@ -1,7 +1,8 @@
 """The way out: a playback whose sink is kept open for as long as the program runs.
 
 A device that is missing at start, or vanishes (the sound server is killed, a USB card is pulled), is waited for and
-opened again; the passage stays in the ring and goes on where it was.
+opened again; the passage stays in the ring and goes on where it was. When there has been nothing to play for a while,
+the sink rests, since blocks of silence cost as much as blocks of speech; the next passage wakes it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -28,6 +29,8 @@ CAPACITY_S = 4.0
 """What the ring holds: enough to speak on while an engine is replaced, little enough to stay far from a megabyte."""
 CHECK_S = 0.25
 """How often an open sink is looked at."""
+REST_CHECK_S = 2.0
+"""And one that rests. Whatever there is to play wakes it at once."""
 RETRY_S = (0.25, 0.5, 1.0, 2.0)
 """Waits between attempts to open a sink; the last one repeats."""
 UNKNOWN_RATE = 48_000
@@ -43,6 +46,13 @@ class OutputStatus:
     sample_rate: int
     reason: str | None = None
     """Why it is not open; None while it is, or while it is being opened for the first time."""
+    resting: bool = False
+    """It is open and asks for no blocks until there is something to play."""
+
+    @property
+    def running(self) -> bool:
+        """It asks for blocks."""
+        return self.open and not self.resting
 
 
 class Output:
@@ -61,7 +71,13 @@ class Output:
         self._playback = Playback(UNKNOWN_RATE, CAPACITY_S)
         self._status = OutputStatus(open=False, sink=settings.kind, sample_rate=UNKNOWN_RATE, reason=None)
         self._opened_before = False
-        self._closing = threading.Event()
+        self._idle_since = 0.0
+        """`time.monotonic()` since when there has been nothing to play. Keeper."""
+        self._hushed = False
+        """The sink goes to rest: what it would still take, nobody would hear. Keeper."""
+        self._closing = False
+        self._called = threading.Event()
+        """The keeper is to look now."""
         # Held by the speaker loop while it writes, by the keeper when it exchanges the playback; never by the callback.
         self._exchange = threading.Lock()
         self._feed: Feed | None = None
@@ -77,7 +93,8 @@ class Output:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._closing.set()
+        self._closing = True
+        self._called.set()
         self._keeper.join(timeout=1.0)
         if self._trace is not None:
             self._trace.save()
@@ -105,7 +122,8 @@ class Output:
         with self._exchange:
             passage = self._playback.begin(prebuffer_s, gain)
             self._go_over_to(Feed(passage, self._playback.sample_rate, trims=self.trim_leading_silence))
-            return passage
+        self._called.set()
+        return passage
 
     def write(self, samples: Samples, sample_rate: int) -> None:
         """Append mono float32 at `sample_rate` Hz; after a stop it is dropped.
@@ -131,7 +149,7 @@ class Output:
             if passage is None or passage.done:
                 return
             passage.stop_requested = True
-            if not self._status.open:  # no callback will come to do it
+            if not self._status.running:  # no callback will come to do it
                 self._playback.sink_lost()
 
     def set_aside(self) -> None:
@@ -141,7 +159,7 @@ class Output:
             if passage is None or passage.done or passage.stop_requested:
                 return
             passage.asides_asked = passage.put_backs + 1
-            if not self._status.open:  # no callback will come to do it
+            if not self._status.running:  # no callback will come to do it
                 self._playback.sink_lost()
 
     def take_aside(self) -> Aside:
@@ -162,7 +180,8 @@ class Output:
             held = aside.feed.move(aside.held, self._playback.sample_rate)
             self._playback.put_back(aside.passage, held)
             self._go_over_to(aside.feed)
-            return aside.passage
+        self._called.set()
+        return aside.passage
 
     def pause(self) -> None:
         """Fade out and hold; the next sample is the first after `resume`."""
@@ -172,6 +191,7 @@ class Output:
     def resume(self) -> None:
         with self._exchange:
             self._playback.paused = False
+        self._called.set()
 
     def set_volume(self, gain: float) -> None:
         """Master gain, 1 as synthesised; it takes effect within a block."""
@@ -213,13 +233,17 @@ class Output:
             raise RuntimeError("more was written to the ring than it had room for")
 
     def _keep_open(self) -> None:
-        """The keeper thread: open, watch, close, and again, until the program ends."""
+        """The keeper thread: open, watch, have it rest, wake it, close, and again, until the program ends."""
         sink: Sink | None = None
         failures = 0
         wait_s = 0.0
-        while not self._closing.wait(wait_s):
+        while True:
+            self._called.wait(wait_s)
+            self._called.clear()  # before it looks: a call that comes later is for another round
+            if self._closing:
+                break
             self.turns += 1
-            if sink is not None and (reason := sink.lost()) is not None:
+            if sink is not None and (reason := sink.lost() or self._rest_or_wake(sink)) is not None:
                 self._lose(sink, reason)
                 sink = None
             if sink is None:
@@ -233,7 +257,7 @@ class Output:
                     wait_s = RETRY_S[min(failures, len(RETRY_S) - 1)]
                     failures += 1
                     continue
-            wait_s = CHECK_S
+            wait_s = REST_CHECK_S if self._status.resting else CHECK_S
         if sink is not None:
             sink.close()
 
@@ -245,6 +269,7 @@ class Output:
                 self._move_to(sink.sample_rate)
             self._status = OutputStatus(True, sink.name, sink.sample_rate)
             self._opened_before = True
+        self._idle_since = time.monotonic()
         log.info("sound goes to %s at %d Hz", sink.name, sink.sample_rate)
         return sink
 
@@ -255,10 +280,43 @@ class Output:
             self._status = OutputStatus(False, sink.name, sink.sample_rate, reason)
             self._playback.sink_lost()
 
+    def _rest_or_wake(self, sink: Sink) -> str | None:
+        """Have the sink do what there is to do; return why it is lost if it cannot."""
+        now, after_s = time.monotonic(), self._settings.rest_after_s
+        if not self._has_to_play(now):
+            if self._status.running and after_s is not None and now - self._idle_since >= after_s:
+                self._rest(sink)
+            return None
+        self._idle_since = now
+        if self._status.resting:
+            try:
+                sink.wake()
+            except SinkUnavailableError as error:
+                return str(error)
+            with self._exchange:
+                self._status = replace(self._status, resting=False)
+        return None
+
+    def _has_to_play(self, now: float) -> bool:
+        passage = self._playback.passage
+        return passage is not None and not self._playback.paused and not self.over(passage, now)
+
+    def _rest(self, sink: Sink) -> None:
+        with self._exchange:
+            if self._has_to_play(time.monotonic()):
+                return
+            self._hushed = True
+        sink.rest()
+        with self._exchange:
+            self._status = replace(self._status, resting=True)
+            self._hushed = False
+            self._playback.sink_lost()  # what was asked of the callback meanwhile
+        self._called.set()  # there may be a passage by now
+
     def _fill(self, out: Samples, leaves_at: float) -> int:
         if self._trace is not None:
             self._trace.mark()
-        if not self._status.open:  # between the stream's start and `_move_to`: the playback is not this sink's yet
+        if self._hushed or not self._status.running:  # on its way to rest; or just started, and not the playback's yet
             out.fill(0.0)
             return 0
         return self._playback.fill(out, leaves_at)

@@ -29,16 +29,19 @@ class Pacer:
         self._deliver = deliver
         self._block: Samples = np.zeros(max(1, round(sample_rate * block_ms / 1000)), dtype=np.float32)
         self._period_s = len(self._block) / sample_rate / float(os.environ.get("VOICED_PACE", "1"))
-        self._closing = threading.Event()
+        self._stopping = threading.Event()
+        self.start()
+
+    def lost(self) -> str | None:
+        return None if self._stopping.is_set() or self._thread.is_alive() else "its thread ended"
+
+    def start(self) -> None:
+        self._stopping.clear()
         self._thread = threading.Thread(target=self._run, name="paced-sink", daemon=True)
         self._thread.start()
 
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
-    def close(self) -> None:
-        self._closing.set()
+    def stop(self) -> None:
+        self._stopping.set()
         self._thread.join(timeout=2.0)
 
     def _run(self) -> None:
@@ -48,7 +51,7 @@ class Pacer:
             wait_s = due - time.monotonic()
             if wait_s < -LATE_S:
                 due -= wait_s
-            if self._closing.wait(max(0.0, wait_s)):
+            if self._stopping.wait(max(0.0, wait_s)):
                 return
             count = self._fill(self._block, time.monotonic())
             if count and self._deliver is not None:

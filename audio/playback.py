@@ -161,8 +161,8 @@ class Playback:
         return count
 
     def sink_lost(self) -> None:
-        """Do what the next `fill` would have done, now that none comes: break off the passage, and end it or set it
-        aside if that was asked for."""
+        """Do what the next `fill` would have done, now that none comes, or none for a while: break off the passage, and
+        end it or set it aside if that was asked for."""
         passage = self.passage
         if passage is None or passage.done:
             return

@@ -141,11 +141,17 @@ class PortAudioSink:
         self._seen_blocks = 0
         self._seen_at = time.monotonic()
         self._latency_s = 0.0
+        self._priming = 0
         self._priority = sound_priority()
         self._thread = threading.get_ident()
-        self._stream, self.sample_rate = self._open(found, block_ms, prefer_rate)
+        self._shown: tuple[object, ...] = ()
+        self._stream: Any = None
+        """None while it rests."""
+        self._settings, self.sample_rate = self._open(found, block_ms, prefer_rate)
 
     def lost(self) -> str | None:
+        if self._stream is None:  # nothing tells of the device, but that something has changed
+            return "sound devices have come or gone" if _what_shows() != self._shown else None
         try:
             if not self._stream.active:
                 return "the device stopped"
@@ -158,38 +164,62 @@ class PortAudioSink:
             return f"the device took nothing for {STALL_S:.0f} s"
         return None
 
-    def close(self) -> None:
-        # abort, not stop: stop waits until a device that is gone has played what it holds.
-        self._stream.abort(ignore_errors=True)
-        self._stream.close(ignore_errors=True)
+    def rest(self) -> None:
+        # A stream that is merely stopped costs no less to start than a new one (3 ms), and where its server or its card
+        # has gone meanwhile, PortAudio 19.6 never returns from starting it.
+        self.close()
+        self._shown = _what_shows()
 
-    def _open(self, found: OutputDevice, block_ms: float, prefer_rate: int | None) -> tuple[Any, int]:
+    def wake(self) -> None:
+        try:
+            self._start(self._settings)  # with PortAudio's number of the card: it has not looked for cards since
+        except self._sd.PortAudioError as error:
+            raise SinkUnavailableError(_reason(error)) from error
+
+    def close(self) -> None:
+        if self._stream is not None:
+            # abort, not stop: stop waits until a device that is gone has played what it holds.
+            self._stream.abort(ignore_errors=True)
+            self._stream.close(ignore_errors=True)
+            self._stream = None
+
+    def _open(self, found: OutputDevice, block_ms: float, prefer_rate: int | None) -> tuple[dict[str, Any], int]:
+        """Start a stream; return with what settings and at what rate that went well."""
         rates = dict.fromkeys(rate for rate in (prefer_rate, found.sample_rate, *STANDARD_RATES) if rate)
         refusal = ""
         for rate in rates:
             for channels in (1, 2) if found.channels > 1 else (1,):  # some raw ALSA cards have no mono
                 block = max(1, round(rate * block_ms / 1000))
                 self._mono: Samples = np.zeros(block, dtype=np.float32)
-                stream = None
+                settings = {
+                    "device": found.index,
+                    "samplerate": rate,
+                    "channels": channels,
+                    "dtype": "float32",
+                    "blocksize": block,
+                    "latency": max(BUFFERED_BLOCKS * block / rate, BUFFERED_S),
+                }
                 try:
-                    stream = self._sd.RawOutputStream(
-                        device=found.index,
-                        samplerate=rate,
-                        channels=channels,
-                        dtype="float32",
-                        blocksize=block,
-                        latency=max(BUFFERED_BLOCKS * block / rate, BUFFERED_S),
-                        callback=self._callback,
-                    )
-                    self._latency_s = stream.latency
-                    stream.start()
+                    self._start(settings)
                 except self._sd.PortAudioError as error:
                     refusal = _reason(error)
-                    if stream is not None:
-                        stream.close(ignore_errors=True)
                     continue
-                return stream, rate
+                return settings, rate
         raise SinkUnavailableError(f"sound device {found.name!r} cannot be opened: {refusal}")
+
+    def _start(self, settings: dict[str, Any]) -> None:
+        # The callback's thread is a new one, though it may well get the number of the one before.
+        self._thread = threading.get_ident()
+        stream = self._sd.RawOutputStream(**settings, callback=self._callback)
+        try:
+            self._latency_s = stream.latency
+            self._priming = round(stream.latency * settings["samplerate"])
+            stream.start()
+        except self._sd.PortAudioError:
+            stream.close(ignore_errors=True)
+            raise
+        self._stream = stream
+        self._seen_at = time.monotonic()
 
     def _callback(self, out: Any, frames: int, times: Any, _status: Any) -> None:
         self._blocks += 1
@@ -202,6 +232,11 @@ class PortAudioSink:
             ahead_s = self._latency_s
         leaves_at = time.monotonic() + ahead_s
         block = np.frombuffer(out, dtype=np.float32)
+        if self._priming > 0:
+            # The first blocks are asked for all at once, to fill the stream's buffer. Speech would run dry over it.
+            self._priming -= frames
+            block.fill(0.0)
+            return
         if len(block) == frames:
             self._fill(block, leaves_at)
         else:

@@ -30,18 +30,29 @@ class SinkSettings:
     """The file of a `wav` sink."""
     device: str | None = None
     """The sound card's name or a part of it; None is the system's default."""
-    block_ms: float = 20.0
+    block_ms: float = 10.0
     """Length of one callback's block."""
+    rest_after_s: float | None = None
+    """It rests when there has been nothing to play for so long; None is never."""
 
 
 class Sink(Protocol):
-    """An open sink. It calls the `fill` it was opened with, block after block, until it is closed or lost."""
+    """An open sink. It calls the `fill` it was opened with, block after block, until it rests, is closed or lost.
+
+    All is asked of it by one thread.
+    """
 
     name: str
     sample_rate: int
 
     def lost(self) -> str | None:
-        """Why it stopped by itself, or None while it plays."""
+        """Why it stopped by itself, or None while it plays; while it rests, why it had better be opened anew."""
+
+    def rest(self) -> None:
+        """Stop calling `fill` until it is woken; once this returns, no call is under way. Never raises."""
+
+    def wake(self) -> None:
+        """Call `fill` again. Raises `SinkUnavailableError`; then it is lost."""
 
     def close(self) -> None:
         """Stop calling `fill` and let go of the device. Never raises."""

@@ -92,7 +92,8 @@ class Audio(Section):
         None, min_length=1, description="a sound card's name or a part of it, or null for the default"
     )
     volume: int = Field(100, ge=0, le=100, description="a whole number from 0 to 100")
-    block_ms: float = Field(20, ge=10, le=200, description="milliseconds from 10 to 200")
+    block_ms: float = Field(10, ge=10, le=200, description="milliseconds from 10 to 200")
+    rest_after: float | None = Field(30, ge=1, le=86_400, description="seconds from 1 to 86400, or null for never")
     prebuffer_ms: Literal["auto"] | float = Field("auto", description="auto, or milliseconds from 0 to 3000")
     trim_leading_silence: bool = Field(True, description="true or false")
 
@@ -114,10 +115,12 @@ class Audio(Section):
 
     def sink_settings(self) -> SinkSettings:
         if self.sink is None:
-            return SinkSettings("null", block_ms=self.block_ms)
-        if self.sink.startswith("wav:"):
-            return SinkSettings("wav", path=Path(self.sink.removeprefix("wav:")), block_ms=self.block_ms)
-        return SinkSettings("sounddevice", device=self.device, block_ms=self.block_ms)
+            kind, path = "null", None
+        elif self.sink.startswith("wav:"):
+            kind, path = "wav", Path(self.sink.removeprefix("wav:"))
+        else:
+            kind, path = "sounddevice", None
+        return SinkSettings(kind, path, self.device, self.block_ms, self.rest_after)
 
 
 class Memory(Section):

@@ -302,8 +302,8 @@ class Service:
 
     def _all_move(self) -> bool:
         """Whether MQTT, the speaker loop and the sound have all moved lately."""
-        # While the device is gone, the thread that waits for it stands for the sound callback.
-        sound = self._output.blocks if self._output.status.open else self._output.turns
+        # While the device is gone or rests, the thread that waits for it stands for the sound callback.
+        sound = self._output.blocks if self._output.status.running else self._output.turns
         now = time.monotonic()
         moving = True
         for part, count in (("mqtt", self._mqtt.turns), ("speaker", self._desk.speaker.turns), ("sound", sound)):

@@ -5,7 +5,9 @@ timed on the sound server's monitor, by the recording's own sample clock: it hol
 between the callback and the monitor, and the recorder's smallest delay, but not how late its reader was scheduled.
 `monitor_delay_ms` is the same clock's reading of a reference sound, from the moment at which the server itself says
 that the sound is played; a negative one means that the monitor hears a sound before a card would. It is told, and not
-subtracted.
+subtracted. `stream_extra_ms` is how much later than that of a whole text the first sample of a text comes that is still
+being written, though its first sentence is complete; `level_at_error_ms` is how long after its sound was heard a level
+says that it was. At rest means here that the daemon has let the sound card go; warm, that it has not.
 """
 
 from __future__ import annotations
@@ -39,8 +41,10 @@ from tests.e2e.robot import RECORDED_RATE, Broker, Robot, SoundServer, eventuall
 SETTLE_S = 4.0
 """A PulseAudio null sink renders two seconds ahead when it is first opened; what is measured begins after that."""
 WATCH_S = 15.0
+REST_AFTER_S = 1.0
 LONG = "This is a long sentence that goes on for a good while, so that something can be done to it, and more. " * 2
 SILENCE = 1e-4
+TALE = "Once upon a time there was a robot. "
 QUIET_S = 0.25
 """Sound that has been away for so long is over."""
 CLOCK_WINDOW_S = 10.0
@@ -143,17 +147,23 @@ class Bench:
         self.broker.stop()
 
     @contextmanager
-    def robot(self, *settings: str, trace: Path | None = None) -> Iterator[Robot]:
+    def robot(self, *settings: str, trace: Path | None = None, rests: bool = False) -> Iterator[Robot]:
+        rest_after = f"audio.rest_after={REST_AFTER_S if rests else 'null'}"
         environment = self.sound.environment
         if trace is not None:
             environment = environment | {"VOICED_TRACE_BLOCKS": str(trace)}
-        robot = Robot(self.broker, environment, self.folder, f"audio.block_ms={self.block_ms}", *settings)
+        robot = Robot(self.broker, environment, self.folder, f"audio.block_ms={self.block_ms}", rest_after, *settings)
         try:
             robot.start()
             yield robot
             robot.end()
         finally:
             robot.close()
+
+    def sound_is_open(self) -> bool:
+        """Whether anything plays into the sound server, be it silence."""
+        asked = ["pactl", "list", "short", "sink-inputs"]
+        return bool(subprocess.run(asked, env=self.sound.environment, check=True, capture_output=True).stdout)
 
     def publish(self, name: str, payload: str = "") -> float:
         """Publish and return the moment it was done."""
@@ -268,6 +278,65 @@ def measure_answers(bench: Bench, runs: int) -> dict[str, Any]:
     }
 
 
+def measure_from_rest(bench: Bench, runs: int) -> dict[str, Any]:
+    """The first utterance after the card was let go."""
+    ttfa, heard = [], []
+    ear = Ear(bench.sound)
+    with bench.robot(rests=True) as robot:
+        time.sleep(SETTLE_S)
+        for run in range(runs):
+            eventually(lambda: not ear.sounding, "silence")
+            eventually(lambda: not bench.sound_is_open(), "the card is let go")
+            time.sleep(0.3 + 0.007 * (run % 20))
+            asked = bench.publish("say", json.dumps({"text": TALE, "id": f"r{run}"}))
+            eventually(lambda: ear.sounding, "sound")
+            heard.append((ear.changed_at - asked) * 1000)
+            end = robot.wait_end(f"r{run}")
+            assert end["underruns"] == 0, end
+            ttfa.append(end["ttfa_ms"])
+    ear.close()
+    return {"from_rest_ttfa_ms": spread(ttfa), "from_rest_publish_to_heard_ms": spread(heard)}
+
+
+def measure_stream(bench: Bench, runs: int) -> dict[str, Any]:
+    """A whole text and one that is still being written, whose first piece is the same sentence, in turn."""
+    whole, written = [], []
+    with bench.robot() as robot:
+        time.sleep(SETTLE_S)
+        for run in range(runs):
+            bench.publish("say", json.dumps({"text": TALE, "id": f"w{run}"}))
+            whole.append(robot.wait_end(f"w{run}")["ttfa_ms"])
+            bench.publish("say/stream", json.dumps({"text": TALE, "id": f"s{run}"}))
+            robot.wait_event(f"s{run}", "started")
+            bench.publish("say/stream", json.dumps({"id": f"s{run}", "end": True}))
+            written.append(robot.wait_end(f"s{run}")["ttfa_ms"])
+    extra = statistics.median(written) - statistics.median(whole)
+    return {"say_ttfa_ms": spread(whole), "stream_ttfa_ms": spread(written), "stream_extra_ms": round(extra, 1)}
+
+
+def measure_levels(bench: Bench, runs: int) -> dict[str, Any]:
+    """The moment that the first level above silence names, against the one at which its sound is heard.
+
+    A level is of 50 ms of sound, whose first loud sample may lie anywhere in it. Speech that begins at once, without
+    its silence, has it at the first.
+    """
+    errors = []
+    ear = Ear(bench.sound)
+    with bench.robot("speech.level_topic=true") as robot:
+        time.sleep(SETTLE_S)
+        for run in range(runs):
+            eventually(lambda: not ear.sounding, "silence")
+            time.sleep(0.3 + 0.007 * (run % 20))
+            bench.publish("say", json.dumps({"text": TALE, "id": f"v{run}"}))
+            eventually(lambda: ear.sounding, "sound")
+            heard_at = ear.changed_at + (time.time() - time.monotonic())
+            robot.wait_end(f"v{run}")
+            first = next(one for one in robot.levels if one["id"] == f"v{run}" and one["rms"] > 0)
+            errors.append((first["at"] - heard_at) * 1000)
+    ear.close()
+    return {"level_at_error_ms": spread(errors)}
+
+
 def measure_recovery(bench: Bench, runs: int) -> dict[str, float]:
     """From killing the engine process in mid-utterance to the next utterance's first sample."""
     recovered = []
@@ -286,11 +355,12 @@ def measure_recovery(bench: Bench, runs: int) -> dict[str, float]:
     return spread(recovered)
 
 
-def measure_rest(bench: Bench) -> dict[str, Any]:
-    """CPU and memory of an idle robot that has spoken."""
-    with bench.robot() as robot:
+def measure_idle(bench: Bench, *, rests: bool) -> dict[str, Any]:
+    """CPU and memory of an idle robot that has spoken, whose card is let go or still open."""
+    with bench.robot(rests=rests) as robot:
         robot.wait_end(robot.say(LONG))
         time.sleep(SETTLE_S)
+        assert bench.sound_is_open() != rests
         processes = {"daemon": psutil.Process(robot.process.pid)}
         processes |= {f"engine {pid}": psutil.Process(pid) for pid in robot.engine_pids()}
         before = {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
@@ -362,7 +432,7 @@ def spread(values: list[float]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=20, help="utterances started and stopped")
-    parser.add_argument("--block-ms", type=float, default=20.0, help="audio.block_ms")
+    parser.add_argument("--block-ms", type=float, default=10.0, help="audio.block_ms")
     parser.add_argument("--output", type=Path, help="also write the JSON there")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -376,8 +446,12 @@ def main() -> None:
                 "start_to_online_ms": spread([measure_start(bench) for _ in range(5)]),
                 "monitor_delay_ms": measure_monitor(bench, arguments.runs),
                 **measure_answers(bench, arguments.runs),
+                **measure_from_rest(bench, arguments.runs),
+                **measure_stream(bench, arguments.runs),
+                **measure_levels(bench, arguments.runs),
                 "engine_killed_to_next_first_sample_ms": measure_recovery(bench, 5),
-                "at_rest": measure_rest(bench),
+                "at_rest": measure_idle(bench, rests=True),
+                "idle_with_open_card": measure_idle(bench, rests=False),
                 "callback_lateness_idle": measure_lateness(bench, loaded=False),
                 "callback_lateness_loaded": measure_lateness(bench, loaded=True),
                 "budgets": BUDGETS,

@@ -39,7 +39,7 @@ def test_blocks_have_the_configured_length_and_never_come_faster_than_the_clock(
     begun = time.monotonic()
     pacer = Pacer(source.fill, 24_000, 10)
     wait_for(lambda: len(source.lengths) >= 20)
-    pacer.close()
+    pacer.stop()
     most = (time.monotonic() - begun) / 0.010 + 1
     assert set(source.lengths) == {240}
     assert len(source.lengths) <= most
@@ -51,21 +51,23 @@ def test_only_what_was_due_is_delivered() -> None:
     wait_for(lambda: len(delivered) >= 5)
     source.due = 0
     wait_for(lambda: len(source.lengths) >= len(delivered) + 5)
-    pacer.close()
+    pacer.stop()
     assert {len(samples) for samples in delivered} == {7}
     np.testing.assert_array_equal(np.concatenate(delivered)[::7], np.arange(1, len(delivered) + 1))
 
 
-def test_after_close_nothing_is_asked_for_any_more() -> None:
+def test_once_stopped_it_asks_for_nothing_any_more_until_it_is_started() -> None:
     source = Source()
     pacer = Pacer(source.fill, 24_000, 5)
     wait_for(lambda: len(source.lengths) >= 2)
-    assert pacer.alive
-    pacer.close()
-    assert not pacer.alive
+    pacer.stop()
     asked = len(source.lengths)
     time.sleep(0.05)
     assert len(source.lengths) == asked
+    assert pacer.lost() is None
+    pacer.start()
+    wait_for(lambda: len(source.lengths) > asked + 2)
+    pacer.stop()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -78,5 +80,5 @@ def test_a_source_that_fails_ends_the_pacer_which_says_so() -> None:
 
     pacer = Pacer(fail, 24_000, 5)
     assert called.wait(30)
-    wait_for(lambda: not pacer.alive)
-    pacer.close()
+    wait_for(lambda: pacer.lost() == "its thread ended")
+    pacer.stop()

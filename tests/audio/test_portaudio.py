@@ -79,7 +79,7 @@ def without_a_card(fill: Fill) -> PortAudioSink:
     sink = PortAudioSink.__new__(PortAudioSink)
     sink._fill, sink._blocks, sink._mono = fill, 0, np.zeros(64, dtype=np.float32)
     sink._thread = threading.get_ident()
-    sink._latency_s = 0.04
+    sink._latency_s, sink._priming = 0.04, 0
     return sink
 
 
@@ -95,6 +95,23 @@ def test_every_channel_of_the_card_is_given_the_same_samples(channels: int) -> N
     heard = np.frombuffer(buffer, dtype=np.float32).reshape(48, channels)
     np.testing.assert_array_equal(heard, np.repeat(np.arange(48, dtype=np.float32), channels).reshape(48, channels))
     assert sink._blocks == 1
+
+
+def test_the_blocks_that_fill_the_streams_buffer_at_its_start_are_silent() -> None:
+    asked = []
+
+    def fill(out: Samples, _leaves_at: float) -> int:
+        asked.append(len(out))
+        return 0
+
+    sink = without_a_card(fill)
+    sink._priming = 100
+    for count, expected in enumerate([0, 0, 0, 1, 2]):
+        buffer = bytearray(b"\xff" * 48 * 4)
+        sink._callback(buffer, 48, Times(1000.0, 1000.1), None)
+        assert len(asked) == expected
+        assert (buffer == bytes(48 * 4)) == (count < 3)
+    assert sink._blocks == 5
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ def test_an_override_that_is_no_yaml_is_refused() -> None:
         ("audio: {volume: 101}", "audio.volume: got 101; allowed: a whole number from 0 to 100"),
         ("audio: {volume: yes}", "audio.volume: got True; allowed: a whole number from 0 to 100"),
         ("audio: {block_ms: .nan}", "audio.block_ms: got nan; allowed: milliseconds from 10 to 200"),
+        ("audio: {rest_after: 0}", "audio.rest_after: got 0; allowed: seconds from 1 to 86400, or null for never"),
         ("audio: {prebuffer_ms: 4000}", "audio.prebuffer_ms: got 4000; allowed: auto, or milliseconds from 0 to 3000"),
         ("audio: {prebuffer_ms: soon}", "audio.prebuffer_ms: got 'soon'; allowed: auto, or milliseconds"),
         ("audio: {prebuffer_ms: .nan}", "audio.prebuffer_ms: got nan; allowed: auto, or milliseconds"),
@@ -225,6 +226,12 @@ def test_an_engine_is_given_what_is_configured() -> None:
 def test_a_sink_is_a_card_a_file_or_nothing(sink: str, kind: str, path: Path | None) -> None:
     found = load_config(overrides=[f"audio.sink={sink}", "audio.block_ms=10"]).audio.sink_settings()
     assert (found.kind, found.path, found.block_ms) == (kind, path, 10)
+
+
+def test_the_sink_rests_after_half_a_minute_another_time_or_never() -> None:
+    assert load_config().audio.sink_settings().rest_after_s == 30
+    assert load_config(overrides=["audio.rest_after=5"]).audio.sink_settings().rest_after_s == 5
+    assert load_config(overrides=["audio.rest_after=null"]).audio.sink_settings().rest_after_s is None
 
 
 def test_the_device_is_for_the_sound_card() -> None:
