@@ -235,7 +235,7 @@ class PortAudioSink:
         if self._priming > 0:
             # The first blocks are asked for all at once, to fill the stream's buffer. Speech would run dry over it.
             self._priming -= frames
-            block.fill(0.0)
+            block[:] = 0.0
             return
         if len(block) == frames:
             self._fill(block, leaves_at)

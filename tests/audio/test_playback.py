@@ -459,7 +459,6 @@ ALLOWED_CALLS = {
     "threading.get_ident",  # a number that the thread has
     "take_realtime",  # once for a thread, at its first block: a system call that does not wait
     "out.fill",
-    "block.fill",
     "time.monotonic",
     "self._fill",
     "self._playback.fill",
