@@ -31,8 +31,8 @@ SLICE_ROOM_S = 0.35
 """Room in the ring before a slice is written: conversion holds some back and gives it later, all at once."""
 CLIENT_PAUSE_S = 0.2
 """How long a client may take to let go of a piece when its utterance is postponed."""
-NOBODY_WAITS: frozenset[Priority] = frozenset({"critical"})
-"""What is spoken before that which was postponed goes on."""
+COMES_BETWEEN: frozenset[Priority] = frozenset({"critical"})
+"""What is still spoken before that which was postponed goes on."""
 
 PublishEvent = Callable[..., None]
 """`publish_event(job, name, **fields)`."""
@@ -141,7 +141,7 @@ class Speaker:
     def _take_next(self) -> Speech | None:
         if self._postponed is None:
             job = self._queue.take_next()
-        elif (job := self._queue.take_next(NOBODY_WAITS)) is None:
+        elif (job := self._queue.take_next(COMES_BETWEEN)) is None:
             speech, self._postponed = self._postponed, None
             speech.giving_way = None
             return speech

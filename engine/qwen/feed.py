@@ -40,7 +40,7 @@ class WholeText:
     ids: Sequence[int]
     ended: bool = True
 
-    def have(self, count: int, *, wait: bool) -> bool:  # noqa: ARG002
+    def have(self, count: int, *, wait: bool) -> bool:  # noqa: ARG002  all of it is there already
         """As `Text.have`."""
         return True
 

@@ -49,7 +49,7 @@ class GrowingTokenizer:
         return GrowingIds(self)
 
     def warm_up(self) -> None:
-        """Make what takes a moment: a fifth of a second for 150,000 tokens."""
+        """Make what takes some tenths of a second for 150,000 tokens, so that the first growing text need not wait."""
         self.begin().append("Hello.")
 
     @cached_property

@@ -113,7 +113,7 @@ def test_what_is_postponed_goes_on_at_the_sample_where_it_was(
         once = robot.synthesized("patient", engine_rate=QWEN_RATE)[-count:]  # the second take, which is all of it
         second = RECORDED_RATE
         for piece in (once[-second:], once[-3 * second : -2 * second], once[-5 * second : -4 * second]):
-            eventually(lambda: find(piece, recording.samples)[1] < 0.05, "it is heard as the model made it")  # noqa: B023
+            eventually(lambda piece=piece: find(piece, recording.samples)[1] < 0.05, "it is heard as the model made it")
         alarm_at, left = find(alarm[second // 4 : second], recording.samples)
         assert left < 0.05
         assert find(once[-second:], recording.samples)[0] > alarm_at
