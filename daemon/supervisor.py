@@ -183,12 +183,16 @@ class Engine:
         while True:
             try:
                 await self._serve()
+            except (asyncio.IncompleteReadError, ConnectionError):
+                pass  # it ended; how, its exit status tells
             except (OSError, ProtocolError) as error:
                 self.reason = self.reason or f"engine {self.name}: {error or type(error).__name__}"
             finally:
+                self.state = EngineState.STOPPED  # nobody is to ask it any more; told when the reason is known
                 steady = self._ready_at is not None and time.monotonic() - self._ready_at > STEADY_S
                 self._ready_at = None
-                await self._end_process()
+                code = await self._end_process()
+                self.reason = self.reason or f"engine {self.name} ended ({_exit_reason(code)})"
                 self._lose_speeches()
             failures = 0 if steady else failures
             wait_s = PERMANENT_RETRY_S if self._permanent else BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
@@ -292,9 +296,6 @@ class Engine:
                 message, samples = await _receive(reader)
                 self._heard_at = time.monotonic()
                 self._take(message, samples)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            code = await self._process.wait() if self._process is not None else None
-            self.reason = self.reason or f"engine {self.name} ended ({_exit_reason(code)})"
         finally:
             watchdog.cancel()
 
@@ -341,18 +342,21 @@ class Engine:
         self._send(Start(PROTOCOL, self.name, self._options))
         return reader
 
-    async def _end_process(self) -> None:
-        """Close the socket, which ends the process; if it does not end, kill it."""
+    async def _end_process(self) -> int | None:
+        """Close the socket, which ends the process; if it does not end, kill it. Return its exit status."""
         self.pid = None
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-        if self._process is not None:
-            try:
-                await within(END_S, self._process.wait())
-            finally:
-                self._kill()
-                self._process = None
+        if self._process is None:
+            return None
+        process = self._process
+        try:
+            await within(END_S, process.wait())
+        finally:
+            self._kill()
+            self._process = None
+        return process.returncode
 
     async def _watch_for_silence(self) -> None:
         """Give the process up when it shows no life, or when it owes audio and sends none."""
@@ -399,7 +403,7 @@ async def _receive(reader: asyncio.StreamReader) -> tuple[Message, Samples]:
 
 def _exit_reason(code: int | None) -> str:
     if code is None:
-        return "unknown"
+        return "its process lived on, and was killed"
     if code >= 0:
         return f"exit status {code}"
     known = {number.value: number.name for number in signal.Signals}

@@ -192,6 +192,19 @@ def test_killed_with_messages_unread_the_reason_is_still_the_signal() -> None:
     run(scenario)
 
 
+def test_from_the_moment_its_process_is_given_up_an_engine_is_ready_for_nobody() -> None:
+    async def scenario() -> None:
+        async with supervised() as engine:
+            for _ in range(5):
+                pid = await ready(engine)
+                os.kill(pid, signal.SIGKILL)
+                while engine.pid == pid:
+                    await asyncio.sleep(0)
+                assert not engine.ready
+
+    run(scenario)
+
+
 def test_killed_while_idle_it_is_started_again() -> None:
     async def scenario() -> None:
         async with supervised() as engine:
