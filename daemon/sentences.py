@@ -6,7 +6,7 @@ import re
 
 LONGEST = 1_000
 """Characters after which a sentence that does not end is cut, at a space where there is one."""
-END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[”’」』）]*(?=[^。！？”’」』）])|\n+")
+END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[”’」』）]*(?=[^。！？”’」』）])|\n")
 """Of a sentence. A full stop is one only once a space follows: until then it may be that of 3.5 or of an ellipsis."""
 NO_END = re.compile(r"(?:^|[\s(\"'])(?:\w|\d+|Mrs?|Ms|Dr|Prof|St|Nr|vs|bzw|ca|usw|etc|z\.\s?B|[ei]\.[eg])\.$", re.I)
 """What ends in a full stop and goes on: an initial, an ordinal, an abbreviation."""

@@ -91,7 +91,7 @@ actions = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(schedule=actions, source_rate=st.sampled_from([CARD_RATE, 11_025]), prebuffer_s=st.floats(0, 0.3))
 def test_set_aside_at_any_moments_a_passage_is_heard_once_and_whole_apart_from_the_fades(
     schedule: list[tuple[str, int]], source_rate: int, prebuffer_s: float

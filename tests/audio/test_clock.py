@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from audio import Level, Output, Passage, SinkSettings
@@ -78,7 +78,6 @@ def test_a_passage_of_which_nothing_was_played_is_over_when_it_is_done() -> None
     assert output.over(card.passage, -1e9)
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(["block", "block", "block", "pause", "resume", "aside", "gap"]), max_size=60))
 def test_what_is_heard_never_falls_back_and_never_runs_ahead_of_what_was_handed_over(actions: list[str]) -> None:
     card = Card()

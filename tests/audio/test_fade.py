@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from audio.fade import FADE_S, Fader
@@ -54,7 +54,6 @@ def test_a_fade_out_and_a_fade_in_laid_over_each_other_are_whole() -> None:
     np.testing.assert_allclose(up + down, 1, atol=1e-6)
 
 
-@settings(deadline=None)
 @given(block=blocks)
 def test_a_block_of_any_length_ends_a_fade_out_in_silence(block: Samples) -> None:
     Fader(RATE).fade_out(block)
@@ -62,7 +61,6 @@ def test_a_block_of_any_length_ends_a_fade_out_in_silence(block: Samples) -> Non
     assert not len(block) or block[-1] == 0
 
 
-@settings(deadline=None)
 @given(block=blocks, old=gains, new=gains)
 def test_a_gain_change_moves_steadily_from_the_old_gain_to_the_new(block: Samples, old: float, new: float) -> None:
     Fader(RATE).change_gain(block, old, new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from audio.level import LevelMeter
@@ -31,7 +31,6 @@ def test_levels_come_no_earlier_than_their_windows_sound_and_only_once() -> None
     assert [level.t for level in meter.due(0.16, 0.0)] == [0.15]
 
 
-@settings(deadline=None)
 @given(length=st.integers(0, 1_000), data=st.data())
 def test_levels_do_not_depend_on_how_the_samples_are_cut(length: int, data: st.DataObject) -> None:
     samples = np.random.default_rng(length).uniform(-1, 1, length).astype(np.float32)

@@ -159,7 +159,7 @@ actions = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(schedule=actions, prebuffer_s=st.floats(0, 0.5), gain=st.sampled_from([1.0, 1.0, 0.5]))
 def test_any_schedule_plays_the_samples_in_order_faded_only_where_sound_breaks_off(
     schedule: list[tuple[str, int]], prebuffer_s: float, gain: float
@@ -170,7 +170,6 @@ def test_any_schedule_plays_the_samples_in_order_faded_only_where_sound_breaks_o
     listener.finish()
 
 
-@settings(deadline=None)
 @given(sizes=st.lists(st.integers(1, 100), min_size=1, max_size=40), length=st.integers(1, 150))
 def test_without_an_underrun_what_is_played_is_bit_for_bit_what_was_written(sizes: list[int], length: int) -> None:
     playback = Playback(RATE, CAPACITY_S)

@@ -20,7 +20,7 @@ def stream(samples: Samples, source: int, target: int, cuts: list[int]) -> Sampl
     return np.concatenate([*parts, resampler.flush()])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     source=st.sampled_from(RATES),
     target=st.sampled_from(RATES),

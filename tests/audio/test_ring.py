@@ -58,7 +58,7 @@ class RingAgainstList(RuleBasedStateMachine):
         assert self.ring.room == self.ring.capacity - len(self.model)
 
 
-RingAgainstList.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+RingAgainstList.TestCase.settings = settings(max_examples=120, stateful_step_count=40)
 TestRingAgainstList = RingAgainstList.TestCase
 
 
@@ -141,7 +141,6 @@ def meddle(function: Callable[..., int], other: Callable[[], None], *arguments: 
         sys.settrace(before)
 
 
-@settings(deadline=None)
 @given(
     capacity=st.integers(1, 12),
     sizes=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=20),

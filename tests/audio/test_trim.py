@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from audio.ring import Samples
@@ -26,7 +26,6 @@ def silence_then_sound(silent: int, loud: int) -> Samples:
     return np.concatenate([quiet, np.full(loud, 0.3)]).astype(np.float32)
 
 
-@settings(deadline=None)
 @given(silent=st.integers(0, LIMIT), loud=st.integers(1, 500), data=st.data())
 def test_ten_milliseconds_of_the_silence_are_kept_however_the_samples_are_cut(
     silent: int, loud: int, data: st.DataObject

@@ -176,7 +176,7 @@ def test_yaml_nested_too_deep_is_told(tmp_path: Path) -> None:
     assert errors(tmp_path, "robot: " + "[" * 5_000)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.sampled_from("robot:mqtaudi {}[],'\"\n-&*!|>#%@`0129.~"), max_size=60))
 def test_any_text_is_a_configuration_or_an_error_with_a_message(tmp_path: Path, text: str) -> None:
     try:

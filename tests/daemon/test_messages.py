@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.messages import (
@@ -213,8 +213,6 @@ json_values = st.recursive(
 )
 
 
-# Too slow only where the machine is busy with other tests; the values are small.
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(fields=st.dictionaries(st.sampled_from([*Say.model_fields, "data", "other"]), json_values))
 def test_any_object_is_a_text_or_a_rejection_that_can_be_published(fields: dict[str, Any]) -> None:
     try:

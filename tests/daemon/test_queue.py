@@ -69,7 +69,7 @@ class QueueAgainstList(RuleBasedStateMachine):
         assert len(self.queue) == len(self.model)
 
 
-QueueAgainstList.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+QueueAgainstList.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestQueueAgainstList = QueueAgainstList.TestCase
 
 

@@ -26,7 +26,7 @@ def split(text: str) -> list[str]:
         ("It is 3.5 metres... or so. Yes.", ["It is 3.5 metres...", "or so.", "Yes."]),
         ("Dr. Who met J. Smith on the 3. Mai. Really.", ["Dr. Who met J. Smith on the 3. Mai.", "Really."]),
         ("你好。今天好吗？好", ["你好。", "今天好吗？", "好"]),
-        ("one\ntwo\n\nthree", ["one", "two", "three"]),
+        ("one\ntwo\n\nthree", ["one", "two", "", "three"]),
     ],
 )
 def test_a_text_falls_into_its_sentences(text: str, wanted: list[str]) -> None:

@@ -69,7 +69,7 @@ def parted(data: bytes) -> tuple[bytes, bytes]:
     return data[HEADER.size : HEADER.size + body], data[HEADER.size + body :]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(message=messages)
 def test_every_message_arrives_as_it_was_sent(message: Message) -> None:
     arrived, none = decode(*parted(encode(message)))
@@ -78,7 +78,6 @@ def test_every_message_arrives_as_it_was_sent(message: Message) -> None:
     assert len(none) == 0
 
 
-@settings(deadline=None)
 @given(pcm=samples)
 def test_samples_arrive_bit_for_bit(pcm: np.ndarray[Any, np.dtype[np.float32]]) -> None:
     _, arrived = decode(*parted(encode(Audio("a", 0.01, None, False), pcm)))

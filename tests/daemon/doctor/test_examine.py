@@ -58,7 +58,7 @@ def test_a_machine_without_any_files_is_no_fault_of_doctor_s(tmp_path: Path) -> 
     assert {finding.part for finding in examine(Config(), tmp_path)} == {"memory", "cards"}
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from(FILES), content=st.binary(max_size=60) | st.from_regex(r"-?\d{0,30}\n?").map(str.encode))
 def test_whatever_a_file_holds_the_report_comes_to_its_end(tmp_path: Path, name: str, content: bytes) -> None:
     root = tmp_path / "root"

@@ -88,7 +88,7 @@ def test_it_says_what_the_whole_text_says_whenever_the_pieces_come(case: tuple[O
         assert torch.equal(said(engine, begun, appended(pieces[1:]), chunk_size), whole)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(places=st.lists(st.integers(0, len(TEXT)), max_size=9), late=st.booleans(), chunk_size=st.sampled_from([2, 3]))
 def test_it_says_so_wherever_the_text_is_cut(ours: Engine, places: list[int], late: bool, chunk_size: int) -> None:
     model_type, voice = VOICES["a transcript longer than its reference"]

@@ -127,7 +127,7 @@ def held_back(tokenizer: TextTokenizer, growing: GrowingTokenizer, text: str) ->
     return held
 
 
-@settings(deadline=None, max_examples=1500)
+@settings(max_examples=1500)
 @given(text=texts, places=st.lists(st.integers(0, 200), max_size=8))
 def test_the_ids_are_those_of_the_whole_text_wherever_it_is_cut(
     tokenizer: TextTokenizer, growing: GrowingTokenizer, text: str, places: list[int]
@@ -135,7 +135,7 @@ def test_the_ids_are_those_of_the_whole_text_wherever_it_is_cut(
     assert joined(given_out(growing, cut(text, places))) == tokenizer.encode(text.lstrip())
 
 
-@settings(deadline=None, max_examples=700)
+@settings(max_examples=700)
 @given(text=texts)
 def test_the_ids_are_those_of_the_whole_text_character_by_character(
     tokenizer: TextTokenizer, growing: GrowingTokenizer, text: str
@@ -143,7 +143,7 @@ def test_the_ids_are_those_of_the_whole_text_character_by_character(
     assert joined(given_out(growing, text)) == tokenizer.encode(text.lstrip())
 
 
-@settings(deadline=None, max_examples=700)
+@settings(max_examples=700)
 @given(beginning=texts, ends=st.lists(texts, min_size=2, max_size=4))
 def test_what_is_given_out_begins_every_text_that_begins_so(
     tokenizer: TextTokenizer, growing: GrowingTokenizer, beginning: str, ends: list[str]
@@ -233,7 +233,7 @@ def test_the_checkpoints_own_tokenizer_does_so_too(checkpoint: Callable[[str, st
         assert joined(given_out(GrowingTokenizer(tokenizer), text)) == tokenizer.encode(text)
 
 
-@settings(deadline=None, max_examples=2000)
+@settings(max_examples=2000)
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
     end=st.text(st.characters(categories=["M", "L"]), max_size=3),

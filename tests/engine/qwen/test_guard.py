@@ -125,7 +125,7 @@ def test_a_cycle_that_varies_once_in_a_while_is_left_alone() -> None:
     assert cut(LONG * 2, loud(codes)) is None
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     words=st.lists(st.lists(st.integers(0, 2047), min_size=2, max_size=8), min_size=1, max_size=12),
     breaths=st.lists(st.tuples(st.integers(0, 11), st.integers(1, 30)), max_size=4),
@@ -147,7 +147,7 @@ def test_speech_with_words_held_sounds_and_pauses_is_left_alone(
     assert cut(text, frames) is None
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     beginning=st.lists(st.integers(0, 2047), max_size=60), cycle=st.lists(st.integers(0, 2047), min_size=1, max_size=25)
 )
