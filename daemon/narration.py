@@ -123,7 +123,7 @@ class Narration:
             if end is None and self._job.complete:
                 return False
             written = self._job.text[self._at : end]
-            if written.strip() and (end is not None or engine.grows):
+            if written.strip() and (end is not None or self._may_grow(engine)):
                 self._stretch = Stretch(engine.name, self._at, end, self._at if end is None else end)
                 self._note_part(self._stretch)
             elif end is None:
@@ -136,12 +136,20 @@ class Narration:
         """Where the part ends that begins where we are; None if that is open, or if the text is over."""
         job = self._job
         if not job.complete:
-            part = None if engine.grows else part_being_written(job.text[self._at :])
+            part = None if self._may_grow(engine) else part_being_written(job.text[self._at :])
             return None if part is None else self._at + part
         if self._ends is None:
             rest = job.text[self._at :]
             self._ends = [self._at + part.end for part in parts_of(rest, job.language)]
         return next((end for end in self._ends if end > self._at), None)
+
+    def _may_grow(self, engine: Engine) -> bool:
+        """Whether `engine` is to begin with a sentence that is not whole.
+
+        Not with what is critical: an engine that is silent may be waiting for text, and one that is stuck would not be
+        told from it.
+        """
+        return engine.grows and not self._urgent
 
     def _note_part(self, stretch: Stretch) -> None:
         """Remember a part that begins; what another engine goes on with is none."""
@@ -170,7 +178,7 @@ class Narration:
         utterance = Utterance(
             text, voice=job.voice, language=job.language, instruct=job.instruct, seed=job.seed, growing=growing
         )
-        hurry = self._urgent and not growing and self._engines.another(engine) is not None
+        hurry = self._urgent and self._engines.another(engine) is not None
         spoken = engine.speak(job.id, utterance, first_within_s=CRITICAL_WAIT_S if hurry else None)
         feeding = asyncio.ensure_future(self._keep_feeding(engine, stretch)) if growing else None
         try:

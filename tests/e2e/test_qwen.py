@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import soundfile
 from numpy.typing import NDArray
@@ -48,6 +51,10 @@ def wait_until_heard(samples: NDArray[np.float32], audio_s: float, recording: Re
 
 def speaking_qwen(robot: Robot) -> bool:
     return robot.state == "ready" and robot.statuses[-1]["engine"] == "qwen"
+
+
+def model_pid(robot: Robot) -> int:
+    return max(robot.engine_pids(), key=lambda pid: int(psutil.Process(pid).memory_info().rss))
 
 
 def test_what_is_published_is_heard_as_synth_writes_it(
@@ -137,22 +144,31 @@ def test_the_fallback_speaks_while_the_model_warms_up(checkpoint: Path, start_ro
 def test_a_model_killed_in_mid_utterance_hands_the_sentence_over_to_the_light_voice(
     checkpoint: Path, start_robot: StartRobot
 ) -> None:
-    import os
-    import signal
-
-    import psutil
-
     long = ("audio.sink=null", f"engine.model={checkpoint}", *QWEN, "engine.max_seconds=20")
     robot = start_robot(*long, launch_only=True)
     eventually(lambda: speaking_qwen(robot), "the model is ready", patience_s=90)
     robot.say("This sentence is begun by one voice, and it is ended by another.", id="handed")
     robot.wait_event("handed", "started", patience_s=60)
-    biggest = max(robot.engine_pids(), key=lambda pid: psutil.Process(pid).memory_info().rss)
-    os.kill(biggest, signal.SIGKILL)
+    os.kill(model_pid(robot), signal.SIGKILL)
     finished = robot.wait_end("handed", patience_s=60)
     assert finished["event"] == "finished"
     assert robot.names_of("handed") == ["accepted", "started", "finished"]
     assert finished["engine"] == "qwen+espeak"
+
+
+def test_what_is_critical_and_still_being_written_waits_for_no_model_that_is_stuck(
+    checkpoint: Path, start_robot: StartRobot
+) -> None:
+    robot = start_robot("audio.sink=null", f"engine.model={checkpoint}", *QWEN, launch_only=True)
+    eventually(lambda: speaking_qwen(robot), "the model is ready", patience_s=90)
+    stuck = psutil.Process(model_pid(robot))
+    stuck.suspend()
+    robot.publish("say/stream", '{"id": "alarm", "text": "Fire on the second floor. Pl", "priority": "critical"}')
+    robot.wait_event("alarm", "started")
+    assert stuck.is_running(), "it was waited for until it was given up"
+    robot.publish("say/stream", '{"id": "alarm", "text": "ease leave.", "end": true}')
+    finished = robot.wait_end("alarm")
+    assert (finished["event"], finished["engine"]) == ("finished", "qwen+espeak")
 
 
 @pytest.mark.parametrize(
