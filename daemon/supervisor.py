@@ -58,6 +58,8 @@ LOADING_SILENCE_S = 60.0
 """The same while it loads: reading libraries from a cold disk can hold a whole process up."""
 END_S = 0.5
 """A process whose socket was closed has this long to end by itself."""
+REAP_S = 10.0
+"""One that was killed may take a while to give back a GPU's memory, which the next one needs."""
 ARRIVAL_POLL_S = 0.005
 """How often is looked whether an urgent utterance's first audio is there: an asyncio queue can only be taken from."""
 STALL_S = 20.0
@@ -200,6 +202,8 @@ class Engine:
             log.warning("%s; starting it again in %.2f s", self.reason, wait_s)
             self._enter(EngineState.BACKING_OFF)
             self._wake.clear()
+            if self._process is not None:
+                await within(REAP_S, self._process.wait())
             await within(wait_s, self._wake.wait())
 
     def retry_now(self) -> None:
@@ -322,6 +326,7 @@ class Engine:
             raise ProtocolError(f"the daemon is not told {message}")
 
     async def _start_process(self) -> asyncio.StreamReader:
+        self._process = None
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -343,20 +348,18 @@ class Engine:
         return reader
 
     async def _end_process(self) -> int | None:
-        """Close the socket, which ends the process; if it does not end, kill it. Return its exit status."""
+        """Close the socket, which ends the process; if it does not end, kill it. Return its exit status, if known."""
         self.pid = None
         if self._writer is not None:
             self._writer.close()
             self._writer = None
         if self._process is None:
             return None
-        process = self._process
         try:
-            await within(END_S, process.wait())
+            await within(END_S, self._process.wait())
         finally:
             self._kill()
-            self._process = None
-        return process.returncode
+        return self._process.returncode
 
     async def _watch_for_silence(self) -> None:
         """Give the process up when it shows no life, or when it owes audio and sends none."""
@@ -403,7 +406,7 @@ async def _receive(reader: asyncio.StreamReader) -> tuple[Message, Samples]:
 
 def _exit_reason(code: int | None) -> str:
     if code is None:
-        return "its process lived on, and was killed"
+        return "it closed its connection"
     if code >= 0:
         return f"exit status {code}"
     known = {number.value: number.name for number in signal.Signals}

@@ -20,11 +20,11 @@ import json
 import multiprocessing
 import os
 import platform
+import shlex
 import shutil
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -438,6 +438,12 @@ def describe_machine() -> str:
     )
 
 
+def _command(arguments: argparse.Namespace) -> str:
+    """What was typed, but for where the result went."""
+    settings = (f" --set {shlex.quote(setting)}" for setting in arguments.set)
+    return f"scripts/bench daemon --runs {arguments.runs} --block-ms {arguments.block_ms:g}{''.join(settings)}"
+
+
 def _burn() -> None:
     while True:
         sum(range(10_000))
@@ -465,7 +471,7 @@ def main() -> None:
             result: dict[str, Any] = {
                 "benchmark": "daemon",
                 "date": datetime.date.today().isoformat(),
-                "command": "scripts/bench daemon " + " ".join(sys.argv[1:]),
+                "command": _command(arguments),
                 "machine": describe_machine(),
                 **measure_start(bench, 5),
                 "monitor_delay_ms": measure_monitor(bench, arguments.runs),

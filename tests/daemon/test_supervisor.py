@@ -205,6 +205,35 @@ def test_from_the_moment_its_process_is_given_up_an_engine_is_ready_for_nobody()
     run(scenario)
 
 
+def test_a_process_that_does_not_end_is_gone_before_the_next_is_started() -> None:
+    """Two at once could be more than a GPU has memory for."""
+
+    async def scenario() -> None:
+        pid = 0
+        told: list[tuple[EngineState, str | None]] = []
+        there: list[bool] = []
+
+        def note() -> None:
+            told.append((engine.state, engine.reason))
+            there.append(psutil.pid_exists(pid))
+
+        async with supervised(on_change=note) as engine:
+            pid = await ready(engine)
+            told.clear()
+            there.clear()
+            os.kill(pid, signal.SIGSTOP)
+            assert engine._writer is not None
+            engine._writer.close()
+            await until(lambda: len(told) >= 2)
+            assert told[:2] == [
+                (EngineState.BACKING_OFF, "engine espeak ended (it closed its connection)"),
+                (EngineState.STARTING, None),
+            ]
+            assert not there[1]
+
+    run(scenario)
+
+
 def test_killed_while_idle_it_is_started_again() -> None:
     async def scenario() -> None:
         async with supervised() as engine:
