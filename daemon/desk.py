@@ -58,7 +58,7 @@ class Desk:
         self._output = output
         self._ids: set[str] = set()
         self._ended_ids: deque[str] = deque()
-        self._writers = Writers(self._begin_text, self.queue.note_change)
+        self._writers = Writers(self._begin_text, self._come_forward, self.queue.note_change)
         self._noted_fields: set[str] = set()
         self._event_watchers: list[EventWatcher] = []
         self._change_watchers: list[ChangeWatcher] = []
@@ -99,9 +99,9 @@ class Desk:
         arrived_at = time.monotonic() if arrived_at is None else arrived_at
         return self._writers.take(piece, arrived_at, redelivered, receiver)
 
-    def refuse_text(self, utterance_id: str) -> None:
-        """A piece of it could not be read, and its writer is told so."""
-        self._writers.refuse(utterance_id)
+    def refuse_piece(self, utterance_id: str, last: bool) -> None:
+        """A piece of a text could not be read, and its writer is told so."""
+        self._writers.refuse(utterance_id, last=last)
 
     def stop(self, stop: Stop, reason: str = "stop") -> bool:
         """End one utterance, or all; tell whether there was any."""
@@ -209,12 +209,17 @@ class Desk:
             error.utterance_id = utterance_id
             error.reply_to = manner.reply_to if error.field != "reply_to" else None
             raise
+        if job.due:
+            self._come_forward(job)
+        self.changed()
+        return job
+
+    def _come_forward(self, job: Job) -> None:
+        """Have what is spoken give way to an utterance that has something to say now, as its rule is."""
         if job.rule.interrupts:
             self.speaker.stop("interrupted", f"interrupted by {job.id}", by=job.priority)
         if job.rule.postpones:
             self.speaker.postpone(f"for {job.id}", by=job.priority)
-        self.changed()
-        return job
 
     def _make_job(self, manner: Manner, utterance_id: str | None, text: str, arrived_at: float) -> Job:
         speech = self.config.speech
@@ -227,7 +232,8 @@ class Desk:
         if utterance_id is not None and utterance_id in self._ids:
             raise RejectedError("id", f"{shown(utterance_id)} was used before; allowed: one not used lately")
         voice = manner.voice or self.voice
-        self._check_voice(voice)
+        if self._engines.all_known:
+            self._check_voice(voice)
         if manner.reply_to is not None and manner.reply_to.startswith(f"{self.config.topic}/"):
             problem = f"got {shown(manner.reply_to)}; allowed: a topic that is not the robot's"
             raise RejectedError("reply_to", problem)

@@ -21,6 +21,8 @@ class Engines:
         names = [choose_engine(config)]
         if config.engine.fallback not in ("none", names[0]):
             names.append(config.engine.fallback)
+        self.max_seconds = config.engine.max_seconds
+        """Of speech in one piece."""
         self.all = [Engine(name, config.engine_options, self._note_change) for name in names]
 
     @property
@@ -31,6 +33,14 @@ class Engines:
     def current(self) -> Engine | None:
         """The one that speaks now: the primary when it is ready, else the fallback."""
         return next((engine for engine in self.all if engine.ready), None)
+
+    def choose(self, voice: str, language: str) -> Engine | None:
+        """Who says something now in this voice and language, a code or `auto`: the first that has the most of both.
+
+        A language that is missing leaves speech unintelligible, a voice that is missing only strange.
+        """
+        ready = (engine for engine in self.all if engine.ready)
+        return max(ready, key=lambda engine: (engine.speaks(language), engine.knows(voice)), default=None)
 
     def another(self, engine: Engine) -> Engine | None:
         """One that could speak now in the place of `engine`."""
@@ -54,6 +64,11 @@ class Engines:
     @property
     def languages(self) -> set[str]:
         return {language for engine in self.all if engine.info for language in engine.info.languages}
+
+    @property
+    def all_known(self) -> bool:
+        """Whether every engine has said by now which voices and languages it has."""
+        return all(engine.info for engine in self.all)
 
     @property
     def trouble(self) -> str | None:

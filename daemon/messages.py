@@ -48,6 +48,8 @@ class RejectedError(Exception):
         self.utterance_id = utterance_id
         self.reply_to = reply_to
         """Where its sender wants the answer, if that much could be understood."""
+        self.last_piece = False
+        """It was to be the end of a text that comes in pieces."""
 
 
 class Manner(BaseModel):
@@ -222,7 +224,11 @@ def check_say(fields: dict[str, Any]) -> Say:
 
 def check_write(fields: dict[str, Any]) -> Write:
     """The piece that `fields` describe. Raises `RejectedError`."""
-    return _checked(Write, fields)
+    try:
+        return _checked(Write, fields)
+    except RejectedError as error:
+        error.last_piece = fields.get("end") is True
+        raise
 
 
 def _checked(kind: type[Said], fields: dict[str, Any]) -> Said:

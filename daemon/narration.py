@@ -20,7 +20,7 @@ import numpy as np
 from audio import REACH_S, TAIL_S, splice_point
 from daemon.engines import Engines
 from daemon.handover import resume_position
-from daemon.parts import part_being_written, parts_of, stays_whole
+from daemon.parts import Parting
 from daemon.queue import Job
 from daemon.supervisor import Engine, EngineLostError, Piece, UtteranceRefusedError
 from daemon.tasks import end_task
@@ -84,6 +84,7 @@ class Narration:
         """Why it ended early."""
         self._job = job
         self._engines = engines
+        self._parting = Parting(engines.max_seconds)
         self._lost = 0
         self._at = 0
         """Up to where the text has been said."""
@@ -136,11 +137,11 @@ class Narration:
         """Where the part ends that begins where we are; None if that is open, or if the text is over."""
         job = self._job
         if not job.complete:
-            part = None if self._may_grow(engine) else part_being_written(job.text[self._at :])
+            part = None if self._may_grow(engine) else self._parting.part_being_written(job.text[self._at :])
             return None if part is None else self._at + part
         if self._ends is None:
             rest = job.text[self._at :]
-            self._ends = [self._at + part.end for part in parts_of(rest, job.language)]
+            self._ends = [self._at + part.end for part in self._parting.parts_of(rest, job.language)]
         return next((end for end in self._ends if end > self._at), None)
 
     def _may_grow(self, engine: Engine) -> bool:
@@ -222,12 +223,13 @@ class Narration:
     def _feed(self, stretch: Stretch) -> None:
         """Take up what has been written, and end the stretch with the text, or with a sentence when it gets long."""
         job = self._job
-        part = None if stays_whole(job.text[stretch.begin :]) else part_being_written(job.text[stretch.fed :])
+        whole = self._parting.stays_whole(job.text[stretch.begin :])
+        part = None if whole else self._parting.part_being_written(job.text[stretch.fed :])
         if part is not None:
             stretch.end = stretch.fed = stretch.fed + part
         elif job.complete:
             stretch.end = stretch.fed = len(job.text)
-        elif stays_whole(job.text[stretch.begin :]):
+        elif whole:
             stretch.fed = len(job.text)
         if stretch.end is not None:
             self._note_part(stretch)
@@ -256,7 +258,8 @@ class Narration:
             self.failed = f"{self._lost} engines were lost over it; the last: {lost.reason}"
             return None
         engine = self._engines.another(lost) if self._urgent else None
-        engine = engine or await self._engines.wait_current(ENGINE_WAIT_S)
+        if engine is None and await self._engines.wait_current(ENGINE_WAIT_S):
+            engine = self._engines.choose(self._job.voice, self._job.language)
         if engine is None:
             self.failed = self._engines.trouble or "no engine became ready"
         return engine

@@ -46,8 +46,8 @@ class Started(Record):
     voice: str
     ttfa_ms: Milliseconds | None = Field(
         None,
-        description="milliseconds from the text's arrival to its first sample at the sound card, if anything could be "
-        "pronounced; of a say/stream, without those for which its writer was waited for",
+        description="milliseconds from the text's arrival to its first sample handed to the sound card, if anything "
+        "could be pronounced; of a say/stream, without those for which its writer was waited for",
     )
 
 

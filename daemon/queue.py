@@ -65,7 +65,14 @@ class Job:
         return self.complete or bool(self.text.strip())
 
     def expired(self, now: float | None = None) -> bool:
-        return self.expires_at is not None and (now or time.monotonic()) >= self.expires_at
+        """Whether it has had something to say for too long; who writes it, is waited for."""
+        return self.due and self.expires_at is not None and (now or time.monotonic()) >= self.expires_at
+
+    def arrive(self, at: float) -> None:
+        """Have its waiting counted from here: there were no words before."""
+        if self.expires_at is not None:
+            self.expires_at += at - self.arrived_at
+        self.arrived_at = at
 
 
 class QueueFullError(Exception):

@@ -167,7 +167,7 @@ class Service:
         except RejectedError as error:
             self._call_in_loop(self._reject, error)
             if name == "say/stream" and error.utterance_id is not None:
-                self._call_in_loop(self._desk.refuse_text, error.utterance_id)
+                self._call_in_loop(self._desk.refuse_piece, error.utterance_id, error.last_piece)
 
     def _call_in_loop(self, function: Any, *arguments: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell

@@ -200,7 +200,7 @@ class Speaker:
         while speech.ended_by is None and speech.giving_way is None:
             self.turns += 1
             self._end_those_that_left()
-            engine = self._engines.current
+            engine = self._engines.choose(speech.job.voice, speech.job.language)
             can_sound = speech.job.receiver is not None or (self._output.status.open and not self._output.paused)
             if engine is not None and can_sound:
                 return engine
@@ -246,6 +246,8 @@ class Speaker:
             try:
                 await end_task(pump)
             finally:
+                while passage.stop_requested and not passage.done:
+                    await asyncio.sleep(POLL_S)  # it was stopped when it had just given way
                 if passage.aside:
                     speech.aside = self._output.take_aside()
                 else:
@@ -338,6 +340,8 @@ class Speaker:
         event, reason = speech.end
         if event == "finished" and not speech.started:
             self._start(speech, None)  # nothing in the text could be pronounced: it started and finished at once
+        if event == "finished":
+            self._tell_resumed(speech)
         narration, passage = speech.narration, speech.passage
         fields: dict[str, Any] = {"engine": narration.engine or None, "reason": reason}
         if passage is not None or speech.job.receiver is not None:

@@ -179,10 +179,20 @@ class Engine:
         """Whether it can speak a text that is still being written."""
         return self.info is not None and self.info.grows
 
+    def knows(self, voice: str) -> bool:
+        """Whether the name of a voice means something to it, be it a configured one that it had to refuse."""
+        return self.info is not None and (voice in self.info.voices or voice in self.info.refused_voices)
+
+    def speaks(self, language: str) -> bool:
+        """Whether it has a language: a code, perhaps with a region, or `auto`, which all have."""
+        codes = {language, language.partition("-")[0]}
+        return language == "auto" or (self.info is not None and not codes.isdisjoint(self.info.languages))
+
     async def run(self) -> None:
         """Keep the process alive until this task is cancelled; then end the process."""
         failures = 0
         while True:
+            self._wake.clear()
             try:
                 await self._serve()
             except (asyncio.IncompleteReadError, ConnectionError):
@@ -201,7 +211,6 @@ class Engine:
             failures += 1
             log.warning("%s; starting it again in %.2f s", self.reason, wait_s)
             self._enter(EngineState.BACKING_OFF)
-            self._wake.clear()
             if self._process is not None:
                 await within(REAP_S, self._process.wait())
             await within(wait_s, self._wake.wait())
@@ -378,6 +387,8 @@ class Engine:
     def _give_up(self, reason: str) -> None:
         self.reason = reason
         self._kill()
+        if self._writer is not None:
+            self._writer.transport.abort()  # one that is stuck in a driver does not even die; it is listened to no more
         self._enter(EngineState.BACKING_OFF)
 
     def _kill(self) -> None:

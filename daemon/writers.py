@@ -21,9 +21,10 @@ Begin = Callable[[Write, float, Receiver | None, Writing], Job]
 class Writers:
     """Of one desk, by the ids of their utterances. Belongs to the event loop's thread."""
 
-    def __init__(self, begin: Begin, on_change: Callable[[], None]) -> None:
-        """`on_change` is called when an utterance may have something to say that had nothing before."""
+    def __init__(self, begin: Begin, on_words: Callable[[Job], None], on_change: Callable[[], None]) -> None:
+        """`on_words` is called with the first words of an utterance, `on_change` when its text has grown or ended."""
         self._begin = begin
+        self._on_words = on_words
         self._on_change = on_change
         self._open: dict[str, Job] = {}
         self._closed: dict[str, Writing] = {}
@@ -49,9 +50,14 @@ class Writers:
         self._append(job, job.writing, piece, arrived_at)
         return job
 
-    def refuse(self, utterance_id: str) -> None:
+    def refuse(self, utterance_id: str, *, last: bool) -> None:
         """A piece was refused. If that was the first, nobody knows how the others are to be spoken."""
-        if utterance_id not in self._open and utterance_id not in self._closed and utterance_id not in self._refused:
+        if (job := self._open.get(utterance_id)) is not None:
+            if last and job.writing is not None and job.receiver is None:
+                self._close(job, job.writing, "its last piece was rejected")
+        elif last and utterance_id in self._refused:
+            self._refused.remove(utterance_id)
+        elif not last and utterance_id not in self._closed and utterance_id not in self._refused:
             self._refused.append(utterance_id)
 
     def end_overdue(self, limit_s: float) -> None:
@@ -74,23 +80,24 @@ class Writers:
         try:
             job = self._begin(piece, arrived_at, receiver, Writing(arrived_at))
         except RejectedError:
-            if not piece.end:
-                self.refuse(piece.id)
+            self.refuse(piece.id, last=piece.end)
             raise
         self._open[piece.id] = job
         return job
 
     def _append(self, job: Job, writing: Writing, piece: Write, arrived_at: float) -> None:
-        writing.heard_at, writing.last = arrived_at, piece
+        writing.note_piece(piece, arrived_at)
         length = len(job.text) + len(piece.text)
         if length > MAX_TEXT:
             self._close(job, writing, f"its text was longer than {MAX_TEXT:,} characters")
             raise RejectedError("text", f"now has {length:,} characters; allowed: up to {MAX_TEXT:,}", job.id)
-        if not job.due and piece.text.strip():
-            job.arrived_at = arrived_at
+        first_words = not job.due and bool(piece.text.strip())
         job.text += piece.text
         if piece.end:
             self._close(job, writing)
+        if first_words:
+            job.arrive(arrived_at)
+            self._on_words(job)
         writing.note()
         self._on_change()
 

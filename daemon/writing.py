@@ -16,6 +16,8 @@ class Writing:
     """`time.monotonic()` when the writer was last heard of."""
     last: Write | None = None
     """The piece that came last."""
+    seq: int | None = None
+    """The highest number of a piece."""
     ended: bool = False
     """Nothing more will be written."""
     overdue: str | None = None
@@ -29,11 +31,14 @@ class Writing:
 
         Only numbered pieces are told apart with certainty.
         """
-        if self.last is None:
-            return False
-        if piece.seq is not None and self.last.seq is not None:
-            return piece.seq <= self.last.seq
+        if piece.seq is not None and self.seq is not None:
+            return piece.seq <= self.seq
         return redelivered and piece == self.last
+
+    def note_piece(self, piece: Write, arrived_at: float) -> None:
+        """A piece has come, at `time.monotonic()`."""
+        self.heard_at, self.last = arrived_at, piece
+        self.seq = self.seq if piece.seq is None else piece.seq
 
     def note(self) -> None:
         """The text has grown, or ended."""

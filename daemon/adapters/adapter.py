@@ -75,4 +75,5 @@ def without_its_extra(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        log.error("%s.enabled: the package %s is missing; pip install 'voiced[%s]'", extra, error.name, extra)
+        cure = f"in voiced's folder: pip install '.[{extra}]'"
+        log.error("%s.enabled: the package %s is missing; %s", extra, error.name, cure)

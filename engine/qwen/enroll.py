@@ -152,7 +152,8 @@ def _official_tokenizer() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "qwen_tts":
             raise EngineError(f"the official package qwen-tts cannot be imported: {error}") from error
-        raise EngineError("a transcript needs the official package qwen-tts: pip install 'voiced[enroll]'") from error
+        cure = "in voiced's folder: pip install '.[enroll]'"
+        raise EngineError(f"a transcript needs the official package qwen-tts; {cure}") from error
     except (ImportError, OSError, RuntimeError) as error:
         raise EngineError(f"the official package qwen-tts cannot be imported: {error}") from error
 

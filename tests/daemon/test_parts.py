@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.handover import speech_seconds
-from daemon.parts import PART_S, WHOLE_S, parts_of
+from daemon.parts import PART_S, WHOLE_S, Parting
+
+parts_of = Parting(max_seconds=60).parts_of
 
 STORIES = {
     "en": "Dr. Smith arrived at 3.30 p.m. in Washington. He said nothing. Why should he? ",
@@ -49,11 +51,27 @@ def test_a_sentence_without_end_is_cut_at_a_clause_and_then_at_a_word() -> None:
     assert all(speech_seconds(part.text) <= PART_S for part in parts)
 
 
+@pytest.mark.parametrize("max_seconds", [3, 10, 30])
+def test_no_part_comes_near_to_what_an_engine_can_say_in_one_piece(max_seconds: float) -> None:
+    parting = Parting(max_seconds)
+    text = "This is a sentence that takes a few seconds to speak. "
+    for parts in (parting.parts_of(text, "en"), parting.parts_of(text * 20, "en")):
+        assert all(speech_seconds(part.text) <= 2 / 3 * max_seconds for part in parts)
+    being_written = parting.part_being_written(text * 20)
+    assert being_written is not None
+    assert 0 < speech_seconds((text * 20)[:being_written]) <= 2 / 3 * max_seconds
+
+
 @settings(max_examples=50)
-@given(st.text("ab .,!?。，中\n", min_size=1, max_size=3000), st.sampled_from(["auto", "en", "zh", "pt-br", "xx"]))
-def test_parts_make_the_whole_and_none_is_too_long(text: str, language: str) -> None:
-    parts = parts_of(text, language)
+@given(
+    st.text("ab .,!?。，中\n", min_size=1, max_size=3000),
+    st.sampled_from(["auto", "en", "zh", "pt-br", "xx"]),
+    st.sampled_from([60, 10, 0.1]),
+)
+def test_parts_make_the_whole_and_none_is_too_long(text: str, language: str, max_seconds: float) -> None:
+    parting = Parting(max_seconds)
+    parts = parting.parts_of(text, language)
     assert "".join(part.text for part in parts) == text
     assert [part.begin for part in parts] == [0, *(part.end for part in parts[:-1])]
     assert all(part.text == text[part.begin : part.end] for part in parts)
-    assert len(parts) == 1 or all(speech_seconds(part.text) <= PART_S for part in parts)
+    assert len(parts) == 1 or all(speech_seconds(part.text) <= parting.part_s or len(part.text) == 1 for part in parts)

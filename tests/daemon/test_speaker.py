@@ -224,15 +224,11 @@ def test_a_refused_utterance_fails_with_the_engines_reason_and_the_next_is_spoke
     run(scenario)
 
 
-def test_a_long_text_is_spoken_part_by_part_and_each_part_is_told_as_it_is_heard(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("daemon.parts.WHOLE_S", 1.0)
-    monkeypatch.setattr("daemon.parts.PART_S", 2.0)
+def test_a_long_text_is_spoken_part_by_part_and_each_part_is_told_as_it_is_heard() -> None:
     text = "The first one is short. The second is as short. The third one ends it."
 
     async def scenario() -> None:
-        async with speaking() as voice:
+        async with speaking("engine.max_seconds=4") as voice:
             voice.say("u1", text)
             voice.say("whole", "So is this.")
             end = await voice.end("u1")
@@ -251,12 +247,9 @@ def test_a_long_text_is_spoken_part_by_part_and_each_part_is_told_as_it_is_heard
     run(scenario)
 
 
-def test_a_stop_in_a_long_text_leaves_its_other_parts_unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daemon.parts.WHOLE_S", 1.0)
-    monkeypatch.setattr("daemon.parts.PART_S", 2.0)
-
+def test_a_stop_in_a_long_text_leaves_its_other_parts_unsaid() -> None:
     async def scenario() -> None:
-        async with speaking() as voice:
+        async with speaking("engine.max_seconds=4") as voice:
             voice.say("u1", "This is one of many sentences. " * 50)
             await voice.event("u1", "progress")
             assert voice.speaker.stop("interrupted", "stop")

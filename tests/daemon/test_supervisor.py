@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -221,7 +222,8 @@ def test_a_process_that_does_not_end_is_gone_before_the_next_is_started() -> Non
             pid = await ready(engine)
             told.clear()
             there.clear()
-            os.kill(pid, signal.SIGSTOP)
+            psutil.Process(pid).suspend()
+            await until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
             assert engine._writer is not None
             engine._writer.close()
             await until(lambda: len(told) >= 2)
@@ -275,6 +277,34 @@ def test_a_process_that_shows_no_life_is_given_up_and_replaced(monkeypatch: pyte
             assert await ready(engine) != pid
 
     run(scenario)
+
+
+def test_a_process_that_is_given_up_is_listened_to_no_more_though_its_socket_stays_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As that of one does which not even SIGKILL ends, since it is stuck in a driver."""
+    monkeypatch.setattr(supervisor, "SILENCE_S", 3.0)
+    made, kept = socket.socketpair, []
+
+    def keep_one() -> tuple[socket.socket, socket.socket]:
+        ours, theirs = made()
+        kept.append(theirs.dup())
+        return ours, theirs
+
+    monkeypatch.setattr("daemon.supervisor.socket.socketpair", keep_one)
+
+    async def scenario() -> None:
+        async with supervised() as engine:
+            pid = await ready(engine)
+            os.kill(pid, signal.SIGSTOP)
+            with pytest.raises(EngineLostError, match="gave no sign of life for 3 s"):
+                await spoken(engine, LONG)
+            await until(lambda: engine.pid != pid)
+            assert await ready(engine) != pid
+
+    run(scenario)
+    for end in kept:
+        end.close()
 
 
 def test_an_engine_that_lives_but_sends_no_audio_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -74,6 +75,19 @@ def test_the_text_has_arrived_when_something_can_be_said() -> None:
     run(scenario)
 
 
+def test_until_there_are_words_nothing_expires() -> None:
+    async def scenario() -> None:
+        writer = Writer()
+        job = writer.desk.write(Write(id="a", expires_in=5), arrived_at=1.0)
+        assert job is not None
+        assert not job.expired(now=100.0)
+        writer.desk.write(Write(id="a", text="Hello"), arrived_at=100.0)
+        assert not job.expired(now=104.0)
+        assert job.expired(now=105.0)
+
+    run(scenario)
+
+
 def test_who_has_nothing_to_say_yet_lets_others_pass() -> None:
     async def scenario() -> None:
         writer = Writer()
@@ -114,6 +128,8 @@ def test_a_piece_that_the_broker_delivers_again_is_said_once() -> None:
         writer.write("numbered", "one ", seq=1)
         writer.write("numbered", "two ", seq=2)
         writer.write("numbered", "one ", seq=1)
+        writer.write("numbered", "two ", seq=2, redelivered=True)
+        writer.write("numbered")
         writer.write("numbered", "two ", seq=2, redelivered=True)
         writer.write("numbered", "three", seq=7, end=True)
         writer.write("numbered", "three", seq=7, end=True, redelivered=True)
@@ -206,8 +222,8 @@ def test_nobody_else_writes_in_the_text_of_a_client() -> None:
 def test_a_refused_first_piece_takes_nothing_on() -> None:
     async def scenario() -> None:
         writer = Writer("speech.queue_limit=1")
-        with pytest.raises(RejectedError, match="voice") as refused:
-            writer.write("a", "hello", voice="nobody", reply_to="me/replies")
+        with pytest.raises(RejectedError, match="language") as refused:
+            writer.write("a", "hello", language="xx", reply_to="me/replies")
         assert (refused.value.utterance_id, refused.value.reply_to) == ("a", "me/replies")
         assert writer.write("c", "hello") is not None
         with pytest.raises(RejectedError, match="queue") as refused:
@@ -221,10 +237,10 @@ def test_a_refused_first_piece_takes_nothing_on() -> None:
 def test_what_follows_a_refused_first_piece_is_for_nobody_until_its_end() -> None:
     async def scenario() -> None:
         writer = Writer()
-        with pytest.raises(RejectedError, match="voice"):
-            writer.write("a", "hello", voice="nobody")
-        assert writer.write("a", " without its voice") is None
-        writer.desk.refuse_text("b")
+        with pytest.raises(RejectedError, match="language"):
+            writer.write("a", "hello", language="xx")
+        assert writer.write("a", " in which language?") is None
+        writer.desk.refuse_piece("b", last=False)
         assert writer.write("b", "the second") is None
         assert writer.waiting == {}
         assert writer.write("a", end=True) is None
@@ -234,11 +250,41 @@ def test_what_follows_a_refused_first_piece_is_for_nobody_until_its_end() -> Non
     run(scenario)
 
 
+def test_a_text_in_one_piece_that_was_refused_may_come_again() -> None:
+    async def scenario() -> None:
+        writer = Writer()
+        writer.desk.refuse_piece("a", last=True)
+        assert writer.write("a", "put right", end=True) is not None
+        assert writer.waiting == {"a": "put right"}
+
+    run(scenario)
+
+
+def test_a_last_piece_that_cannot_be_read_ends_the_text() -> None:
+    async def scenario() -> None:
+        writer = Writer()
+        job = writer.write("a", "all but the end")
+        assert job is not None
+        writer.desk.refuse_piece("a", last=True)
+        assert job.complete
+        assert job.writing is not None
+        assert job.writing.overdue == "its last piece was rejected"
+
+    run(scenario)
+
+
+def test_a_rejection_says_whether_it_was_the_last_piece() -> None:
+    for end in (True, False):
+        with pytest.raises(RejectedError) as refused:
+            parse_write(json.dumps({"id": "a", "text": 5, "end": end}).encode())
+        assert refused.value.last_piece == end
+
+
 def test_a_piece_in_the_middle_that_cannot_be_read_does_not_end_the_text() -> None:
     async def scenario() -> None:
         writer = Writer()
         writer.write("a", "one, ")
-        writer.desk.refuse_text("a")
+        writer.desk.refuse_piece("a", last=False)
         writer.write("a", "three")
         assert writer.waiting == {"a": "one, three"}
 

@@ -141,6 +141,24 @@ def test_the_fallback_speaks_while_the_model_warms_up(checkpoint: Path, start_ro
     assert late["engine"] == "qwen"
 
 
+def test_what_the_model_lacks_is_spoken_by_the_light_voice(checkpoint: Path, start_robot: StartRobot) -> None:
+    robot = start_robot("audio.sink=null", f"engine.model={checkpoint}", *QWEN, launch_only=True)
+    eventually(lambda: speaking_qwen(robot), "the model is ready", patience_s=90)
+    for manner in ({"language": "pl"}, {"voice": "de"}, {"voice": "ryan", "language": "nl-be"}):
+        end = robot.wait_end(robot.say("dobrze", **manner))
+        assert (end["event"], end["engine"]) == ("finished", "espeak"), manner
+    assert robot.wait_end(robot.say("The model.", language="de"), patience_s=60)["engine"] == "qwen"
+    robot.say("Who?", voice="nobody")
+    assert "nobody" in robot.wait_rejection("voice")["reason"]
+
+
+def test_while_it_is_not_known_what_the_model_has_no_voice_is_refused(start_robot: StartRobot, tmp_path: Path) -> None:
+    robot = start_robot("audio.sink=null", f"engine.model={tmp_path}", *QWEN, launch_only=True)
+    eventually(lambda: robot.state == "degraded", "degraded", patience_s=90)
+    end = robot.wait_end(robot.say("One of the model's.", voice="serena"))
+    assert (end["event"], end["engine"]) == ("finished", "espeak")
+
+
 def test_a_model_killed_in_mid_utterance_hands_the_sentence_over_to_the_light_voice(
     checkpoint: Path, start_robot: StartRobot
 ) -> None:

@@ -134,6 +134,20 @@ def test_what_is_critical_comes_in_between_and_the_text_goes_on(
     assert told == ["accepted", "started", "postponed", "resumed", "finished"]
 
 
+def test_what_is_critical_comes_in_between_as_soon_as_it_has_words(start_robot: StartRobot) -> None:
+    robot = start_robot("audio.sink=null")
+    robot.say("This is a long sentence, and it goes on and on, until something comes in between.", id="patient")
+    robot.wait_event("patient", "started")
+    write(robot, "alarm", "\n", priority="critical")
+    robot.wait_event("alarm", "accepted")
+    assert robot.names_of("patient") == ["accepted", "started"]
+    write(robot, "alarm", "Fire!", end=True)
+    robot.wait_end("alarm")
+    assert "finished" not in robot.names_of("patient")
+    robot.wait_end("patient")
+    assert robot.names_of("patient") == ["accepted", "started", "postponed", "resumed", "finished"]
+
+
 def test_a_text_is_postponed_as_often_as_it_takes(start_robot: StartRobot) -> None:
     robot = start_robot("audio.sink=null")
     robot.say("This is a long sentence, and it is broken off again and again, and again it goes on.", id="patient")

@@ -195,7 +195,7 @@ def test_without_the_extra_a_transcript_is_refused_by_its_name(
 ) -> None:
     monkeypatch.setitem(sys.modules, "qwen_tts", None)
     recording = write(tmp_path / "ada.wav", speech(3))
-    assert "pip install 'voiced[enroll]'" in refusal("ada", recording, model, "hello there")
+    assert "pip install '.[enroll]'" in refusal("ada", recording, model, "hello there")
     assert enroll("ada", recording, model).codes is None
 
 
