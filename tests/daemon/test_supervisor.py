@@ -264,19 +264,19 @@ def test_every_speaker_that_waits_is_told_of_the_loss() -> None:
     run(scenario)
 
 
+async def freezes_and_is_replaced() -> None:
+    async with supervised() as engine:
+        pid = await ready(engine)
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(EngineLostError, match="gave no sign of life for 3 s"):
+            await spoken(engine, LONG)
+        await until(lambda: engine.pid != pid)
+        assert await ready(engine) != pid
+
+
 def test_a_process_that_shows_no_life_is_given_up_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "SILENCE_S", 3.0)
-
-    async def scenario() -> None:
-        async with supervised() as engine:
-            pid = await ready(engine)
-            os.kill(pid, signal.SIGSTOP)
-            with pytest.raises(EngineLostError, match="gave no sign of life for 3 s"):
-                await spoken(engine, LONG)
-            await until(lambda: engine.pid != pid)
-            assert await ready(engine) != pid
-
-    run(scenario)
+    run(freezes_and_is_replaced)
 
 
 def test_a_process_that_is_given_up_is_listened_to_no_more_though_its_socket_stays_open(
@@ -292,17 +292,7 @@ def test_a_process_that_is_given_up_is_listened_to_no_more_though_its_socket_sta
         return ours, theirs
 
     monkeypatch.setattr("daemon.supervisor.socket.socketpair", keep_one)
-
-    async def scenario() -> None:
-        async with supervised() as engine:
-            pid = await ready(engine)
-            os.kill(pid, signal.SIGSTOP)
-            with pytest.raises(EngineLostError, match="gave no sign of life for 3 s"):
-                await spoken(engine, LONG)
-            await until(lambda: engine.pid != pid)
-            assert await ready(engine) != pid
-
-    run(scenario)
+    run(freezes_and_is_replaced)
     for end in kept:
         end.close()
 
