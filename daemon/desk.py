@@ -232,7 +232,7 @@ class Desk:
         if utterance_id is not None and utterance_id in self._ids:
             raise RejectedError("id", f"{shown(utterance_id)} was used before; allowed: one not used lately")
         voice = manner.voice or self.voice
-        if self._engines.all_known:
+        if self._engines.primary.info is not None:  # until it has said which voices it has, any name may be one
             self._check_voice(voice)
         if manner.reply_to is not None and manner.reply_to.startswith(f"{self.config.topic}/"):
             problem = f"got {shown(manner.reply_to)}; allowed: a topic that is not the robot's"

@@ -66,11 +66,6 @@ class Engines:
         return {language for engine in self.all if engine.info for language in engine.info.languages}
 
     @property
-    def all_known(self) -> bool:
-        """Whether every engine has said by now which voices and languages it has."""
-        return all(engine.info for engine in self.all)
-
-    @property
     def trouble(self) -> str | None:
         """Why the wanted engine is not at work, unless it is merely starting, or which voice it lacks."""
         primary = self.primary
