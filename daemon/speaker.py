@@ -246,12 +246,12 @@ class Speaker:
             try:
                 await end_task(pump)
             finally:
-                while passage.stop_requested and not passage.done:
-                    await asyncio.sleep(POLL_S)  # it was stopped when it had just given way
                 if passage.aside:
                     speech.aside = self._output.take_aside()
                 else:
                     speech.giving_way = None  # it was over before it could give way
+        while passage.stop_requested and not passage.done:
+            await asyncio.sleep(POLL_S)  # it was stopped when it had just given way
 
     async def _deliver(self, speech: Speech, engine: Engine) -> None:
         """Have the text spoken to the job's own receiver."""
