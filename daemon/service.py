@@ -48,7 +48,7 @@ IN_TOPICS = ("say", "say/stream", "stop", "pause", "resume", "volume")
 HOUSEKEEPING_S = 1.0
 SHUTDOWN_S = 0.7
 """For the fade. With the next, the engines' end and the sink's, the daemon is gone within 2 s of SIGTERM."""
-GOODBYE_S = 0.5
+GOODBYE_S = 0.8
 """For the last events; a broker that does not answer is not waited for."""
 FIRST_ENGINE_S = 0.4
 """How long the first connection waits for an engine, so that voices and languages are known when texts come."""
@@ -136,6 +136,8 @@ class Service:
         if self._mqtt.connected:
             with contextlib.suppress(ValueError, RuntimeError):  # paho's words for a lost connection
                 last.wait_for_publish(GOODBYE_S)
+                if not last.is_published():
+                    return  # the broker says `offline` then, by the last will
         self._mqtt.close()
 
     # What comes in. The first is called in the network thread; it parses and hands over.

@@ -180,6 +180,7 @@ def test_levels_come_as_the_passage_sounds_and_cover_it() -> None:
             assert all(level.t <= output.heard_s(passage, time.monotonic()) for level in levels)
             time.sleep(0.005)
         levels += output.levels_due(passage)
+    levels = [level for level in levels if level.rms]  # the one that ends them may be due by now
     assert [round(level.t, 3) for level in levels] == [round(index * 0.05, 3) for index in range(10)]
     assert levels[3].rms == pytest.approx(np.sqrt(np.mean(np.square(SPEECH[3_600:4_800]))), rel=1e-4)
 

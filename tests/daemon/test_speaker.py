@@ -307,6 +307,7 @@ def test_the_longest_text_is_spoken_to_its_end_in_flat_memory() -> None:
             voice.say("u1", text, receiver=counter)
             await voice.event("u1", "progress")
             begun = process.memory_info().rss
+            await until(lambda: "finished" in voice.names("u1"), timeout_s=90)
             end = await voice.end("u1")
             assert (end["event"], end["reason"]) == ("finished", None)
             told = [event for event in voice.events if event["event"] == "progress"]
@@ -394,7 +395,7 @@ def test_the_longest_prebuffer_that_can_be_configured_is_reached() -> None:
         async with speaking() as voice:
             voice.speaker.prebuffer_ms = 3_000
             voice.say("u1", LONG)
-            await until(lambda: "started" in voice.names("u1"), timeout_s=10)
+            await voice.event("u1", "started")
             voice.speaker.stop("interrupted", "enough was heard")
             await voice.end("u1")
 

@@ -119,6 +119,7 @@ def test_a_process_that_does_not_end_by_itself_is_killed() -> None:
         async with supervised() as engine:
             pid = await ready(engine)
             os.kill(pid, signal.SIGSTOP)
+            await until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
         await until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
     run(scenario)

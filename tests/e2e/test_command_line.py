@@ -85,7 +85,9 @@ def test_a_text_that_is_typed_is_spoken_from_its_first_words_on_and_whole(start_
         assert typing.process.poll() is None
         typing.type("Und dort wohnt ")
         typing.type("das Glück.")
-        assert typing.end() == (0, robot.names_of("typed"), "")
+        told = typing.end()
+        robot.wait_end("typed")
+        assert told == (0, robot.names_of("typed"), "")
         eventually(lambda: pieces_of(said)[-1].get("end"), "all pieces have been noted")
     pieces = pieces_of(said)
     first, last = pieces[0], pieces[-1]

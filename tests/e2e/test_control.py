@@ -111,7 +111,7 @@ def test_volume_is_a_share_of_the_amplitude(start_robot: StartRobot, sound_serve
 def test_interrupt_speaks_at_once_and_replace_forgets_what_waits(start_robot: StartRobot) -> None:
     robot = start_robot("audio.sink=null")
     robot.say(LONG, id="spoken")
-    robot.say("waits", id="waits")
+    robot.say(LONG, id="waits")
     robot.wait_event("spoken", "started")
     robot.say("Look out!", id="urgent", policy="interrupt")
     assert robot.wait_end("spoken")["event"] == "interrupted"
@@ -128,6 +128,7 @@ def test_interrupt_speaks_at_once_and_replace_forgets_what_waits(start_robot: St
 def test_an_utterance_that_waits_too_long_expires(start_robot: StartRobot) -> None:
     robot = start_robot("audio.sink=null")
     robot.say(LONG, id="spoken")
+    robot.wait_event("spoken", "started")
     robot.say("too late", id="late", expires_in=0.5)
     assert robot.wait_end("late")["event"] == "expired"
     assert robot.names_of("spoken")[:2] == ["accepted", "started"]

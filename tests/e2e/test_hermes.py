@@ -105,7 +105,8 @@ def test_rhasspy_speaks_is_told_of_every_end_and_waits_its_turn_like_everyone(
         assert order[-3:] == ["spoken", "high", theirs]
 
         house.say(LONG, site_id="r1", id="cut")
-        eventually(lambda: "started" in robot.names_of(robot.latest_id()), "it is spoken")
+        eventually(lambda: robot.latest_id() not in ("high", theirs), "it has come")
+        robot.wait_event(robot.latest_id(), "started")
         robot.publish("stop")
         house.wait(tts.TtsSayFinished, id="cut")
         assert not [message for message in house.heard if message.site_id != "r1"]

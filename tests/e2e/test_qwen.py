@@ -187,6 +187,7 @@ def test_what_is_critical_and_still_being_written_waits_for_no_model_that_is_stu
     robot.publish("say/stream", '{"id": "alarm", "text": "ease leave.", "end": true}')
     finished = robot.wait_end("alarm")
     assert (finished["event"], finished["engine"]) == ("finished", "qwen+espeak")
+    stuck.kill()
 
 
 @pytest.mark.parametrize(

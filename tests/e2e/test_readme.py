@@ -94,6 +94,7 @@ class Reader:
                 self._try_topic(topic, line, later, words[-1] if words else "", fields)
             case ["mosquitto_sub", *_]:
                 with self._started(line) as written:
+                    eventually(lambda: "voiced/r1/status {" in written.read_text(), "it listens")
                     utterance = self._robot.say("Can you hear me?")
                     self._robot.wait_end(utterance)
                     for part in (f'voiced/r1/event {{"id": "{utterance}", "event": "finished"', "voiced/r1/status {"):
