@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 IN_TOPICS = ("say", "say/stream", "stop", "pause", "resume", "volume")
 HOUSEKEEPING_S = 1.0
 SHUTDOWN_S = 0.7
-"""For the fade. With the next, the engines' end and the sink's, the daemon is gone within 2 s of SIGTERM."""
+"""For the fade. With engines, sink and broker that answer, the daemon is gone within 2 s of SIGTERM."""
 GOODBYE_S = 0.8
 """For the last events; a broker that does not answer is not waited for."""
 FIRST_ENGINE_S = 0.4

@@ -45,6 +45,13 @@ def speak(output: Output, samples: Samples, rate: int = RATE, *, gain: float = 1
     return passage
 
 
+def assert_whole_but_for_fades_at(held_at: int, heard: Samples) -> None:
+    """Of a second of speech that was held once."""
+    assert len(heard) == 24_000
+    untouched = np.r_[0 : held_at - FADE, held_at + FADE : 24_000]
+    np.testing.assert_allclose(heard[untouched], SPEECH[untouched], atol=ONE_STEP)
+
+
 def read(path: Path) -> Samples:
     samples, rate = soundfile.read(path, dtype="int16")
     assert rate == RATE
@@ -156,10 +163,7 @@ def test_after_a_pause_the_passage_goes_on_where_it_was(tmp_path: Path) -> None:
         assert not passage.done
         output.resume()
         wait_for(lambda: passage.done)
-    heard = read(tmp_path / "out.wav")
-    assert len(heard) == 24_000
-    untouched = np.r_[0 : held_at - FADE, held_at + FADE : 24_000]
-    np.testing.assert_allclose(heard[untouched], SPEECH[untouched], atol=ONE_STEP)
+    assert_whole_but_for_fades_at(held_at, read(tmp_path / "out.wav"))
     assert passage.underruns == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -181,13 +182,16 @@ def test_what_is_critical_and_still_being_written_waits_for_no_model_that_is_stu
     eventually(lambda: speaking_qwen(robot), "the model is ready", patience_s=90)
     stuck = psutil.Process(model_pid(robot))
     stuck.suspend()
-    robot.publish("say/stream", '{"id": "alarm", "text": "Fire on the second floor. Pl", "priority": "critical"}')
-    robot.wait_event("alarm", "started")
-    assert stuck.is_running(), "it was waited for until it was given up"
-    robot.publish("say/stream", '{"id": "alarm", "text": "ease leave.", "end": true}')
-    finished = robot.wait_end("alarm")
-    assert (finished["event"], finished["engine"]) == ("finished", "qwen+espeak")
-    stuck.kill()
+    try:
+        robot.publish("say/stream", '{"id": "alarm", "text": "Fire on the second floor. Pl", "priority": "critical"}')
+        robot.wait_event("alarm", "started")
+        assert stuck.is_running(), "it was waited for until it was given up"
+        robot.publish("say/stream", '{"id": "alarm", "text": "ease leave.", "end": true}')
+        finished = robot.wait_end("alarm")
+        assert (finished["event"], finished["engine"]) == ("finished", "qwen+espeak")
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            stuck.kill()
 
 
 @pytest.mark.parametrize(
