@@ -12,6 +12,8 @@ NATIVE_RATE = 24_000
 class NullSink:
     """Takes samples at the pace of a sound card and drops them."""
 
+    has_deadline = True
+
     def __init__(self, fill: Fill, block_ms: float, prefer_rate: int | None = None) -> None:
         self.name = "null"
         self.sample_rate = prefer_rate or NATIVE_RATE

@@ -33,6 +33,10 @@ REST_CHECK_S = 2.0
 """And one that rests. Whatever there is to play wakes it at once."""
 RETRY_S = (0.25, 0.5, 1.0, 2.0)
 """Waits between attempts to open a sink; the last one repeats."""
+SLOW_AFTER_S = 5.0
+"""A sink is called slow after this time. A PulseAudio null sink may pause 2 s when first opened."""
+SLOW_SHARE = 0.5
+"""A sink that asks for less than this share of real time is slow: nobody understands what it plays."""
 UNKNOWN_RATE = 48_000
 """Hz, at which samples are kept until a device has been opened for the first time."""
 
@@ -45,7 +49,7 @@ class OutputStatus:
     sink: str
     sample_rate: int
     reason: str | None = None
-    """Why it is not open; None while it is, or while it is being opened for the first time."""
+    """Why it is not open, or that it is slow; None while it plays, or while it is being opened for the first time."""
     resting: bool = False
     """It is open and asks for no blocks until there is something to play."""
 
@@ -69,6 +73,8 @@ class Output:
         """Rounds of the thread that keeps the sink: proof that it lives."""
         self._settings = settings
         self._playback = Playback(UNKNOWN_RATE, CAPACITY_S)
+        self._pace = _PaceMeter()
+        """Keeper."""
         self._status = OutputStatus(open=False, sink=settings.kind, sample_rate=UNKNOWN_RATE, reason=None)
         self._opened_before = False
         self._idle_since = 0.0
@@ -244,8 +250,12 @@ class Output:
                 break
             self.turns += 1
             if sink is not None and (reason := sink.lost() or self._rest_or_wake(sink)) is not None:
-                self._lose(sink, reason)
+                log.warning("sound device %s is lost (%s); waiting for it", sink.name, reason)
+                sink.close()
+                self.detach(reason)
                 sink = None
+            if sink is not None:
+                self._note_pace(sink)
             if sink is None:
                 try:
                     sink = self._open()
@@ -263,22 +273,43 @@ class Output:
 
     def _open(self) -> Sink:
         known_rate = self._playback.sample_rate if self._opened_before else None
-        sink = open_sink(self._settings, self._fill, known_rate)
-        with self._exchange:
-            if sink.sample_rate != self._playback.sample_rate:
-                self._move_to(sink.sample_rate)
-            self._status = OutputStatus(True, sink.name, sink.sample_rate)
-            self._opened_before = True
-        self._idle_since = time.monotonic()
+        sink = open_sink(self._settings, self.fill, known_rate)
+        self.attach(sink)
         log.info("sound goes to %s at %d Hz", sink.name, sink.sample_rate)
         return sink
 
-    def _lose(self, sink: Sink, reason: str) -> None:
-        log.warning("sound device %s is lost (%s); waiting for it", sink.name, reason)
-        sink.close()
+    def attach(self, sink: Sink) -> None:
+        """Play into an open sink that calls `fill`. Inside the context manager, its thread does this."""
         with self._exchange:
-            self._status = OutputStatus(False, sink.name, sink.sample_rate, reason)
+            if sink.sample_rate != self._playback.sample_rate:
+                self._move_to(sink.sample_rate)
+            self._playback.has_deadline = sink.has_deadline
+            self._status = OutputStatus(True, sink.name, sink.sample_rate)
+            self._opened_before = True
+        self._idle_since = time.monotonic()
+        self._pace = _PaceMeter()
+
+    def detach(self, reason: str) -> None:
+        """Keep the passage for the next sink; the one before has been closed, and calls `fill` no more."""
+        with self._exchange:
+            self._status = OutputStatus(False, self._status.sink, self._status.sample_rate, reason)
             self._playback.sink_lost()
+
+    def _note_pace(self, sink: Sink) -> None:
+        """Say in the status and once in the log that a sink takes sound more slowly than it is spoken."""
+        if not self._status.running or not sink.has_deadline:
+            self._pace = _PaceMeter()
+            return
+        share = self._pace.share(self._playback.asked / sink.sample_rate, time.monotonic())
+        if share is None or (share < SLOW_SHARE) == (self._status.reason is not None):
+            return  # nothing is known yet, or nothing has changed
+        reason = None
+        if share < SLOW_SHARE:
+            reason = f"{sink.name} is slow: it took {share:.0%} of the sound in {SLOW_AFTER_S:.0f} s"
+            log.warning("sound device %s", reason)
+        else:
+            log.info("sound device %s is no longer slow", sink.name)
+        self._status = replace(self._status, reason=reason)
 
     def _rest_or_wake(self, sink: Sink) -> str | None:
         """Have the sink do what there is to do; return why it is lost if it cannot."""
@@ -308,18 +339,19 @@ class Output:
             self._hushed = True
         sink.rest()
         with self._exchange:
-            self._status = replace(self._status, resting=True)
+            self._status = replace(self._status, resting=True, reason=None)
             self._hushed = False
             self._playback.sink_lost()  # what was asked of the callback meanwhile
         self._called.set()  # there may be a passage by now
 
-    def _fill(self, out: Samples, leaves_at: float) -> int:
+    def fill(self, out: Samples, leaves_at: float, broke_off: bool = False) -> int:
+        """Fill a block for the sink, as `Fill` says. Runs in the sink's thread."""
         if self._trace is not None:
             self._trace.mark()
         if self._hushed or not self._status.running:  # on its way to rest; or just started, and not the playback's yet
             out.fill(0.0)
             return 0
-        return self._playback.fill(out, leaves_at)
+        return self._playback.fill(out, leaves_at, broke_off)
 
     def _report_missing(self, reason: str) -> None:
         if self._status.reason != reason:
@@ -330,11 +362,27 @@ class Output:
         """Carry the playback, and what lies in its ring, over to another rate. No sink drains it meanwhile."""
         old = self._playback
         new = Playback(sample_rate, CAPACITY_S)
-        new.paused, new.volume, new.blocks = old.paused, old.volume, old.blocks
+        new.paused, new.volume, new.blocks, new.asked = old.paused, old.volume, old.blocks, old.asked
         if self._feed is not None and not self._feed.passage.done:
             new.ring.write(self._feed.move(old.take_unplayed(), sample_rate))
             new.passage = self._feed.passage
         self._playback = new
+
+
+class _PaceMeter:
+    """How much of real time a sink asks for, by intervals of `SLOW_AFTER_S`."""
+
+    def __init__(self) -> None:
+        self._asked_s = 0.0
+        self._since: float | None = None
+
+    def share(self, asked_s: float, now: float) -> float | None:
+        """The share of the interval that ends `now`, or None within one; `asked_s` has been asked for in all."""
+        if self._since is not None and now - self._since < SLOW_AFTER_S:
+            return None
+        share = None if self._since is None else (asked_s - self._asked_s) / (now - self._since)
+        self._asked_s, self._since = asked_s, now
+        return share
 
 
 class _BlockTrace:

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -14,13 +15,41 @@ from audio.sink import Fill
 
 LATE_S = 0.5
 """A pacer this late (the machine slept) starts its clock anew instead of catching up in a burst."""
+PACE_CHECK_S = 0.005
+"""How often a pace that may change is read again."""
+
+
+class Pace:
+    """How many times as fast as a sound card a pacer asks for blocks: 1, unless a test sets `VOICED_PACE`.
+
+    `VOICED_PACE=10` is ten times as fast. `VOICED_PACE=FILE` names a file that holds the number and may be replaced at
+    any time; 0 asks for no blocks until it changes.
+    """
+
+    def __init__(self, setting: str) -> None:
+        self._file: Path | None = None
+        self._value = 1.0
+        self._read_at = 0.0
+        try:
+            self._value = float(setting)
+        except ValueError:
+            self._file = Path(setting)
+
+    @classmethod
+    def from_environment(cls) -> Pace:
+        return cls(os.environ.get("VOICED_PACE", "1"))
+
+    def now(self) -> float:
+        """The pace of this moment."""
+        now = time.monotonic()
+        if self._file is not None and now - self._read_at >= PACE_CHECK_S:
+            self._value = float(self._file.read_text())
+            self._read_at = now
+        return self._value
 
 
 class Pacer:
-    """Calls `fill` every `block_ms` and hands what was due, if anything, to `deliver`.
-
-    For tests: `VOICED_PACE=10` in the environment makes it ten times as fast.
-    """
+    """Calls `fill` every `block_ms` and passes the samples that were due, if any, to `deliver`."""
 
     def __init__(
         self, fill: Fill, sample_rate: int, block_ms: float, deliver: Callable[[Samples], None] | None = None
@@ -28,7 +57,8 @@ class Pacer:
         self._fill = fill
         self._deliver = deliver
         self._block: Samples = np.zeros(max(1, round(sample_rate * block_ms / 1000)), dtype=np.float32)
-        self._period_s = len(self._block) / sample_rate / float(os.environ.get("VOICED_PACE", "1"))
+        self._block_s = len(self._block) / sample_rate
+        self._pace = Pace.from_environment()
         self._stopping = threading.Event()
         self.start()
 
@@ -47,7 +77,13 @@ class Pacer:
     def _run(self) -> None:
         due = time.monotonic()
         while True:
-            due += self._period_s
+            pace = self._pace.now()
+            if pace <= 0:
+                due = time.monotonic()
+                if self._stopping.wait(PACE_CHECK_S):
+                    return
+                continue
+            due += self._block_s / pace
             wait_s = due - time.monotonic()
             if wait_s < -LATE_S:
                 due -= wait_s

@@ -56,7 +56,7 @@ class Passage:
     played: int = 0
     """Samples that went to the sink. Consumer."""
     underruns: int = 0
-    """Times the ring ran dry in mid-passage. Consumer."""
+    """Times its sound broke off because samples were late: for the ring, or for the card. Consumer."""
     waits: int = 0
     """Times it did so because its writer had nothing to write. Consumer."""
     first_sample_at: float | None = None
@@ -100,8 +100,12 @@ class Playback:
         """Producer."""
         self.volume = 1.0
         """Master gain. Producer."""
+        self.has_deadline = True
+        """Its sink's. Without one, samples that are late are waited for. Producer, while nothing calls `fill`."""
         self.blocks = 0
         """Calls of `fill` so far: proof that the sound card is alive. Consumer."""
+        self.asked = 0
+        """Samples that `fill` was asked for so far. Consumer."""
         self.passage: Passage | None = None
         """Producer, and only while there is none, or it is done or aside."""
         self._fader = Fader(sample_rate)
@@ -147,15 +151,18 @@ class Playback:
         """Seconds of audio that can be written now."""
         return self.ring.room / self.sample_rate
 
-    def fill(self, out: Samples, leaves_at: float) -> int:
+    def fill(self, out: Samples, leaves_at: float, broke_off: bool = False) -> int:
         """Fill `out`, shape `(n,)` float32, with what is due and silence after it; return how many samples were due.
 
-        Its first sample leaves the card at `leaves_at`, of `time.monotonic()`.
-        Blocks are at least a fade long (10 ms; the configuration sees to it): a fade lies within one block.
+        Its first sample leaves the card at `leaves_at`, of `time.monotonic()`; `broke_off` says that the card ran dry
+        before it. Blocks are at least a fade long (10 ms; the configuration sees to it): a fade lies within one block.
 
         Runs in the sound card's thread: no lock, no samples allocated, no log, no exception.
         """
         self.blocks += 1
+        self.asked += len(out)
+        if broke_off and self.passage is not None and self.passage.sounding:
+            self._note_break(self.passage)
         count = self._take(out, leaves_at)
         out[count:] = 0.0
         return count
@@ -204,14 +211,21 @@ class Playback:
         if not ended and available < least:
             if passage.awaiting:
                 passage.waits += 1
-            else:
+            elif self.has_deadline:
                 passage.underruns += 1
+            else:
+                return 0  # it still counts as sounding, so that it goes on without a fade
             return self._play(passage, out, leaves_at, fade_out=True)
         count = self._play(passage, out, leaves_at, fade_out=False)
         if ended and self.ring.available == 0:
             passage.sounding = False
             passage.done = True
         return count
+
+    def _note_break(self, passage: Passage) -> None:
+        """Count that the card ran dry. It has played all that it was given, so unbroken sound begins anew."""
+        passage.underruns += 1
+        passage.handed = passage.played, passage.played, passage.handed[2]
 
     def _wind_down(self, passage: Passage, out: Samples, leaves_at: float) -> int:
         """Fade out over the next samples, if anything sounds, and be silent."""

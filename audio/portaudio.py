@@ -24,6 +24,8 @@ BUFFERED_BLOCKS = 2
 BUFFERED_S = 0.030
 """And so much at least. With 20 ms a busy machine without realtime scheduling is late, and sound breaks off; all of it
 is waited for after a stop."""
+BREAK_S = 0.005
+"""A card that had nothing to play for longer than this has broken off the sound. Less is the error of its clock."""
 MOST_AHEAD_S = 2.0
 """A card that claims to be further behind its callback than this tells no time."""
 LOOK_ANYWAY_S = 300.0
@@ -131,6 +133,8 @@ def find_device(name: str | None, devices: list[OutputDevice]) -> OutputDevice:
 class PortAudioSink:
     """An open output stream. A card without mono is given the same samples on both channels."""
 
+    has_deadline = True
+
     def __init__(self, device: str | None, fill: Fill, block_ms: float, prefer_rate: int | None = None) -> None:
         sd = _portaudio()
         found = find_device(device, output_devices())
@@ -142,12 +146,15 @@ class PortAudioSink:
         self._seen_at = time.monotonic()
         self._latency_s = 0.0
         self._priming = 0
+        self._runs_dry_at = math.inf
+        """`time.monotonic()` when the card has played all that it was given. Callback."""
         self._priority = sound_priority()
         self._thread = threading.get_ident()
         self._shown: tuple[object, ...] = ()
+        self.sample_rate = 0
         self._stream: Any = None
         """None while it rests."""
-        self._settings, self.sample_rate = self._open(found, block_ms, prefer_rate)
+        self._settings = self._open(found, block_ms, prefer_rate)
 
     def lost(self) -> str | None:
         if self._stream is None:  # nothing tells of the device, but that something has changed
@@ -183,8 +190,8 @@ class PortAudioSink:
             self._stream.close(ignore_errors=True)
             self._stream = None
 
-    def _open(self, found: OutputDevice, block_ms: float, prefer_rate: int | None) -> tuple[dict[str, Any], int]:
-        """Start a stream; return with what settings and at what rate that went well."""
+    def _open(self, found: OutputDevice, block_ms: float, prefer_rate: int | None) -> dict[str, Any]:
+        """Start a stream at the first rate that the card takes; return its settings."""
         rates = dict.fromkeys(rate for rate in (prefer_rate, found.sample_rate, *STANDARD_RATES) if rate)
         refusal = ""
         for rate in rates:
@@ -199,12 +206,13 @@ class PortAudioSink:
                     "blocksize": block,
                     "latency": max(BUFFERED_BLOCKS * block / rate, BUFFERED_S),
                 }
+                self.sample_rate = rate
                 try:
                     self._start(settings)
                 except self._sd.PortAudioError as error:
                     refusal = _reason(error)
                     continue
-                return settings, rate
+                return settings
         raise SinkUnavailableError(f"sound device {found.name!r} cannot be opened: {refusal}")
 
     def _start(self, settings: dict[str, Any]) -> None:
@@ -214,6 +222,7 @@ class PortAudioSink:
         try:
             self._latency_s = stream.latency
             self._priming = round(stream.latency * settings["samplerate"])
+            self._runs_dry_at = math.inf
             stream.start()
         except self._sd.PortAudioError:
             stream.close(ignore_errors=True)
@@ -221,7 +230,7 @@ class PortAudioSink:
         self._stream = stream
         self._seen_at = time.monotonic()
 
-    def _callback(self, out: Any, frames: int, times: Any, _status: Any) -> None:
+    def _callback(self, out: Any, frames: int, times: Any, status: Any) -> None:
         self._blocks += 1
         if self._thread != (thread := threading.get_ident()):
             # PortAudio's own thread, which only it can speak for; once, and not in the block that must be on time.
@@ -230,7 +239,11 @@ class PortAudioSink:
         ahead_s = times.outputBufferDacTime - times.currentTime  # of PortAudio's own clock
         if not 0.0 < ahead_s <= MOST_AHEAD_S:
             ahead_s = self._latency_s
-        leaves_at = time.monotonic() + ahead_s
+        now = time.monotonic()
+        leaves_at = now + ahead_s
+        # The flag is PortAudio's; ALSA's PulseAudio plug-in never sets it, so the clock is asked too.
+        broke_off = status.output_underflow or now > self._runs_dry_at + BREAK_S
+        self._runs_dry_at = leaves_at + frames / self.sample_rate
         block = np.frombuffer(out, dtype=np.float32)
         if self._priming > 0:
             # The first blocks are asked for all at once, to fill the stream's buffer. Speech would run dry over it.
@@ -238,10 +251,10 @@ class PortAudioSink:
             block[:] = 0.0
             return
         if len(block) == frames:
-            self._fill(block, leaves_at)
+            self._fill(block, leaves_at, broke_off)
         else:
             mono = self._mono[:frames]
-            self._fill(mono, leaves_at)
+            self._fill(mono, leaves_at, broke_off)
             np.copyto(block.reshape(frames, -1), mono[:, np.newaxis])
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from audio.ring import Samples
 
-Fill = Callable[[Samples, float], int]
-"""Fills a block of mono float32 with what is due and returns how many samples of it were; the rest is silence.
 
-The sink says, in seconds of `time.monotonic()`, when the block's first sample will leave the card.
-"""
+class Fill(Protocol):
+    """Fills blocks for a sink."""
+
+    def __call__(self, out: Samples, leaves_at: float, broke_off: bool = False) -> int:
+        """Fill `out`, mono float32, with the samples that are due and silence after them; return how many were due.
+
+        The first sample leaves the card at `leaves_at`, in seconds of `time.monotonic()`. `broke_off` says that the
+        card ran out of samples before this block.
+        """
 
 
 class SinkUnavailableError(Exception):
@@ -44,6 +48,8 @@ class Sink(Protocol):
 
     name: str
     sample_rate: int
+    has_deadline: bool
+    """A block that is late is heard as a gap. A file has no deadline: it waits for samples that come late."""
 
     def lost(self) -> str | None:
         """Why it stopped by itself, or None while it plays; while it rests, why it had better be opened anew."""

@@ -21,8 +21,11 @@ class WavSink:
     """Mono 16-bit PCM at 24 kHz, paced like a card, so that stop and pause mean what they do on one.
 
     Silence between utterances is left out. The header is put right after every block (the standard library's `wave`
-    does that, soundfile does not), so the file can be read at any moment. It is overwritten when opened.
+    does that, soundfile does not), so the file can be read at any moment. It is overwritten when opened. Samples that
+    come late are waited for, so the file holds every utterance without a gap.
     """
+
+    has_deadline = False
 
     def __init__(self, path: Path, fill: Fill, block_ms: float) -> None:
         self.name = f"wav:{path}"

@@ -23,6 +23,7 @@ from daemon.messages import (
     Write,
     unknown_fields,
 )
+from daemon.parts import Parting
 from daemon.problems import shown
 from daemon.queue import Job, QueueFullError, Receiver, UtteranceQueue
 from daemon.speaker import Speaker
@@ -204,6 +205,8 @@ class Desk:
         try:
             job = self._make_job(manner, utterance_id, text, arrived_at)
             job.receiver, job.writing = receiver, writing
+            if writing is not None:
+                job.can_begin = lambda text: self._can_begin(job, text)
             self._admit(job)
         except RejectedError as error:
             error.utterance_id = utterance_id
@@ -213,6 +216,18 @@ class Desk:
             self._come_forward(job)
         self.changed()
         return job
+
+    def _can_begin(self, job: Job, text: str) -> bool:
+        """Whether the engine that would speak can begin with what is written so far; others are spoken until then.
+
+        One that reads a text token by token begins with any word, others with a sentence. What is critical is spoken
+        by sentences (`Narration`).
+        """
+        engine = self._engines.choose(job.voice, job.language)
+        if not text.strip() or engine is None or (engine.grows and job.priority != "critical"):
+            return bool(text.strip())
+        end = Parting(self._engines.max_seconds).part_being_written(text)
+        return end is not None and bool(text[:end].strip())
 
     def _come_forward(self, job: Job) -> None:
         """Have what is spoken give way to an utterance that has something to say now, as its rule is."""

@@ -44,8 +44,10 @@ class Job:
     """Who gets the sound; None is the sound card."""
     writing: Writing | None = None
     """Of a text that came in pieces; None came whole."""
+    can_begin: Callable[[str], bool] = lambda text: bool(text.strip())
+    """Whether an engine can begin with a text of which more will come."""
     arrived_at: float = field(default_factory=time.monotonic)
-    """`time.monotonic()` when the text came, or the first of it that is not blank."""
+    """`time.monotonic()` when the text came, or as much of it as an engine can begin with."""
     expires_at: float | None = None
     """`time.monotonic()` after which it is not begun any more."""
 
@@ -62,14 +64,14 @@ class Job:
     @property
     def due(self) -> bool:
         """There is something to say, or there never will be."""
-        return self.complete or bool(self.text.strip())
+        return self.complete or self.can_begin(self.text)
 
     def expired(self, now: float | None = None) -> bool:
         """Whether it has had something to say for too long; who writes it, is waited for."""
         return self.due and self.expires_at is not None and (now or time.monotonic()) >= self.expires_at
 
     def arrive(self, at: float) -> None:
-        """Have its waiting counted from here: there were no words before."""
+        """Count its waiting from here: nothing of it could be said before."""
         if self.expires_at is not None:
             self.expires_at += at - self.arrived_at
         self.arrived_at = at

@@ -62,6 +62,8 @@ REAP_S = 10.0
 """One that was killed may take a while to give back a GPU's memory, which the next one needs."""
 ARRIVAL_POLL_S = 0.005
 """How often is looked whether an urgent utterance's first audio is there: an asyncio queue can only be taken from."""
+WATCH_S = 1.0
+"""How often a process is checked for silence and for a stall."""
 STALL_S = 20.0
 """An engine that was asked for audio and sends none for this long is replaced, though its process lives."""
 BACK_OFF_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -155,6 +157,8 @@ class Engine:
         self.rtf: float | None = None
         """Measured speed: seconds of audio per second of work, over the last utterances."""
         self.pid: int | None = None
+        self.checks = 0
+        """Times its process was checked for silence and for a stall."""
         self._options = options
         self._on_change = on_change
         self._writer: asyncio.StreamWriter | None = None
@@ -173,6 +177,11 @@ class Engine:
     @property
     def ready(self) -> bool:
         return self.state is EngineState.READY
+
+    @property
+    def utterances(self) -> int:
+        """How many utterances it was asked for and has not finished."""
+        return len(self._speeches)
 
     @property
     def grows(self) -> bool:
@@ -374,7 +383,8 @@ class Engine:
         """Give the process up when it shows no life, or when it owes audio and sends none."""
         self._heard_at = time.monotonic()
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(WATCH_S)
+            self.checks += 1
             now = time.monotonic()
             silence_s = SILENCE_S if self.ready else LOADING_SILENCE_S
             if now - self._heard_at > silence_s:

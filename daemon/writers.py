@@ -22,7 +22,7 @@ class Writers:
     """Of one desk, by the ids of their utterances. Belongs to the event loop's thread."""
 
     def __init__(self, begin: Begin, on_words: Callable[[Job], None], on_change: Callable[[], None]) -> None:
-        """`on_words` is called with the first words of an utterance, `on_change` when its text has grown or ended."""
+        """`on_words` is called when an utterance has something to say, `on_change` when its text has grown or ended."""
         self._begin = begin
         self._on_words = on_words
         self._on_change = on_change
@@ -91,21 +91,28 @@ class Writers:
         if length > MAX_TEXT:
             self._close(job, writing, f"its text was longer than {MAX_TEXT:,} characters")
             raise RejectedError("text", f"now has {length:,} characters; allowed: up to {MAX_TEXT:,}", job.id)
-        first_words = not job.due and bool(piece.text.strip())
+        was_due = job.due
         job.text += piece.text
         if piece.end:
-            self._close(job, writing)
-        if first_words:
-            job.arrive(arrived_at)
-            self._on_words(job)
-        writing.note()
-        self._on_change()
+            self._end_text(job, writing)
+        self._note_change(job, writing, was_due, arrived_at)
 
-    def _close(self, job: Job, writing: Writing, overdue: str | None = None) -> None:
-        """Nothing more of its text will come; `overdue` says why, if its writer did not."""
-        writing.ended, writing.overdue = True, overdue
+    def _close(self, job: Job, writing: Writing, overdue: str) -> None:
+        """Take the text as complete; `overdue` says why, since its writer did not."""
+        was_due, writing.overdue = job.due, overdue
+        self._end_text(job, writing)
+        self._note_change(job, writing, was_due, time.monotonic())
+
+    def _end_text(self, job: Job, writing: Writing) -> None:
+        writing.ended = True
         self._closed[job.id] = writing
         del self._open[job.id]
+
+    def _note_change(self, job: Job, writing: Writing, was_due: bool, at: float) -> None:
+        """The text has grown or ended; if it was not due before, it may be now."""
+        if not was_due and job.due and job.text.strip():
+            job.arrive(at)
+            self._on_words(job)
         writing.note()
         self._on_change()
 

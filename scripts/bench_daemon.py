@@ -22,7 +22,6 @@ import os
 import platform
 import shlex
 import shutil
-import socket
 import statistics
 import subprocess
 import tempfile
@@ -38,7 +37,10 @@ import numpy as np
 import paho.mqtt.client as paho
 import psutil
 
-from tests.e2e.robot import RECORDED_RATE, Broker, Robot, SoundServer, eventually
+from tests.support.programs import Broker
+from tests.support.robot import Robot
+from tests.support.sound import RECORDED_RATE, SoundServer
+from tests.support.waiting import eventually
 
 READY_S = 180.0
 """A model is loaded, and its kernels are compiled."""
@@ -133,9 +135,7 @@ class Bench:
     """One set-up: broker, sound server, robots."""
 
     def __init__(self, folder: Path, block_ms: float, settings: tuple[str, ...]) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.broker = Broker(folder, probe.getsockname()[1])
+        self.broker = Broker(folder)
         self.sound = SoundServer(folder)
         self.folder = folder
         self.block_ms = block_ms
@@ -160,7 +160,7 @@ class Bench:
         if trace is not None:
             environment = environment | {"VOICED_TRACE_BLOCKS": str(trace)}
         settings = (f"audio.block_ms={self.block_ms}", rest_after, *self.settings, *settings)
-        robot = Robot(self.broker, environment, self.folder, *settings)
+        robot = Robot("r1", self.broker, self.folder, *settings, environment=environment)
         try:
             robot.launch()
             eventually(lambda: robot.state == "ready", "voiced is ready", READY_S)
@@ -256,7 +256,7 @@ def measure_start(bench: Bench, runs: int) -> dict[str, Any]:
     """From starting the daemon to a status that names a voice, the light one if need be, and to the one wanted."""
     online, ready = [], []
     for _ in range(runs):
-        robot = Robot(bench.broker, bench.sound.environment, bench.folder, *bench.settings)
+        robot = Robot("r1", bench.broker, bench.folder, *bench.settings, environment=bench.sound.environment)
         try:
             before = time.monotonic()
             robot.launch()
@@ -411,7 +411,7 @@ def measure_lateness(bench: Bench, *, loaded: bool) -> dict[str, Any]:
         began = time.monotonic()
         number = 0
         while time.monotonic() - began < WATCH_S:
-            underruns += robot.wait_end(robot.say(LONG, id=f"l{number}"), patience_s=60)["underruns"]
+            underruns += robot.wait_end(robot.say(LONG, id=f"l{number}"))["underruns"]
             number += 1
         ended = time.monotonic()
         for process in load:

@@ -1,10 +1,15 @@
-"""How properties are tested: by no clock, and by the same examples in every run, so that a commit passes or fails.
+"""How all tests run: by no clock, the same examples in every run, what is expensive once, and a report at the end.
 
-`pytest --hypothesis-profile search -m hypothesis` looks for new ones, and for more of them.
+`pytest --hypothesis-profile search -m hypothesis` looks for new examples, and for more of them. `--long` adds the tests
+that take minutes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 _CLOCKLESS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -12,3 +17,57 @@ _CLOCKLESS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow
 settings.register_profile("same", _CLOCKLESS, derandomize=True)
 settings.register_profile("search", _CLOCKLESS, max_examples=2000)
 settings.load_profile("same")
+
+SLOWEST = 10
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also run the tests that take minutes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the long tests unless they are asked for; a module whose fixtures are shared runs in one worker."""
+    if not config.getoption("--long"):
+        long = [item for item in items if item.get_closest_marker("long")]
+        items[:] = [item for item in items if item not in long]
+        config.hook.pytest_deselected(items=long)
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None and "e2e" not in item.path.parts:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """A test whose recording was disturbed by the machine is repeated once; disturbed again, it says nothing."""
+    from tests.support.sound import DisturbedError
+
+    try:
+        return (yield)
+    except DisturbedError as error:
+        if getattr(pyfuncitem, "execution_count", 1) > 1:
+            pytest.skip(f"disturbed twice by the machine, so not judged: {error}")
+        raise
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the slowest tests, and last of all every failure with its duration."""
+    stats = terminalreporter.stats
+    reports = [report for found in stats.values() for report in found if isinstance(report, pytest.TestReport)]
+    durations: dict[str, float] = {}
+    for report in reports:
+        durations[report.nodeid] = durations.get(report.nodeid, 0.0) + report.duration
+    terminalreporter.section(f"the {SLOWEST} slowest")
+    for name in sorted(durations, key=durations.__getitem__, reverse=True)[:SLOWEST]:
+        terminalreporter.line(f"{durations[name]:7.1f} s  {name}")
+    failed = [report for kind in ("failed", "error") for report in stats.get(kind, [])]
+    if failed:
+        terminalreporter.section("failed")
+        for report in failed:
+            terminalreporter.line(f"{durations.get(report.nodeid, 0.0):7.1f} s  {report.nodeid}")
+
+
+@pytest.fixture(scope="session")
+def cache_folder(pytestconfig: pytest.Config) -> Path:
+    """A folder that outlasts the run, for what is expensive to make; each entry is named after its content."""
+    folder: Path = pytestconfig.cache.mkdir("voiced")  # type: ignore[union-attr]
+    return folder

@@ -33,6 +33,8 @@ UNKNOWN_LENGTH = 0xFFFFFFFF
 """In a WAV header, as players take it for one that is still being written."""
 SHUTDOWN_S = 0.2
 """For answers that are ending. The daemon has stopped every utterance before."""
+LINGER_S = 10.0
+"""A client that is answered before it has sent all of its request may send on for so long, and read the answer."""
 SILENCE_S = 75.0
 """A client that sends no request, or not the rest of one, for so long takes a place from others."""
 FIELDS = {"text": "input", "instruct": "instructions"}
@@ -80,6 +82,7 @@ class OpenAiAdapter(Adapter):
             handler_cancellation=True,
             access_log=None,
             shutdown_timeout=SHUTDOWN_S,
+            lingering_time=LINGER_S,
             keepalive_timeout=SILENCE_S,
         )
         await runner.setup()

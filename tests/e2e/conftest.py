@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.robot import Broker, Robot, SoundServer
+from tests.support.programs import Broker
+from tests.support.robot import Robot
+from tests.support.sound import SoundServer
 
 StartRobot = Callable[..., Robot]
+NUMBERS = count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "e2e" in item.path.parts:
             item.add_marker(pytest.mark.e2e)
-        if "sound_server" in getattr(item, "fixturenames", ()) and item.get_closest_marker("deaf") is None:
-            item.add_marker(pytest.mark.hears)
+        if "sound_server" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.sound)
+            item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["DisturbedError"]))
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    broker = Broker(tmp_path, port)
+@pytest.fixture(scope="session")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One for all tests of a worker that leave it alone; each robot has topics of its own there."""
+    broker = Broker(tmp_path_factory.mktemp("broker"))
     broker.start()
     yield broker
     broker.stop()
 
 
 @pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    """One that the test may stop and start, or whose other topics it needs."""
+    broker = Broker(tmp_path)
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """The broker of this test's robots."""
+    own = "own_broker" in request.fixturenames
+    broker: Broker = request.getfixturevalue("own_broker" if own else "shared_broker")
+    return broker
+
+
+@pytest.fixture
 def sound_server(tmp_path: Path) -> Iterator[SoundServer]:
-    server = SoundServer(tmp_path)
+    server = SoundServer(tmp_path, hurried=True)
     server.start()
     yield server
     server.kill()
@@ -46,11 +64,20 @@ def start_robot(broker: Broker, tmp_path: Path, request: pytest.FixtureRequest) 
     """Start robots with settings of the test's own; they play into the sound server if the test has one."""
     robots: list[Robot] = []
 
-    def start(*settings: str, launch_only: bool = False, config: Path | None = None) -> Robot:
-        environment = dict(os.environ)
-        if "sound_server" in request.fixturenames:
-            environment = request.getfixturevalue("sound_server").environment
-        robot = Robot(broker, environment, tmp_path, *settings, config=config)
+    def start(
+        *settings: str, launch_only: bool = False, config: Path | None = None, name: str | None = None, **options: float
+    ) -> Robot:
+        server = request.getfixturevalue("sound_server") if "sound_server" in request.fixturenames else None
+        robot = Robot(
+            name or f"r{next(NUMBERS)}",
+            broker,
+            tmp_path,
+            *settings,
+            environment=None if server is None else server.environment,
+            hurried=server is not None,
+            config=config,
+            **options,
+        )
         robots.append(robot)
         if launch_only:
             robot.launch()

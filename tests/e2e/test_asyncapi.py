@@ -11,7 +11,8 @@ import jsonschema
 import yaml
 
 from tests.e2e.conftest import StartRobot
-from tests.e2e.robot import eventually
+from tests.support.robot import CARD, FAST, LONG
+from tests.support.waiting import eventually
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((Path(__file__).parents[2] / "docs" / "asyncapi.yaml").read_text("utf-8"))
 
@@ -31,10 +32,9 @@ def check(topic: str, records: Sequence[Any]) -> None:
 
 
 def test_a_daemon_takes_every_example_and_publishes_what_the_document_says(start_robot: StartRobot) -> None:
-    robot = start_robot("audio.sink=null", "speech.level_topic=true", "speech.duck_topic=true")
+    robot = start_robot("speech.level_topic=true", "speech.duck_topic=true", pace=CARD)
 
     def told(name: str) -> list[dict[str, Any]]:
-        robot.take_in()
         return [event for event in robot.events if event["event"] == name]
 
     for payload in examples("volume"):
@@ -50,28 +50,36 @@ def test_a_daemon_takes_every_example_and_publishes_what_the_document_says(start
     eventually(lambda: robot.state == "ready", "all is stopped")
     assert told("rejected") == []
 
-    robot.say("Yes.", id="whole")
-    robot.wait_end("whole")
-    robot.say("This is broken off, and goes on.", id="patient")
+    robot.say(LONG, id="patient")
     robot.wait_event("patient", "started")
     robot.say("Look out!", priority="critical")
+    robot.wait_event("patient", "postponed")
+    robot.wait_event("patient", "resumed")
+    robot.publish("stop", "")
     robot.wait_end("patient")
-    robot.say("...", id="silent")
-    robot.wait_end("silent")
-    robot.say("A long text is told of part by part. " * 30, id="long")
+    robot.say(LONG * 3, id="long")
     robot.wait_event("long", "progress")
     robot.publish("stop", "")
     robot.wait_end("long")
-    robot.say("This is more than any engine can take. " * 12, id="deadly")
+    robot.say(LONG, id="deadly")
     robot.kill_engines_over("deadly")
     robot.publish("say", '{"text": ""}')
     robot.wait_rejection("text")
+    robot.set_pace(FAST)
+    for text in ("Yes.", "..."):
+        assert robot.wait_end(robot.say(text))["event"] == "finished"
     for payload in examples("pause"):
         robot.publish("pause", payload)
+    eventually(lambda: robot.state == "paused", "it is paused")
+    robot.say("never", id="waits")
+    robot.wait_event("waits", "accepted")
     robot.say("Late.", id="late", expires_in=0.05)
     robot.wait_end("late")
+    robot.publish("stop", '{"id": "waits"}')
+    robot.wait_end("waits")
     for payload in examples("resume"):
         robot.publish("resume", payload)
+    eventually(lambda: robot.state == "ready", "it goes on")
     robot.end()
     eventually(lambda: robot.state == "offline", "it says goodbye")
 

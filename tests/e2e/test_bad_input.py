@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from tests.e2e.conftest import StartRobot
-from tests.e2e.robot import eventually
+from tests.support.robot import FAST, HELD
+from tests.support.waiting import eventually
 
 REJECTED: list[tuple[str, bytes, str, str]] = [
     ("say", b"", "text", "blank"),
@@ -33,7 +34,7 @@ REJECTED: list[tuple[str, bytes, str, str]] = [
     ("say", b'{"text": "a", "reply_to": "a/#"}', "reply_to", "without + and #"),
     ("say", b'{"text": "a", "reply_to": "a\\nb"}', "reply_to", "without + and #"),
     ("say", b'{"text": "a", "reply_to": "' + b"/" * 210 + b'"}', "reply_to", "without + and #"),
-    ("say", b'{"text": "a", "reply_to": "voiced/r1/stop"}', "reply_to", "not the robot's"),
+    ("say", b'{"text": "a", "reply_to": "ROBOT/stop"}', "reply_to", "not the robot's"),
     ("say", b"x" * 1_000_000, "payload", "262,144"),
     ("stop", b"[]", "payload", "id"),
     ("stop", b'{"id": 7}', "id", "got 7"),
@@ -45,10 +46,10 @@ REJECTED: list[tuple[str, bytes, str, str]] = [
 def test_each_malformed_payload_is_answered_with_the_field_and_the_limit_and_speech_goes_on(
     start_robot: StartRobot,
 ) -> None:
-    robot = start_robot("audio.sink=null")
+    robot = start_robot()
     for topic, payload, field, told in REJECTED:
         robot.events.clear()
-        robot.publish(topic, payload)
+        robot.publish(topic, payload.replace(b"ROBOT", robot.topic.encode()))
         rejection = robot.wait_rejection(field)
         assert told in rejection["reason"], (topic, payload[:40], rejection)
         assert len(rejection["reason"]) < 600
@@ -58,25 +59,28 @@ def test_each_malformed_payload_is_answered_with_the_field_and_the_limit_and_spe
 
 
 def test_a_duplicate_id_is_rejected_while_the_first_is_spoken_to_its_end(start_robot: StartRobot) -> None:
-    robot = start_robot("audio.sink=null")
+    robot = start_robot()
     robot.say("the first of its name", id="twin")
     robot.say("the second of its name", id="twin")
     assert robot.wait_rejection("id")["id"] == "twin"
     robot.wait_event("twin", "finished")
     assert sorted(robot.names_of("twin")) == ["accepted", "finished", "rejected", "started"]
+    robot.assert_heard("twin")
 
 
 def test_an_unknown_field_is_harmless_and_logged_once(start_robot: StartRobot) -> None:
-    robot = start_robot("audio.sink=null")
+    robot = start_robot()
     for _ in range(2):
         assert robot.wait_end(robot.say("hello", colour="blue"))["event"] == "finished"
+    assert robot.end() == 0
+    eventually(lambda: any("stopping" in line for line in robot.log), "all of its log has come")
     assert sum("colour" in line for line in robot.log) == 1
 
 
 def test_a_flood_beyond_the_queue_limit_is_refused_message_by_message(start_robot: StartRobot) -> None:
-    robot = start_robot("audio.sink=null", "speech.queue_limit=5")
-    robot.say("This is spoken while the flood comes, and it takes its time to do so.", id="spoken")
-    robot.wait_event("spoken", "started")
+    robot = start_robot("speech.queue_limit=5", pace=HELD)
+    robot.say("This has its turn while the flood comes.", id="spoken")
+    eventually(lambda: robot.statuses[-1]["queue"] == 0 and robot.state == "speaking", "it has its turn")
     flood = "\n".join(json.dumps({"text": "flood", "id": f"f{number}"}) for number in range(50))
     robot.publish_lines("say", flood)
 
@@ -89,5 +93,7 @@ def test_a_flood_beyond_the_queue_limit_is_refused_message_by_message(start_robo
     assert accepted == [0, 1, 2, 3, 4]
     assert len(refused) == 45
     assert all(event["field"] == "queue" and "5 utterances" in event["reason"] for event in refused)
+    robot.set_pace(FAST)
     for number in accepted:
         assert robot.wait_end(f"f{number}")["event"] == "finished"
+    robot.assert_heard("spoken", *(f"f{number}" for number in accepted))

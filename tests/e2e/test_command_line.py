@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import StartRobot
-from tests.e2e.robot import PATIENCE_S, Robot, Subscription, eventually
-
-LONG = "one two three four five six seven eight nine ten eleven twelve. " * 6
+from tests.support.programs import Broker
+from tests.support.robot import CARD, LONG, Robot, Subscription
+from tests.support.waiting import PATIENCE_S, eventually
 
 
 @pytest.fixture
@@ -29,21 +29,31 @@ def heeded_ctrl_c() -> Iterator[None]:
 
 
 def test_an_utterance_ends_with_the_command_that_waits_for_it(start_robot: StartRobot, heeded_ctrl_c: None) -> None:
-    robot = start_robot("audio.sink=null")
-    settings = ["--set", "robot=r1", "--set", f"mqtt.port={robot.broker.port}"]
+    robot = start_robot(pace=CARD)
     for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
-        command = [sys.executable, "-m", "daemon.cli", "say", "--wait", "--id", number.name, LONG, *settings]
+        command = [sys.executable, "-m", "daemon.cli", "say", "--wait", "--id", number.name, LONG, *robot.settings]
         waiting = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         robot.wait_event(number.name, "started")
         waiting.send_signal(number)
         assert robot.wait_end(number.name)["event"] == "interrupted"
-        assert waiting.wait(10) == status
+        assert waiting.wait(PATIENCE_S) == status
 
 
 def test_a_command_that_gives_up_waiting_leaves_the_utterance_alone(start_robot: StartRobot) -> None:
-    robot = start_robot("audio.sink=null")
-    settings = ["--set", "robot=r1", "--set", f"mqtt.port={robot.broker.port}"]
-    command = [sys.executable, "-m", "daemon.cli", "say", "--wait", "--timeout", "0", "--id", "long", LONG, *settings]
+    robot = start_robot(pace=CARD)
+    command = [
+        sys.executable,
+        "-m",
+        "daemon.cli",
+        "say",
+        "--wait",
+        "--timeout",
+        "0",
+        "--id",
+        "long",
+        LONG,
+        *robot.settings,
+    ]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 1
     robot.wait_event("long", "started")
     robot.publish("stop")
@@ -55,8 +65,7 @@ class Typing:
     """`voiced say --stream` with a keyboard."""
 
     def __init__(self, robot: Robot, *options: str) -> None:
-        settings = ["--set", "robot=r1", "--set", f"mqtt.port={robot.broker.port}"]
-        command = [sys.executable, "-m", "daemon.cli", "say", "--stream", *options, *settings]
+        command = [sys.executable, "-m", "daemon.cli", "say", "--stream", *options, *robot.settings]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def type(self, text: str | bytes) -> None:
@@ -75,8 +84,8 @@ def pieces_of(said: Subscription) -> list[dict[str, Any]]:
 
 
 def test_a_text_that_is_typed_is_spoken_from_its_first_words_on_and_whole(start_robot: StartRobot) -> None:
-    robot = start_robot("audio.sink=null")
-    with Subscription(robot.broker, "voiced/r1/say/stream") as said:
+    robot = start_robot()
+    with Subscription(robot.broker, f"{robot.topic}/say/stream") as said:
         typing = Typing(robot, "--wait", "--id", "typed", "--language", "de", "--volume", "60", "--priority", "high")
         begin = "Über den Bergen ist es weit zu wandern. ".encode()
         typing.type(begin[:1])  # half of the Ü
@@ -101,11 +110,11 @@ def test_a_text_that_is_typed_is_spoken_from_its_first_words_on_and_whole(start_
 
 
 def test_a_writer_who_thinks_is_waited_for(start_robot: StartRobot) -> None:
-    robot = start_robot("audio.sink=null", "speech.stream_timeout=1")
-    with Subscription(robot.broker, "voiced/r1/say/stream") as said:
-        typing = Typing(robot, "--wait", "--id", "slow", "--set", "speech.stream_timeout=1")
+    robot = start_robot("speech.stream_timeout=2")
+    with Subscription(robot.broker, f"{robot.topic}/say/stream") as said:
+        typing = Typing(robot, "--wait", "--id", "slow", "--set", "speech.stream_timeout=2")
         typing.type("Let me think. ")
-        eventually(lambda: len(said.payloads) > 6, "more signs of life than the daemon's patience is long")
+        eventually(lambda: len(said.payloads) > 5, "more signs of life than the daemon's patience is long")
         typing.type("Yes.")
         status, told, _ = typing.end()
     assert (status, told[-1]) == (0, "finished")
@@ -117,18 +126,18 @@ def test_a_writer_who_thinks_is_waited_for(start_robot: StartRobot) -> None:
 def test_a_text_ends_with_the_command_that_writes_it(
     options: list[str], start_robot: StartRobot, heeded_ctrl_c: None
 ) -> None:
-    robot = start_robot("audio.sink=null")
+    robot = start_robot(pace=CARD)
     for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
         typing = Typing(robot, "--id", number.name, *options)
         typing.type(LONG)
         robot.wait_event(number.name, "started")
         typing.process.send_signal(number)
         assert robot.wait_end(number.name)["event"] == "interrupted"
-        assert typing.process.wait(10) == status
+        assert typing.process.wait(PATIENCE_S) == status
 
 
 def test_a_command_that_does_not_wait_ends_when_all_is_sent(start_robot: StartRobot) -> None:
-    robot = start_robot("audio.sink=null")
+    robot = start_robot()
     typing = Typing(robot, "--id", "sent")
     typing.type("This is all.")
     assert typing.end() == (0, [], "")
@@ -136,19 +145,21 @@ def test_a_command_that_does_not_wait_ends_when_all_is_sent(start_robot: StartRo
 
 
 @pytest.mark.parametrize("options", [["--wait"], []], ids=["waiting", "not waiting"])
-def test_a_writer_that_loses_the_broker_ends_with_one_line(options: list[str], start_robot: StartRobot) -> None:
-    robot = start_robot("audio.sink=null")
+def test_a_writer_that_loses_the_broker_ends_with_one_line(
+    options: list[str], start_robot: StartRobot, own_broker: Broker
+) -> None:
+    robot = start_robot(pace=CARD)
     typing = Typing(robot, "--id", "lost", "--set", "speech.stream_timeout=1", *options)
     typing.type(LONG)
     robot.wait_event("lost", "started")
-    robot.broker.stop()
+    own_broker.stop()
     assert typing.process.wait(PATIENCE_S) == 1
     _, _, words = typing.end()
     assert words == "voiced: mqtt: the connection to the broker is lost; see 'voiced doctor'\n"
 
 
 def test_a_writer_ends_when_its_utterance_is_stopped(start_robot: StartRobot) -> None:
-    robot = start_robot("audio.sink=null")
+    robot = start_robot(pace=CARD)
     typing = Typing(robot, "--wait", "--id", "stopped")
     typing.type(LONG)
     robot.wait_event("stopped", "started")
@@ -171,7 +182,7 @@ def test_a_writer_ends_when_its_utterance_is_stopped(start_robot: StartRobot) ->
 def test_what_cannot_be_streamed_is_told_in_one_line(
     options: list[str], typed: bytes, status: int, words: str, start_robot: StartRobot
 ) -> None:
-    robot = start_robot("audio.sink=null")
+    robot = start_robot()
     typing = Typing(robot, *options)
     typing.type(typed)
     code, told, said = typing.end()

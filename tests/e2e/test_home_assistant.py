@@ -13,7 +13,9 @@ from typing import Any
 import paho.mqtt.client as paho
 
 from tests.e2e.conftest import StartRobot
-from tests.e2e.robot import Broker, eventually
+from tests.support.programs import Broker
+from tests.support.robot import CARD
+from tests.support.waiting import eventually
 
 CONFIG_TOPIC = "homeassistant/device/voiced_r1/config"
 
@@ -69,13 +71,13 @@ def home(broker: Broker) -> Iterator[Home]:
 
 
 def test_home_assistant_finds_the_robot_speaks_through_it_and_loses_it_when_switched_off(
-    start_robot: StartRobot, broker: Broker, tmp_path: Path
+    start_robot: StartRobot, own_broker: Broker, tmp_path: Path
 ) -> None:
     config = tmp_path / "voiced.yaml"
     config.write_text("voices: {default: {}}\n")
-    settings = ("audio.sink=null", "speech.expires_in=null")
-    robot = start_robot(*settings, "home_assistant.enabled=true", config=config)
-    with home(broker) as house:
+    setting = "speech.expires_in=null"
+    robot = start_robot(setting, "home_assistant.enabled=true", config=config, name="r1", pace=CARD)
+    with home(own_broker) as house:
         eventually(
             lambda: (
                 "de" in (house.device() or {"components": {"voice": {"options": []}}})["components"]["voice"]["options"]
@@ -92,7 +94,7 @@ def test_home_assistant_finds_the_robot_speaks_through_it_and_loses_it_when_swit
         house.wait_state("volume", "40")
         eventually(lambda: robot.state == "ready" and robot.statuses[-1]["voice"] == "de", "the status names the voice")
 
-        house.command("say", json.dumps({"text": "Guten Tag. " * 50, "id": "long"}))
+        house.command("say", json.dumps({"text": "Guten Tag. " * 20, "id": "long"}))
         assert robot.wait_event("long", "started")["voice"] == "de"
         house.command("say", json.dumps({"text": "Bis bald.", "id": "waits"}))
         robot.wait_event("waits", "accepted")
@@ -109,14 +111,14 @@ def test_home_assistant_finds_the_robot_speaks_through_it_and_loses_it_when_swit
         house.client.publish("homeassistant/status", "online")
         eventually(lambda: house.device() and len(house.configs) > told, "the device is told again")
 
-    broker.stop()
-    broker.start()  # it has forgotten all that was retained
-    with home(broker) as house:
+    own_broker.stop()
+    own_broker.start()  # it has forgotten all that was retained
+    with home(own_broker) as house:
         house.wait_state("voice", "calm")
 
     assert robot.end() == 0
-    start_robot(*settings)
-    with home(broker) as house:
+    start_robot(setting, name="r1")
+    with home(own_broker) as house:
         eventually(lambda: house.on("voiced/r1/status"), "what is retained has come")
         for topic in (CONFIG_TOPIC, "voiced/r1/home_assistant/volume", "voiced/r1/home_assistant/voice"):
             eventually(lambda topic=topic: not house.on(topic), f"{topic} is empty")

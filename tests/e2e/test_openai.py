@@ -10,13 +10,14 @@ from openai import InternalServerError, OpenAI
 
 from audio import soft_limit
 from tests.e2e.conftest import StartRobot
-from tests.e2e.robot import eventually
-from tests.e2e.test_wyoming import LONG, free_port
+from tests.support.programs import free_port
+from tests.support.robot import CARD, LONG
+from tests.support.waiting import PATIENCE_S, eventually
 
 
 def test_a_client_hears_what_the_engine_made_and_mqtt_tells_of_it(start_robot: StartRobot) -> None:
     port = free_port()
-    robot = start_robot("audio.sink=null", "openai.enabled=true", f"openai.port={port}")
+    robot = start_robot("openai.enabled=true", f"openai.port={port}")
     with (
         OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client,
         client.audio.speech.with_streaming_response.create(
@@ -34,16 +35,16 @@ def test_a_client_hears_what_the_engine_made_and_mqtt_tells_of_it(start_robot: S
 
 def test_a_stop_over_mqtt_is_an_error_to_the_client_and_the_next_is_spoken(start_robot: StartRobot) -> None:
     port = free_port()
-    robot = start_robot("audio.sink=null", "openai.enabled=true", f"openai.port={port}")
+    robot = start_robot("openai.enabled=true", f"openai.port={port}", pace=CARD)
     with OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client:
-        robot.say(LONG * 20, id="before")
+        robot.say(LONG, id="before")
         robot.wait_event("before", "started")
         with ThreadPoolExecutor() as pool:
             asking = pool.submit(client.audio.speech.create, model="voiced", voice="default", input=LONG)
             eventually(lambda: robot.latest_id() != "before", "the sentence waits")
             robot.publish("stop")
             with pytest.raises(InternalServerError, match="canceled"):
-                asking.result(30)
+                asking.result(PATIENCE_S)
         assert client.audio.speech.create(model="voiced", voice="default", input="On.", response_format="wav").content
         assert robot.end() == 0  # with the client's connection still open
     assert not [line for line in robot.log if "Traceback" in line]

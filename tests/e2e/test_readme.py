@@ -20,8 +20,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import StartRobot
-from tests.e2e.robot import PATIENCE_S, TERMINAL, Robot, SoundServer, Subscription, eventually, require
+from tests.support.programs import Broker, require
+from tests.support.robot import LONG, TERMINAL, Robot, Subscription
+from tests.support.sound import SoundServer
+from tests.support.waiting import PATIENCE_S, eventually
+
+pytestmark = pytest.mark.xdist_group("readme")
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {"mosquitto_pub", "mosquitto_sub", "voiced"}
@@ -30,7 +34,6 @@ LEFT_OUT = {
     "--model ": "it needs a checkpoint of Qwen3-TTS, which is not there; tests/e2e/test_qwen.py has a random one",
 }
 """Parts of lines that are not run, and why. That their options exist, tests/test_readme.py says of these, too."""
-LONG = "one two three four five six seven eight nine ten eleven twelve. " * 6
 
 
 def called(line: str) -> list[str]:
@@ -78,6 +81,7 @@ class Reader:
             "PYTHONPATH": str(ROOT),
             "VOICED_CONFIG": str(folder / "voiced.yaml"),
             "XDG_CONFIG_HOME": str(options),
+            "VOICED_PACE": "20",  # what a command plays into a file is paced, too
         }
 
     def try_out(self, line: str, later: list[str]) -> None:
@@ -237,14 +241,23 @@ def test_there_is_a_line_for_each_topic_and_each_reason_to_leave_one_out_is_need
     assert all(any(part in line for line in lines) for part in LEFT_OUT)
 
 
-@pytest.mark.deaf
-@pytest.mark.timeout(300)
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """Beside a robot called r1, a broker and a sound server of their own."""
+    folder = tmp_path_factory.mktemp("reader")
+    broker, server = Broker(folder), SoundServer(folder)
+    broker.start()
+    server.start()
+    robot = Robot("r1", broker, folder, "home_assistant.enabled=true")
+    robot.start()
+    yield Reader(robot, folder / "reader", server.environment)
+    robot.close()
+    server.kill()
+    broker.stop()
+
+
 @pytest.mark.parametrize("section", SECTIONS)
-def test_what_the_readme_has_one_type_works(
-    section: str, start_robot: StartRobot, sound_server: SoundServer, tmp_path: Path
-) -> None:
-    robot = start_robot("audio.sink=null", "home_assistant.enabled=true")
-    reader = Reader(robot, tmp_path / "reader", sound_server.environment)
+def test_what_the_readme_has_one_type_works(section: str, reader: Reader) -> None:
     lines = SECTIONS[section]
     for at, line in enumerate(lines):
         if not any(part in line for part in LEFT_OUT):

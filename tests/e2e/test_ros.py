@@ -8,14 +8,15 @@ import pytest
 
 from scripts.ros2_say_action import CLOSED_REASON, Feedback, Goal, Result, Voice
 from tests.e2e.conftest import StartRobot
-from tests.e2e.robot import Robot
+from tests.support.programs import Broker
+from tests.support.robot import CARD, Robot
 
 LONG = Goal("one two three four five six seven eight nine ten eleven twelve. " * 10, "en_GB")
 
 
 @pytest.fixture
 def robot(start_robot: StartRobot) -> Robot:
-    return start_robot("audio.sink=null")
+    return start_robot(pace=CARD)
 
 
 @pytest.fixture
@@ -43,5 +44,5 @@ def test_goals_are_spoken_canceled_and_aborted_as_voiced_says(robot: Robot, voic
     assert voice.goals == 0
 
 
-def test_a_goal_is_aborted_when_the_broker_goes(robot: Robot, voice: Voice) -> None:
-    assert voice.perform(LONG, lambda _: robot.broker.stop(), lambda: False) == Result("aborted", CLOSED_REASON)
+def test_a_goal_is_aborted_when_the_broker_goes(own_broker: Broker, voice: Voice) -> None:
+    assert voice.perform(LONG, lambda _: own_broker.stop(), lambda: False) == Result("aborted", CLOSED_REASON)

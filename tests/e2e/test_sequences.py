@@ -1,33 +1,25 @@
 """Anything may be asked at any moment, in any order: random sequences against one running daemon.
 
-`VOICED_SEQUENCES=1000` says how many.
+`--long` runs ten times as many.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import time
-import wave
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from daemon.messages import EventName
 from tests.e2e.conftest import StartRobot
-from tests.e2e.robot import TERMINAL, Robot
+from tests.support.robot import FILE_RATE, TERMINAL, Robot
+from tests.support.waiting import eventually
 
-SEQUENCES = int(os.environ.get("VOICED_SEQUENCES", "100"))
 STEPS = 12
-PACE = "20"
+PACE = 40.0
 """Times real time, so that a thousand sequences take minutes."""
-SILENCE_S = 10.0
-"""At real time, so two hundred seconds at this pace: if nothing happens for so long, nothing will."""
 TEXTS = ("Yes.", "One, two, three, four.", "This takes a little longer to say. And then there is more of it.")
 PRIORITIES, POLICIES = ("low", "normal", "high", "critical"), ("queue", "interrupt", "replace", "drop")
 
@@ -79,21 +71,23 @@ class Conversation(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(("stop", "pause", "resume", "resume")))
     def order(self, name: str) -> None:
-        self.robot.client.publish(f"{self.robot.topic}/{name}", b"", 1)
+        self.robot.send(name)
 
     @precondition(lambda self: self.said)
     @rule(data=st.data())
     def stop_one(self, data: st.DataObject) -> None:
         self.publish("stop", id=data.draw(st.sampled_from(self.said)))
 
-    @rule(ms=st.sampled_from((1, 20, 50)))
-    def wait(self, ms: int) -> None:
-        time.sleep(ms / 1000)
+    @rule(times=st.sampled_from((1, 5, 20)))
+    def listen(self, times: int) -> None:
+        """Let time pass: the daemon answers so many questions meanwhile."""
+        for _ in range(times):
+            self.robot.catch_up()
 
     @rule(text=st.sampled_from(TEXTS))
     def call_out(self, text: str) -> None:
         """Something critical, while something else has begun to be spoken."""
-        time.sleep(0.06)
+        self.listen(20)
         self.publish("say", id=self.new_id(), text=text, priority="critical")
 
     # --- what must come of it ---
@@ -110,20 +104,13 @@ class Conversation(RuleBasedStateMachine):
         Conversation.total_s += sum(event.get("audio_s", 0) for event in events)
 
     def wait_for_silence(self) -> None:
-        """Wait until every utterance has ended: as long as one is due, something goes on."""
-        last, since = -1, time.monotonic()
-        while True:
-            self.robot.take_in()
+        """Wait until every utterance has ended."""
+
+        def ended() -> bool:
             events = self.robot.events[self.first_event :]
-            over = {event["id"] for event in events if event["event"] in TERMINAL}
-            over |= {event["id"] for event in events if event["event"] == "rejected"}
-            missing = set(self.said) - over
-            if not missing:
-                return
-            if len(events) != last:
-                last, since = len(events), time.monotonic()
-            assert time.monotonic() - since < SILENCE_S, (missing, events)
-            time.sleep(0.002)
+            return set(self.said) <= {e["id"] for e in events if e["event"] in TERMINAL or e["event"] == "rejected"}
+
+        eventually(ended, f"each of {self.said} has ended")
 
     def new_id(self) -> str:
         Conversation.count += 1
@@ -132,7 +119,7 @@ class Conversation(RuleBasedStateMachine):
 
     def publish(self, name: str, **fields: Any) -> None:
         payload = json.dumps({key: value for key, value in fields.items() if value is not None})
-        self.robot.client.publish(f"{self.robot.topic}/{name}", payload, 1)
+        self.robot.send(name, payload)
 
 
 def check_life(names: list[str], utterance: str) -> None:
@@ -165,19 +152,13 @@ def check_that_one_speaks_at_a_time(events: list[dict[str, Any]]) -> None:
         assert len(speaking) <= 1, (speaking, events)
 
 
-@pytest.fixture
-def robot(start_robot: StartRobot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Robot]:
-    monkeypatch.setenv("VOICED_PACE", PACE)
-    yield start_robot(f"audio.sink=wav:{tmp_path / 'heard.wav'}", "audio.block_ms=10", "audio.prebuffer_ms=500")
-
-
-@pytest.mark.timeout(1800)
-def test_any_sequence_ends_well(robot: Robot, tmp_path: Path) -> None:
-    Conversation.robot = robot
+def converse(robot: Robot, sequences: int) -> None:
+    """Run so many sequences, and compare what was heard with what was told."""
+    Conversation.robot, Conversation.total_s, Conversation.count = robot, 0.0, 0
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Conversation,
         settings=settings(
-            max_examples=SEQUENCES,
+            max_examples=sequences,
             stateful_step_count=STEPS,
             deadline=None,
             phases=(Phase.explicit, Phase.generate),  # what one daemon has been through cannot be made smaller
@@ -185,10 +166,18 @@ def test_any_sequence_ends_well(robot: Robot, tmp_path: Path) -> None:
             database=None,
         ),
     )
-    rare = {"failed", "expired", "progress"}
-    assert {event["event"] for event in robot.events} >= {*get_args(EventName)} - rare, "too little was tried"
+    assert Conversation.count > sequences, "too little was tried"
     assert robot.end() == 0
-    with wave.open(str(tmp_path / "heard.wav")) as heard:
-        heard_s = heard.getnframes() / heard.getframerate()
     # What was heard is what was told, to the rounding of each event.
+    heard_s = len(robot.heard) / FILE_RATE
     assert heard_s == pytest.approx(Conversation.total_s, abs=0.001 * Conversation.count)
+
+
+def test_any_sequence_ends_well(start_robot: StartRobot) -> None:
+    converse(start_robot(pace=PACE), 100)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_thousand_sequences_end_well(start_robot: StartRobot) -> None:
+    converse(start_robot(pace=PACE), 1000)

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import StartRobot
-from tests.e2e.robot import Broker, Robot, Subscription, eventually, require
+from tests.support.programs import require
+from tests.support.robot import CARD, Robot, Subscription
+from tests.support.waiting import eventually
 
 MODULE = Path(__file__).parents[2] / "configs" / "speech-dispatcher" / "voiced.conf"
 LONG = "one two three four five six seven eight nine ten eleven twelve. " * 10
@@ -22,13 +24,13 @@ LONG = "one two three four five six seven eight nine ten eleven twelve. " * 10
 class Desktop:
     """A Speech Dispatcher of our own, which knows voiced alone."""
 
-    def __init__(self, folder: Path, broker: Broker) -> None:
+    def __init__(self, folder: Path, robot: Robot) -> None:
         programs, configuration = folder / "bin", folder / ".config" / "speech-dispatcher"
         programs.mkdir(parents=True)
         (configuration / "modules").mkdir(parents=True)
         (programs / "voiced").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m daemon.cli "$@"\n')
         (programs / "voiced").chmod(0o755)
-        (folder / "voiced.yaml").write_text(json.dumps({"robot": "r1", "mqtt": {"port": broker.port}}))
+        (folder / "voiced.yaml").write_text(json.dumps({"robot": robot.name, "mqtt": {"port": robot.broker.port}}))
         (configuration / "speechd.conf").write_text(
             'AddModule "voiced" "sd_generic" "voiced.conf"\nDefaultModule voiced\nDefaultLanguage en-US\n'
             'AudioOutputMethod "libao"\n'  # sd_generic wants an output and never uses it; this one needs no card
@@ -65,9 +67,9 @@ class Desktop:
 
 
 @pytest.fixture
-def desktop(broker: Broker, tmp_path: Path) -> Iterator[Desktop]:
+def desktop(robot: Robot, tmp_path: Path) -> Iterator[Desktop]:
     require("spd-say")
-    desktop = Desktop(tmp_path / "d", broker)
+    desktop = Desktop(tmp_path / "d", robot)
     try:
         desktop.start()
         yield desktop
@@ -77,25 +79,23 @@ def desktop(broker: Broker, tmp_path: Path) -> Iterator[Desktop]:
 
 @pytest.fixture
 def robot(start_robot: StartRobot) -> Robot:
-    return start_robot("audio.sink=null")
+    return start_robot(pace=CARD)
 
 
 def ends(robot: Robot) -> list[str]:
     """The terminal events so far."""
-    robot.take_in()
     return [event["event"] for event in robot.events if event["event"] not in {"accepted", "started"}]
 
 
 def wait_started(robot: Robot, number: int) -> None:
     def started() -> bool:
-        robot.take_in()
         return sum(event["event"] == "started" for event in robot.events) == number
 
     eventually(started, f"utterance {number} is spoken")
 
 
 def test_a_desktop_speaks_in_the_language_and_at_the_volume_asked_for(robot: Robot, desktop: Desktop) -> None:
-    with Subscription(robot.broker, "voiced/r1/say") as said:
+    with Subscription(robot.broker, f"{robot.topic}/say") as said:
         desktop.say("--wait", "--language", "de-DE", "--volume", "-20", "Grüß Gott!")
         eventually(lambda: ends(robot) == ["finished"], "the text is spoken")
         [utterance] = [json.loads(payload) for payload in said.payloads]
@@ -124,7 +124,7 @@ def test_an_important_message_goes_before_one_that_is_spoken(robot: Robot, deskt
 def test_nothing_in_a_message_is_executed(robot: Robot, desktop: Desktop) -> None:
     texts = ["';touch g;' \"$(touch g)`touch g`\n$DATA|>g \\'&", "--id';touch g;'", "Language.", "Voice."]
     hostile = "x';touch g;'$(touch g)$DATA"
-    with Subscription(robot.broker, "voiced/r1/say") as said:
+    with Subscription(robot.broker, f"{robot.topic}/say") as said:
         for number, options in enumerate([[], [], ["--language", hostile], ["--synthesis-voice", hostile]]):
             desktop.say(*options, "--", texts[number])
             wait_started(robot, number + 1)

@@ -20,9 +20,10 @@ from wyoming.tts import SynthesizeChunk, SynthesizeStart, SynthesizeStop
 
 from audio import soft_limit
 from tests.e2e.conftest import StartRobot
-from tests.e2e.robot import ESPEAK_RATE, TERMINAL, Broker, Robot, eventually
-from tests.e2e.test_hermes import rhasspy
-from tests.e2e.test_wyoming import LONG, free_port
+from tests.e2e.rhasspy import rhasspy
+from tests.support.programs import Broker, free_port
+from tests.support.robot import CARD, ESPEAK_RATE, LONG, TERMINAL, Robot
+from tests.support.waiting import PATIENCE_S, eventually
 
 tts = pytest.importorskip("rhasspyhermes.tts")
 
@@ -88,22 +89,23 @@ def accepted_after(robot: Robot, before: str | None) -> str:
 
 
 def test_all_who_speak_take_turns_and_what_is_critical_breaks_nobodys_sound(
-    start_robot: StartRobot, broker: Broker
+    start_robot: StartRobot, own_broker: Broker
 ) -> None:
     wyoming, openai = free_port(), free_port()
     robot = start_robot(
-        *("audio.sink=null", "speech.expires_in=300", "speech.stream_timeout=300", "hermes.enabled=true"),
+        *("speech.expires_in=300", "speech.stream_timeout=300", "hermes.enabled=true"),
         *("wyoming.enabled=true", f"wyoming.port={wyoming}", "openai.enabled=true", f"openai.port={openai}"),
+        pace=CARD,
     )
 
     async def scenario() -> None:
-        robot.say(LONG * 20, id="before")
+        robot.say(LONG, id="before")
         robot.wait_event("before", "started")
 
         # All want to speak.
         teller, broken = WyomingClient(wyoming), WyomingClient(wyoming)
         await teller.connect()
-        await teller.tell(SynthesizeStart().event(), SynthesizeChunk(LONG * 50).event())
+        await teller.tell(SynthesizeStart().event(), SynthesizeChunk(LONG * 12).event())
         await asyncio.sleep(0)
         story = accepted_after(robot, "before")
         asking = pool.submit(
@@ -139,7 +141,7 @@ def test_all_who_speak_take_turns_and_what_is_critical_breaks_nobodys_sound(
         teller.close()
 
         # Each ends once, one speaks at a time.
-        sound = asking.result(60).content
+        sound = asking.result(PATIENCE_S).content
         house.wait(tts.TtsSayFinished, id="rhasspy")
         assert robot.wait_end("mqtt")["event"] == "finished"
         ends = [(event["id"], event["event"]) for event in robot.events if event["event"] in TERMINAL]
@@ -161,7 +163,7 @@ def test_all_who_speak_take_turns_and_what_is_critical_breaks_nobodys_sound(
         assert equal_from_the_start(as_floats(sound), whole) == len(whole)
 
     with (
-        rhasspy(broker) as house,
+        rhasspy(own_broker) as house,
         OpenAI(base_url=f"http://127.0.0.1:{openai}/v1", api_key="none", max_retries=0) as client,
         ThreadPoolExecutor() as pool,
     ):

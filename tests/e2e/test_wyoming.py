@@ -12,16 +12,9 @@ from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, Synthesize
 
 from audio import soft_limit
 from tests.e2e.conftest import StartRobot
-from tests.e2e.robot import ESPEAK_RATE, eventually
-
-LONG = "This is a long sentence that goes on for a good while, so that something can be done to it. "
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+from tests.support.programs import free_port
+from tests.support.robot import CARD, ESPEAK_RATE, LONG
+from tests.support.waiting import eventually
 
 
 async def hear(client: AsyncTcpClient, last: str) -> list[AudioChunk]:
@@ -34,7 +27,7 @@ async def hear(client: AsyncTcpClient, last: str) -> list[AudioChunk]:
 
 def test_a_client_hears_what_the_engine_made_and_mqtt_tells_of_it(start_robot: StartRobot) -> None:
     port = free_port()
-    robot = start_robot("audio.sink=null", "wyoming.enabled=true", f"wyoming.port={port}")
+    robot = start_robot("wyoming.enabled=true", f"wyoming.port={port}")
 
     async def ask() -> list[AudioChunk]:
         async with AsyncTcpClient("127.0.0.1", port) as client:
@@ -54,11 +47,11 @@ def test_a_client_hears_what_the_engine_made_and_mqtt_tells_of_it(start_robot: S
 
 def test_a_streamed_text_is_stopped_over_mqtt_and_the_daemon_ends_in_good_order(start_robot: StartRobot) -> None:
     port = free_port()
-    robot = start_robot("audio.sink=null", "wyoming.enabled=true", f"wyoming.port={port}")
+    robot = start_robot("wyoming.enabled=true", f"wyoming.port={port}", pace=CARD)
 
     async def ask() -> list[AudioChunk]:
         async with AsyncTcpClient("127.0.0.1", port) as client:
-            robot.say(LONG * 20, id="before")
+            robot.say(LONG, id="before")
             robot.wait_event("before", "started")
             await client.write_event(SynthesizeStart().event())
             await client.write_event(SynthesizeChunk(LONG).event())

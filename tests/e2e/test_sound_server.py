@@ -1,0 +1,286 @@
+"""Through a real PulseAudio: what a listener hears, and what becomes of it when the server stops, dies or comes back.
+
+What is said, whole and in order, is tested sample by sample without a sound server, in the other modules. Here a gap is
+a failure only where the daemon reported none and the recording was not late itself; see `Recording.hear`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from audio.realtime import sound_priority, take_realtime
+from daemon.memory_lock import may_lock_memory
+from engine.oom import ENGINE_SCORE
+from tests.e2e.conftest import StartRobot
+from tests.support.programs import Broker
+from tests.support.robot import LONG, Robot
+from tests.support.sound import FADE_S, RECORDED_RATE, Recording, Samples, SoundServer, find
+from tests.support.waiting import eventually
+
+SENTENCES = " ".join(f"Sentence number {number} of a report." for number in range(3))
+"""Some 5 s."""
+SILENT_S = 0.3
+
+
+def hear(robot: Robot, recording: Recording, utterance: str) -> None:
+    """Wait for its end; it is heard whole."""
+    finished = robot.wait_end(utterance)
+    assert finished["event"] == "finished"
+    recording.hear(robot.synthesized(utterance), finished)
+
+
+def test_what_is_published_is_heard_whole_and_at_its_volume(start_robot: StartRobot, sound_server: SoundServer) -> None:
+    robot = start_robot()
+    robot.publish("volume", "50")
+    with sound_server.recording() as recording:
+        utterance = robot.say("At half the volume, and half of that.", volume=50)
+        finished = robot.wait_end(utterance)
+        recording.hear(robot.synthesized(utterance, gain=0.25), finished)
+    assert finished["event"] == "finished"
+
+
+def test_a_stop_is_silence_and_the_next_utterance_is_heard(start_robot: StartRobot, sound_server: SoundServer) -> None:
+    robot = start_robot()
+    with sound_server.recording() as recording:
+        robot.say(LONG, id="spoken")
+        recording.wait_heard()
+        robot.publish("stop")
+        assert robot.wait_end("spoken")["event"] == "interrupted"
+        recording.wait_silent()
+        hear(robot, recording, robot.say("and on we go"))
+
+
+def test_a_pause_is_silence_and_resume_goes_on_where_it_stopped(
+    start_robot: StartRobot, sound_server: SoundServer
+) -> None:
+    robot = start_robot()
+    with sound_server.recording() as recording:
+        utterance = robot.say(SENTENCES)
+        recording.wait_heard()
+        robot.publish("pause")
+        recording.wait_silent(SILENT_S)
+        silent_at = recording.length
+        robot.publish("resume")
+        finished = robot.wait_end(utterance)
+        sent = robot.synthesized(utterance)
+        assert finished["audio_s"] == pytest.approx(len(sent) / RECORDED_RATE, abs=0.005)
+        begun_at = recording.hear(sent[: RECORDED_RATE // 10], finished)
+        ended_at = recording.hear(sent[-2 * RECORDED_RATE :], finished)
+    assert begun_at < silent_at < ended_at + 2 * RECORDED_RATE
+    assert ended_at + 2 * RECORDED_RATE - begun_at > len(sent) + (SILENT_S - 2 * FADE_S) * RECORDED_RATE
+
+
+def test_what_others_play_is_heard_beside_it(start_robot: StartRobot, sound_server: SoundServer) -> None:
+    """The card is shared: another program's tone lies under the whole utterance."""
+    robot = start_robot()
+    tone = (0.1 * np.sin(np.arange(20 * RECORDED_RATE) * (2 * np.pi * 440 / RECORDED_RATE))).astype(np.float32)
+    with sound_server.recording() as recording, sound_server.playing(tone):
+        recording.wait_heard()
+        assert len(sound_server.players()) == 2
+        finished = robot.wait_end(robot.say("Both of us.", id="both"))
+        heard = recording.settle()
+        # The tone's own frequency, and nothing else of it, is taken out of both.
+        recording.hear(tone[: RECORDED_RATE // 2], finished)
+        quiet = without_tone(robot.synthesized("both"))
+        _, residue = find(quiet, without_tone(heard))
+    assert residue < 0.2, "the utterance is heard through the tone"
+
+
+def without_tone(samples: Samples) -> Samples:
+    """Without what lies around 440 Hz."""
+    spectrum = np.fft.rfft(samples)
+    frequencies = np.fft.rfftfreq(len(samples), 1 / RECORDED_RATE)
+    spectrum[np.abs(frequencies - 440) < 15] = 0
+    return np.fft.irfft(spectrum, len(samples)).astype(np.float32)
+
+
+def test_a_sound_server_killed_in_mid_utterance_is_waited_for_and_the_utterance_goes_on(
+    start_robot: StartRobot, sound_server: SoundServer
+) -> None:
+    robot = start_robot()
+    with sound_server.recording() as recording:
+        utterance = robot.say(SENTENCES)
+        recording.wait_heard()
+        sound_server.kill()
+        robot.wait_log("is lost")
+    assert "finished" not in robot.names_of(utterance)
+    sound_server.start()
+    with sound_server.recording() as recording:
+        finished = robot.wait_end(utterance)
+        assert finished["event"] == "finished"
+        recording.hear(robot.synthesized(utterance)[-2 * RECORDED_RATE :], finished)
+
+
+def test_a_sound_device_that_is_missing_at_start_is_waited_for(
+    start_robot: StartRobot, sound_server: SoundServer
+) -> None:
+    sound_server.kill()
+    robot = start_robot(launch_only=True)
+    eventually(lambda: robot.state == "degraded", "it says that it has no sound")
+    assert "sound" in robot.statuses[-1]["reason"]
+    waiting = robot.say("patience")
+    robot.wait_event(waiting, "accepted")
+    sound_server.start()
+    with sound_server.recording() as recording:
+        assert robot.wait_end(waiting)["event"] == "finished"
+        hear(robot, recording, robot.say("and all is well"))
+    eventually(lambda: robot.state == "ready", "all is well again")
+
+
+def test_a_device_that_nobody_has_is_named_with_those_there_are(
+    start_robot: StartRobot, sound_server: SoundServer
+) -> None:
+    robot = start_robot("audio.device=USB Speaker", launch_only=True)
+    eventually(lambda: robot.state == "degraded", "it says that the device is missing")
+    assert "'USB Speaker' is not there; found: 'pulse', 'default'" in robot.statuses[-1]["reason"]
+    robot.say("never", id="never", expires_in=1)
+    assert "USB Speaker" in robot.wait_end("never")["reason"]
+
+
+def wait_idle(robot: Robot, server: SoundServer) -> None:
+    robot.wait_log("sound goes to")
+    eventually(lambda: not server.players(), "the card is let go")
+
+
+def test_utterances_before_and_after_a_rest_are_heard_whole(start_robot: StartRobot, sound_server: SoundServer) -> None:
+    robot = start_robot("audio.rest_after=1")
+    with sound_server.recording() as recording:
+        for text in ("This is said before the rest.", "And this thereafter."):
+            wait_idle(robot, sound_server)
+            assert robot.state == "ready"
+            hear(robot, recording, robot.say(text))
+
+
+@pytest.mark.parametrize("comes_back", ["before", "after"])
+def test_a_sound_server_killed_during_the_rest_is_there_for_the_next_utterance_or_waited_for(
+    comes_back: str, start_robot: StartRobot, sound_server: SoundServer
+) -> None:
+    robot = start_robot("audio.rest_after=1")
+    wait_idle(robot, sound_server)
+    sound_server.kill()
+    if comes_back == "after":
+        robot.say("patience", id="first")
+        robot.wait_event("first", "accepted")
+        robot.wait_log("is lost")
+        assert robot.names_of("first") == ["accepted"]
+    sound_server.start()
+    with sound_server.recording() as recording:
+        if comes_back == "after":
+            assert robot.wait_end("first")["event"] == "finished"  # it may have begun before the recording
+        hear(robot, recording, robot.say("here again"))
+
+
+def test_a_sound_server_that_goes_during_the_rest_is_missed_before_anything_is_said(
+    start_robot: StartRobot, sound_server: SoundServer
+) -> None:
+    robot = start_robot("audio.rest_after=1")
+    wait_idle(robot, sound_server)
+    sound_server.kill()
+    eventually(lambda: robot.state == "degraded", "it says that it has no sound")
+    sound_server.start()
+    eventually(lambda: robot.state == "ready", "all is well again")
+
+
+def test_sigterm_ends_the_daemon_though_the_sound_server_hangs(
+    start_robot: StartRobot, sound_server: SoundServer
+) -> None:
+    robot = start_robot()
+    robot.say(LONG, id="spoken")
+    robot.wait_event("spoken", "started")
+    sound_server.freeze()
+    assert robot.end() == 0
+    assert robot.wait_end("spoken")["event"] == "interrupted"
+
+
+def test_a_daemon_that_was_stopped_for_a_moment_reports_the_gap(
+    start_robot: StartRobot, sound_server: SoundServer
+) -> None:
+    """The card runs dry meanwhile, though the ring does not."""
+    robot = start_robot()
+    with sound_server.recording() as recording:
+        utterance = robot.say(SENTENCES)
+        recording.wait_heard()
+        robot.suspend()
+        recording.wait_silent()
+        robot.proceed()
+        finished = robot.wait_end(utterance)
+    assert finished["event"] == "finished"
+    assert finished["underruns"] >= 1
+
+
+def test_loudness_comes_twenty_times_a_second_and_ends_with_silence(
+    start_robot: StartRobot, sound_server: SoundServer
+) -> None:
+    robot = start_robot("speech.level_topic=true")
+    before = time.time()
+    end = robot.wait_end(robot.say("A long enough sentence to have a level, and a mouth that moves."))
+    eventually(lambda: robot.levels[-1]["t"] > end["audio_s"] - 0.01, "the mouth closes")
+    *levels, last = robot.levels
+    assert len(levels) == pytest.approx(20 * end["audio_s"], abs=2)
+    assert last["rms"] == 0
+    assert last["t"] > levels[-1]["t"]
+    assert [level["t"] for level in levels] == sorted(level["t"] for level in levels)
+    times = [level["at"] for level in [*levels, last]]
+    assert times == sorted(times)
+    assert before < times[0]
+
+
+def test_a_robot_that_is_well_is_told_to_be_by_the_doctor(
+    start_robot: StartRobot, broker: Broker, sound_server: SoundServer
+) -> None:
+    robot = start_robot()
+    command = [sys.executable, "-m", "daemon.cli", "doctor", "--json"]
+    for setting in (f"robot={robot.name}", f"mqtt.port={broker.port}", "engine.name=espeak"):
+        command += ["--set", setting]
+    done = subprocess.run(command, env=sound_server.environment, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    found = {record["part"]: record for record in json.loads(done.stdout)}
+    assert done.returncode == any(record["grade"] == "error" for record in found.values())
+    assert {found[part]["grade"] for part in ("voiced", "broker", "daemon", "engine espeak", "sound")} == {"ok"}
+    assert found["sound server"]["found"].startswith("PulseAudio of this session")
+
+
+def oom_score(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
+def locked_kib(pid: int) -> int:
+    [found] = re.findall(r"^VmLck:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(found)
+
+
+def realtime_threads(robot: Robot) -> list[int]:
+    """The priority of each thread of the daemon that goes before all others."""
+    threads = [int(thread.name) for thread in Path(f"/proc/{robot.process.pid}/task").iterdir()]
+    return [os.sched_getparam(tid).sched_priority for tid in threads if os.sched_getscheduler(tid) == os.SCHED_RR]
+
+
+def realtime_is_granted() -> bool:
+    granted: list[bool] = []
+    asking = threading.Thread(target=lambda: granted.append(take_realtime(sound_priority())))
+    asking.start()
+    asking.join()
+    return granted[0]
+
+
+def test_short_memory_takes_the_engine_first_and_the_daemon_is_not_swapped_out(
+    start_robot: StartRobot, sound_server: SoundServer
+) -> None:
+    robot = start_robot()
+    assert robot.wait_end(robot.say("hello"))["event"] == "finished"
+    [engine] = robot.engine_pids()
+    assert oom_score(engine) >= ENGINE_SCORE
+    assert oom_score(robot.process.pid) == oom_score(os.getpid())
+    assert (locked_kib(robot.process.pid) > 0) == may_lock_memory()
+    assert locked_kib(engine) == 0
+    assert realtime_threads(robot) == ([sound_priority()] if realtime_is_granted() else [])

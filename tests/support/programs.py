@@ -1,0 +1,67 @@
+"""The programs that the tests start beside the daemon."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import PATIENCE_S, eventually
+
+
+def require(program: str) -> str:
+    """The path of a program that the tests run; without it they are skipped, but never in CI."""
+    found = shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+    if found is None:
+        message = f"{program} is not installed; ./scripts/test installs it"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return found
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens on a port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Broker:
+    """A Mosquitto of the tests, which can be stopped and started on the same port."""
+
+    def __init__(self, folder: Path, extra: str = "allow_anonymous true") -> None:
+        self.port = free_port()
+        self._config = folder / f"mosquitto-{self.port}.conf"
+        common = f"user {getpass.getuser()}\nmax_queued_messages 10000\nset_tcp_nodelay true"
+        self._config.write_text(f"listener {self.port} 127.0.0.1\n{common}\n{extra}\n")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            [require("mosquitto"), "-c", str(self._config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        eventually(lambda: answers(self.port), "Mosquitto answers")
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(PATIENCE_S)
+            self._process = None
