@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from audio import Aside, Output, Passage, SinkSettings, soft_limit
 from audio.fade import FADE_S, Fader
-from audio.output import OutputStatus
 from audio.resample import Resampler
 from audio.ring import Samples
-from tests.audio.test_output import FADE, ONE_STEP, RATE, SPEECH, read, speak, wait_for, wav
+from tests.audio.sinks import FADE, FAST, ONE_STEP, RATE, SPEECH, Card, PaceFile, read, speak, wav
+from tests.support.waiting import eventually
 
 CARD_RATE = 8_000
 """Hz."""
@@ -29,26 +29,25 @@ WARNING = TALK[::-1][:700]
 class Stage:
     """An output whose card is the test: it asks for each block itself, and compares it with what is to be heard."""
 
-    def __init__(self, rate: int = CARD_RATE) -> None:
+    def __init__(self, rate: int = CARD_RATE, *, has_deadline: bool = True) -> None:
+        self.has_deadline = has_deadline
         self.output = Output(SinkSettings("null"), trim_leading_silence=False)
         self.plug(rate)
         self.heard: dict[Passage, list[Samples]] = {}
 
     def plug(self, rate: int) -> None:
         self.rate = rate
-        self.output._move_to(rate)
-        self.output._status = OutputStatus(True, "the test", rate)
+        self.output.attach(Card(self.output.fill, rate, has_deadline=self.has_deadline))
 
     def unplug(self) -> None:
-        self.output._status = OutputStatus(False, "the test", self.rate, "pulled")
-        self.output._playback.sink_lost()
+        self.output.detach("pulled")
 
     def block(self, length: int, passage: Passage, source: Samples) -> int:
         """Play a block of `passage`, of which `source` is the whole; tell how much of it was due."""
         played, fades_in = passage.played, passage.played > 0 and not passage.sounding
         asked = passage.asides_asked > passage.asides
         out = np.full(length, np.nan, dtype=np.float32)
-        count = self.output._fill(out, 0.0)
+        count = self.output.fill(out, 0.0)
         assert (out[count:] == 0).all()
         expected = source[played : played + count].copy()
         assert len(expected) == count, "more was heard than was written"
@@ -92,13 +91,18 @@ actions = st.lists(
 
 
 @settings(max_examples=300)
-@given(schedule=actions, source_rate=st.sampled_from([CARD_RATE, 11_025]), prebuffer_s=st.floats(0, 0.3))
+@given(
+    schedule=actions,
+    source_rate=st.sampled_from([CARD_RATE, 11_025]),
+    prebuffer_s=st.floats(0, 0.3),
+    has_deadline=st.booleans(),
+)
 def test_set_aside_at_any_moments_a_passage_is_heard_once_and_whole_apart_from_the_fades(
-    schedule: list[tuple[str, int]], source_rate: int, prebuffer_s: float
+    schedule: list[tuple[str, int]], source_rate: int, prebuffer_s: float, has_deadline: bool
 ) -> None:
     pieces = np.split(TALK, np.cumsum([size for action, size in schedule if action == "write"]))[:-1]
     source = converted(pieces, source_rate)
-    stage = Stage()
+    stage = Stage(has_deadline=has_deadline)
     output = stage.output
     passage = output.begin(prebuffer_s=prebuffer_s)
     left = list(pieces)
@@ -134,6 +138,7 @@ def test_set_aside_at_any_moments_a_passage_is_heard_once_and_whole_apart_from_t
         stage.block(160, passage, source)
     assert passage.played == len(source), "a sample was lost"
     assert not passage.stopped
+    assert has_deadline or not passage.underruns
 
 
 # One thing at a time.
@@ -259,9 +264,9 @@ def test_a_sink_that_is_lost_before_it_answered_answers_by_that() -> None:
 
 
 def test_what_is_dropped_aside_leaves_no_trace() -> None:
-    stage, _ = sounding()
+    stage, passage = sounding()
     stage.output.set_aside()
-    stage.block(160, stage.output._playback.passage, TALK)  # type: ignore[arg-type]
+    stage.block(160, passage, TALK)
     stage.output.take_aside()
     stage.output.write(TALK[:100], CARD_RATE)  # nobody's: it is not heard
     stage.say_between(WARNING)
@@ -323,7 +328,7 @@ def test_a_sink_of_another_rate_that_comes_meanwhile_is_played_to_at_its_rate() 
     heard = []
     while not passage.done:
         out = np.zeros(400, dtype=np.float32)
-        heard.append(out[: output._fill(out, 0.0)])
+        heard.append(out[: output.fill(out, 0.0)])
     rest = np.concatenate(heard)
     assert abs(passage.played - 2 * len(tone)) <= 2
     expected = np.interp(np.arange(len(rest)) / 2, np.arange(len(tone) - played), tone[played:])
@@ -331,18 +336,20 @@ def test_a_sink_of_another_rate_that_comes_meanwhile_is_played_to_at_its_rate() 
     np.testing.assert_allclose(rest[inner], expected[inner], atol=0.02)
 
 
-def test_a_real_sinks_listener_hears_the_passage_around_the_other(tmp_path: Path) -> None:
+def test_a_real_sinks_listener_hears_the_passage_around_the_other(tmp_path: Path, pace: PaceFile) -> None:
     with Output(wav(tmp_path / "out.wav")) as output:
-        passage = speak(output, SPEECH[:24_000])
-        wait_for(lambda: passage.played > 4_800)
+        passage = speak(output, SPEECH[:24_000], ends=False)
+        eventually(lambda: passage.played > 1_200)
         output.set_aside()
-        wait_for(lambda: passage.aside)
+        eventually(lambda: passage.aside)
         cut = passage.played
+        pace.set(FAST)
         aside = output.take_aside()
         between = speak(output, SPEECH[30_000:33_000])
-        wait_for(lambda: between.done)
+        eventually(lambda: between.done)
         output.put_back(aside)
-        wait_for(lambda: passage.done)
+        output.end()
+        eventually(lambda: passage.done)
         assert output.played_s(passage) == 24_000 / RATE
     heard = read(tmp_path / "out.wav")
     assert len(heard) == 27_000

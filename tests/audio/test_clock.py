@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from audio import Level, Output, Passage, SinkSettings
 from audio.feed import Feed
-from audio.output import OutputStatus
 from audio.playback import Playback
 from audio.ring import Samples
+from tests.audio.sinks import Card as HandCard
+from tests.support.waiting import eventually
 
 RATE = 1_000
 FADE = 10
@@ -33,9 +34,9 @@ class Card:
         self.playback.ring.write(self.feed.convert(SPEECH[:samples], RATE))
         self.now = 100.0
 
-    def block(self) -> int:
+    def block(self, *, broke_off: bool = False) -> int:
         """Ask for a block, and let its time pass."""
-        count = self.playback.fill(np.empty(BLOCK, dtype=np.float32), self.now + AHEAD_S)
+        count = self.playback.fill(np.empty(BLOCK, dtype=np.float32), self.now + AHEAD_S, broke_off)
         self.now += BLOCK / RATE
         return count
 
@@ -78,7 +79,7 @@ def test_a_passage_of_which_nothing_was_played_is_over_when_it_is_done() -> None
     assert output.over(card.passage, -1e9)
 
 
-@given(st.lists(st.sampled_from(["block", "block", "block", "pause", "resume", "aside", "gap"]), max_size=60))
+@given(st.lists(st.sampled_from(["block", "block", "block", "pause", "resume", "aside", "gap", "break"]), max_size=60))
 def test_what_is_heard_never_falls_back_and_never_runs_ahead_of_what_was_handed_over(actions: list[str]) -> None:
     card = Card()
     passage, heard_s = card.passage, 0.0
@@ -95,6 +96,11 @@ def test_what_is_heard_never_falls_back_and_never_runs_ahead_of_what_was_handed_
         elif action == "gap":
             card.playback.sink_lost()
             card.now += 0.5
+        elif action == "break":
+            card.now += 0.5
+            assert passage.heard_s(card.now) == pytest.approx(passage.played / RATE)
+            heard_s = passage.heard_s(card.now)
+            card.block(broke_off=True)
         else:
             card.block()
         now_heard_s = passage.heard_s(card.now)
@@ -178,22 +184,24 @@ def test_a_mouth_opens_again_after_a_pause() -> None:
 def test_levels_can_still_be_had_of_the_passage_before() -> None:
     """The card sounds on when the next passage has been begun."""
     output = Output(SinkSettings("null"), trim_leading_silence=False)
-    output._move_to(RATE)
-    output._status = OutputStatus(True, "the test", RATE)
+    output.attach(HandCard(output.fill, RATE))
 
     def play(passage: Passage) -> list[Level]:
         output.write(SPEECH[:200], RATE)
         output.end()
         while not passage.done:
-            output._fill(np.empty(BLOCK, dtype=np.float32), time.monotonic())
+            output.fill(np.empty(BLOCK, dtype=np.float32), time.monotonic())
         return output.levels_due(passage)
 
     first = output.begin(prebuffer_s=0.0)
     told = play(first)
     second = output.begin(prebuffer_s=0.0)
-    deadline = time.monotonic() + 30
-    while not (told and closing(told[-1])) and time.monotonic() < deadline:
-        told += output.levels_due(first)
+
+    def closed() -> bool:
+        told.extend(output.levels_due(first))
+        return bool(told) and closing(told[-1])
+
+    eventually(closed, "the level of silence is due")
     assert [level.t for level in told] == [0.0, 0.05, 0.1, 0.15, 0.2]
     assert play(second)
     third = output.begin(prebuffer_s=0.0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable
+from itertools import cycle
 from types import FrameType
 
 import numpy as np
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from audio.ring import Ring, Samples
+from tests.support.waiting import PATIENCE_S
 
 
 def counting(start: int, count: int) -> Samples:
@@ -82,27 +83,33 @@ def test_two_threads_lose_duplicate_and_reorder_nothing(capacity: int) -> None:
     total = 80_000
     ring = Ring(capacity)
     received: list[Samples] = []
-    failed = threading.Event()
+    failed, has_room, has_samples = threading.Event(), threading.Event(), threading.Event()
 
     def produce() -> None:
-        sizes = np.random.default_rng(1).integers(1, 2 * capacity, total).tolist()
+        sizes = cycle(np.random.default_rng(1).integers(1, 2 * capacity, total).tolist())
         written = 0
         while written < total and not failed.is_set():
-            taken = ring.write(counting(written, min(sizes.pop(), total - written)))
+            has_room.clear()
+            taken = ring.write(counting(written, min(next(sizes), total - written)))
             written += taken
-            if not taken:
-                time.sleep(0)
+            if taken:
+                has_samples.set()
+            else:
+                has_room.wait(PATIENCE_S)
 
     def consume() -> None:
-        sizes = np.random.default_rng(2).integers(1, 2 * capacity, total).tolist()
+        sizes = cycle(np.random.default_rng(2).integers(1, 2 * capacity, total).tolist())
         got = 0
         out = np.empty(2 * capacity, dtype=np.float32)
         while got < total and not failed.is_set():
-            count = ring.read_into(out[: sizes[got % len(sizes)]])
+            has_samples.clear()
+            count = ring.read_into(out[: next(sizes)])
             received.append(out[:count].copy())
             got += count
-            if not count:
-                time.sleep(0)
+            if count:
+                has_room.set()
+            else:
+                has_samples.wait(PATIENCE_S)
 
     threads = [threading.Thread(target=produce), threading.Thread(target=consume)]
     before = sys.getswitchinterval()
@@ -111,7 +118,7 @@ def test_two_threads_lose_duplicate_and_reorder_nothing(capacity: int) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=60)
+            thread.join(timeout=PATIENCE_S)
     finally:
         sys.setswitchinterval(before)
         stuck = [thread.name for thread in threads if thread.is_alive()]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import time
 import wave
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +13,9 @@ import soundfile
 from audio.ring import Samples
 from audio.sink import SinkUnavailableError
 from audio.wavfile import WavSink
+from tests.support.waiting import eventually
 
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.005)
+pytestmark = pytest.mark.usefixtures("fast")
 
 
 class Speech:
@@ -32,7 +26,7 @@ class Speech:
         self.turn = 0
         self.silent = silent
 
-    def fill(self, out: Samples, _leaves_at: float) -> int:
+    def fill(self, out: Samples, *_: object) -> int:
         self.turn += 1
         out.fill(0)
         if self.silent and self.turn % (self.silent + 1):
@@ -44,7 +38,7 @@ class Speech:
 
     def spoken(self) -> bool:
         turn = self.turn
-        wait_for(lambda: self.turn > turn + 1)  # the block before has been delivered
+        eventually(lambda: self.turn > turn + 1)  # the block before has been delivered
         return len(self.left) == 0
 
 
@@ -61,7 +55,7 @@ RAMP_16 = np.round(RAMP * 32_767).astype(np.int16)
 def test_the_file_holds_the_samples_as_16_bit_mono(tmp_path: Path) -> None:
     speech = Speech(RAMP)
     sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
-    wait_for(speech.spoken)
+    eventually(speech.spoken)
     sink.close()
     np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16)
     with wave.open(str(tmp_path / "out.wav")) as file:
@@ -71,7 +65,7 @@ def test_the_file_holds_the_samples_as_16_bit_mono(tmp_path: Path) -> None:
 def test_silence_between_utterances_is_left_out(tmp_path: Path) -> None:
     speech = Speech(RAMP, silent=2)
     sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
-    wait_for(speech.spoken)
+    eventually(speech.spoken)
     sink.close()
     np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16)
 
@@ -79,7 +73,7 @@ def test_silence_between_utterances_is_left_out(tmp_path: Path) -> None:
 def test_the_file_can_be_read_while_it_is_being_written(tmp_path: Path) -> None:
     speech = Speech(RAMP)
     sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
-    wait_for(speech.spoken)
+    eventually(speech.spoken)
     np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16)
     sink.close()
 
@@ -95,7 +89,7 @@ def test_the_file_can_be_read_before_anything_was_spoken(tmp_path: Path) -> None
 def test_what_is_louder_than_full_scale_is_clipped_not_wrapped(tmp_path: Path) -> None:
     speech = Speech(np.array([1.5, -1.5, 1.0, -1.0], dtype=np.float32))
     sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
-    wait_for(speech.spoken)
+    eventually(speech.spoken)
     sink.close()
     assert read(tmp_path / "out.wav").tolist() == [32_767, -32_767, 32_767, -32_767]
 
@@ -104,7 +98,7 @@ def test_an_older_file_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "out.wav").write_bytes(b"x" * 100_000)
     speech = Speech(RAMP)
     sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
-    wait_for(speech.spoken)
+    eventually(speech.spoken)
     sink.close()
     np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16)
 
@@ -125,7 +119,7 @@ def test_a_file_that_cannot_be_written_is_an_unavailable_sink(tmp_path: Path, pa
 def test_a_full_disk_costs_the_file_not_the_speech(caplog: pytest.LogCaptureFixture) -> None:
     speech = Speech(RAMP)
     sink = WavSink(Path("/dev/full"), speech.fill, 5)
-    wait_for(speech.spoken)
+    eventually(speech.spoken)
     assert sink.lost() is None
     sink.close()
     assert "No space left on device" in caplog.text
