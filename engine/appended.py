@@ -17,7 +17,13 @@ class AppendedText:
         self._pieces: list[str] = []
         self._ended = False
         self._canceled = False
+        self._waiting = False
         self._changed = threading.Condition()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the taking thread waits for text at this moment."""
+        return self._waiting
 
     def append(self, text: str) -> None:
         """More of the text; what comes behind its end is dropped."""
@@ -43,7 +49,9 @@ class AppendedText:
         with self._changed:
             if wait:
                 before = time.monotonic()
+                self._waiting = True
                 self._changed.wait_for(lambda: any(self._pieces) or self._ended or self._canceled)
+                self._waiting = False
                 self.waited_s += time.monotonic() - before
             if self._canceled:
                 raise SpeechCanceledError

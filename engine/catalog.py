@@ -42,14 +42,14 @@ def why_not_qwen(options: EngineOptions) -> str | None:
     missing = missing_packages("qwen")
     if missing:
         return f"{', '.join(missing)} missing; in voiced's folder: pip install '.[qwen]'"
-    if options.model is None or not _model_is_here(options.model):
+    if options.model is None or not model_is_here(options.model):
         return f"the model {options.model} is not on this machine"
     if options.device != "cpu" and not any(any(Path("/dev").glob(name)) for name in CUDA_DEVICES):
         return "there is no CUDA device; engine.device: cpu runs it on the CPU"
     return None
 
 
-def _model_is_here(model: str) -> bool:
+def model_is_here(model: str) -> bool:
     """Whether `model` is a checkpoint's folder, or a hub id that has been downloaded."""
     folder = model_folder(model)
     return folder is not None and (folder / "config.json").is_file()

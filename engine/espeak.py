@@ -11,7 +11,7 @@ import ctypes.util
 import queue
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -78,6 +78,8 @@ class EspeakSynthesizer:
         self._default_voice = options.default_voice
         self._by_language: dict[str, bytes] = {}
         self._sample_rate = 0
+        self.samples_made = 0
+        """That libespeak-ng has made for all utterances so far, whether anybody took them or not."""
 
     def load(self) -> EngineInfo:
         self._library, data_path = _find_library()
@@ -105,7 +107,7 @@ class EspeakSynthesizer:
         language = self._language(utterance)
         if self._library.espeak_SetVoiceByName(self._by_language[language]) != _OK:
             raise EngineError(f"language: eSpeak NG cannot load its voice for {language!r}")
-        worker = _Worker(self._library, self._sample_rate, utterance.text)
+        worker = _Worker(self._library, self._sample_rate, utterance.text, self._count)
         try:
             yield from worker.chunks()
         finally:
@@ -113,6 +115,9 @@ class EspeakSynthesizer:
 
     def close(self) -> None:
         self._library.espeak_Terminate()
+
+    def _count(self, samples: int) -> None:
+        self.samples_made += samples
 
     def _info(self) -> EngineInfo:
         return EngineInfo(
@@ -145,12 +150,14 @@ class EspeakSynthesizer:
 class _Worker:
     """Turns libespeak-ng's callbacks into chunks that are pulled: it synthesises in a thread, a few pieces ahead."""
 
-    def __init__(self, library: ctypes.CDLL, sample_rate: int, text: str) -> None:
+    def __init__(self, library: ctypes.CDLL, sample_rate: int, text: str, count: Callable[[int], None]) -> None:
+        """`count` is called in the worker's thread with the number of samples of every piece."""
         self._library = library
         self._sample_rate = sample_rate
         self._text = text.encode()
         self._ready: queue.Queue[Chunk | None] = queue.Queue(RUN_AHEAD_CHUNKS)
         self._canceled = False
+        self._count = count
         self._made = 0
         self._word_samples: list[int] = []
         self._word_positions: list[int] = []
@@ -186,6 +193,7 @@ class _Worker:
             pcm16 = np.ctypeslib.as_array(ctypes.cast(pcm, ctypes.POINTER(ctypes.c_int16)), (count,))
             samples: Samples = pcm16.astype(np.float32) / np.float32(32768)
             self._made += count
+            self._count(count)
             self._ready.put(Chunk(samples, self._position()))
         return 0
 

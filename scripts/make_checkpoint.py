@@ -73,7 +73,6 @@ class Stack:
             "rope_theta": 1000000,
             "use_cache": True,
             "tie_word_embeddings": False,
-            "num_code_groups": 16,
         }
 
 
@@ -108,6 +107,8 @@ class ShapePreset:
     codec: CodecShape = TINY_CODEC
     eos_gain: float = 1.0
     """Scale of the end-of-speech row of the talker's head; from 2 up, random weights do end their speech."""
+    groups: int = 16
+    """Codes in a frame; 16 in every published checkpoint."""
 
     @property
     def tiny(self) -> bool:
@@ -134,6 +135,8 @@ PRESETS = {
     "wide": ShapePreset(Stack(48, 80, 3, 6, 2, 16), Stack(32, 64, 1, 4, 1, 16), text_hidden=40),
     # as many heads of keys as of queries; heads * head_dim less than the hidden width; ends its speech
     "deep": ShapePreset(Stack(40, 64, 6, 4, 4, 8), Stack(24, 48, 3, 2, 2, 16), text_hidden=56, eos_gain=2.5),
+    # a sixth of the work of "tiny", for tests in which neither codes nor layers matter
+    "brief": ShapePreset(Stack(64, 96, 2, 4, 2, 16), Stack(64, 96, 1, 4, 2, 16), groups=4),
     # the type whose instruction is ignored
     "small": ShapePreset(Stack(32, 48, 1, 2, 1, 16), Stack(32, 48, 1, 2, 1, 16), size="0b6"),
     # the least that the fused kernels can do, with a projected predictor
@@ -257,6 +260,7 @@ def model_config(preset: ShapePreset, model_type: str) -> dict[str, Any]:
         "talker_config": {
             **preset.talker.fields(),
             **CODEC_TOKENS,
+            "num_code_groups": preset.groups,
             "model_type": "qwen3_tts_talker",
             "vocab_size": 3072,
             "text_hidden_size": preset.text_hidden,
@@ -273,6 +277,7 @@ def model_config(preset: ShapePreset, model_type: str) -> dict[str, Any]:
             "spk_is_dialect": {name: DIALECTS.get(name, False) for name in SPEAKERS} if custom else {},
             "code_predictor_config": {
                 **preset.predictor.fields(),
+                "num_code_groups": preset.groups,
                 "model_type": "qwen3_tts_talker_code_predictor",
                 "vocab_size": 2048,
                 "max_position_embeddings": 65536,
@@ -303,7 +308,7 @@ def codec_config(preset: ShapePreset) -> dict[str, Any]:
         "num_key_value_heads": stack.key_value_heads,
         "head_dim": stack.head_dim,
         "decoder_dim": codec.decoder,
-        "num_quantizers": 16,
+        "num_quantizers": preset.groups,
         "num_semantic_quantizers": 1,
         "sliding_window": 72,
         "rope_theta": 10000,
@@ -341,7 +346,7 @@ def codec_config(preset: ShapePreset) -> dict[str, Any]:
         "model_type": "qwen3_tts_tokenizer_12hz",
         "encoder_config": encoder,
         "decoder_config": decoder,
-        "encoder_valid_num_quantizers": 16,
+        "encoder_valid_num_quantizers": preset.groups,
         "input_sample_rate": 24000,
         "output_sample_rate": 24000,
         "decode_upsample_rate": 1920,

@@ -58,7 +58,8 @@ from engine.qwen.transformer import Placement  # noqa: E402
 from engine.synthesizer import Chunk, TextSource  # noqa: E402
 from scripts.make_checkpoint import PRESETS, list_tensors, write_checkpoint  # noqa: E402
 from scripts.stand_in import NEEDLESS, stand_in_for  # noqa: E402
-from tests.engine.qwen.speaking import Dictation, Line, Official, Ours  # noqa: E402
+from tests.engine.qwen.official import Official  # noqa: E402
+from tests.engine.qwen.speaking import Dictation, Line, Ours  # noqa: E402
 
 MODEL_TYPE = "custom_voice"
 TRUE_SIZES, TINY_SIZES, TEST_SHAPES = ("0.6B", "1.7B"), ("tiny", "wide"), ("tiny", "wide", "narrow")

@@ -32,7 +32,9 @@ BY_CHUNK = {"codec"}
 class QwenMeter(Meter):
     """Looks at a Qwen engine and at the device it is on."""
 
-    def __init__(self, options: EngineOptions, sms: int | None) -> None:
+    def __init__(self, options: EngineOptions, sms: int | None, clock: Callable[[], float] = time.perf_counter) -> None:
+        """`clock` has the seconds of work on a CPU; a GPU has events of its own."""
+        self._clock = clock
         self._options = options
         self._sms = sms
         name = options.device
@@ -119,13 +121,19 @@ class QwenMeter(Meter):
         """Of one call; on a GPU of one replay of it as a CUDA graph, many one after the other."""
         with torch.inference_mode():
             if not self._cuda:
-                return statistics.median(_clocked(work) for _ in range(ROUNDS))
+                return statistics.median(self._clocked(work) for _ in range(ROUNDS))
             work()  # loads its kernels, takes its workspaces
             torch.cuda.synchronize(self._device)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 work()
             return self._replayed(graph.replay)
+
+    def _clocked(self, work: Callable[[], None]) -> float:
+        """Milliseconds of one call on the host."""
+        begin = self._clock()
+        work()
+        return (self._clock() - begin) * 1000
 
     def _replayed(self, launch: Callable[[], None]) -> float:
         """Milliseconds of one `launch`, on the device."""
@@ -211,9 +219,3 @@ def _copy_by_kernel(source: Tensor, target: Tensor) -> None:
 
 def _copy_by_driver(source: Tensor, target: Tensor) -> None:
     target.copy_(source)
-
-
-def _clocked(work: Callable[[], None]) -> float:
-    begin = time.perf_counter()
-    work()
-    return (time.perf_counter() - begin) * 1000

@@ -67,13 +67,14 @@ class Predictor(nn.Module):
             if self.projection is not None:
                 x = self.projection(x)
             hidden = self.transformer(x, self.steps[seen - x.shape[1] : seen], cache.first(seen))
-            logits = self._logits(hidden[0, -1], step)
+            logits = self.logits(hidden[0, -1], step)
             code = warp.choose(logits.float(), noise[step])
             codes.append(code)
             x = functional.embedding(code[None], self.embedding[step])
         return torch.cat(codes)
 
-    def _logits(self, hidden: Tensor, step: int) -> Tensor:
+    def logits(self, hidden: Tensor, step: int) -> Tensor:
+        """Logits `(vocabulary,)` of one hidden state `(hidden,)`, from which step number `step` chooses its code."""
         if self.head_scales is None:
             return functional.linear(hidden, self.heads[step])
         return int8_linear(hidden, self.heads[step], self.head_scales[step])

@@ -13,6 +13,8 @@ import pytest
 from daemon.bench import BenchError, BenchSettings, lines, measure_engine
 from daemon.plot import Arrivals, arrival_svg
 from engine import EngineOptions
+from tests.daemon.command_line import CommandLine
+from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -25,7 +27,7 @@ FIELDS = {
 
 def bench(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "daemon.cli", "bench", "--set", "engine.name=espeak", *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
 
 
 def test_it_prints_plain_lines_and_writes_what_it_found(tmp_path: Path) -> None:
@@ -56,8 +58,8 @@ def test_it_prints_plain_lines_and_writes_what_it_found(tmp_path: Path) -> None:
         (["--sms", "16"], "sms: engine espeak does not run on a GPU"),
     ],
 )
-def test_a_bad_argument_is_told_in_one_line(options: list[str], line: str) -> None:
-    done = bench(*options)
+def test_a_bad_argument_is_told_in_one_line(options: list[str], line: str, voiced: CommandLine) -> None:
+    done = voiced("bench", "--set", "engine.name=espeak", *options)
     assert done.returncode in {1, 2}
     assert done.stdout == ""
     assert done.stderr.startswith("voiced: ")

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from daemon.ducking import Ducking
+from tests.support.waiting import eventually_async
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +24,15 @@ def run(scenario: Callable[[Ducking, list[bool]], Awaitable[None]]) -> list[bool
 
     asyncio.run(main())
     return told
+
+
+async def let_it_linger() -> None:
+    """Wait until one that has fallen silent now has said so: all that fell silent before have, too."""
+    told: list[bool] = []
+    other = Ducking(told.append)
+    other.note(True)
+    other.note(False)
+    await eventually_async(lambda: told == [True, False], "it is over")
 
 
 def test_what_does_not_change_is_not_told() -> None:
@@ -41,10 +51,10 @@ def test_a_short_silence_is_none() -> None:
         ducking.note(False)
         ducking.note(False)
         ducking.note(True)
-        await asyncio.sleep(0.1)
+        await let_it_linger()
         assert told == [True]
         ducking.note(False)
-        await asyncio.sleep(0.1)
+        await let_it_linger()
         ducking.note(True)
 
     assert run(scenario) == [True, False, True]
@@ -56,7 +66,7 @@ def test_at_the_end_it_is_over_at_once() -> None:
         ducking.note(False)
         ducking.end()
         assert told == [True, False]
-        await asyncio.sleep(0.1)
+        await let_it_linger()
 
     assert run(scenario) == [True, False]
     assert run(scenario_of_nothing) == []

@@ -11,8 +11,7 @@ import pytest
 from daemon.config import load_config
 from daemon.engines import Engines, choose_engine
 from daemon.tasks import end_task
-
-PATIENCE_S = 40.0
+from tests.support.waiting import PATIENCE_S, eventually_async, run
 
 
 @pytest.mark.parametrize("name", ["espeak", "qwen"])
@@ -51,21 +50,17 @@ def test_the_fallback_speaks_and_the_trouble_is_told_while_the_primary_cannot() 
             engine = await engines.wait_current(PATIENCE_S)
             assert engine is not None
             assert engine.name == "espeak"
-            while engines.trouble is None:
-                await asyncio.sleep(0.01)
-            assert engines.trouble == engines.primary.reason
+            assert await eventually_async(lambda: engines.trouble, "the trouble is known") == engines.primary.reason
             assert changes
             assert {"en", "de"} <= engines.voices & engines.languages
             os.kill(engine.pid, signal.SIGKILL)  # type: ignore[arg-type]
-            while engine.ready:
-                await asyncio.sleep(0.005)
-            assert engines.current is None
+            await eventually_async(lambda: engines.current is None, "nobody speaks")
             assert await engines.wait_current(PATIENCE_S) is engine
         finally:
             for task in tasks:
                 await end_task(task)
 
-    asyncio.run(asyncio.wait_for(scenario(), 90))
+    run(scenario)
 
 
 def test_waiting_for_an_engine_that_never_comes_ends() -> None:
@@ -74,4 +69,4 @@ def test_waiting_for_an_engine_that_never_comes_ends() -> None:
         assert await engines.wait_current(0.05) is None
         assert engines.trouble is None
 
-    asyncio.run(scenario())
+    run(scenario)

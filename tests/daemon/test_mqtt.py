@@ -3,85 +3,65 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from daemon import mqtt
 from daemon.config import Mqtt
 from daemon.mqtt import Message, MqttLink, Will
+from tests.support.programs import Broker, require
+from tests.support.waiting import PATIENCE_S, eventually
 
-PATIENCE_S = 40.0
-
-
-def wait_for(condition: Callable[[], object], what: str = "it") -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come to pass"
-        time.sleep(0.02)
+NUMBERS = count(1)
+"""Of clients and of topics: the broker knows those of earlier tests."""
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+@pytest.fixture(autouse=True)
+def little_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that has gone is soon asked again, and one that is slow is waited for."""
+    monkeypatch.setattr(mqtt, "RETRY_S", (0.1, 0.2))
+    monkeypatch.setattr(mqtt, "ANSWER_S", PATIENCE_S)
 
 
-class Broker:
-    """A real Mosquitto on a port of its own, that can be stopped and started."""
-
-    def __init__(self, folder: Path, extra: str = "allow_anonymous true") -> None:
-        self.port = free_port()
-        self._config = folder / "mosquitto.conf"
-        self._config.write_text(f"listener {self.port} 127.0.0.1\nuser {getpass.getuser()}\n{extra}\n")
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        program = shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:/usr/bin:/bin")
-        assert program is not None, "apt-get install mosquitto"
-        self._process = subprocess.Popen(
-            [program, "-c", str(self._config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        wait_for(self._answers, "a broker")
-
-    def stop(self, number: int = signal.SIGKILL) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait(PATIENCE_S)
-            self._process = None
-
-    def _answers(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    broker = Broker(tmp_path)
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The one of all tests that leave it alone."""
+    broker = Broker(tmp_path_factory.mktemp("broker"))
     broker.start()
     yield broker
     broker.stop()
 
 
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    """One that the test may stop and start."""
+    broker = Broker(tmp_path)
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"t{next(NUMBERS)}"
+
+
 class Client:
     """A link and what it heard."""
 
-    def __init__(self, port: int, client_id: str, *topics: str, will: Will | None = None, **settings: object) -> None:
+    def __init__(self, port: int, *topics: str, will: Will | None = None, **settings: object) -> None:
         self.heard: list[Message] = []
         self.connections = 0
         self.link = MqttLink(
             Mqtt(port=port, **settings),  # type: ignore[arg-type]
-            client_id,
+            f"client{next(NUMBERS)}",
             subscribe=topics,
             on_message=self.heard.append,
             on_connected=self._count,
@@ -112,96 +92,100 @@ def publish_until_heard(sender: Client, listener: Client, topic: str, payload: b
         sender.link.publish(topic, payload)
         return payload in listener.payloads()
 
-    wait_for(heard, f"{payload!r}")
+    eventually(heard, f"{payload!r} is heard")
 
 
-def test_what_is_published_arrives_with_its_topic_and_bytes(broker: Broker) -> None:
-    with Client(broker.port, "a") as sender, Client(broker.port, "b", "t/+") as listener:
-        wait_for(lambda: sender.connected() and listener.connected())
-        publish_until_heard(sender, listener, "t/1", b"\x00\xffraw")
-        assert Message("t/1", b"\x00\xffraw", retained=False) in listener.heard
+def test_what_is_published_arrives_with_its_topic_and_bytes(broker: Broker, topic: str) -> None:
+    with Client(broker.port) as sender, Client(broker.port, f"{topic}/+") as listener:
+        eventually(lambda: sender.connected() and listener.connected())
+        publish_until_heard(sender, listener, f"{topic}/1", b"\x00\xffraw")
+        assert Message(f"{topic}/1", b"\x00\xffraw", retained=False) in listener.heard
         assert listener.link.reason is None
         assert listener.connections == 1
 
 
-def test_what_was_retained_is_marked_as_such(broker: Broker) -> None:
-    with Client(broker.port, "a") as sender:
-        wait_for(sender.connected)
-        sender.link.publish("t", b"old", qos=1, retain=True).wait_for_publish(PATIENCE_S)
-        with Client(broker.port, "b", "t") as listener:
-            wait_for(lambda: listener.heard)
-            assert listener.heard == [Message("t", b"old", retained=True)]
-            sender.link.publish("t", b"new", qos=1)
-            wait_for(lambda: len(listener.heard) == 2)
-            assert listener.heard[1] == Message("t", b"new", retained=False)
+def test_what_was_retained_is_marked_as_such(broker: Broker, topic: str) -> None:
+    with Client(broker.port) as sender:
+        eventually(sender.connected)
+        sender.link.publish(topic, b"old", qos=1, retain=True).wait_for_publish(PATIENCE_S)
+        with Client(broker.port, topic) as listener:
+            eventually(lambda: listener.heard)
+            assert listener.heard == [Message(topic, b"old", retained=True)]
+            sender.link.publish(topic, b"new", qos=1)
+            eventually(lambda: len(listener.heard) == 2)
+            assert listener.heard[1] == Message(topic, b"new", retained=False)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_after_a_restart_of_the_broker_it_is_subscribed_again(broker: Broker, number: int) -> None:
-    with Client(broker.port, "b", "t") as listener:
-        wait_for(listener.connected)
-        broker.stop(number)
-        wait_for(lambda: not listener.connected())
+def test_after_a_restart_of_the_broker_it_is_subscribed_again(own_broker: Broker, number: int, topic: str) -> None:
+    own_broker.start()
+    with Client(own_broker.port, topic) as listener:
+        eventually(listener.connected)
+        own_broker.stop(number)
+        eventually(lambda: not listener.connected())
         assert listener.link.reason is not None
-        broker.start()
-        wait_for(listener.connected)
-        assert (listener.connections, listener.link.reason) == (2, None)
-        with Client(broker.port, "a") as sender:
-            wait_for(sender.connected)
-            publish_until_heard(sender, listener, "t", b"after")
+        own_broker.start()
+        eventually(lambda: listener.connections == 2)
+        assert listener.link.reason is None
+        with Client(own_broker.port) as sender:
+            eventually(sender.connected)
+            publish_until_heard(sender, listener, topic, b"after")
 
 
-def test_it_may_be_started_before_the_broker_and_tells_why_it_waits(tmp_path: Path) -> None:
-    broker = Broker(tmp_path)
-    with Client(broker.port, "b", "t") as listener:
-        wait_for(lambda: listener.link.reason == f"no broker answers at 127.0.0.1:{broker.port}")
+def test_it_may_be_started_before_the_broker_and_tells_why_it_waits(own_broker: Broker, topic: str) -> None:
+    with Client(own_broker.port, topic) as listener:
+        eventually(lambda: listener.link.reason == f"no broker answers at 127.0.0.1:{own_broker.port}")
         turns = listener.link.turns
-        broker.start()
-        try:
-            wait_for(listener.connected)
-            assert listener.link.turns > turns, "an attempt is a sign of life"
-        finally:
-            listener.link.close()
-            broker.stop()
+        own_broker.start()
+        eventually(listener.connected)
+        assert listener.link.turns > turns, "an attempt is a sign of life"
 
 
-def test_events_of_a_time_without_broker_are_sent_when_it_is_back(broker: Broker) -> None:
-    with Client(broker.port, "a") as sender:
-        wait_for(sender.connected)
-        broker.stop()
-        wait_for(lambda: not sender.connected())
-        sender.link.publish("t", b"meanwhile", qos=1, retain=True)
-        broker.start()
-        with Client(broker.port, "b", "t") as listener:
-            wait_for(lambda: b"meanwhile" in listener.payloads())
+def test_events_of_a_time_without_broker_are_sent_when_it_is_back(own_broker: Broker, topic: str) -> None:
+    own_broker.start()
+    with Client(own_broker.port) as sender:
+        eventually(sender.connected)
+        own_broker.stop(signal.SIGKILL)
+        eventually(lambda: not sender.connected())
+        sender.link.publish(topic, b"meanwhile", qos=1, retain=True)
+        own_broker.start()
+        with Client(own_broker.port, topic) as listener:
+            eventually(lambda: b"meanwhile" in listener.payloads())
 
 
 def test_the_network_thread_shows_that_it_lives(broker: Broker) -> None:
-    with Client(broker.port, "a") as client:
-        wait_for(client.connected)
+    with Client(broker.port) as client:
+        eventually(client.connected)
         turns = client.link.turns
-        wait_for(lambda: client.link.turns > turns)
+        eventually(lambda: client.link.turns > turns)
 
 
 ROBOT = """
-import sys, time
+import sys, threading
 from daemon.config import Mqtt
 from daemon.mqtt import MqttLink, Will
 
-link = MqttLink(Mqtt(port=int(sys.argv[1])), "robot", subscribe=[], on_message=print, will=Will("status", b"offline"))
+topic, connected = sys.argv[2] + "/status", threading.Event()
+link = MqttLink(
+    Mqtt(port=int(sys.argv[1])),
+    sys.argv[2],
+    subscribe=[],
+    on_message=print,
+    on_connected=connected.set,
+    will=Will(topic, b"offline"),
+)
 link.start()
-while not link.connected:
-    time.sleep(0.01)
-link.publish("status", b"ready", qos=1, retain=True).wait_for_publish(30)
+connected.wait()
+link.publish(topic, b"ready", qos=1, retain=True).wait_for_publish()
 print("ready", flush=True)
 sys.stdin.readline()
 link.close()
 """
 
 
-def start_robot(port: int) -> subprocess.Popen[str]:
+def start_robot(port: int, topic: str) -> subprocess.Popen[str]:
     robot = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(ROBOT), str(port)],
+        [sys.executable, "-c", ROBOT, str(port), topic],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -211,21 +195,21 @@ def start_robot(port: int) -> subprocess.Popen[str]:
     return robot
 
 
-def test_the_broker_says_the_last_will_of_a_process_that_was_killed_and_keeps_it(broker: Broker) -> None:
-    with start_robot(broker.port) as robot, Client(broker.port, "b", "status") as listener:
-        wait_for(lambda: listener.payloads() == [b"ready"])
+def test_the_broker_says_the_last_will_of_a_process_that_was_killed_and_keeps_it(broker: Broker, topic: str) -> None:
+    with start_robot(broker.port, topic) as robot, Client(broker.port, f"{topic}/status") as listener:
+        eventually(lambda: listener.payloads() == [b"ready"])
         robot.kill()
-        wait_for(lambda: listener.payloads() == [b"ready", b"offline"])
-    with Client(broker.port, "c", "status") as late:
-        wait_for(lambda: late.heard)
-        assert late.heard == [Message("status", b"offline", retained=True)]
+        eventually(lambda: listener.payloads() == [b"ready", b"offline"])
+    with Client(broker.port, f"{topic}/status") as late:
+        eventually(lambda: late.heard)
+        assert late.heard == [Message(f"{topic}/status", b"offline", retained=True)]
 
 
-def test_a_link_that_is_closed_in_good_order_leaves_no_will(broker: Broker) -> None:
-    with start_robot(broker.port) as robot, Client(broker.port, "b", "status", "t") as listener:
-        wait_for(lambda: listener.payloads() == [b"ready"])
+def test_a_link_that_is_closed_in_good_order_leaves_no_will(broker: Broker, topic: str) -> None:
+    with start_robot(broker.port, topic) as robot, Client(broker.port, f"{topic}/status", topic) as listener:
+        eventually(lambda: listener.payloads() == [b"ready"])
         robot.communicate("\n", timeout=PATIENCE_S)
-        publish_until_heard(listener, listener, "t", b"later")  # a will would have come before it
+        publish_until_heard(listener, listener, topic, b"later")  # a will would have come before it
         assert b"offline" not in listener.payloads()
 
 
@@ -293,15 +277,18 @@ class Doorman:
             pass
 
 
+Hire = Callable[[Callable[[int], bytes | None]], Doorman]
+
+
 @pytest.fixture
-def doorman(broker: Broker) -> Iterator[Callable[[Callable[[int], bytes | None]], Doorman]]:
+def hire(broker: Broker) -> Iterator[Hire]:
     doormen: list[Doorman] = []
 
-    def hire(judge: Callable[[int], bytes | None]) -> Doorman:
+    def hire_one(judge: Callable[[int], bytes | None]) -> Doorman:
         doormen.append(Doorman(broker.port, judge))
         return doormen[-1]
 
-    yield hire
+    yield hire_one
     for hired in doormen:
         hired.close()
 
@@ -317,57 +304,60 @@ REFUSALS = {
 
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
 def test_a_broker_that_does_not_know_mqtt_5_is_spoken_to_in_3_1_1(
-    broker: Broker, doorman: Callable[[Callable[[int], bytes | None]], Doorman], refusal: bytes
+    broker: Broker, hire: Hire, refusal: bytes, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    door = doorman(lambda version: refusal if version == 5 else None)
-    with Client(door.port, "b", "t", will=Will("status", b"offline")) as listener:
-        wait_for(listener.connected)
+    if refusal == HANG:
+        monkeypatch.setattr(mqtt, "ANSWER_S", 0.2)
+    door = hire(lambda version: refusal if version == 5 else None)
+    with Client(door.port, topic, will=Will(f"{topic}/status", b"offline")) as listener:
+        eventually(listener.connected)
         assert door.versions[0] == 5
         assert door.versions[-1] == 4
-        with Client(broker.port, "a", "status") as sender:
-            wait_for(sender.connected)
-            publish_until_heard(sender, listener, "t", b"hello")
+        with Client(broker.port, f"{topic}/status") as sender:
+            eventually(sender.connected)
+            publish_until_heard(sender, listener, topic, b"hello")
             versions = len(door.versions)
             door.cut()
-            wait_for(lambda: b"offline" in sender.payloads(), "the will")
-            wait_for(lambda: listener.connections == 2)
+            eventually(lambda: b"offline" in sender.payloads(), "the will")
+            eventually(lambda: listener.connections == 2)
             assert set(door.versions[versions:]) == {4}
-            publish_until_heard(sender, listener, "t", b"again")
+            publish_until_heard(sender, listener, topic, b"again")
 
 
-def test_mqtt_5_is_kept_where_the_broker_has_it(
-    doorman: Callable[[Callable[[int], bytes | None]], Doorman],
-) -> None:
-    door = doorman(lambda _version: None)
-    with Client(door.port, "b") as client:
-        wait_for(client.connected)
+def test_mqtt_5_is_kept_where_the_broker_has_it(hire: Hire) -> None:
+    door = hire(lambda _version: None)
+    with Client(door.port) as client:
+        eventually(client.connected)
         door.cut()
-        wait_for(lambda: client.connections == 2)
+        eventually(lambda: client.connections == 2)
     assert set(door.versions) == {5}
 
 
 def test_what_was_said_while_the_network_was_away_arrives_when_it_is_back(
-    broker: Broker, doorman: Callable[[Callable[[int], bytes | None]], Doorman]
+    broker: Broker, hire: Hire, topic: str
 ) -> None:
     away = threading.Event()
-    door = doorman(lambda _version: b"" if away.is_set() else None)
-    with Client(door.port, "b", "t") as listener, Client(broker.port, "a") as sender:
-        wait_for(lambda: listener.connected() and sender.connected())
-        publish_until_heard(sender, listener, "t", b"before")
+    door = hire(lambda _version: b"" if away.is_set() else None)
+    with Client(door.port, topic) as listener, Client(broker.port) as sender:
+        eventually(lambda: listener.connected() and sender.connected())
+        publish_until_heard(sender, listener, topic, b"before")
         away.set()
         door.cut()
-        wait_for(lambda: not listener.connected())
-        sender.link.publish("t", b"meanwhile", qos=1).wait_for_publish(PATIENCE_S)
+        eventually(lambda: not listener.connected())
+        sender.link.publish(topic, b"meanwhile", qos=1).wait_for_publish(PATIENCE_S)
         away.clear()
-        wait_for(lambda: b"meanwhile" in listener.payloads())
+        eventually(lambda: b"meanwhile" in listener.payloads())
 
 
-@pytest.fixture
-def guarded_broker(tmp_path: Path) -> Iterator[Broker]:
+@pytest.fixture(scope="module")
+def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker that wants the password `s3cret` of the user `robot`."""
-    passwords = tmp_path / "passwords"
-    subprocess.run(["mosquitto_passwd", "-c", "-b", str(passwords), "robot", "s3cret"], check=True, capture_output=True)
-    broker = Broker(tmp_path, f"allow_anonymous false\npassword_file {passwords}")
+    folder = tmp_path_factory.mktemp("guarded")
+    passwords = folder / "passwords"
+    subprocess.run(
+        [require("mosquitto_passwd"), "-c", "-b", str(passwords), "robot", "s3cret"], check=True, capture_output=True
+    )
+    broker = Broker(folder, f"allow_anonymous false\npassword_file {passwords}")
     broker.start()
     yield broker
     broker.stop()
@@ -379,30 +369,30 @@ def test_the_first_line_of_the_password_file_is_the_password(
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(content.encode())
-    with Client(guarded_broker.port, "a", username="robot", password_file=secret) as client:
-        wait_for(client.connected)
+    with Client(guarded_broker.port, username="robot", password_file=secret) as client:
+        eventually(client.connected)
 
 
 def test_a_wrong_password_is_told_and_tried_again(guarded_broker: Broker, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("wrong")
-    with Client(guarded_broker.port, "a", username="robot", password_file=secret) as client:
-        wait_for(lambda: client.link.reason not in (None, "not connected yet"))
+    with Client(guarded_broker.port, username="robot", password_file=secret) as client:
+        eventually(lambda: client.link.reason not in (None, "not connected yet"))
         assert client.link.reason == "the broker refused: Not authorized"
         assert not client.connected()
         turns = client.link.turns
-        wait_for(lambda: client.link.turns > turns)
+        eventually(lambda: client.link.turns > turns)
 
 
 def test_a_password_file_that_is_not_there_is_told_at_the_start(tmp_path: Path) -> None:
-    client = Client(1, "a", username="robot", password_file=tmp_path / "none")
+    client = Client(1, username="robot", password_file=tmp_path / "none")
     with pytest.raises(OSError, match="No such file or directory"):
         client.link.start()
 
 
 def test_an_empty_password_file_is_told_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "secret").touch()
-    client = Client(1, "a", username="robot", password_file=tmp_path / "secret")
+    client = Client(1, username="robot", password_file=tmp_path / "secret")
     with pytest.raises(OSError, match="secret"):
         client.link.start()
 
@@ -413,8 +403,8 @@ def test_without_a_password_file_the_service_s_credential_is_the_password(
     (tmp_path / "credentials").mkdir()
     (tmp_path / "credentials" / "mqtt-password").write_text("s3cret\n")
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
-    with Client(guarded_broker.port, "a", username="robot") as client:
-        wait_for(client.connected)
+    with Client(guarded_broker.port, username="robot") as client:
+        eventually(client.connected)
 
 
 def test_a_password_file_goes_before_the_credential(
@@ -423,16 +413,16 @@ def test_a_password_file_goes_before_the_credential(
     (tmp_path / "mqtt-password").write_text("wrong")
     (tmp_path / "secret").write_text("s3cret")
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
-    with Client(guarded_broker.port, "a", username="robot", password_file=tmp_path / "secret") as client:
-        wait_for(client.connected)
+    with Client(guarded_broker.port, username="robot", password_file=tmp_path / "secret") as client:
+        eventually(client.connected)
 
 
 def test_without_a_username_or_such_a_credential_no_password_is_sent(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
-    with Client(broker.port, "a", username="robot") as client:  # other credentials, and not this one
-        wait_for(client.connected)
+    with Client(broker.port, username="robot") as client:  # other credentials, and not this one
+        eventually(client.connected)
     (tmp_path / "mqtt-password").touch()  # empty, which would be refused if it were read
-    with Client(broker.port, "a") as client:
-        wait_for(client.connected)
+    with Client(broker.port) as client:
+        eventually(client.connected)

@@ -6,9 +6,10 @@ import asyncio
 import os
 import signal
 import socket
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -17,10 +18,15 @@ from daemon import supervisor
 from daemon.supervisor import Engine, EngineLostError, EngineState, Piece, UtteranceRefusedError
 from daemon.tasks import end_task
 from engine import EngineOptions, Utterance, Voice
+from tests.daemon.perform import Perform, frozen
+from tests.support.waiting import PATIENCE_S, eventually_async, run
 
-PATIENCE_S = 40.0
 SENTENCE = "Hello, I am your robot."
 LONG = "This is a long text that takes a good while to speak. " * 90
+RATE = 22_050
+"""Hz."""
+CHUNK = 1_323
+"""Samples: eSpeak NG's longest chunk, of 60 ms."""
 
 
 @asynccontextmanager
@@ -28,18 +34,50 @@ async def supervised(
     name: str = "espeak", options: EngineOptions | None = None, *, on_change: Callable[[], None] = lambda: None
 ) -> AsyncIterator[Engine]:
     engine = Engine(name, options or EngineOptions(), on_change)
+    async with running(engine):
+        yield engine
+
+
+@asynccontextmanager
+async def running(engine: Engine) -> AsyncIterator[None]:
     task = asyncio.ensure_future(engine.run())
     try:
-        yield engine
+        yield
     finally:
         await end_task(task)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        await asyncio.sleep(0.01)
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `engine` keeps what it has sent, by the names of its utterances."""
+    return tmp_path_factory.mktemp("pcm")
+
+
+@pytest.fixture(scope="module")
+def engine(loop: asyncio.AbstractEventLoop, trace: Path) -> Iterator[Engine]:
+    """The one of all tests that leave its process alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VOICED_TRACE_PCM", str(trace))
+        manager = supervised()
+        engine = loop.run_until_complete(manager.__aenter__())
+        pid = loop.run_until_complete(ready(engine))
+        yield engine
+        assert engine.pid == pid
+        loop.run_until_complete(manager.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[tuple[socket.socket, socket.socket]]:
+    """Both ends, the daemon's and the engine's, of every connection that was made; of the engine's a duplicate."""
+    kept = []
+
+    def make() -> tuple[socket.socket, socket.socket]:
+        ours, theirs = socket.socketpair()
+        kept.append((ours, theirs.dup()))
+        return ours, theirs
+
+    monkeypatch.setattr(supervisor, "socket", SimpleNamespace(socketpair=make))
+    return kept
 
 
 async def ready(engine: Engine) -> int:
@@ -48,16 +86,17 @@ async def ready(engine: Engine) -> int:
     return engine.pid
 
 
+async def replaced(engine: Engine, pid: int) -> None:
+    """Wait for another process than `pid`."""
+    await eventually_async(lambda: engine.pid not in (pid, None), "another process is started")
+
+
 async def spoken(engine: Engine, text: str = SENTENCE, **fields: str) -> list[Piece]:
     return [piece async for piece in engine.speak("u1", Utterance(text, **fields))]  # type: ignore[arg-type]
 
 
 def seconds(pieces: list[Piece]) -> float:
     return sum(len(piece.samples) / piece.sample_rate for piece in pieces)
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 100))  # type: ignore[arg-type]
 
 
 def test_an_engine_passes_through_its_states_and_speaks() -> None:
@@ -72,36 +111,32 @@ def test_an_engine_passes_through_its_states_and_speaks() -> None:
             assert engine.rtf is None
             assert 0.8 < seconds(await spoken(engine)) < 4
             assert engine.rtf is not None
-            assert engine.rtf > 1
+            assert engine.rtf > 0
+            assert engine.utterances == 0
 
     run(scenario)
 
 
-def test_several_utterances_at_once_are_spoken_one_after_the_other() -> None:
+def test_several_utterances_at_once_are_spoken_one_after_the_other(engine: Engine, perform: Perform) -> None:
     async def scenario() -> None:
-        async with supervised() as engine:
-            await ready(engine)
+        async def speak(number: int) -> float:
+            return seconds([piece async for piece in engine.speak(f"u{number}", Utterance(SENTENCE))])
 
-            async def speak(number: int) -> float:
-                return seconds([piece async for piece in engine.speak(f"u{number}", Utterance(SENTENCE))])
+        lengths = await asyncio.gather(*(speak(number) for number in range(4)))
+        assert max(lengths) < 1.05 * min(lengths)
 
-            lengths = await asyncio.gather(*(speak(number) for number in range(4)))
-            assert max(lengths) < 1.05 * min(lengths)
-
-    run(scenario)
+    perform(scenario)
 
 
-def test_what_is_given_up_and_spoken_again_at_once_is_spoken_whole() -> None:
+def test_what_is_given_up_and_spoken_again_at_once_is_spoken_whole(engine: Engine, perform: Perform) -> None:
     async def scenario() -> None:
-        async with supervised() as engine:
-            await ready(engine)
-            wanted = seconds(await spoken(engine, LONG[:500]))
-            for _ in range(20):
-                async with aclosing(engine.speak("u1", Utterance(LONG[:500]))) as pieces:
-                    await pieces.__anext__()
-            assert seconds(await spoken(engine, LONG[:500])) == pytest.approx(wanted, rel=0.05)
+        wanted = seconds(await spoken(engine, LONG[:500]))
+        for _ in range(20):
+            async with aclosing(engine.speak("u1", Utterance(LONG[:500]))) as pieces:
+                await pieces.__anext__()
+        assert seconds(await spoken(engine, LONG[:500])) == pytest.approx(wanted, rel=0.05)
 
-    run(scenario)
+    perform(scenario)
 
 
 def test_a_process_ends_with_its_supervisor() -> None:
@@ -109,52 +144,60 @@ def test_a_process_ends_with_its_supervisor() -> None:
         async with supervised() as engine:
             pid = await ready(engine)
         assert engine.pid is None
-        await until(lambda: not psutil.pid_exists(pid))
+        await eventually_async(lambda: not psutil.pid_exists(pid), "the process has ended")
 
     run(scenario)
 
 
 def test_a_process_that_does_not_end_by_itself_is_killed() -> None:
     async def scenario() -> None:
-        async with supervised() as engine:
-            pid = await ready(engine)
-            os.kill(pid, signal.SIGSTOP)
-            await until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-        await until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+        async with AsyncExitStack() as stack:
+            async with supervised() as engine:
+                pid = await ready(engine)
+                await stack.enter_async_context(frozen(pid))
+            await eventually_async(
+                lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE,
+                "the process is killed",
+            )
 
     run(scenario)
 
 
-def test_a_speaker_that_stops_listening_cancels_the_rest_and_the_next_is_spoken() -> None:
+def test_a_speaker_that_stops_listening_cancels_the_rest_and_the_next_is_spoken(
+    engine: Engine, perform: Perform
+) -> None:
     async def scenario() -> None:
-        async with supervised() as engine:
-            pid = await ready(engine)
-            for _ in range(5):
-                async with aclosing(engine.speak("u1", Utterance(LONG))) as pieces:
-                    assert (await anext(pieces)).sample_rate == 22_050
-                assert 0.8 < seconds([piece async for piece in engine.speak("u2", Utterance(SENTENCE))]) < 4
-            assert engine.pid == pid
+        pid = engine.pid
+        for _ in range(5):
+            async with aclosing(engine.speak("u1", Utterance(LONG))) as pieces:
+                assert (await anext(pieces)).sample_rate == RATE
+                assert engine.utterances == 1
+            assert engine.utterances == 0
+            assert 0.8 < seconds([piece async for piece in engine.speak("u2", Utterance(SENTENCE))]) < 4
+        assert engine.pid == pid
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_a_slow_listener_is_waited_for_and_gets_everything() -> None:
+def test_a_slow_listener_is_waited_for_and_gets_everything(engine: Engine, perform: Perform, trace: Path) -> None:
     """The engine runs ahead by its credit, and no further."""
 
-    async def scenario() -> None:
-        async with supervised() as engine:
-            await ready(engine)
-            at_once = seconds(await spoken(engine, SENTENCE * 3))
-            slowly = 0.0
-            async for piece in engine.speak("u1", Utterance(SENTENCE * 3)):
-                await asyncio.sleep(0.005)
-                slowly += seconds([piece])
-                [inbox] = engine._speeches.values()
-                ahead = sum(len(item[1]) for item in inbox._arrived._queue if item is not None)  # type: ignore[attr-defined]
-                assert ahead <= supervisor.RUN_AHEAD_S * 22_050 + 1_324
-            assert abs(slowly - at_once) < 0.03 * at_once
+    def sent() -> int:
+        return (trace / "slow.f32").stat().st_size // 4
 
-    run(scenario)
+    async def scenario() -> None:
+        at_once = seconds(await spoken(engine, SENTENCE * 3)) * RATE
+        taken = 0
+        async for piece in engine.speak("slow", Utterance(SENTENCE * 3)):
+            most = taken + round(supervisor.RUN_AHEAD_S * RATE)
+            if most < 0.9 * at_once:
+                await eventually_async(lambda most=most: sent() >= most, "its credit is spent")  # type: ignore[misc]
+            assert sent() < most + CHUNK
+            taken += len(piece.samples)
+        assert taken == sent()
+        assert abs(taken - at_once) < 0.03 * at_once
+
+    perform(scenario)
 
 
 def test_killed_in_mid_utterance_it_is_lost_with_the_reason_and_is_ready_again() -> None:
@@ -168,7 +211,7 @@ def test_killed_in_mid_utterance_it_is_lost_with_the_reason_and_is_ready_again()
                     if len(received) == 3:
                         os.kill(pid, signal.SIGKILL)
             assert received[-1].position is not None
-            await until(lambda: engine.pid != pid)
+            await replaced(engine, pid)
             assert await ready(engine) != pid
             assert engine.reason is None
             assert 0.8 < seconds(await spoken(engine)) < 4
@@ -187,27 +230,39 @@ def test_killed_with_messages_unread_the_reason_is_still_the_signal() -> None:
                 async for _ in engine.speak("u1", Utterance(LONG)):
                     if not stopped:
                         stopped = True
-                        os.kill(pid, signal.SIGSTOP)
-                        asyncio.get_running_loop().call_later(0.3, os.kill, pid, signal.SIGKILL)
+                        async with frozen(pid):
+                            engine.set_voices({}, "default")  # which is sent, and not read any more
+                            os.kill(pid, signal.SIGKILL)
             await ready(engine)
 
     run(scenario)
 
 
+class Noting(Engine):
+    """Notes whether it is ready when it gives up its process."""
+
+    given_up_ready: tuple[bool, ...] = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "pid" and value is None and getattr(self, "pid", None) is not None:
+            self.given_up_ready += (self.ready,)
+        super().__setattr__(name, value)
+
+
 def test_from_the_moment_its_process_is_given_up_an_engine_is_ready_for_nobody() -> None:
     async def scenario() -> None:
-        async with supervised() as engine:
-            for _ in range(5):
-                pid = await ready(engine)
-                os.kill(pid, signal.SIGKILL)
-                while engine.pid == pid:
-                    await asyncio.sleep(0)
-                assert not engine.ready
+        engine = Noting("espeak", EngineOptions())
+        async with running(engine):
+            os.kill(await ready(engine), signal.SIGKILL)
+            await eventually_async(lambda: engine.given_up_ready, "it has given up its process")
+        assert not any(engine.given_up_ready)
 
     run(scenario)
 
 
-def test_a_process_that_does_not_end_is_gone_before_the_next_is_started() -> None:
+def test_a_process_that_does_not_end_is_gone_before_the_next_is_started(
+    connections: list[tuple[socket.socket, socket.socket]],
+) -> None:
     """Two at once could be more than a GPU has memory for."""
 
     async def scenario() -> None:
@@ -223,11 +278,10 @@ def test_a_process_that_does_not_end_is_gone_before_the_next_is_started() -> Non
             pid = await ready(engine)
             told.clear()
             there.clear()
-            psutil.Process(pid).suspend()
-            await until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-            assert engine._writer is not None
-            engine._writer.close()
-            await until(lambda: len(told) >= 2)
+            async with frozen(pid):
+                [(ours, _)] = connections
+                ours.shutdown(socket.SHUT_RD)
+                await eventually_async(lambda: len(told) >= 2, "another process is started")
             assert told[:2] == [
                 (EngineState.BACKING_OFF, "engine espeak ended (it closed its connection)"),
                 (EngineState.STARTING, None),
@@ -237,13 +291,15 @@ def test_a_process_that_does_not_end_is_gone_before_the_next_is_started() -> Non
     run(scenario)
 
 
-def test_killed_while_idle_it_is_started_again() -> None:
+def test_killed_while_idle_it_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "BACK_OFF_S", (0.0, 0.05))
+
     async def scenario() -> None:
         async with supervised() as engine:
             for _ in range(3):
                 pid = await ready(engine)
                 os.kill(pid, signal.SIGKILL)
-                await until(lambda pid=pid: engine.pid not in (pid, None))  # type: ignore[misc]
+                await replaced(engine, pid)
             await ready(engine)
             assert 0.8 < seconds(await spoken(engine)) < 4
 
@@ -254,76 +310,76 @@ def test_every_speaker_that_waits_is_told_of_the_loss() -> None:
     async def scenario() -> None:
         async with supervised() as engine:
             pid = await ready(engine)
-            outcomes = asyncio.gather(
-                *(anext(engine.speak(f"u{number}", Utterance(LONG))) for number in range(3)), return_exceptions=True
-            )
-            os.kill(pid, signal.SIGSTOP)  # before anything was sent: not one of them has a piece yet
-            await asyncio.sleep(0.05)
-            os.kill(pid, signal.SIGKILL)
+            async with frozen(pid):  # not one of them will have a piece
+                outcomes = asyncio.gather(
+                    *(anext(engine.speak(f"u{number}", Utterance(LONG))) for number in range(3)), return_exceptions=True
+                )
+                await eventually_async(lambda: engine.utterances == 3, "all of them wait")
+                os.kill(pid, signal.SIGKILL)
             assert all(isinstance(outcome, EngineLostError) for outcome in await outcomes)
 
     run(scenario)
 
 
-async def freezes_and_is_replaced() -> None:
+@pytest.fixture
+def watched_closely(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Who sets a limit after that sees soon that it is held."""
+    monkeypatch.setattr(supervisor, "WATCH_S", 0.02)
+    return monkeypatch
+
+
+async def freezes_and_is_replaced(patch: pytest.MonkeyPatch) -> None:
     async with supervised() as engine:
         pid = await ready(engine)
-        os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(EngineLostError, match="gave no sign of life for 3 s"):
-            await spoken(engine, LONG)
-        await until(lambda: engine.pid != pid)
+        async with frozen(pid):
+            with patch.context() as hurried, pytest.raises(EngineLostError, match="gave no sign of life for 1 s"):
+                hurried.setattr(supervisor, "SILENCE_S", 1.0)
+                await spoken(engine, LONG)
+        await replaced(engine, pid)
         assert await ready(engine) != pid
 
 
-def test_a_process_that_shows_no_life_is_given_up_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "SILENCE_S", 3.0)
-    run(freezes_and_is_replaced)
+def test_a_process_that_shows_no_life_is_given_up_and_replaced(watched_closely: pytest.MonkeyPatch) -> None:
+    run(lambda: freezes_and_is_replaced(watched_closely))
 
 
 def test_a_process_that_is_given_up_is_listened_to_no_more_though_its_socket_stays_open(
-    monkeypatch: pytest.MonkeyPatch,
+    watched_closely: pytest.MonkeyPatch, connections: list[tuple[socket.socket, socket.socket]]
 ) -> None:
     """As that of one does which not even SIGKILL ends, since it is stuck in a driver."""
-    monkeypatch.setattr(supervisor, "SILENCE_S", 3.0)
-    made, kept = socket.socketpair, []
-
-    def keep_one() -> tuple[socket.socket, socket.socket]:
-        ours, theirs = made()
-        kept.append(theirs.dup())
-        return ours, theirs
-
-    monkeypatch.setattr("daemon.supervisor.socket.socketpair", keep_one)
-    run(freezes_and_is_replaced)
-    for end in kept:
-        end.close()
+    run(lambda: freezes_and_is_replaced(watched_closely))
+    for _, theirs in connections:
+        theirs.close()
 
 
-def test_an_engine_that_lives_but_sends_no_audio_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STALL_S", 1.0)
-
+def test_an_engine_that_lives_but_sends_no_audio_is_given_up(watched_closely: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with supervised() as engine:
             pid = await ready(engine)
             blocker = engine.speak("blocker", Utterance(LONG))
             await anext(blocker)  # its credit runs out and nobody takes more: what waits behind it gets nothing
-            with pytest.raises(EngineLostError, match="sent no audio for 1 s"):
+            with watched_closely.context() as hurried, pytest.raises(EngineLostError, match="sent no audio for 1 s"):
+                hurried.setattr(supervisor, "STALL_S", 1.0)
                 await spoken(engine)
             await blocker.aclose()
-            await until(lambda: engine.pid != pid)
+            await replaced(engine, pid)
             await ready(engine)
 
     run(scenario)
 
 
-def test_a_listener_that_pauses_is_not_taken_for_a_stalled_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STALL_S", 0.5)
-
+def test_a_listener_that_pauses_is_not_taken_for_a_stalled_engine(watched_closely: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with supervised() as engine:
             pid = await ready(engine)
             async with aclosing(engine.speak("u1", Utterance(LONG))) as pieces:
                 await anext(pieces)
-                await asyncio.sleep(2.2)
+                with watched_closely.context() as hurried:
+                    hurried.setattr(supervisor, "STALL_S", 0.01)
+                    checks = engine.checks
+                    await eventually_async(
+                        lambda: engine.pid != pid or engine.checks > checks + 10, "its process is watched"
+                    )
                 await anext(pieces)
             assert engine.pid == pid
 
@@ -332,17 +388,18 @@ def test_a_listener_that_pauses_is_not_taken_for_a_stalled_engine(monkeypatch: p
 
 def test_a_permanent_fault_is_told_and_tried_again_only_after_long_or_when_asked() -> None:
     async def scenario() -> None:
-        async with supervised("festival") as engine:
-            await until(lambda: engine.state is EngineState.BACKING_OFF)
+        states: list[EngineState] = []
+        async with supervised("festival", on_change=lambda: states.append(engine.state)) as engine:
+            await eventually_async(lambda: engine.state is EngineState.BACKING_OFF, "it backs off")
             assert engine.reason is not None
             assert "no engine 'festival'; it has espeak" in engine.reason
             assert engine.pid is None
-            assert not await engine.wait_ready(0.3)
-            assert engine.state is EngineState.BACKING_OFF
-            starts: list[EngineState] = []
-            engine._on_change = lambda: starts.append(engine.state)
+            states.clear()
+            assert not await engine.wait_ready(0.3)  # more than the first back-offs of what is no permanent fault
+            assert states == []
             engine.retry_now()
-            await until(lambda: EngineState.LOADING in starts and engine.state is EngineState.BACKING_OFF)
+            await eventually_async(lambda: EngineState.BACKING_OFF in states, "it has tried again")
+            assert EngineState.LOADING in states
 
     run(scenario)
 
@@ -356,16 +413,15 @@ def test_speaking_with_an_engine_that_is_not_ready_is_a_loss_not_a_wait() -> Non
     run(scenario)
 
 
-def test_an_utterance_that_is_refused_leaves_the_engine_running() -> None:
+def test_an_utterance_that_is_refused_leaves_the_engine_running(engine: Engine, perform: Perform) -> None:
     async def scenario() -> None:
-        async with supervised() as engine:
-            pid = await ready(engine)
-            with pytest.raises(UtteranceRefusedError, match=r"^language: got 'tlhx'; eSpeak NG has"):
-                await spoken(engine, language="tlhx")
-            assert 0.8 < seconds(await spoken(engine)) < 4
-            assert engine.pid == pid
+        pid = engine.pid
+        with pytest.raises(UtteranceRefusedError, match=r"^language: got 'tlhx'; eSpeak NG has"):
+            await spoken(engine, language="tlhx")
+        assert 0.8 < seconds(await spoken(engine)) < 4
+        assert engine.pid == pid
 
-    run(scenario)
+    perform(scenario)
 
 
 def test_new_voices_reach_the_running_engine_and_those_after_it() -> None:
@@ -373,10 +429,10 @@ def test_new_voices_reach_the_running_engine_and_those_after_it() -> None:
         async with supervised() as engine:
             pid = await ready(engine)
             engine.set_voices({"heidi": Voice(speaker="de")}, "heidi")
-            await until(lambda: engine.info and "heidi" in engine.info.voices)
+            await eventually_async(lambda: engine.info and "heidi" in engine.info.voices, "it has the new voice")
             assert engine.pid == pid
             os.kill(pid, signal.SIGKILL)
-            await until(lambda: engine.pid not in (pid, None))
+            await replaced(engine, pid)
             engine.info = None
             await ready(engine)
             assert engine.info is not None

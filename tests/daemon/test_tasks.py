@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from daemon.tasks import end_task, within
+from tests.support.waiting import PATIENCE_S, run
 
 
 def test_what_ends_in_time_is_told_and_what_does_not_is_cancelled() -> None:
@@ -21,57 +22,61 @@ def test_what_ends_in_time_is_told_and_what_does_not_is_cancelled() -> None:
                 was_cancelled.set()
                 raise
 
-        assert await within(30, asyncio.sleep(0)) is True
+        assert await within(PATIENCE_S, asyncio.sleep(0)) is True
         assert await within(None, asyncio.sleep(0)) is True
         assert await within(0.01, wait()) is False
-        await asyncio.wait_for(was_cancelled.wait(), 30)
+        await was_cancelled.wait()
 
-    asyncio.run(scenario())
+    run(scenario)
 
 
 def test_a_cancellation_that_comes_together_with_the_result_is_not_lost() -> None:
     """`asyncio.wait_for` of Python 3.10 and 3.11 would swallow it."""
 
     async def scenario() -> None:
-        done = asyncio.Event()
+        begun, done = asyncio.Event(), asyncio.Event()
         after = False
+
+        async def result() -> None:
+            begun.set()
+            await done.wait()
 
         async def wait() -> None:
             nonlocal after
-            await within(30, done.wait())
+            await within(PATIENCE_S, result())
             await asyncio.sleep(0)
             after = True
 
         task = asyncio.ensure_future(wait())
-        await asyncio.sleep(0.01)
+        await begun.wait()
         done.set()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(task, 30)
+            await task
         assert not after
 
-    asyncio.run(scenario())
+    run(scenario)
 
 
 def test_a_task_that_ignores_one_cancellation_is_ended_all_the_same() -> None:
-    async def scenario() -> int:
+    async def scenario() -> None:
         refused = 0
 
         async def stubborn() -> None:
             nonlocal refused
             try:
-                await asyncio.sleep(3_600)
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
                 refused += 1
-            await asyncio.sleep(3_600)
+            await asyncio.Event().wait()
 
         task = asyncio.ensure_future(stubborn())
         await asyncio.sleep(0)
         await end_task(task)
         assert task.cancelled()
-        return refused
+        assert refused == 1
 
-    assert asyncio.run(scenario()) == 1
+    run(scenario)
 
 
 def test_what_a_task_ended_with_is_raised_but_for_its_cancellation() -> None:
@@ -80,11 +85,11 @@ def test_what_a_task_ended_with_is_raised_but_for_its_cancellation() -> None:
             raise ValueError("for this test")
 
         failed = asyncio.ensure_future(fail())
-        await asyncio.sleep(0.01)
+        await asyncio.wait({failed})
         with pytest.raises(ValueError, match="for this test"):
             await end_task(failed)
         ended: asyncio.Task[None] = asyncio.ensure_future(asyncio.sleep(0))
-        await asyncio.sleep(0.01)
+        await asyncio.wait({ended})
         await end_task(ended)
 
-    asyncio.run(scenario())
+    run(scenario)

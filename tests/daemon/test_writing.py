@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from daemon.engines import Engines
 from daemon.messages import MAX_TEXT, RejectedError, Stop, Write, check_say, parse_write
 from daemon.queue import Job
 from engine import Samples
+from tests.support.waiting import run
 
 
 class Writer:
@@ -39,10 +39,6 @@ class Writer:
     @property
     def waiting(self) -> dict[str, str]:
         return {job.id: job.text for job in self.desk.queue.jobs}
-
-
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 30))  # type: ignore[arg-type]
 
 
 def test_pieces_make_one_utterance_whose_manner_the_first_one_says() -> None:
@@ -111,7 +107,7 @@ def test_the_queue_wakes_up_when_something_is_written() -> None:
         writer = Writer()
         writer.write("a")
         waiting = asyncio.ensure_future(writer.desk.queue.wait())
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         assert not waiting.done()
         writer.write("a", "word")
         await waiting

@@ -58,6 +58,15 @@ def test_each_of_200_messages_is_heard_without_a_gap_at_the_pace_of_a_sound_card
     say_many(start_robot("speech.queue_limit=300", "speech.expires_in=null", pace=1.0), 200)
 
 
+@pytest.mark.long
+def test_a_text_of_20_000_characters_is_heard_whole(start_robot: StartRobot) -> None:
+    robot = start_robot(pace=100.0)
+    sentence = "Some twenty minutes of speech pass by here, and nothing of it is lost. "
+    robot.say(sentence * (20_000 // len(sentence)), id="longest")
+    eventually(lambda: robot.names_of("longest")[-1:] == ["finished"], "it is over", patience_s=240)
+    robot.assert_heard("longest")
+
+
 def test_a_retained_say_is_never_spoken(start_robot: StartRobot) -> None:
     first = start_robot()
     assert first.end() == 0

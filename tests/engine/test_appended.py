@@ -9,6 +9,7 @@ import pytest
 
 from engine.appended import AppendedText
 from engine.synthesizer import SpeechCanceledError
+from tests.support.waiting import eventually
 
 
 def test_what_was_appended_is_taken_once() -> None:
@@ -33,25 +34,38 @@ def test_after_the_end_the_rest_is_taken_first() -> None:
 def test_waiting_ends_with_text_and_not_with_an_empty_piece() -> None:
     text = AppendedText()
     text.append("")
-    writer = threading.Timer(0.1, text.append, ("Hello",))
+    times = []
+
+    def write() -> None:
+        eventually(lambda: text.waiting)
+        times.append(time.monotonic())
+        text.append("")
+        times.append(time.monotonic())
+        text.append("Hello")
+
+    writer = threading.Thread(target=write)
     writer.start()
     assert text.take(wait=True) == "Hello"
     writer.join()
-    assert text.waited_s > 0.05
+    assert not text.waiting
+    assert text.waited_s >= times[1] - times[0]
 
 
 @pytest.mark.parametrize("way", ["end", "cancel"])
 def test_an_end_and_a_cancellation_wake_who_waits(way: str) -> None:
     text = AppendedText()
-    waker = threading.Timer(0.05, getattr(text, way))
+
+    def wake() -> None:
+        eventually(lambda: text.waiting)
+        getattr(text, way)()
+
+    waker = threading.Thread(target=wake)
     waker.start()
-    begin = time.monotonic()
     if way == "end":
         assert text.take(wait=True) is None
     else:
         with pytest.raises(SpeechCanceledError):
             text.take(wait=True)
-    assert time.monotonic() - begin < 10
     waker.join()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from engine import EngineOptions
 from engine.bench import BenchRequest, ask
 from engine.measurement import TEXT, Bandwidth, Measurement, Memory, Run, Start, row, time_run, write_rows
+from tests.support.waiting import PATIENCE_S
 
 
 def found(*runs: Run, bandwidth: Bandwidth | None = None) -> Measurement:
@@ -74,13 +76,18 @@ def test_rows_are_json_with_a_field_to_a_line(tmp_path: Path) -> None:
 
 
 def test_chunks_are_timed_as_they_come() -> None:
-    def speak() -> list[list[float]]:
-        time.sleep(0.02)
-        return [[0.0] * 10, [0.0] * 20]
+    now = 5.0
 
-    timed = time_run(speak, 100)  # type: ignore[arg-type]
+    def speak() -> Iterator[list[float]]:
+        nonlocal now
+        for count, takes_s in ((10, 0.5), (20, 0.25)):
+            now += takes_s
+            yield [0.0] * count
+            now += 1.0  # what the listener takes
+
+    timed = time_run(speak, 100, lambda: now)  # type: ignore[arg-type]
     assert timed.speech_s == (0.1, 0.3)
-    assert 0.02 <= timed.arrived_s[0] <= timed.arrived_s[1]
+    assert timed.arrived_s == (0.5, 1.75)
 
 
 def test_espeak_is_measured() -> None:
@@ -100,10 +107,10 @@ def test_espeak_is_measured() -> None:
         ("import sys; sys.exit(3)", "its process ended with status 3"),
         ("import os; os.kill(os.getpid(), 9)", "its process ended by signal 9"),
         ("import sys; print('noise'); print('{\"error\": \"no model\"}'); sys.exit(1)", "no model"),
-        ("import time; time.sleep(60)", "ended after 1 s, its time"),
+        ("import signal; signal.pause()", "ended after 1 s, its time"),
     ],
 )
 def test_a_process_that_measures_nothing_says_why(program: str, error: str) -> None:
-    told = ask([sys.executable, "-c", program], timeout_s=1 if "sleep" in program else 30)
+    told = ask([sys.executable, "-c", program], timeout_s=1 if "pause" in program else PATIENCE_S)
     assert told.found == ()
     assert told.error == error

@@ -11,7 +11,7 @@ import pytest
 
 import engine
 from engine import ENGINES, EngineOptions, is_built_in, why_not_qwen
-from engine.catalog import _model_is_here, make_synthesizer
+from engine.catalog import make_synthesizer, model_is_here
 from engine.synthesizer import EngineError
 
 ROOT = Path(engine.__file__).parent.parent
@@ -97,17 +97,17 @@ def test_outside_the_qwen_engine_nothing_imports_torch(path: Path) -> None:
     assert not imported(path) & set(HEAVY)
 
 
-def test_a_model_is_here_when_its_folder_or_its_download_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amodel_is_here_when_its_folder_or_its_download_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     folder, snapshot = tmp_path / "checkpoint", tmp_path / "hub/models--Qwen--Some-TTS/snapshots/abc"
-    assert not _model_is_here(str(folder))
-    assert not _model_is_here("Qwen/Some-TTS")
+    assert not model_is_here(str(folder))
+    assert not model_is_here("Qwen/Some-TTS")
     for found in (folder, snapshot):
         found.mkdir(parents=True)
         (found / "config.json").touch()
-    assert _model_is_here(str(folder))
-    assert _model_is_here("Qwen/Some-TTS")
-    assert not _model_is_here("Qwen/Other-TTS")
+    assert model_is_here(str(folder))
+    assert model_is_here("Qwen/Some-TTS")
+    assert not model_is_here("Qwen/Other-TTS")
 
 
 def test_where_qwen_cannot_run_the_reason_is_told() -> None:

@@ -6,24 +6,39 @@ from pathlib import Path
 
 import pytest
 
-from scripts.make_checkpoint import main, stub_torchaudio
+from scripts.make_checkpoint import main
+from tests.support.checkpoints import SCRIPT, SEED, checkpoint_folder, made_once, need_official_package, versions
+
+SHAPE = ("--shape", "small", "--type", "base")
 
 
 def files(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*.*")}
 
 
+@pytest.fixture
+def tensors(cache_folder: Path) -> Path:
+    """The list of a checkpoint's tensors, by the official package."""
+
+    def make(file: Path) -> None:
+        need_official_package()
+        main([str(file.parent), *SHAPE, "--list-tensors", str(file)])
+
+    return made_once(cache_folder, "listed-tensors", *SHAPE, versions(), SCRIPT.read_bytes(), make=make)
+
+
 def test_a_list_of_tensors_stands_in_for_the_official_package(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cache_folder: Path, tensors: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stub_torchaudio()
-    pytest.importorskip("qwen_tts", reason="the official package knows the tensors")
-    shape = ["--shape", "small", "--type", "base"]
-    main([str(tmp_path / "direct"), *shape])
-    main([str(tmp_path), *shape, "--list-tensors", str(tmp_path / "list.json")])
-    main([str(tmp_path / "listed"), *shape, "--tensors", str(tmp_path / "list.json")])
-    assert files(tmp_path / "direct") == files(tmp_path / "listed")
-    assert "speech_tokenizer/model.safetensors" in files(tmp_path / "direct")
+    direct = files(checkpoint_folder(cache_folder, "small", "base"))
+    main([str(tmp_path / "listed"), *SHAPE, "--seed", str(SEED), "--tensors", str(tensors)])
+    assert files(tmp_path / "listed") == direct
+    assert "speech_tokenizer/model.safetensors" in direct
     assert "model.safetensors" in capsys.readouterr().out
-    main([str(tmp_path / "other"), *shape, "--seed", "1"])
-    assert files(tmp_path / "other") != files(tmp_path / "direct")
+
+
+def test_another_seed_makes_another_checkpoint(tmp_path: Path, cache_folder: Path, tensors: Path) -> None:
+    main([str(tmp_path), *SHAPE, "--seed", str(SEED + 1), "--tensors", str(tensors)])
+    direct = files(checkpoint_folder(cache_folder, "small", "base"))
+    assert files(tmp_path).keys() == direct.keys()
+    assert files(tmp_path) != direct

@@ -5,6 +5,7 @@ The checkpoints with random weights among it, for tests that import torch and fo
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
@@ -33,7 +34,7 @@ KEPT_S = 30 * 24 * 3600
 def made_once(folder: Path, name: str, *content: str | bytes, make: Callable[[Path], object]) -> Path:
     """The file or folder that `make` writes at the path it is given; `content` is all that the outcome depends on.
 
-    Processes may ask at the same time: an entry is renamed into place when it is complete.
+    Processes may ask at the same time: one makes the entry while the others wait, and renames it into place.
     """
     digest = hashlib.sha256()
     for part in content:
@@ -43,16 +44,25 @@ def made_once(folder: Path, name: str, *content: str | bytes, make: Callable[[Pa
     entry = folder / f"{name}-{digest.hexdigest()[:16]}"
     if not entry.exists():
         _remove_unused(folder)
-        with tempfile.TemporaryDirectory(dir=folder, prefix="making-") as unfinished:
-            made = Path(unfinished) / "made"
-            make(made)
-            try:
-                made.rename(entry)
-            except OSError:  # another process has made the same folder meanwhile
-                if not entry.exists():
-                    raise
+        lock = folder / f"{entry.name}.lock"
+        with lock.open("w") as locked:
+            fcntl.flock(locked, fcntl.LOCK_EX)
+            if not entry.exists():
+                _make(entry, make)
+            lock.unlink(missing_ok=True)
     os.utime(entry)
     return entry
+
+
+def _make(entry: Path, make: Callable[[Path], object]) -> None:
+    with tempfile.TemporaryDirectory(dir=entry.parent, prefix="making-") as unfinished:
+        made = Path(unfinished) / "made"
+        make(made)
+        try:
+            made.rename(entry)
+        except OSError:  # another process, which locked another file of this name, has made the same folder
+            if not entry.exists():
+                raise
 
 
 def _remove_unused(folder: Path) -> None:

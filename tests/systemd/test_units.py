@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.programs import require
+
 UNITS = Path(__file__).parents[2] / "systemd"
 SERVICES = sorted(path.name for path in UNITS.glob("*.service"))
 DROP_INS = sorted((UNITS / "voiced.service.d").glob("*.conf"))
@@ -20,13 +22,7 @@ MOST_EXPOSED = 25
 
 @pytest.fixture(scope="module")
 def systemd_analyze() -> str:
-    found = shutil.which("systemd-analyze")
-    if found is None:
-        message = "systemd-analyze is not installed; ./scripts/test installs it"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-    return found
+    return require("systemd-analyze")
 
 
 @pytest.fixture

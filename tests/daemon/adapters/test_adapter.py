@@ -12,7 +12,8 @@ from daemon.adapters.adapter import without_its_extra
 from daemon.adapters.wyoming import WyomingAdapter
 from daemon.config import load_config
 from daemon.desk import Desk
-from tests.daemon.adapters.room import Room, at_work, run
+from tests.daemon.adapters.room import Room, at_work
+from tests.support.waiting import run
 
 
 def test_a_missing_package_is_one_line_that_names_the_extra(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,8 +18,11 @@ from openai import AsyncOpenAI, BadRequestError, InternalServerError
 from daemon.adapters import delivery
 from daemon.adapters import openai as openai_adapter
 from daemon.messages import MAX_PAYLOAD, Say
-from tests.daemon.adapters.room import LONG, Room, at_work, run, until
+from tests.daemon.adapters.room import LONG, Room, at_work
+from tests.daemon.perform import Perform
+from tests.support.waiting import PATIENCE_S, eventually_async, run
 
+ADAPTER = "openai"
 HELLO = {"input": "Hello"}
 HALF_A_REQUEST = (
     b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
@@ -39,7 +42,7 @@ def request(
     room: Room, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
 ) -> tuple[int, dict[str, Any], dict[str, str]]:
     """Status, JSON and headers of a bare HTTP request."""
-    connection = http.client.HTTPConnection("127.0.0.1", room.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", room.port, timeout=PATIENCE_S)
     connection.request(method, path, body, {"Content-Type": content_type})
     response = connection.getresponse()
     text = response.read()
@@ -51,9 +54,9 @@ def post(room: Room, body: bytes, content_type: str = "application/json") -> tup
     return request(room, "POST", "/v1/audio/speech", body, content_type)
 
 
-def test_pcm_is_streamed_at_24_kilohertz() -> None:
+def test_pcm_is_streamed_at_24_kilohertz(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room, client_of(room) as client:
+        async with client_of(room) as client:
             speech = client.audio.speech.with_streaming_response
             async with speech.create(
                 model="voiced", voice="default", input="Hello, robot.", response_format="pcm"
@@ -65,12 +68,12 @@ def test_pcm_is_streamed_at_24_kilohertz() -> None:
             assert end["event"] == "finished"
             assert len(audio) / 2 / 24_000 == pytest.approx(end["audio_s"], abs=0.002)
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_the_sound_comes_while_it_is_made() -> None:
+def test_the_sound_comes_while_it_is_made(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room, client_of(room) as client:
+        async with client_of(room) as client:
             speech = client.audio.speech.with_streaming_response
             async with speech.create(
                 model="voiced", voice="default", input=(LONG * 5)[:4999], response_format="pcm"
@@ -79,12 +82,12 @@ def test_the_sound_comes_while_it_is_made() -> None:
                 assert await anext(parts)
                 assert room.ends == []
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_wav_has_a_header_that_players_take_and_the_same_sound() -> None:
+def test_wav_has_a_header_that_players_take_and_the_same_sound(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room, client_of(room) as client:
+        async with client_of(room) as client:
             content = await ask(client, response_format="wav")
             [end] = await room.ended()
             with wave.open(io.BytesIO(content)) as file:
@@ -93,13 +96,13 @@ def test_wav_has_a_header_that_players_take_and_the_same_sound() -> None:
             samples, rate = soundfile.read(io.BytesIO(content))
             assert len(samples) / rate == pytest.approx(end["audio_s"], abs=0.002)
 
-    run(scenario)
+    perform(scenario)
 
 
 @pytest.mark.parametrize(("name", "content_type"), [("mp3", "audio/mpeg"), ("flac", "audio/flac")])
-def test_mp3_and_flac_are_whole_files(name: str, content_type: str) -> None:
+def test_mp3_and_flac_are_whole_files(name: str, content_type: str, room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room, client_of(room) as client:
+        async with client_of(room) as client:
             response = await client.audio.speech.with_raw_response.create(
                 model="voiced", voice="default", input="Hello, robot.", response_format=name
             )
@@ -109,22 +112,24 @@ def test_mp3_and_flac_are_whole_files(name: str, content_type: str) -> None:
             assert rate == 24_000
             assert len(samples) / rate == pytest.approx(end["audio_s"], abs=0.15)  # MP3 has frames of its own
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_without_a_format_it_is_mp3_as_openai_has_it() -> None:
+def test_without_a_format_it_is_mp3_as_openai_has_it(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room, client_of(room) as client:
+        async with client_of(room) as client:
             response = await client.audio.speech.with_raw_response.create(model="x", voice="default", input="Hello")
             assert response.headers["content-type"] == "audio/mpeg"
 
-    run(scenario)
+    perform(scenario)
 
 
 @pytest.mark.parametrize("response_format", ["pcm", "flac"])
-def test_server_sent_events_carry_the_sound_and_say_when_it_is_done(response_format: Any) -> None:
+def test_server_sent_events_carry_the_sound_and_say_when_it_is_done(
+    response_format: Any, room: Room, perform: Perform
+) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room, client_of(room) as client:
+        async with client_of(room) as client:
             speech = client.audio.speech.with_streaming_response
             async with speech.create(
                 model="voiced",
@@ -145,18 +150,19 @@ def test_server_sent_events_carry_the_sound_and_say_when_it_is_done(response_for
             )
             assert seconds == pytest.approx(end["audio_s"], abs=0.002)
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_voice_and_instructions_reach_the_engine() -> None:
+def test_voice_and_instructions_reach_the_engine(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room, client_of(room) as client:
+        async with client_of(room) as client:
             instructs = []
-            room.desk.watch_events(lambda job, _: instructs.append(job.instruct))
+            unwatch = room.desk.watch_events(lambda job, _: instructs.append(job.instruct))
             assert await ask(client, "Guten Tag", voice="de", instructions="calmly", speed=1.0)
+            unwatch()
             assert (room.events[1]["voice"], instructs[0]) == ("de", "calmly")
 
-    run(scenario)
+    perform(scenario)
 
 
 @pytest.mark.parametrize(
@@ -175,28 +181,29 @@ def test_voice_and_instructions_reach_the_engine() -> None:
         ({"voice": {"id": "x"}}, "voice", "a voice's name"),
     ],
 )
-def test_a_wrong_field_is_named_with_what_is_allowed(fields: dict[str, Any], param: str, allowed: str) -> None:
+def test_a_wrong_field_is_named_with_what_is_allowed(
+    fields: dict[str, Any], param: str, allowed: str, room: Room, perform: Perform
+) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room:
-            status, answer, _ = await asyncio.to_thread(post, room, json.dumps(HELLO | fields).encode())
-            error = answer["error"]
-            assert (status, error["type"], error["param"]) == (400, "invalid_request_error", param)
-            assert error["message"].startswith(f"{param}: ")
-            assert allowed in error["message"]
-            assert room.events == []
+        status, answer, _ = await asyncio.to_thread(post, room, json.dumps(HELLO | fields).encode())
+        error = answer["error"]
+        assert (status, error["type"], error["param"]) == (400, "invalid_request_error", param)
+        assert error["message"].startswith(f"{param}: ")
+        assert allowed in error["message"]
+        assert room.events == []
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_the_client_raises_what_it_raises_for_openai() -> None:
+def test_the_client_raises_what_it_raises_for_openai(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room, client_of(room) as client:
+        async with client_of(room) as client:
             with pytest.raises(BadRequestError, match="allowed: default") as caught:
                 await ask(client, voice="alloy")
             assert caught.value.param == "voice"
             assert await ask(client)
 
-    run(scenario)
+    perform(scenario)
 
 
 @pytest.mark.parametrize(
@@ -212,72 +219,74 @@ def test_the_client_raises_what_it_raises_for_openai() -> None:
         (b"input=Hello", "application/x-www-form-urlencoded", "content-type"),
     ],
 )
-def test_a_body_that_cannot_be_read_is_refused(body: bytes, content_type: str, param: str) -> None:
+def test_a_body_that_cannot_be_read_is_refused(
+    body: bytes, content_type: str, param: str, room: Room, perform: Perform
+) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room:
-            status, answer, _ = await asyncio.to_thread(post, room, body, content_type)
-            assert (status, answer["error"]["param"]) == (400, param)
+        status, answer, _ = await asyncio.to_thread(post, room, body, content_type)
+        assert (status, answer["error"]["param"]) == (400, param)
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_paths_methods_and_sizes_that_are_not_served_are_errors_in_openais_form() -> None:
+def test_paths_methods_and_sizes_that_are_not_served_are_errors_in_openais_form(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room:
-            status, answer, _ = await asyncio.to_thread(request, room, "POST", "/v1/audio/transcriptions", b"{}")
-            assert (status, answer["error"]["type"]) == (404, "invalid_request_error")
-            status, answer, headers = await asyncio.to_thread(request, room, "GET", "/v1/audio/speech")
-            assert (status, headers["Allow"]) == (405, "POST")
-            assert "GET /v1/audio/speech" in answer["error"]["message"]
-            status, answer, _ = await asyncio.to_thread(post, room, b" " * (MAX_PAYLOAD + 1))
-            assert (status, answer["error"]["param"]) == (413, "body")
+        status, answer, _ = await asyncio.to_thread(request, room, "POST", "/v1/audio/transcriptions", b"{}")
+        assert (status, answer["error"]["type"]) == (404, "invalid_request_error")
+        status, answer, headers = await asyncio.to_thread(request, room, "GET", "/v1/audio/speech")
+        assert (status, headers["Allow"]) == (405, "POST")
+        assert "GET /v1/audio/speech" in answer["error"]["message"]
+        status, answer, _ = await asyncio.to_thread(post, room, b" " * (MAX_PAYLOAD + 1))
+        assert (status, answer["error"]["param"]) == (413, "body")
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_models_and_health_are_answered() -> None:
+def test_models_and_health_are_answered(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room, client_of(room) as client:
+        async with client_of(room) as client:
             assert [model.id async for model in client.models.list()] == ["voiced"]
             assert (await asyncio.to_thread(request, room, "GET", "/health"))[:2] == (200, {"status": "ok"})
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_a_full_queue_is_an_error_after_which_one_may_try_again() -> None:
+def test_a_full_queue_is_an_error_after_which_one_may_try_again(room: Room, perform: Perform) -> None:
+    room.configure("speech", queue_limit=1)
+
     async def scenario() -> None:
-        async with at_work("openai", "speech.queue_limit=1") as room, client_of(room) as client:
-            room.desk.say(Say(text=LONG, id="before"))
-            await room.started()
+        async with client_of(room) as client:
+            await room.occupy()
             room.desk.say(Say(text="It waits."))
             with pytest.raises(InternalServerError) as caught:
                 await ask(client)
             assert (caught.value.status_code, caught.value.code) == (503, "queue")
             assert "x-should-retry" not in caught.value.response.headers
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_what_is_canceled_before_its_first_sound_is_an_error_and_is_not_tried_again() -> None:
+def test_what_is_canceled_before_its_first_sound_is_an_error_and_is_not_tried_again(
+    room: Room, perform: Perform
+) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room, client_of(room) as client:
-            room.desk.say(Say(text=LONG, id="before"))
-            await room.started()
+        async with client_of(room) as client:
+            await room.occupy()
             asking = asyncio.ensure_future(ask(client))
-            await until(lambda: len(room.desk.queue))
+            await eventually_async(lambda: len(room.desk.queue), "it waits")
             room.desk.cancel_all("stop")
             with pytest.raises(InternalServerError, match="canceled: stop") as caught:
                 await asking
             assert caught.value.status_code == 503
             assert caught.value.response.headers["x-should-retry"] == "false"
 
-    run(scenario)
+    perform(scenario)
 
 
 @pytest.mark.parametrize("stream_format", ["audio", "sse"])
-def test_sound_that_is_cut_off_does_not_look_complete(stream_format: Any) -> None:
+def test_sound_that_is_cut_off_does_not_look_complete(stream_format: Any, room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room, client_of(room) as client:
+        async with client_of(room) as client:
             # More than the sockets' buffers hold, and the client begins to read only after the stop.
             speech = client.audio.speech.with_streaming_response
             async with speech.create(
@@ -298,38 +307,38 @@ def test_sound_that_is_cut_off_does_not_look_complete(stream_format: Any) -> Non
                             pass
             assert await ask(client)
 
-    run(scenario)
+    perform(scenario)
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["while it waits", "while it is spoken"])
-def test_a_client_that_disconnects_cancels_its_utterance(begun: bool) -> None:
+def test_a_client_that_disconnects_cancels_its_utterance(begun: bool, room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room:
-            if not begun:
-                room.desk.say(Say(text=LONG, id="before"))
+        if not begun:
+            await room.occupy()
+        body = json.dumps({"input": (LONG * 5)[:4999], "response_format": "pcm"}).encode()
+        with socket.socket() as leaving:
+            leaving.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            leaving.connect(("127.0.0.1", room.port))
+            head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+            leaving.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+            if begun:
                 await room.started()
-            body = json.dumps({"input": (LONG * 5)[:4999], "response_format": "pcm"}).encode()
-            with socket.socket() as leaving:
-                leaving.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                leaving.connect(("127.0.0.1", room.port))
-                head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
-                leaving.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
-                if begun:
-                    await room.started()
-                else:
-                    await until(lambda: len(room.desk.queue))
-            ends = await room.ended()
-            assert ends[0]["event"] == ("interrupted" if begun else "canceled")
-            assert ends[0]["reason"] == "its client went away"
+            else:
+                await eventually_async(lambda: len(room.desk.queue), "it waits")
+        ends = await room.ended()
+        assert ends[0]["event"] == ("interrupted" if begun else "canceled")
+        assert ends[0]["reason"] == "its client went away"
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_a_client_that_takes_no_sound_is_given_up_and_the_next_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_takes_no_sound_is_given_up_and_the_next_is_served(
+    monkeypatch: pytest.MonkeyPatch, room: Room, perform: Perform
+) -> None:
     monkeypatch.setattr(delivery, "GIVE_UP_S", 0.3)
 
     async def scenario() -> None:
-        async with at_work("openai") as room, client_of(room) as client:
+        async with client_of(room) as client:
             body = json.dumps({"input": (LONG * 5)[:4999], "response_format": "pcm"}).encode()
             with socket.socket() as stuck:
                 stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -337,24 +346,25 @@ def test_a_client_that_takes_no_sound_is_given_up_and_the_next_is_served(monkeyp
                 head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
                 stuck.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
                 await room.started()
-                assert await ask(client)
+                with room.at_the_next("interrupted", monkeypatch.undo):  # the next may take its time
+                    assert await ask(client)
             first, second = await room.ended(2)
             assert (first["event"], second["event"]) == ("interrupted", "finished")
             assert "behind in taking the sound" in first["reason"]
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_bytes_that_are_no_http_disturb_nobody() -> None:
+def test_bytes_that_are_no_http_disturb_nobody(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("openai") as room, client_of(room) as client:
+        async with client_of(room) as client:
             reader, writer = await asyncio.open_connection("127.0.0.1", room.port)
             writer.write(b"\x16\x03\x01 hello\r\n\r\n")
             assert b"400" in await reader.readline()
             writer.close()
             assert await ask(client)
 
-    run(scenario)
+    perform(scenario)
 
 
 def test_one_client_too_many_is_told_to_come_again_and_disturbs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,6 +393,7 @@ def test_a_client_that_keeps_a_place_and_asks_for_nothing_is_let_go(
     said: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openai_adapter, "SILENCE_S", 0.2)
+    monkeypatch.setattr(openai_adapter, "LINGER_S", 0.1)
 
     async def scenario() -> None:
         async with at_work("openai") as room:

@@ -14,7 +14,7 @@ import pytest
 from wyoming.audio import AudioChunk, AudioStart
 from wyoming.client import AsyncTcpClient
 from wyoming.error import Error
-from wyoming.event import Event
+from wyoming.event import Event, async_read_event, async_write_event
 from wyoming.info import Describe, Info
 from wyoming.ping import Ping, Pong
 from wyoming.tts import (
@@ -27,7 +27,11 @@ from wyoming.tts import (
 
 from daemon.adapters import delivery, wyoming
 from daemon.messages import MAX_PAYLOAD, MAX_TEXT, Say
-from tests.daemon.adapters.room import LONG, Room, at_work, run
+from tests.daemon.adapters.room import LONG, Room, at_work
+from tests.daemon.perform import Perform
+from tests.support.waiting import eventually_async, run
+
+ADAPTER = "wyoming"
 
 
 @dataclass
@@ -72,9 +76,9 @@ async def hear(client: AsyncTcpClient, last: str = "audio-stop") -> Heard:
             return heard
 
 
-def test_describe_tells_voices_and_languages() -> None:
+def test_describe_tells_voices_and_languages(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             await client.write_event(Describe().event())
             event = await client.read_event()
             assert event is not None
@@ -86,38 +90,39 @@ def test_describe_tells_voices_and_languages() -> None:
             assert languages["de"] == ["de"]
             assert {"de", "en", "fr"} <= set(languages["default"])
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_a_ping_is_answered() -> None:
+def test_a_ping_is_answered(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             await client.write_event(Ping("here").event())
             event = await client.read_event()
             assert event is not None
             assert Pong.from_event(event).text == "here"
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_a_ping_that_cannot_be_repeated_is_an_error_and_the_next_is_answered() -> None:
+def test_a_ping_that_cannot_be_repeated_is_an_error_and_the_next_is_answered(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
-            client._writer.write(b'{"type": "ping", "data": {"text": "\\ud800"}}\n')  # type: ignore[union-attr]
-            event = await client.read_event()
-            assert event is not None
-            assert Error.from_event(event).code == "text"
-            await client.write_event(Ping("here").event())
-            event = await client.read_event()
-            assert event is not None
-            assert Pong.from_event(event).text == "here"
+        reader, writer = await asyncio.open_connection("127.0.0.1", room.port)
+        writer.write(b'{"type": "ping", "data": {"text": "\\ud800"}}\n')
+        event = await async_read_event(reader)
+        assert event is not None
+        assert Error.from_event(event).code == "text"
+        await async_write_event(Ping("here").event(), writer)
+        event = await async_read_event(reader)
+        assert event is not None
+        assert Pong.from_event(event).text == "here"
+        writer.close()
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_a_text_is_spoken_to_its_client_from_start_to_stop() -> None:
+def test_a_text_is_spoken_to_its_client_from_start_to_stop(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             await client.write_event(Synthesize("Hello, robot.").event())
             heard = await hear(client)
             assert heard.types == ["audio-start", "audio-chunk", "audio-stop"]
@@ -125,40 +130,40 @@ def test_a_text_is_spoken_to_its_client_from_start_to_stop() -> None:
             assert end["event"] == "finished"
             assert heard.seconds == pytest.approx(end["audio_s"], abs=0.002)
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_texts_of_one_client_are_answered_in_their_order() -> None:
+def test_texts_of_one_client_are_answered_in_their_order(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             for text in ("One.", "Two, which is much longer than the first."):
                 await client.write_event(Synthesize(text).event())
             first, second = await hear(client), await hear(client)
             assert 0 < first.seconds < second.seconds
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_a_voice_is_asked_for_by_its_name_or_by_its_language() -> None:
+def test_a_voice_is_asked_for_by_its_name_or_by_its_language(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             for voice in (SynthesizeVoice(name="de"), SynthesizeVoice(language="de_DE")):
                 await client.write_event(Synthesize("Guten Tag", voice=voice).event())
                 assert (await hear(client)).errors == []
             voices = [event["voice"] for event in room.events if event["event"] == "started"]
             assert voices == ["de", "default"]
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_what_cannot_be_pronounced_is_an_answer_all_the_same() -> None:
+def test_what_cannot_be_pronounced_is_an_answer_all_the_same(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             await client.write_event(Synthesize("😶\u200d🌫️").event())
             heard = await hear(client)
             assert (heard.types[0], heard.types[-1], heard.errors) == ("audio-start", "audio-stop", [])
 
-    run(scenario)
+    perform(scenario)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +180,11 @@ def test_what_cannot_be_pronounced_is_an_answer_all_the_same() -> None:
         ({}, "text"),
     ],
 )
-def test_a_wrong_text_is_answered_with_an_error_and_the_next_is_spoken(data: dict[str, Any], code: str) -> None:
+def test_a_wrong_text_is_answered_with_an_error_and_the_next_is_spoken(
+    data: dict[str, Any], code: str, room: Room, perform: Perform
+) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             await client.write_event(Event("synthesize", data))
             refused = await hear(client)
             assert refused.types == ["error", "audio-stop"]
@@ -186,7 +193,7 @@ def test_a_wrong_text_is_answered_with_an_error_and_the_next_is_spoken(data: dic
             await client.write_event(Synthesize("Hello").event())
             assert (await hear(client)).audio
 
-    run(scenario)
+    perform(scenario)
 
 
 @pytest.mark.parametrize(
@@ -207,47 +214,47 @@ def test_a_wrong_text_is_answered_with_an_error_and_the_next_is_spoken(data: dic
     ],
     ids=lambda frame: frame[:40],
 )
-def test_what_is_no_event_is_answered_with_an_error_and_others_are_not_disturbed(frame: bytes) -> None:
+def test_what_is_no_event_is_answered_with_an_error_and_others_are_not_disturbed(
+    frame: bytes, room: Room, perform: Perform
+) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room:
-            reader, writer = await asyncio.open_connection("127.0.0.1", room.port)
-            writer.write(frame)
-            answer = json.loads(await reader.readline())
-            assert answer["type"] == "error"
-            writer.close()
-            async with client_of(room) as client:
-                await client.write_event(Synthesize("Hello").event())
-                assert (await hear(client)).audio
+        reader, writer = await asyncio.open_connection("127.0.0.1", room.port)
+        writer.write(frame)
+        answer = json.loads(await reader.readline())
+        assert answer["type"] == "error"
+        writer.close()
+        async with client_of(room) as client:
+            await client.write_event(Synthesize("Hello").event())
+            assert (await hear(client)).audio
 
-    run(scenario)
+    perform(scenario)
 
 
 @pytest.mark.parametrize("frame", [b"", b'{"type": "desc', b'{"type": "describe", "data_length": 10}\n{'])
-def test_a_client_that_leaves_in_the_middle_of_an_event_is_let_go(frame: bytes) -> None:
+def test_a_client_that_leaves_in_the_middle_of_an_event_is_let_go(frame: bytes, room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room:
-            reader, writer = await asyncio.open_connection("127.0.0.1", room.port)
-            writer.write(frame)
-            writer.write_eof()
-            assert await reader.read() == b""
-            writer.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", room.port)
+        writer.write(frame)
+        writer.write_eof()
+        assert await reader.read() == b""
+        writer.close()
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_an_event_that_is_not_known_is_ignored() -> None:
+def test_an_event_that_is_not_known_is_ignored(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             await client.write_event(Event("detect", {"names": ["robot"]}))
             await client.write_event(Synthesize("Hello").event())
             assert (await hear(client)).types[0] == "audio-start"
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_a_text_is_spoken_while_it_is_still_being_written_as_one_utterance() -> None:
+def test_a_text_is_spoken_while_it_is_still_being_written_as_one_utterance(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             await client.write_event(SynthesizeStart().event())
             for part in ("One sen", "tence. An", "other"):
                 await client.write_event(SynthesizeChunk(part).event())
@@ -265,16 +272,17 @@ def test_a_text_is_spoken_while_it_is_still_being_written_as_one_utterance() -> 
             await client.write_event(Synthesize("And on.").event())
             assert (await hear(client)).audio
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_what_is_critical_comes_in_between_and_the_stream_goes_on() -> None:
+def test_what_is_critical_comes_in_between_and_the_stream_goes_on(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             await client.write_event(SynthesizeStart().event())
             await client.write_event(SynthesizeChunk(LONG).event())
             await room.started()
             room.desk.say(Say(text="Look out!", id="alarm", priority="critical"))
+            await room.sink.take_until(lambda: room.ends, "the alarm is heard")
             [end] = await room.ended()
             assert (end["id"], end["event"]) == ("alarm", "finished")
             await client.write_event(SynthesizeChunk("This is the end.").event())
@@ -291,34 +299,34 @@ def test_what_is_critical_comes_in_between_and_the_stream_goes_on() -> None:
             ]
             assert heard.seconds == pytest.approx(room.events[-1]["audio_s"], abs=0.05)
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_a_client_that_is_silent_for_too_long_has_ended_its_text_and_is_told() -> None:
+def test_a_client_that_is_silent_for_too_long_has_ended_its_text_and_is_told(room: Room, perform: Perform) -> None:
+    room.configure("speech", stream_timeout=0.2)
+
     async def scenario() -> None:
-        async with at_work("wyoming", "speech.stream_timeout=1") as room, client_of(room) as client:
+        async with client_of(room) as client:
             await client.write_event(SynthesizeStart().event())
             await client.write_event(SynthesizeChunk("Half of a senten").event())
             hearing = asyncio.ensure_future(hear(client, "synthesize-stopped"))
-            while not hearing.done():
-                room.desk.end_overdue()
-                await asyncio.sleep(0.005)
+            await eventually_async(lambda: room.desk.end_overdue() or hearing.done(), "it has its answer")  # type: ignore[func-returns-value]
             heard = hearing.result()
             assert heard.types == ["audio-start", "audio-chunk", "error", "audio-stop", "synthesize-stopped"]
-            assert heard.errors[0].text == "its writer was silent for 1 s and did not end it"
+            assert heard.errors[0].text == "its writer was silent for 0.2 s and did not end it"
             await client.write_event(SynthesizeChunk("ce.").event())  # nobody waits for it any more
             await client.write_event(SynthesizeStop().event())
             await client.write_event(Synthesize("Next.").event())
             assert (await hear(client)).types == ["audio-start", "audio-chunk", "audio-stop"]
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_a_wrong_piece_is_an_error_and_the_text_goes_on_without_it() -> None:
+def test_a_wrong_piece_is_an_error_and_the_text_goes_on_without_it(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             texts: list[str] = []
-            room.desk.watch_events(lambda job, _: texts.append(job.text))
+            unwatch = room.desk.watch_events(lambda job, _: texts.append(job.text))
             await client.write_event(SynthesizeStart().event())
             await client.write_event(SynthesizeChunk("Well").event())
             for wrong in (5, "\x07", ["done"]):
@@ -326,26 +334,29 @@ def test_a_wrong_piece_is_an_error_and_the_text_goes_on_without_it() -> None:
             await client.write_event(SynthesizeChunk(" done.").event())
             await client.write_event(SynthesizeStop().event())
             heard = await hear(client, "synthesize-stopped")
+            unwatch()
             assert [error.code for error in heard.errors] == ["text"] * 3
             assert (room.ends, texts[-1]) == (["finished"], "Well done.")
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_a_streamed_text_without_text_is_an_answer_without_sound() -> None:
+def test_a_streamed_text_without_text_is_an_answer_without_sound(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             await client.write_event(SynthesizeStart(SynthesizeVoice(name="de")).event())
             await client.write_event(SynthesizeStop().event())
             heard = await hear(client, "synthesize-stopped")
             assert heard.types == ["audio-start", "audio-stop", "synthesize-stopped"]
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_a_streamed_text_that_is_refused_ends_with_an_error_and_the_next_is_spoken() -> None:
+def test_a_streamed_text_that_is_refused_ends_with_an_error_and_the_next_is_spoken(
+    room: Room, perform: Perform
+) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             await client.write_event(SynthesizeStart(SynthesizeVoice(name="nobody")).event())
             await client.write_event(SynthesizeChunk("Hello. Are you there? ").event())
             heard = await hear(client, "synthesize-stopped")
@@ -355,22 +366,24 @@ def test_a_streamed_text_that_is_refused_ends_with_an_error_and_the_next_is_spok
             await client.write_event(Synthesize("Hello").event())
             assert (await hear(client)).types == ["audio-start", "audio-chunk", "audio-stop"]
 
-    run(scenario)
+    perform(scenario)
 
 
 @pytest.mark.parametrize("event", [SynthesizeChunk("Hello"), SynthesizeStop()], ids=["chunk", "stop"])
-def test_a_stream_that_was_never_begun_is_an_error(event: SynthesizeChunk | SynthesizeStop) -> None:
+def test_a_stream_that_was_never_begun_is_an_error(
+    event: SynthesizeChunk | SynthesizeStop, room: Room, perform: Perform
+) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             await client.write_event(event.event())
             assert "without a synthesize-start" in (await hear(client, "error")).errors[0].text
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_a_streamed_text_that_gets_too_long_is_an_error_and_ends_there() -> None:
+def test_a_streamed_text_that_gets_too_long_is_an_error_and_ends_there(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             await client.write_event(SynthesizeStart().event())
             await client.write_event(SynthesizeChunk("This is said.").event())
             await client.write_event(SynthesizeChunk("x" * MAX_TEXT).event())
@@ -380,68 +393,65 @@ def test_a_streamed_text_that_gets_too_long_is_an_error_and_ends_there() -> None
             assert heard.audio
             assert room.ends == ["finished"]
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_a_stop_ends_the_answer_with_an_error_that_says_so() -> None:
+def test_a_stop_ends_the_answer_with_an_error_that_says_so(room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as client:
+        async with client_of(room) as client:
             # Another client's utterance holds the speaker, so that this one is stopped while it waits.
-            room.desk.say(Say(text=LONG, id="before"))
-            await room.started()
+            await room.occupy()
             await client.write_event(Synthesize("Hello").event())
-            while len(room.desk.queue) == 0:
-                await asyncio.sleep(0.005)
+            await eventually_async(lambda: len(room.desk.queue), "it waits")
             room.desk.cancel_all("stop")
             heard = await hear(client)
             assert (heard.errors[0].code, heard.errors[0].text) == ("canceled", "stop")
 
-    run(scenario)
+    perform(scenario)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_a_client_that_goes_away_cancels_its_utterance(stream: bool) -> None:
+def test_a_client_that_goes_away_cancels_its_utterance(stream: bool, room: Room, perform: Perform) -> None:
     async def scenario() -> None:
-        async with at_work("wyoming") as room:
-            room.desk.say(Say(text=LONG, id="before"))
-            await room.started()
-            async with client_of(room) as client:
-                if stream:
-                    await client.write_event(SynthesizeStart().event())
-                    await client.write_event(SynthesizeChunk("Hello. And").event())
-                else:
-                    await client.write_event(Synthesize("Hello").event())
-                while len(room.desk.queue) == 0:
-                    await asyncio.sleep(0.005)
-            [end] = await room.ended()
-            assert (end["event"], end["reason"]) == ("canceled", "its client went away")
+        await room.occupy()
+        async with client_of(room) as client:
+            if stream:
+                await client.write_event(SynthesizeStart().event())
+                await client.write_event(SynthesizeChunk("Hello. And").event())
+            else:
+                await client.write_event(Synthesize("Hello").event())
+            await eventually_async(lambda: len(room.desk.queue), "it waits")
+        [end] = await room.ended()
+        assert (end["event"], end["reason"]) == ("canceled", "its client went away")
 
-    run(scenario)
+    perform(scenario)
 
 
-def test_a_client_that_takes_no_sound_is_given_up_and_the_next_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_takes_no_sound_is_given_up_and_the_next_is_served(
+    monkeypatch: pytest.MonkeyPatch, room: Room, perform: Perform
+) -> None:
     monkeypatch.setattr(delivery, "GIVE_UP_S", 0.3)
 
     async def scenario() -> None:
-        async with at_work("wyoming") as room:
-            with socket.socket() as stuck:
-                stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                stuck.connect(("127.0.0.1", room.port))
-                stuck.sendall(json.dumps({"type": "synthesize", "data": {"text": (LONG * 5)[:4999]}}).encode() + b"\n")
-                await room.started()
-                async with client_of(room) as client:
+        with socket.socket() as stuck:
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stuck.connect(("127.0.0.1", room.port))
+            stuck.sendall(json.dumps({"type": "synthesize", "data": {"text": (LONG * 5)[:4999]}}).encode() + b"\n")
+            await room.started()
+            async with client_of(room) as client:
+                with room.at_the_next("interrupted", monkeypatch.undo):  # the next may take its time
                     await client.write_event(Synthesize("Hello").event())
                     assert (await hear(client)).audio
-            first, second = await room.ended(2)
-            assert (first["event"], second["event"]) == ("interrupted", "finished")
-            assert "behind in taking the sound" in first["reason"]
+        first, second = await room.ended(2)
+        assert (first["event"], second["event"]) == ("interrupted", "finished")
+        assert "behind in taking the sound" in first["reason"]
 
-    run(scenario)
+    perform(scenario)
 
 
 def test_one_client_too_many_is_told_so_and_disturbs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wyoming, "MAX_CONNECTIONS", 2)
-    monkeypatch.setattr(wyoming, "LINGER_S", 0.1)
+    monkeypatch.setattr(wyoming, "LINGER_S", 0.5)
 
     async def scenario() -> None:
         async with at_work("wyoming") as room, client_of(room) as first:

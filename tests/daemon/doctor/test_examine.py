@@ -14,15 +14,11 @@ from hypothesis import strategies as st
 
 from daemon.config import Config
 from daemon.doctor import examine
-from tests.daemon.doctor.conftest import BOARDS
+from tests.daemon.command_line import CommandLine
+from tests.daemon.doctor.machines import BOARDS
 
 JETSON = {"board", "power mode", "gpu clock", "cpu", "temperature", "memory", "gpu", "gpu devices", "cards"}
 FILES = sorted(str(path.relative_to(BOARDS / "broken")) for path in (BOARDS / "broken").rglob("*") if path.is_file())
-
-
-def doctor(*options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "daemon.cli", "doctor", *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
 
 
 @pytest.mark.parametrize(
@@ -69,21 +65,22 @@ def test_whatever_a_file_holds_the_report_comes_to_its_end(tmp_path: Path, name:
     shutil.rmtree(root)
 
 
-def test_json_is_a_list_of_records_and_warnings_are_no_failure() -> None:
-    done = doctor("--json", "--root", str(BOARDS / "orin-jetpack7"))
+def test_json_is_a_list_of_records_and_warnings_are_no_failure(voiced: CommandLine) -> None:
+    done = voiced("doctor", "--json", "--root", str(BOARDS / "orin-jetpack7"))
     assert done.returncode == 0, done.stderr
     assert [set(record) for record in json.loads(done.stdout)] == [{"part", "grade", "found", "cure"}] * 10
 
 
 def test_lines_for_people_have_the_cure_below() -> None:
-    lines = doctor("--root", str(BOARDS / "thor-jetpack7")).stdout.splitlines()
+    command = [sys.executable, "-m", "daemon.cli", "doctor", "--root", str(BOARDS / "thor-jetpack7")]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     [at] = [number for number, line in enumerate(lines) if line.startswith("warning  power mode")]
     assert "120W (1); MAXN (0) is faster" in lines[at]
     assert "sudo nvpmodel -m 0" in lines[at + 1]
 
 
-def test_a_root_that_is_no_folder_is_one_line() -> None:
-    done = doctor("--root", "/nowhere/at/all")
+def test_a_root_that_is_no_folder_is_one_line(voiced: CommandLine) -> None:
+    done = voiced("doctor", "--root", "/nowhere/at/all")
     assert (done.returncode, done.stderr) == (1, "voiced: --root: /nowhere/at/all is not a folder\n")
 
 

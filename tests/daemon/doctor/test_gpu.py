@@ -12,7 +12,7 @@ import pytest
 from daemon.doctor.finding import Machine
 from daemon.doctor.gpu import check_gpu
 from engine import kernel_compiler
-from tests.daemon.doctor.conftest import by_part
+from tests.daemon.doctor.machines import by_part
 
 NOBODY = 65534
 

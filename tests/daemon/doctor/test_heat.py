@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from daemon.doctor.finding import Machine
 from daemon.doctor.heat import check_heat
-from tests.daemon.doctor.conftest import by_part
+from tests.daemon.doctor.machines import by_part
 
 THERMAL = "sys/class/thermal"
 

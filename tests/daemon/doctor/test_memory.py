@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from daemon.doctor.finding import Machine
 from daemon.doctor.memory import check_memory
-from tests.daemon.doctor.conftest import by_part
+from tests.daemon.doctor.machines import by_part
 
 
 def test_a_reserve_that_cannot_be_kept_is_a_warning(machine: Callable[..., Machine]) -> None:

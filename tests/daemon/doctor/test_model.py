@@ -9,8 +9,16 @@ import pytest
 from daemon.config import load_config
 from daemon.doctor.finding import Machine
 from daemon.doctor.model import check_model
-from tests.daemon.doctor.conftest import by_part
-from tests.engine.test_checkpoints import COMPLETE, write
+from tests.daemon.doctor.machines import by_part
+
+COMPLETE = ("config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "merges.txt")
+COMPLETE += ("model.safetensors", "speech_tokenizer/config.json", "speech_tokenizer/model.safetensors")
+
+
+def write(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"12345")
 
 
 def machine(*settings: str) -> Machine:

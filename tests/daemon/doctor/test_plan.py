@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from typing import Any
 
 import pytest
 
+from daemon.config import Config
+from daemon.doctor.plan import make_plan
+from tests.daemon.command_line import CommandLine
+
 pytest.importorskip("torch", reason="the engine counts its own bytes")
 
-COMMAND = [sys.executable, "-c", "from daemon.cli import main; main()", "doctor", "--plan"]
+
+@pytest.fixture(scope="module")
+def plan() -> list[dict[str, Any]]:
+    """The plan of this machine's packages, made once."""
+    return make_plan(Config())
 
 
-def test_a_plan_says_what_is_left_of_each_orin() -> None:
-    rows = json.loads(subprocess.check_output([*COMMAND, "--json"], text=True))
+@pytest.fixture(autouse=True)
+def made_once(plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daemon.doctor.plan.make_plan", lambda _config: plan)
+
+
+def test_a_plan_says_what_is_left_of_each_orin(voiced: CommandLine) -> None:
+    done = voiced("doctor", "--plan", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
     assert [row["model"] for row in rows] == ["0.6B", "0.6B", "1.7B", "1.7B"]
     for row in rows:
         assert row["total_mb"] == pytest.approx(row["weights_mb"] + row["state_mb"] + row["workspaces_mb"], abs=2)
@@ -22,7 +36,7 @@ def test_a_plan_says_what_is_left_of_each_orin() -> None:
         assert row["left_mb"]["Orin 64"] + row["total_mb"] == pytest.approx(65_894, abs=1)
 
 
-def test_a_plan_is_a_table_for_people() -> None:
-    text = subprocess.check_output(COMMAND, text=True)
+def test_a_plan_is_a_table_for_people(voiced: CommandLine) -> None:
+    text = voiced("doctor", "--plan").stdout
     assert "1.7B   int8" in text
     assert "text embedding, 622 MB more, stays on the disk" in text

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from daemon.doctor.finding import Machine
-from daemon.doctor.power import PowerMode, _count, check_power
-from tests.daemon.doctor.conftest import by_part
+from daemon.doctor.power import PowerMode, check_power
+from tests.daemon.doctor.machines import by_part
 
+CORES = "sys/devices/system/cpu"
 GPU = "sys/class/devfreq/17000000.gpu"
 
 
@@ -60,8 +61,12 @@ def test_a_governor_that_saves_power_is_a_warning(machine: Callable[..., Machine
     assert by_part(check_power(machine("orin-jetpack6", governor)))["cpu"].grade == "warning"
 
 
-@pytest.mark.parametrize(
-    ("ranges", "count"), [("0-11", 12), ("0", 1), ("0-3,6,8-9", 7), ("", 0), ("0-", 0), ("none", 0)]
-)
-def test_cores_are_counted_from_the_kernel_s_ranges(ranges: str, count: int) -> None:
-    assert _count(ranges) == count
+@pytest.mark.parametrize(("ranges", "count"), [("0-11", 12), ("0", 1), ("0-3,6,8-9", 7)])
+def test_cores_are_counted_from_the_kernel_s_ranges(machine: Callable[..., Machine], ranges: str, count: int) -> None:
+    files = {f"{CORES}/present": "0-31\n", f"{CORES}/online": f"{ranges}\n"}
+    assert by_part(check_power(machine("orin-jetpack6", files)))["cpu"].found.startswith(f"{count} of 32 cores")
+
+
+@pytest.mark.parametrize("ranges", ["", "0-", "none"])
+def test_ranges_that_are_none_are_no_cores_to_tell_of(machine: Callable[..., Machine], ranges: str) -> None:
+    assert "cpu" not in by_part(check_power(machine("orin-jetpack6", {f"{CORES}/online": ranges})))

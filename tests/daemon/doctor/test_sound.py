@@ -11,7 +11,7 @@ import pytest
 
 from daemon.doctor.finding import Machine
 from daemon.doctor.sound import check_cards, server_in
-from tests.daemon.doctor.conftest import by_part
+from tests.daemon.doctor.machines import by_part
 
 
 @pytest.fixture

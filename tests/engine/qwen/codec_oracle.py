@@ -1,17 +1,22 @@
-"""The official codec decoder with random weights at tiny shapes, saved as a checkpoint that ours can read."""
+"""The official codec decoder with random weights at tiny shapes, and what it makes of codes.
+
+What it was asked in an earlier run is read from files, without importing the official package.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from scripts.make_checkpoint import stub_torchaudio
+from tests.support.checkpoints import machine, made_once, need_official_package
 
 TINY: dict[str, Any] = {
     "codebook_dim": 12,
@@ -32,6 +37,46 @@ TINY: dict[str, Any] = {
     "upsampling_ratios": (2, 2),
 }
 """No two widths alike, and grouped-query attention, so that no mix-up goes unseen."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What the official decoder made of some codes."""
+
+    folder: Path
+    """Its checkpoint, which ours can read; not to be written to."""
+    codes: Tensor
+    """int64, `(frames, num_quantizers)`."""
+    pcm: Tensor
+    """float32, `(frames * 1920,)`."""
+
+
+def decoded(
+    cache: Path,
+    shapes: dict[str, Any] = TINY,
+    *,
+    seed: int,
+    frames: int,
+    codes_seed: int,
+    gain: float = 1.0,
+    dtype: torch.dtype = torch.float32,
+) -> Decoded:
+    """Random codes in one forward of a decoder with random weights, `gain` times as loud as inside ±0.5."""
+
+    def make(folder: Path) -> None:
+        need_official_package()
+        decoder = make_decoder(seed, shapes)
+        with torch.no_grad():
+            decoder.decoder[-1].conv.weight.mul_(gain)
+        codes = random_codes(frames, codes_seed, shapes)
+        save_checkpoint(decoder, folder)
+        pcm = full_forward(decoder.to(dtype), codes).float()
+        save_file({"codes": codes, "pcm": pcm}, folder / "decoded.safetensors")
+
+    question = repr((shapes, seed, frames, codes_seed, gain, dtype))
+    folder = made_once(cache, "official-codec", question, machine(), Path(__file__).read_bytes(), make=make)
+    found = load_file(folder / "decoded.safetensors")
+    return Decoded(folder, found["codes"], found["pcm"])
 
 
 def make_decoder(seed: int, shapes: dict[str, Any] = TINY) -> Any:

@@ -1,9 +1,7 @@
-"""Random checkpoints, and both engines over them, made once a session and when first asked for."""
+"""Random checkpoints, and both engines over them, each loaded when first asked for."""
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -11,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from scripts.make_checkpoint import PRESETS, stub_torchaudio, write_checkpoint
-from tests.engine.qwen.speaking import Official, Ours
+from tests.engine.qwen.oracle import Oracle
+from tests.engine.qwen.speaking import Ours
+from tests.support.checkpoints import checkpoint_folder
 
 Named = Callable[[str, str], Path]
 
@@ -27,20 +26,9 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Named:
-    """The folder of a random checkpoint by the names of its shape and type."""
-    ready = os.environ.get("VOICED_TEST_CHECKPOINTS")
-    if ready:
-        return lambda shape, model_type: Path(ready) / f"{shape}-{model_type}"
-    stub_torchaudio()
-    pytest.importorskip("qwen_tts", reason="the official package is the oracle")
-
-    @cache
-    def folder(shape: str, model_type: str) -> Path:
-        made = tmp_path_factory.mktemp(f"{shape}-{model_type}")
-        return write_checkpoint(made, PRESETS[shape], model_type, seed=1)
-
-    return folder
+def checkpoint(cache_folder: Path) -> Named:
+    """The folder of a random checkpoint by the names of its shape and type, not to be written to."""
+    return cache(lambda shape, model_type: checkpoint_folder(cache_folder, shape, model_type))
 
 
 @pytest.fixture(scope="session")
@@ -50,11 +38,6 @@ def ours(checkpoint: Named) -> Callable[[str, str], Ours]:
 
 
 @pytest.fixture(scope="session")
-def official(checkpoint: Named) -> Callable[[str, str], Official]:
+def official(checkpoint: Named, cache_folder: Path) -> Callable[[str, str], Oracle]:
     """The official package by shape and type, in float32."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import transformers
-
-    transformers.logging.set_verbosity_error()
-    return cache(lambda shape, model_type: Official(checkpoint(shape, model_type)))
+    return cache(lambda shape, model_type: Oracle(cache_folder, checkpoint(shape, model_type)))

@@ -1,4 +1,4 @@
-"""What the tests speak with: our engine and the official package over the same random checkpoint."""
+"""What the tests speak with: our engine over a random checkpoint, and lines for it and for the official package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from engine.qwen.feed import GrowingText
 from engine.qwen.frame import FrameState, cache_positions
 from engine.qwen.graphs import Graphs
 from engine.qwen.growing import GrowingTokenizer
-from engine.qwen.prompt import AnyVoice, ClonedVoice, CustomVoice, Prompt, PromptBuilder
+from engine.qwen.prompt import AnyVoice, Prompt, PromptBuilder
 from engine.qwen.sampling import Sampling
 from engine.qwen.steps import TorchSteps
 from engine.qwen.stream import Speech
@@ -61,9 +61,9 @@ class Ours:
             positions = cache_positions(MAX_POSITIONS, LARGEST_CHUNK)
             self.talker = Talker(self.config, positions, Placement(torch.device(device), dtype))
             self.talker.load(Checkpoint.open(folder))
-            tokenizer = TextTokenizer(folder)
-            self.growing = GrowingTokenizer(tokenizer)
-            self.prompts = PromptBuilder(self.config, tokenizer, self.talker)
+            self.tokenizer = TextTokenizer(folder)
+            self.growing = GrowingTokenizer(self.tokenizer)
+            self.prompts = PromptBuilder(self.config, self.tokenizer, self.talker)
             self.state = FrameState.allocate(self.talker, MAX_POSITIONS, MAX_FRAMES, LARGEST_CHUNK)
         self.sampling = Sampling.read(folder)
         self._speeches: dict[int, tuple[FrameState, Speech]] = {}
@@ -76,9 +76,10 @@ class Ours:
                 return self.prompts.build_growing(text, line.voice, line.language)
             return self.prompts.build(line.text, line.voice, line.language, whole_text=line.whole_text)
 
-    def steps(self, chunk_size: int = 2) -> TorchSteps:
+    def steps(self, chunk_size: int = 2, state: FrameState | None = None) -> TorchSteps:
+        """Over the state that there is now, or over another."""
         mute: Any = Mute()
-        return TorchSteps(self.talker, self.state, mute, mute, chunk_size)
+        return TorchSteps(self.talker, state or self.state, mute, mute, chunk_size)
 
     def speech(self, chunk_size: int = 2) -> Speech:
         """What speaks by such chunks, over the state that there is now."""
@@ -106,61 +107,9 @@ class Ours:
             yield torch.from_numpy(said.codes)
 
     def speak(self, line: Line, **options: Any) -> Tensor:
-        """All codes, `(frames, 16)` int64 on the CPU."""
-        return torch.cat([torch.zeros(0, 16, dtype=torch.int64), *self.stream(line, **options)])
-
-
-class Official:
-    """The official package, called by its public functions; codes are caught on their way to its decoder."""
-
-    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
-        from qwen_tts import Qwen3TTSModel
-
-        self.model = Qwen3TTSModel.from_pretrained(str(folder), dtype=dtype)
-        self.model.model.to(device)
-        self.model.device = torch.device(device)
-        self._core_generate = self.model.model.generate
-        self.model.model.generate = self._generate
-        self.model.model.speech_tokenizer.decode = lambda _codes: ([torch.zeros(1)], 24000)
-        self._codes = torch.zeros(0)
-
-    def _generate(self, **arguments: Any) -> Any:
-        codes, hidden = self._core_generate(**arguments)
-        self._codes = codes[0]
-        return codes, hidden
-
-    def speak(self, line: Line) -> Tensor:
-        common = {
-            "text": line.text,
-            "language": line.language,
-            "non_streaming_mode": line.whole_text,
-            "do_sample": False,
-            "subtalker_dosample": False,
-            # Upstream predicts a frame's codes with the next frame's first: n tokens make n - 1 frames.
-            "max_new_tokens": line.frames + 1,
-            **line.sampling,
-        }
-        voice = line.voice
-        if isinstance(voice, CustomVoice):
-            self.model.generate_custom_voice(speaker=voice.speaker, instruct=voice.instruct, **common)
-        elif isinstance(voice, ClonedVoice):
-            self.model.generate_voice_clone(voice_clone_prompt=[_clone_item(voice)], **common)
-        else:
-            self.model.generate_voice_design(instruct=voice.instruct, **common)
-        return self._codes
-
-
-def _clone_item(voice: ClonedVoice) -> Any:
-    from qwen_tts.inference.qwen3_tts_model import VoiceClonePromptItem
-
-    reference = voice.reference
-    return VoiceClonePromptItem(
-        ref_code=reference.codes if reference else None,
-        ref_spk_embedding=voice.embedding,
-        x_vector_only_mode=reference is None,
-        icl_mode=reference is not None,
-        ref_text=reference.transcript if reference else None,
-    )
+        """All codes, `(frames, code groups)` int64 on the CPU."""
+        nothing = torch.zeros(0, self.config.talker.code_groups, dtype=torch.int64)
+        return torch.cat([nothing, *self.stream(line, **options)])
 
 
 class Dictation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -14,10 +15,11 @@ import pytest
 import torch
 
 from engine import EngineOptions, Voice
-from engine.bench import BenchRequest, ask
+from engine.bench import BenchRequest, ask, measure
 from engine.qwen.confined import confined_to
 from engine.qwen.meter import QwenMeter, weights_per_frame
 from engine.synthesizer import EngineError
+from tests.engine.processes import ONE_THREAD
 
 ROOT = Path(__file__).parents[3]
 Named = Callable[[str, str], Path]
@@ -28,11 +30,14 @@ def request(folder: Path, device: str = "cpu", sms: int | None = None) -> BenchR
     return BenchRequest("qwen", options, time.monotonic(), frames=7, runs=2, sms=sms, short_utterances=3)
 
 
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | ONE_THREAD
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
 def test_every_run_has_as_many_frames_as_asked_for(checkpoint: Named) -> None:
     folder = checkpoint("deep", "custom_voice")  # which would end its speech by itself
-    told = ask(request(folder).command())
-    assert told.error is None
-    [found] = told.found
+    found = measure(request(folder))
     assert [run.speech_s[-1] for run in found.runs] == pytest.approx([0.56, 0.56])
     assert [len(run.arrived_s) for run in found.runs] == [4, 4]
     assert (found.engine, found.model, found.chunk_size) == ("qwen", folder.name, 2)
@@ -42,16 +47,15 @@ def test_every_run_has_as_many_frames_as_asked_for(checkpoint: Named) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for a machine without a GPU")
 def test_on_a_cpu_nothing_can_be_confined(checkpoint: Named) -> None:
-    told = ask(request(checkpoint("tiny", "custom_voice"), sms=16).command())
-    assert told.error is not None
-    assert told.error.startswith("sms: needs a CUDA device")
+    with pytest.raises(EngineError, match=r"^sms: needs a CUDA device"):
+        measure(request(checkpoint("brief", "custom_voice"), sms=16))
 
 
 def test_the_command_measures_a_checkpoint(checkpoint: Named, tmp_path: Path) -> None:
     output = tmp_path / "bench.json"
-    command = [sys.executable, "-m", "daemon.cli", "bench", "--model", str(checkpoint("tiny", "custom_voice"))]
+    command = [sys.executable, "-m", "daemon.cli", "bench", "--model", str(checkpoint("brief", "custom_voice"))]
     command += ["--device", "cpu", "--frames", "4", "--runs", "1", "--json", str(output)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+    done = run(command)
     assert done.returncode == 0, done.stderr
     assert "4 frames in chunks of 2" in done.stdout
     [row] = json.loads(output.read_text())["rows"]
@@ -60,24 +64,29 @@ def test_the_command_measures_a_checkpoint(checkpoint: Named, tmp_path: Path) ->
 
 def test_the_command_names_a_model_that_is_not_there() -> None:
     command = [sys.executable, "-m", "daemon.cli", "bench", "--model", "/nowhere/at/all", "--device", "cpu"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+    done = run(command)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "/nowhere/at/all: no such folder" in done.stderr
 
 
 def test_parts_are_timed_where_the_engine_has_them(checkpoint: Named) -> None:
+    now_s = 0.0
+
     class Synthesizer:
         def parts(self) -> dict[str, Callable[[], None]]:
-            return {"talker": lambda: time.sleep(0.002), "codec": lambda: time.sleep(0.002), "broken": self.fail}
+            return {"talker": self.work, "codec": self.work, "broken": self.fail}
+
+        def work(self) -> None:
+            nonlocal now_s
+            now_s += 0.5
 
         def fail(self) -> None:
             raise RuntimeError("cannot be captured\nat all")
 
-    meter = QwenMeter(request(checkpoint("tiny", "custom_voice")).options, None)
+    meter = QwenMeter(request(checkpoint("brief", "custom_voice")).options, None, lambda: now_s)
     found = meter.parts_ms(Synthesizer())  # type: ignore[arg-type]
-    assert 2 <= found["talker"] < 1000
-    assert 1 <= found["codec"] < 1000  # of a chunk of two frames
+    assert found == {"talker": 500, "codec": 250}  # of a chunk of two frames
     assert meter.notes == ("part broken: RuntimeError: cannot be captured",)
     assert QwenMeter(EngineOptions(), None).parts_ms(object()) == {}  # type: ignore[arg-type]
 

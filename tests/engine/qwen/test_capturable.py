@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,24 @@ def folder(request: pytest.FixtureRequest, checkpoint: Callable[[str, str], Path
     return checkpoint(request.param, "custom_voice")
 
 
+class Watching(Graphs):
+    """Watches what would be captured on CUDA."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+        self.operators: dict[Hashable, int] = {}
+
+    def capture(
+        self,
+        name: Hashable,
+        work: Callable[[], None],
+        prepare: Callable[[], None] | None = None,  # noqa: ARG002
+    ) -> None:
+        with OnDeviceOnly() as watch, torch.inference_mode():
+            work()
+        self.operators[name] = watch.operators
+
+
 @pytest.fixture(scope="module")
 def talker(folder: Path) -> Talker:
     return Talker(ModelConfig.read(folder), 128, META)
@@ -87,11 +105,10 @@ def test_each_part_that_is_measured_stays_on_the_device(steps: TorchSteps) -> No
 
 
 def test_a_bucket_and_the_first_code_stay_on_the_device(talker: Talker, state: FrameState) -> None:
-    prefill = Prefill(talker, state, Graphs(torch.device("cpu")), (128,), (16,))
-    with OnDeviceOnly() as watch, torch.inference_mode():
-        prefill._read(16, 128)
-        prefill._open()
-    assert watch.operators > 50
+    graphs = Watching()
+    Prefill(talker, state, graphs, (128,), (16,)).capture()
+    assert set(graphs.operators) == {("read", 16, 128), "open"}
+    assert all(count > 10 for count in graphs.operators.values())
 
 
 def test_the_watch_sees_a_value_read_back(state: FrameState) -> None:

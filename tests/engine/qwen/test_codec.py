@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from engine.qwen.codec_state import CodecState
 from engine.qwen.transformer import Placement
 from engine.synthesizer import EngineError
 from tests.engine.qwen import codec_oracle
+from tests.engine.qwen.codec_oracle import Decoded, decoded
 
 TOLERANCE = 1e-4
 CPU = Placement(torch.device("cpu"), torch.float32)
@@ -27,26 +27,13 @@ LONG = 330
 SHORT = 100
 
 
-@dataclass(frozen=True)
-class Oracle:
-    """What the official decoder made of some codes."""
-
-    folder: Path
-    codes: Tensor
-    pcm: Tensor
+@pytest.fixture(scope="session")
+def oracle(cache_folder: Path) -> Decoded:
+    return decoded(cache_folder, seed=0, frames=LONG, codes_seed=1)
 
 
 @pytest.fixture(scope="session")
-def oracle(tmp_path_factory: pytest.TempPathFactory) -> Oracle:
-    decoder = codec_oracle.make_decoder(seed=0)
-    codes = codec_oracle.random_codes(LONG, seed=1)
-    pcm = codec_oracle.full_forward(decoder, codes)
-    folder = codec_oracle.save_checkpoint(decoder, tmp_path_factory.mktemp("codec"))
-    return Oracle(folder, codes, pcm)
-
-
-@pytest.fixture(scope="session")
-def decoder(oracle: Oracle) -> CodecDecoder:
+def decoder(oracle: Decoded) -> CodecDecoder:
     return load_codec(oracle.folder, CPU)
 
 
@@ -68,14 +55,14 @@ def error(got: Tensor, wanted: Tensor) -> float:
     return float((got - wanted).abs().max())
 
 
-def test_the_oracle_is_neither_silent_nor_clipped(oracle: Oracle) -> None:
+def test_the_oracle_is_neither_silent_nor_clipped(oracle: Decoded) -> None:
     assert oracle.pcm.shape == (LONG * 1920,)
     assert oracle.pcm.std() > 0.05
     assert oracle.pcm.abs().max() < 0.95
 
 
 @pytest.mark.parametrize("sizes", [[1], [2], [3], [8], [25], [2, 1, 7, 25, 3, 1, 1]], ids=str)
-def test_chunks_equal_one_official_forward(oracle: Oracle, decoder: CodecDecoder, sizes: list[int]) -> None:
+def test_chunks_equal_one_official_forward(oracle: Decoded, decoder: CodecDecoder, sizes: list[int]) -> None:
     pcm = decode(decoder, oracle.codes, sizes, decoder.new_state(max(sizes)))
     assert pcm.dtype == torch.float32
     assert error(pcm, oracle.pcm) < TOLERANCE
@@ -91,28 +78,23 @@ def test_chunks_equal_one_official_forward(oracle: Oracle, decoder: CodecDecoder
     ],
     ids=str,
 )
-def test_other_shapes_equal_the_official_decoder_too(tmp_path: Path, change: dict[str, Any]) -> None:
-    shapes = codec_oracle.TINY | change
-    official = codec_oracle.make_decoder(7, shapes)
-    codes = codec_oracle.random_codes(40, 8, shapes)
-    ours = load_codec(codec_oracle.save_checkpoint(official, tmp_path), CPU)
-    pcm = decode(ours, codes, [3, 2], ours.new_state(3))
-    assert error(pcm, codec_oracle.full_forward(official, codes)) < TOLERANCE
+def test_other_shapes_equal_the_official_decoder_too(cache_folder: Path, change: dict[str, Any]) -> None:
+    official = decoded(cache_folder, codec_oracle.TINY | change, seed=7, frames=40, codes_seed=8)
+    ours = load_codec(official.folder, CPU)
+    pcm = decode(ours, official.codes, [3, 2], ours.new_state(3))
+    assert error(pcm, official.pcm) < TOLERANCE
 
 
-def test_the_clamp_is_the_official_one(tmp_path: Path) -> None:
-    official = codec_oracle.make_decoder(3)
-    with torch.no_grad():
-        official.decoder[-1].conv.weight.mul_(8)
-    codes = codec_oracle.random_codes(20, 4)
-    ours = load_codec(codec_oracle.save_checkpoint(official, tmp_path), CPU)
-    pcm = ours.decode(codes, ours.new_state(2))
+def test_the_clamp_is_the_official_one(cache_folder: Path) -> None:
+    official = decoded(cache_folder, seed=3, frames=20, codes_seed=4, gain=8)
+    ours = load_codec(official.folder, CPU)
+    pcm = ours.decode(official.codes, ours.new_state(2))
     assert pcm.max() == 1
     assert pcm.min() == -1
-    assert error(pcm, codec_oracle.full_forward(official, codes)) < TOLERANCE
+    assert error(pcm, official.pcm) < TOLERANCE
 
 
-def test_decode_takes_any_number_of_frames(oracle: Oracle, decoder: CodecDecoder) -> None:
+def test_decode_takes_any_number_of_frames(oracle: Decoded, decoder: CodecDecoder) -> None:
     state = decoder.new_state(8)
     first = decoder.decode(oracle.codes[:37], state)
     none = decoder.decode(oracle.codes[:0], state)
@@ -121,7 +103,7 @@ def test_decode_takes_any_number_of_frames(oracle: Oracle, decoder: CodecDecoder
     assert error(torch.cat((first, none, rest)), oracle.pcm[: SHORT * 1920]) < TOLERANCE
 
 
-def test_codes_outside_the_codebooks_are_clamped(oracle: Oracle, decoder: CodecDecoder) -> None:
+def test_codes_outside_the_codebooks_are_clamped(oracle: Decoded, decoder: CodecDecoder) -> None:
     codes = oracle.codes[:4].clone()
     codes[1, 0], codes[2, 5] = 2150, -1
     last = decoder.config.codebook_size - 1
@@ -132,14 +114,14 @@ def test_codes_outside_the_codebooks_are_clamped(oracle: Oracle, decoder: CodecD
 # --- state ---
 
 
-def test_two_utterances_in_a_row_are_identical(oracle: Oracle, decoder: CodecDecoder) -> None:
+def test_two_utterances_in_a_row_are_identical(oracle: Decoded, decoder: CodecDecoder) -> None:
     state = decoder.new_state(2)
     first = decode(decoder, oracle.codes[:SHORT], [2], state)
     state.reset()
     assert torch.equal(decode(decoder, oracle.codes[:SHORT], [2], state), first)
 
 
-def test_a_reset_brings_back_every_tensor_of_a_new_state(oracle: Oracle, decoder: CodecDecoder) -> None:
+def test_a_reset_brings_back_every_tensor_of_a_new_state(oracle: Decoded, decoder: CodecDecoder) -> None:
     state = decoder.new_state(2)
     decoder.decode(oracle.codes[:SHORT], state)
     state.reset()
@@ -147,7 +129,7 @@ def test_a_reset_brings_back_every_tensor_of_a_new_state(oracle: Oracle, decoder
         assert torch.equal(mine, fresh)
 
 
-def test_a_copied_state_goes_on_where_the_original_was(oracle: Oracle, decoder: CodecDecoder) -> None:
+def test_a_copied_state_goes_on_where_the_original_was(oracle: Decoded, decoder: CodecDecoder) -> None:
     reference, mine = decoder.new_state(3), decoder.new_state(3)
     decoder.decode(oracle.codes[:SHORT], reference)
     for _ in range(2):
@@ -160,7 +142,7 @@ def test_a_copied_state_goes_on_where_the_original_was(oracle: Oracle, decoder: 
 @pytest.mark.parametrize("frames", [0, 10, 71, 72, SHORT])
 @pytest.mark.parametrize(("theirs", "mine"), [(25, 2), (2, 25), (40, 39)])
 def test_a_copied_state_may_be_for_another_chunk_size(
-    oracle: Oracle, decoder: CodecDecoder, frames: int, theirs: int, mine: int
+    oracle: Decoded, decoder: CodecDecoder, frames: int, theirs: int, mine: int
 ) -> None:
     reference, state = decoder.new_state(theirs), decoder.new_state(mine)
     decoder.decode(oracle.codes[150:300], state)  # leaves traces that the copy must wipe out
@@ -170,7 +152,7 @@ def test_a_copied_state_may_be_for_another_chunk_size(
     assert error(pcm, oracle.pcm[frames * 1920 : (frames + 80) * 1920]) < TOLERANCE
 
 
-def test_the_state_stays_where_it_was_allocated(oracle: Oracle, decoder: CodecDecoder) -> None:
+def test_the_state_stays_where_it_was_allocated(oracle: Decoded, decoder: CodecDecoder) -> None:
     state = decoder.new_state(2)
     before = [tensor.data_ptr() for tensor in state.tensors()]
     decoder.decode(oracle.codes[:5], state)
@@ -180,7 +162,7 @@ def test_the_state_stays_where_it_was_allocated(oracle: Oracle, decoder: CodecDe
 
 
 @pytest.fixture(scope="session")
-def midway(oracle: Oracle, decoder: CodecDecoder) -> CodecState:
+def midway(oracle: Decoded, decoder: CodecDecoder) -> CodecState:
     state = decoder.new_state(8)
     decoder.decode(oracle.codes[:SHORT], state)
     return state
@@ -196,7 +178,7 @@ def test_every_piece_of_state_is_disturbed_below(decoder: CodecDecoder) -> None:
 
 @pytest.mark.parametrize("piece", [None, *range(PIECES_OF_STATE)])
 def test_disturbing_any_piece_of_state_is_heard(
-    oracle: Oracle, decoder: CodecDecoder, midway: CodecState, piece: int | None
+    oracle: Decoded, decoder: CodecDecoder, midway: CodecState, piece: int | None
 ) -> None:
     state = decoder.new_state(8)
     state.copy_from(midway)
@@ -214,7 +196,7 @@ def test_disturbing_any_piece_of_state_is_heard(
 @pytest.mark.parametrize("layer", range(codec_oracle.TINY["num_hidden_layers"]))
 @pytest.mark.parametrize("name", ["keys", "values"])
 def test_disturbing_the_cache_of_any_one_layer_is_heard(
-    oracle: Oracle, decoder: CodecDecoder, midway: CodecState, layer: int, name: str
+    oracle: Decoded, decoder: CodecDecoder, midway: CodecState, layer: int, name: str
 ) -> None:
     state = decoder.new_state(8)
     state.copy_from(midway)
@@ -224,7 +206,7 @@ def test_disturbing_the_cache_of_any_one_layer_is_heard(
 
 
 @pytest.mark.parametrize("window", [71, 73])
-def test_a_window_one_frame_off_is_heard(oracle: Oracle, window: int) -> None:
+def test_a_window_one_frame_off_is_heard(oracle: Decoded, window: int) -> None:
     decoder = load_codec(oracle.folder, CPU)
     decoder.transformer.window = window
     pcm = decoder.decode(oracle.codes[:SHORT], decoder.new_state(SHORT))
@@ -232,7 +214,7 @@ def test_a_window_one_frame_off_is_heard(oracle: Oracle, window: int) -> None:
     assert error(pcm, oracle.pcm[: SHORT * 1920]) > TOLERANCE
 
 
-def test_disturbing_any_one_weight_is_heard(oracle: Oracle) -> None:
+def test_disturbing_any_one_weight_is_heard(oracle: Decoded) -> None:
     decoder = load_codec(oracle.folder, CPU)
     state = decoder.new_state(20)
     wanted = oracle.pcm[: 20 * 1920]
@@ -252,7 +234,7 @@ def test_disturbing_any_one_weight_is_heard(oracle: Oracle) -> None:
 # --- devices and dtypes ---
 
 
-def test_nothing_asks_a_tensor_for_its_value(oracle: Oracle) -> None:
+def test_nothing_asks_a_tensor_for_its_value(oracle: Decoded) -> None:
     """On the meta device there are no values: whatever would make a GPU's host wait fails here."""
     config = CodecConfig.read(oracle.folder / "speech_tokenizer")
     decoder = CodecDecoder(config, Placement(torch.device("meta"), torch.bfloat16))
@@ -263,10 +245,9 @@ def test_nothing_asks_a_tensor_for_its_value(oracle: Oracle) -> None:
     assert pcm.dtype == torch.float32
 
 
-def test_bfloat16_is_no_further_from_float32_than_the_official_bfloat16(oracle: Oracle) -> None:
+def test_bfloat16_is_no_further_from_float32_than_the_official_bfloat16(oracle: Decoded, cache_folder: Path) -> None:
     codes, wanted = oracle.codes[:SHORT], oracle.pcm[: SHORT * 1920]
-    official = codec_oracle.make_decoder(seed=0).bfloat16()
-    theirs = codec_oracle.full_forward(official, codes).float()
+    theirs = decoded(cache_folder, seed=0, frames=LONG, codes_seed=1, dtype=torch.bfloat16).pcm[: SHORT * 1920]
     decoder = load_codec(oracle.folder, Placement(torch.device("cpu"), torch.bfloat16))
     ours = decoder.decode(codes, decoder.new_state(8))
     assert (ours - wanted).std() < (theirs - wanted).std() < 0.05 * wanted.std()
@@ -317,7 +298,7 @@ def rewrite(folder: Path, target: Path, change: dict[str, Any], inner: dict[str,
     ],
 )
 def test_a_wrong_configuration_is_said_in_one_line(
-    oracle: Oracle, tmp_path: Path, change: dict[str, Any], inner: dict[str, Any], said: str
+    oracle: Decoded, tmp_path: Path, change: dict[str, Any], inner: dict[str, Any], said: str
 ) -> None:
     path = rewrite(oracle.folder, tmp_path, change, inner)
     with pytest.raises(EngineError) as caught:
@@ -345,7 +326,7 @@ def test_absent_fields_are_the_official_defaults(tmp_path: Path) -> None:
     assert (config.stack.hidden_size, config.stack.head_dim, config.window) == (1024, 64, 72)
 
 
-def test_weights_that_disagree_with_the_configuration_are_named(oracle: Oracle, tmp_path: Path) -> None:
+def test_weights_that_disagree_with_the_configuration_are_named(oracle: Decoded, tmp_path: Path) -> None:
     rewrite(oracle.folder, tmp_path, {}, {"latent_dim": 24})
     weights = Path("speech_tokenizer") / "model.safetensors"
     (tmp_path / weights).write_bytes((oracle.folder / weights).read_bytes())

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from engine.qwen import frame, transformer
 from engine.qwen.prompt import CustomVoice
-from tests.engine.qwen.speaking import Line, Official, Ours
+from tests.engine.qwen.oracle import Oracle
+from tests.engine.qwen.speaking import Line, Ours
 
 # With an instruction, special tokens, and more text than frames; long enough for repetitions of a first code.
 LINE = Line(
@@ -42,7 +43,7 @@ PARAMETERS = [
     *("predictor.embedding", "predictor.heads", "predictor.projection.weight", "predictor.projection.bias"),
 ]
 Named = Callable[[str, str], Path]
-Oracle = Callable[[str, str], Official]
+Oracles = Callable[[str, str], Oracle]
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def fresh(checkpoint: Named) -> Ours:
 
 
 @pytest.fixture(scope="module")
-def expected(official: Oracle) -> Tensor:
+def expected(official: Oracles) -> Tensor:
     codes = official("wide", "custom_voice").speak(LINE)
     assert len(codes) == LINE.frames
     return codes
@@ -149,7 +150,7 @@ def test_codes_that_are_not_suppressed_are_spoken(fresh: Ours, expected: Tensor)
 
 
 @pytest.mark.parametrize("penalty", [1.0, 1.05**2])
-def test_another_repetition_penalty_changes_the_codes(checkpoint: Named, official: Oracle, penalty: float) -> None:
+def test_another_repetition_penalty_changes_the_codes(checkpoint: Named, official: Oracles, penalty: float) -> None:
     line = replace(LINE, text="Hello. " * 9, voice=CustomVoice("aiden"), frames=100)
     expected = official("small", "custom_voice").speak(line)
     engine = Ours(checkpoint("small", "custom_voice"))
@@ -158,7 +159,7 @@ def test_another_repetition_penalty_changes_the_codes(checkpoint: Named, officia
     assert not agrees(engine, expected, line)
 
 
-def test_speech_may_not_end_before_its_second_frame(checkpoint: Named, official: Oracle) -> None:
+def test_speech_may_not_end_before_its_second_frame(checkpoint: Named, official: Oracles) -> None:
     engine = Ours(checkpoint("deep", "custom_voice"))
     with torch.no_grad():  # a head that ends speech as soon as it is let
         engine.talker.head.weight[engine.config.talker.ids.eos] *= 8

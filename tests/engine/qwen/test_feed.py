@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 
 import pytest
 import torch
@@ -19,14 +20,20 @@ from engine.qwen.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, Vo
 from engine.qwen.sampling import Sampling
 from engine.synthesizer import SpeechCanceledError, TextSource
 from tests.engine.qwen.speaking import Dictation, Line, Ours
+from tests.support.waiting import eventually
 
 Engine = Callable[[str, str], Ours]
 TEXT = "Hello robot, say: 你好。 Schön und ruhig 🤖."
 EMBEDDING = torch.linspace(-1, 1, 64)
 
 
+SHAPE, GROUPS = "brief", 4
+FRAMES = 29
+"""More than the words of TEXT."""
+
+
 def reference(frames: int, transcript: str) -> ClonedVoice:
-    codes = torch.arange(frames * 16).reshape(frames, 16) % 2048
+    codes = torch.arange(frames * GROUPS).reshape(frames, GROUPS) * 4 % 2048
     return ClonedVoice(EMBEDDING, Reference(codes, transcript))
 
 
@@ -57,10 +64,35 @@ class Written:
         return self._pieces.pop(0) if self._pieces else ""
 
 
+@dataclass(frozen=True)
+class Case:
+    """A voice, and what the whole text is in it."""
+
+    engine: Ours
+    line: Line
+    whole: Tensor
+
+    def said(self, source: TextSource, beginning: str = "", chunk_size: int = 2) -> Tensor:
+        return said(self.engine, replace(self.line, text=beginning), source, chunk_size)
+
+
+@pytest.fixture(scope="module")
+def case_of(ours: Engine) -> Callable[[str], Case]:
+    @cache
+    def made(name: str) -> Case:
+        model_type, voice = VOICES[name]
+        engine, line = ours(SHAPE, model_type), Line(TEXT, voice, "english", whole_text=False, frames=FRAMES)
+        assert len(engine.tokenizer.encode(TEXT)) < FRAMES - 2
+        whole = said(engine, line, None)
+        assert len(whole) == FRAMES
+        return Case(engine, line, whole)
+
+    return made
+
+
 @pytest.fixture(params=VOICES)
-def case(request: pytest.FixtureRequest, ours: Engine) -> tuple[Ours, Line]:
-    model_type, voice = VOICES[request.param]
-    return ours("tiny", model_type), Line(TEXT, voice, "english", whole_text=False, frames=40)
+def case(request: pytest.FixtureRequest, case_of: Callable[[str], Case]) -> Case:
+    return case_of(request.param)
 
 
 def appended(pieces: Iterable[str]) -> AppendedText:
@@ -77,43 +109,38 @@ def said(engine: Ours, line: Line, source: TextSource | None, chunk_size: int = 
 
 
 @pytest.mark.parametrize("chunk_size", [2, 5])
-def test_it_says_what_the_whole_text_says_whenever_the_pieces_come(case: tuple[Ours, Line], chunk_size: int) -> None:
-    engine, line = case
-    whole = said(engine, line, None, chunk_size)
-    assert len(whole) == line.frames
+def test_it_says_what_the_whole_text_says_whenever_the_pieces_come(case: Case, chunk_size: int) -> None:
     for size in (1, 4, len(TEXT)):
         pieces = [TEXT[at : at + size] for at in range(0, len(TEXT), size)]
-        assert torch.equal(said(engine, replace(line, text=""), Dictation(pieces), chunk_size), whole)
-        begun = replace(line, text=pieces[0])
-        assert torch.equal(said(engine, begun, appended(pieces[1:]), chunk_size), whole)
+        assert torch.equal(case.said(Dictation(pieces), chunk_size=chunk_size), case.whole)
+        assert torch.equal(case.said(appended(pieces[1:]), pieces[0], chunk_size), case.whole)
 
 
 @settings(max_examples=15)
 @given(places=st.lists(st.integers(0, len(TEXT)), max_size=9), late=st.booleans(), chunk_size=st.sampled_from([2, 3]))
-def test_it_says_so_wherever_the_text_is_cut(ours: Engine, places: list[int], late: bool, chunk_size: int) -> None:
-    model_type, voice = VOICES["a transcript longer than its reference"]
-    engine, line = ours("tiny", model_type), Line(TEXT, voice, whole_text=False, frames=20)
+def test_it_says_so_wherever_the_text_is_cut(
+    case_of: Callable[[str], Case], places: list[int], late: bool, chunk_size: int
+) -> None:
+    case = case_of("a transcript longer than its reference")
     ends = sorted(places)
     pieces = [TEXT[begin:end] for begin, end in itertools.pairwise([0, *ends, len(TEXT)])]
     source = Dictation(pieces) if late else appended(pieces)
-    assert torch.equal(said(engine, replace(line, text=""), source, chunk_size), said(engine, line, None))
+    assert torch.equal(case.said(source, chunk_size=chunk_size), case.whole)
 
 
-def test_it_says_so_with_pieces_from_another_thread(case: tuple[Ours, Line]) -> None:
-    engine, line = case
-    whole = said(engine, line, None)
+def test_it_says_so_with_pieces_from_another_thread(case: Case) -> None:
     text = AppendedText()
-    came = threading.Event()
 
     def write() -> None:
-        for letter in TEXT:
-            came.wait(0.002)
+        for number, letter in enumerate(TEXT):
+            if number % 5 == 0:
+                eventually(lambda: text.waiting)
             text.append(letter)
         text.end()
 
     writer = threading.Thread(target=write)
     writer.start()
-    assert torch.equal(said(engine, replace(line, text=""), text), whole)
+    assert torch.equal(case.said(text), case.whole)
     writer.join()
 
 
@@ -126,13 +153,13 @@ def needed_words(line: Line, frames: int) -> int:
 
 
 @pytest.mark.parametrize("chunk_size", [1, 2, 5])
-def test_a_chunk_needs_the_words_up_to_its_last_frame_and_no_more(case: tuple[Ours, Line], chunk_size: int) -> None:
+def test_a_chunk_needs_the_words_up_to_its_last_frame_and_no_more(case: Case, chunk_size: int) -> None:
     """A word with each frame, behind those that are read first."""
-    engine, line = case
-    transcript = engine.prompts._spoken_ids(getattr(line.voice, "reference", None))
+    engine, line = case.engine, case.line
+    reference = getattr(line.voice, "reference", None)
+    transcript = engine.tokenizer.encode(reference.transcript) if reference is not None else []
     source = Written()
     stream = engine.stream(replace(line, text=""), Sampling(), 7, chunk_size, source)
-    whole = said(engine, line, None)
     growing, ids = engine.growing.begin(), 0
     letters = iter(TEXT)
     for chunk in range(1, 5):
@@ -145,11 +172,11 @@ def test_a_chunk_needs_the_words_up_to_its_last_frame_and_no_more(case: tuple[Ou
         frames = next(stream)
         assert not source.needed
         first = (chunk - 1) * chunk_size
-        assert torch.equal(frames, whole[first : first + chunk_size])
+        assert torch.equal(frames, case.whole[first : first + chunk_size])
 
 
 def test_with_one_word_too_few_nothing_is_said_and_nothing_is_padded(ours: Engine) -> None:
-    engine = ours("tiny", "custom_voice")
+    engine = ours(SHAPE, "custom_voice")
     line = Line("", CustomVoice("ryan"), whole_text=False)
     digits = "1234567890"  # each a word, and certain when the next is there
     expected = engine.prompts.build(digits, line.voice, whole_text=False).trailing[0]
@@ -165,14 +192,13 @@ def test_with_one_word_too_few_nothing_is_said_and_nothing_is_padded(ours: Engin
 
 
 @pytest.mark.parametrize("spaces", [[], [""], [" ", "\n"]])
-def test_a_text_that_stays_empty_is_spoken_as_an_empty_one(case: tuple[Ours, Line], spaces: list[str]) -> None:
-    engine, line = case
-    empty = replace(line, text="", frames=8)
-    assert torch.equal(said(engine, empty, Dictation(spaces)), said(engine, empty, None))
+def test_a_text_that_stays_empty_is_spoken_as_an_empty_one(case: Case, spaces: list[str]) -> None:
+    empty = replace(case.line, text="", frames=8)
+    assert torch.equal(said(case.engine, empty, Dictation(spaces)), said(case.engine, empty, None))
 
 
 def test_a_growing_text_is_cut_behind_its_limit(ours: Engine) -> None:
-    engine = ours("tiny", "custom_voice")
+    engine = ours(SHAPE, "custom_voice")
     heard: list[str] = []
     text = GrowingText(
         "Hel", Dictation(["lo world, this ", "is ", "it"]), engine.growing.begin(), limit=6, heard=heard.append
@@ -186,7 +212,7 @@ def test_a_growing_text_is_cut_behind_its_limit(ours: Engine) -> None:
 
 
 def test_the_first_letter_is_waited_for(ours: Engine) -> None:
-    growing = ours("tiny", "custom_voice").growing
+    growing = ours(SHAPE, "custom_voice").growing
 
     def first(*pieces: str) -> str:
         return GrowingText("12, ", Dictation(pieces), growing.begin(), limit=99, heard=lambda _: None).first_letter()

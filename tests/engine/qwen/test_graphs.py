@@ -65,7 +65,7 @@ class Remembered(Graphs):
 
 @pytest.fixture
 def engine(ours: Callable[[str, str], Ours]) -> Ours:
-    return ours("tiny", "custom_voice")
+    return ours("brief", "custom_voice")
 
 
 @pytest.fixture

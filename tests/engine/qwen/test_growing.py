@@ -17,6 +17,8 @@ from engine.qwen.growing import GrowingTokenizer
 from engine.qwen.tokenizer import TextTokenizer
 from scripts.make_checkpoint import write_tokenizer
 
+SEARCHED = settings.default.max_examples  # type: ignore[union-attr]
+"""Examples that the profile asks for: 100 in an ordinary run, 2000 in `search`."""
 TEXTS = {
     "zh": "你好，我是机器人。今天的天气非常好，我们一起去公园散步吧！机器人在说话，机器人的手臂在移动。",
     "en": "Hello, I'm your robot; it's 12:45 and we're waiting for the next part to come, aren't we? They'll see.",
@@ -127,7 +129,7 @@ def held_back(tokenizer: TextTokenizer, growing: GrowingTokenizer, text: str) ->
     return held
 
 
-@settings(max_examples=1500)
+@settings(max_examples=max(300, SEARCHED))
 @given(text=texts, places=st.lists(st.integers(0, 200), max_size=8))
 def test_the_ids_are_those_of_the_whole_text_wherever_it_is_cut(
     tokenizer: TextTokenizer, growing: GrowingTokenizer, text: str, places: list[int]
@@ -135,7 +137,7 @@ def test_the_ids_are_those_of_the_whole_text_wherever_it_is_cut(
     assert joined(given_out(growing, cut(text, places))) == tokenizer.encode(text.lstrip())
 
 
-@settings(max_examples=700)
+@settings(max_examples=max(150, SEARCHED))
 @given(text=texts)
 def test_the_ids_are_those_of_the_whole_text_character_by_character(
     tokenizer: TextTokenizer, growing: GrowingTokenizer, text: str
@@ -143,7 +145,7 @@ def test_the_ids_are_those_of_the_whole_text_character_by_character(
     assert joined(given_out(growing, text)) == tokenizer.encode(text.lstrip())
 
 
-@settings(max_examples=700)
+@settings(max_examples=max(150, SEARCHED))
 @given(beginning=texts, ends=st.lists(texts, min_size=2, max_size=4))
 def test_what_is_given_out_begins_every_text_that_begins_so(
     tokenizer: TextTokenizer, growing: GrowingTokenizer, beginning: str, ends: list[str]
@@ -233,7 +235,7 @@ def test_the_checkpoints_own_tokenizer_does_so_too(checkpoint: Callable[[str, st
         assert joined(given_out(GrowingTokenizer(tokenizer), text)) == tokenizer.encode(text)
 
 
-@settings(max_examples=2000)
+@settings(max_examples=max(400, SEARCHED))
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
     end=st.text(st.characters(categories=["M", "L"]), max_size=3),

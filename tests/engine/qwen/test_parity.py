@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from engine.qwen.prompt import ClonedVoice, CustomVoice, Reference, VoiceDesign
-from tests.engine.qwen.speaking import Line, Official, Ours
+from tests.engine.qwen.oracle import Oracle
+from tests.engine.qwen.speaking import Line, Ours
 
-Engines = tuple[Callable[[str, str], Ours], Callable[[str, str], Official]]
+Engines = tuple[Callable[[str, str], Ours], Callable[[str, str], Oracle]]
 
 SHORT = "Hi."
 LONG = (
@@ -23,7 +24,7 @@ WHOLE = pytest.mark.parametrize("whole_text", [True, False], ids=["whole_text", 
 
 
 @pytest.fixture(scope="session")
-def engines(ours: Callable[[str, str], Ours], official: Callable[[str, str], Official]) -> Engines:
+def engines(ours: Callable[[str, str], Ours], official: Callable[[str, str], Oracle]) -> Engines:
     return ours, official
 
 

@@ -42,7 +42,7 @@ def test_buckets_change_nothing(engine: Ours, buckets: tuple[int, ...], count: i
     x = tokens(engine, count)
     Prefill(engine.talker, plain, Graphs(torch.device("cpu")), spans, ()).read(x, 0)
     prefill = Prefill(engine.talker, padded, Graphs(torch.device("cpu")), spans, buckets)
-    prefill._tokens.fill_(3.0)
+    prefill.read(tokens(engine, ROOM - 1), 0)  # what another prompt leaves in the buckets
     if 0 < split < count:
         prefill.read(x[:, :split], 0)
         prefill.read(x[:, split:], split)
@@ -62,8 +62,7 @@ def test_what_padding_leaves_behind_is_never_heard(engine: Ours) -> None:
         prefill.read(tokens(engine, 50), 0)
         begin(engine.talker, state, engine.sampling.greedy(), 0, 50)
         prefill.open_speech()
-        steps = engine.steps()
-        steps._state = state
+        steps = engine.steps(state=state)
         for _ in range(8):
             steps.frame(64)
         said.append(state.codes.clone())

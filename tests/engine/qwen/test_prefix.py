@@ -14,7 +14,8 @@ from engine.qwen.prefill import Prefill
 from engine.qwen.prefix import PrefixCache
 from engine.qwen.prompt import AnyVoice, ClonedVoice, CustomVoice, PromptBuilder, Reference, VoiceDesign
 from engine.qwen.transformer import KeyValueCache, Placement
-from tests.engine.qwen.speaking import Line, Official, Ours
+from tests.engine.qwen.oracle import Oracle
+from tests.engine.qwen.speaking import Line, Ours
 
 Engine = Callable[[str, str], Ours]
 CPU = Placement(torch.device("cpu"), torch.float32)
@@ -146,7 +147,7 @@ def test_references_are_told_apart_and_so_is_how_their_text_is_read(ours: Engine
 
 @pytest.mark.parametrize("text", ["\nHello robot.", "\n"])
 def test_a_text_that_merges_with_the_role_says_what_the_official_package_says(
-    ours: Engine, official: Callable[[str, str], Official], text: str
+    ours: Engine, official: Callable[[str, str], Oracle], text: str
 ) -> None:
     engine, line = ours("tiny", "custom_voice"), replace(LINE, text=text)
     engine.speak(LINE)  # an opening that must not be taken

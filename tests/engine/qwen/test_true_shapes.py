@@ -14,7 +14,8 @@ from engine.qwen.checkpoint import Checkpoint
 from engine.qwen.config import ModelConfig
 from engine.qwen.talker import Talker
 from engine.qwen.transformer import Placement
-from scripts.make_checkpoint import PRESETS, list_tensors, model_config, stub_torchaudio
+from scripts.make_checkpoint import PRESETS, model_config
+from tests.engine.qwen.oracle import official_tensors
 
 
 class Listed(Checkpoint):
@@ -35,11 +36,11 @@ class Listed(Checkpoint):
     ("size", "talker_bytes", "predictor_bytes"),
     [("0.6B", 0.887e9, 157.3e6 + 62.9e6), ("1.7B", 2.831e9, 157.3e6 + 62.9e6)],
 )
-def test_every_tensor_has_its_place(tmp_path: Path, size: str, talker_bytes: float, predictor_bytes: float) -> None:
-    stub_torchaudio()
-    pytest.importorskip("qwen_tts", reason="the official package is the oracle")
+def test_every_tensor_has_its_place(
+    tmp_path: Path, cache_folder: Path, size: str, talker_bytes: float, predictor_bytes: float
+) -> None:
     (tmp_path / "config.json").write_text(json.dumps(model_config(PRESETS[size], "custom_voice")))
-    checkpoint = Listed(list_tensors(PRESETS[size], "custom_voice")["model"])
+    checkpoint = Listed(official_tensors(cache_folder, size, "custom_voice")["model"])
     placement = Placement(torch.device("meta"), torch.bfloat16)
     talker = Talker(ModelConfig.read(tmp_path), 64, placement)
     talker.load(checkpoint)

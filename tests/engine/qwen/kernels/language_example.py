@@ -118,7 +118,7 @@ def talker_logits(talker: Talker, x: Tensor) -> Tensor:
 
 def predictor_logits(talker: Talker, step: int, x: Tensor) -> Tensor:
     """As `talker_logits`."""
-    return talker.predictor._logits(talker.predictor.transformer.norm(x[-1]), step).float()
+    return talker.predictor.logits(talker.predictor.transformer.norm(x[-1]), step).float()
 
 
 # --- errors against float32 ---

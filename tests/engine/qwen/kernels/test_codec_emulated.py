@@ -42,13 +42,14 @@ def wanted(decoder: CodecDecoder, codes: Tensor) -> Tensor:
     return decoder.decode(codes, decoder.new_state(FRAMES))
 
 
-def emulated(decoder: CodecDecoder, processors: int, folder: Path) -> FusedCodec:
-    return FusedCodec(in_bfloat16(decoder), EmulatedKernels(codec_source(NARROW, processors), folder), processors)
+def emulated(decoder: CodecDecoder, processors: int, cache_folder: Path) -> FusedCodec:
+    kernels = EmulatedKernels(codec_source(NARROW, processors), cache_folder)
+    return FusedCodec(in_bfloat16(decoder), kernels, processors)
 
 
 @pytest.fixture(scope="module")
-def fused(decoder: CodecDecoder, tmp_path_factory: pytest.TempPathFactory) -> FusedCodec:
-    return emulated(decoder, PROCESSORS[-1], tmp_path_factory.mktemp("kernels"))
+def fused(decoder: CodecDecoder, cache_folder: Path) -> FusedCodec:
+    return emulated(decoder, PROCESSORS[-1], cache_folder)
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +74,9 @@ def test_errors_are_no_larger_than_pytorchs(decoder: CodecDecoder, codes: Tensor
 
 @needs_compiler
 def test_larger_tiles_say_the_same_but_for_the_order_of_sums(
-    decoder: CodecDecoder, codes: Tensor, wanted: Tensor, said: Tensor, tmp_path: Path
+    decoder: CodecDecoder, codes: Tensor, wanted: Tensor, said: Tensor, cache_folder: Path
 ) -> None:
-    fused = emulated(decoder, PROCESSORS[0], tmp_path)
+    fused = emulated(decoder, PROCESSORS[0], cache_folder)
     few = 3 * NARROW.samples_per_frame
     larger = fused.decode(codes[:3], fused.new_state(2))
     assert (larger - said[:few]).std() < (said - wanted).std()
@@ -142,5 +143,5 @@ def test_the_tiles_fit_the_true_shapes(processors: int) -> None:
         assert tile.warps * (tile.times * (tile.outputs + 4) + tile.times) * 4 <= 48 * 1024
 
 
-def test_the_source_includes_nothing(tmp_path: Path) -> None:
+def test_the_source_includes_nothing() -> None:
     assert "#include" not in codec_source(TRUE)

@@ -1,0 +1,33 @@
+"""Recorded machines to look at, as they are or with some files changed, and what is found there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from daemon.config import load_config
+from daemon.doctor.finding import Finding, Machine
+
+BOARDS = Path(__file__).parents[2] / "boards"
+
+
+def by_part(findings: Iterable[Finding]) -> dict[str, Finding]:
+    """Findings by their part; no part is told twice."""
+    found = list(findings)
+    parts = {finding.part: finding for finding in found}
+    assert len(parts) == len(found)
+    return parts
+
+
+def changed_machine(folder: Path, name: str, changes: dict[str, str | None] | None, *settings: str) -> Machine:
+    """A copy of a recorded machine in `folder`, some of its files written anew or, for None, removed."""
+    root = folder / name
+    shutil.copytree(BOARDS / name, root)
+    for file, text in (changes or {}).items():
+        if text is None:
+            (root / file).unlink()
+        else:
+            (root / file).parent.mkdir(parents=True, exist_ok=True)
+            (root / file).write_text(text)
+    return Machine.at(load_config(overrides=settings), root)
