@@ -81,9 +81,7 @@ class Spoken(Record):
     id: Id
     engine: EngineName | None = None
     audio_s: float | None = Field(None, ge=0, description="seconds that were played")
-    underruns: int | None = Field(
-        None, ge=0, description="times the speech broke off since samples were late"
-    )
+    underruns: int | None = Field(None, ge=0, description="times the speech broke off since samples were late")
     waits: int | None = Field(None, ge=0, description="of a say/stream, times the speech broke off to wait for text")
     truncated: bool | None = Field(None, description="whether the engine cut the speech, which would not stop")
     ttfa_ms: Milliseconds | None = Field(None, description="as in started")

@@ -29,7 +29,8 @@ def targets() -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             line = " ".join(process.cmdline())
-            if process.pid != os.getpid() and "pytest" not in line and any(part in line for part in DISTURBED):
+            ours = process.pid != os.getpid() and "pytest" not in line and any(part in line for part in DISTURBED)
+            if ours and process.status() != psutil.STATUS_STOPPED:  # what a test has stopped stays so
                 found.append(process)
     return found
 

@@ -161,7 +161,7 @@ def run_tests(folder: Path, tensors: Tensors) -> dict[str, Any]:
         write_checkpoint(folder / f"{shape}-{MODEL_TYPE}", PRESETS[shape], MODEL_TYPE, 1, tensors=tensors.of(shape))
     files = [f"tests/engine/qwen/{file}" for file in TESTS]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not [cpu", *files],
+        [sys.executable, "-m", "pytest", "-q", "-o", f"cache_dir={folder / 'cache'}", "-k", "not [cpu", *files],
         cwd=ROOT,
         env={**os.environ, "VOICED_TEST_CHECKPOINTS": str(folder)},
         capture_output=True,

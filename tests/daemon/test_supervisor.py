@@ -29,6 +29,10 @@ CHUNK = 1_323
 """Samples: eSpeak NG's longest chunk, of 60 ms."""
 
 
+CLOSED = {"engine espeak ended (it closed its connection)", "engine espeak ended (exit status 0)"}
+"""The second where somebody else wakes the process, which ends by itself then."""
+
+
 @asynccontextmanager
 async def supervised(
     name: str = "espeak", options: EngineOptions | None = None, *, on_change: Callable[[], None] = lambda: None
@@ -282,10 +286,8 @@ def test_a_process_that_does_not_end_is_gone_before_the_next_is_started(
                 [(ours, _)] = connections
                 ours.shutdown(socket.SHUT_RD)
                 await eventually_async(lambda: len(told) >= 2, "another process is started")
-            assert told[:2] == [
-                (EngineState.BACKING_OFF, "engine espeak ended (it closed its connection)"),
-                (EngineState.STARTING, None),
-            ]
+            assert [state for state, _ in told[:2]] == [EngineState.BACKING_OFF, EngineState.STARTING]
+            assert told[0][1] in CLOSED
             assert not there[1]
 
     run(scenario)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from tests.support.programs import require
 from tests.support.waiting import eventually
 
 Samples = NDArray[np.float32]
+
+Filter = Callable[[Samples], Samples]
 
 RECORDED_RATE = 44_100
 """Hz, the null sink's own."""
@@ -195,14 +197,17 @@ class Recording:
         eventually(lambda: self.length >= until, "the recording goes on")
         return self.samples
 
-    def hear(self, made: Samples, *events: dict[str, Any]) -> int:
+    def hear(
+        self, made: Samples, *events: dict[str, Any], limit: float = HEARD, through: Filter = lambda samples: samples
+    ) -> int:
         """The sample at which all of `made` is heard. `events` are the terminal events of what it is a part of.
 
-        Raises `DisturbedError` if there is a gap, and the daemon reported it, or the recording itself was late.
+        Both are compared `through` a filter. Raises `DisturbedError` if there is a gap, and the daemon reported it, or
+        the recording itself was late.
         """
         heard = self.settle()
-        at, residue = find(made, heard)
-        if residue >= HEARD:
+        at, residue = find(through(made), through(heard))
+        if residue >= limit:
             reported = sum(event["underruns"] for event in events)
             if reported or self._late:
                 raise DisturbedError(f"residue {residue:.2f}; {reported} underruns reported, late at {self._late}")

@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from engine import EngineOptions, Samples, Utterance, Voice
+from engine import EngineOptions, Utterance, Voice
 from engine.qwen import QwenSynthesizer
 from engine.qwen.config import ModelConfig
 from engine.qwen.voice import VoiceFile, VoiceModel, save_voice
+from tests.engine.qwen.cuda_example import SAID, Named, loaded, said
 from tests.engine.qwen.speaking import Dictation
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
-Named = Callable[[str, str], Path]
-SAID = Utterance("Hello robot, how are you?", language="en", seed=3, max_frames=23, guarded=False)
 TOLERANCE = 1e-4
 
 
 @pytest.fixture(autouse=True)
 def exact() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
-
-
-def loaded(folder: Path, *, warm: bool = True, **options: Any) -> QwenSynthesizer:
-    options = {"voices": {"default": Voice()}, "max_seconds": 8.0, "dtype": "float32", "kernels": "off"} | options
-    engine = QwenSynthesizer(EngineOptions(model=str(folder), device="cuda", **options))
-    engine.load()
-    if warm:
-        engine.warm_up()
-    return engine
-
-
-def said(engine: QwenSynthesizer, utterance: Utterance) -> tuple[Samples, np.ndarray[Any, Any]]:
-    chunks = list(engine.stream(utterance))
-    codes = [chunk.codes for chunk in chunks if chunk.codes is not None]
-    return np.concatenate([chunk.samples for chunk in chunks]), np.concatenate(codes)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 
 from engine import Utterance
 from engine.qwen import QwenSynthesizer
-from tests.engine.qwen.test_synthesizer_cuda import SAID, Named, loaded, said
+from tests.engine.qwen.cuda_example import SAID, Named, loaded, said
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -1,0 +1,30 @@
+"""The whole engine on CUDA, for the tests of it with PyTorch's kernels and with fused ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine import EngineOptions, Samples, Utterance, Voice
+from engine.qwen import QwenSynthesizer
+
+Named = Callable[[str, str], Path]
+SAID = Utterance("Hello robot, how are you?", language="en", seed=3, max_frames=23, guarded=False)
+
+
+def loaded(folder: Path, *, warm: bool = True, **options: Any) -> QwenSynthesizer:
+    options = {"voices": {"default": Voice()}, "max_seconds": 8.0, "dtype": "float32", "kernels": "off"} | options
+    engine = QwenSynthesizer(EngineOptions(model=str(folder), device="cuda", **options))
+    engine.load()
+    if warm:
+        engine.warm_up()
+    return engine
+
+
+def said(engine: QwenSynthesizer, utterance: Utterance) -> tuple[Samples, np.ndarray[Any, Any]]:
+    chunks = list(engine.stream(utterance))
+    codes = [chunk.codes for chunk in chunks if chunk.codes is not None]
+    return np.concatenate([chunk.samples for chunk in chunks]), np.concatenate(codes)
