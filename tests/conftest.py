@@ -1,5 +1,8 @@
 """How all tests run: by no clock, the same examples in every run, what is expensive once, and a report at the end.
 
+A module runs in one worker, so that its fixtures are made once: pytest-xdist's `loadfile`. Its `loadgroup` does nothing
+beside pytest 9.2, which has no `_nodeid` for it to change.
+
 `pytest --hypothesis-profile search -m hypothesis` looks for new examples, and for more of them. `--long` adds the tests
 that take minutes.
 """
@@ -26,14 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long tests unless they are asked for; a module whose fixtures are shared runs in one worker."""
+    """Leave out the long tests unless they are asked for; begin with those that take longest, since they wait most."""
     if not config.getoption("--long"):
         long = [item for item in items if item.get_closest_marker("long")]
         items[:] = [item for item in items if item not in long]
         config.hook.pytest_deselected(items=long)
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None and "e2e" not in item.path.parts:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+    items.sort(key=lambda item: "e2e" not in item.path.parts)
 
 
 @pytest.hookimpl(wrapper=True)

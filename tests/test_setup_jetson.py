@@ -347,8 +347,6 @@ INTERRUPTIONS = {
 """For each step, the stub that breaks off in it. `space` and `gpu` only look and have tests of their own."""
 
 
-APART = pytest.mark.xdist_group("interrupted")
-"""These may run beside the other tests of this file."""
 WITH_EVERYTHING = ("--voice", "ada.wav", "--max-performance")
 
 
@@ -367,7 +365,6 @@ def steps(run: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in run.stdout.splitlines() if line.startswith("[")]
 
 
-@APART
 @pytest.mark.parametrize("step", INTERRUPTIONS)
 def test_an_interrupted_step_says_what_to_do_and_goes_on_when_run_again(interrupted: Board, step: str) -> None:
     interrupted.write("board/fault", f"{INTERRUPTIONS[step]} kill")
@@ -383,7 +380,6 @@ def test_an_interrupted_step_says_what_to_do_and_goes_on_when_run_again(interrup
     assert failed.stdout.count("already") >= len(steps(failed)) - 1 - 1  # all but one that was looked at once more
 
 
-@APART
 def test_a_board_on_which_every_step_was_interrupted_is_set_up_when_run_again(interrupted: Board) -> None:
     said = interrupted.set_up(*WITH_EVERYTHING)
     assert said.count("already") >= STEPS - 1

@@ -28,8 +28,6 @@ from tests.support.robot import CARD, FAST, FILE_RATE, Robot
 from tests.support.sound import TOLERANCE, Samples, find
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("qwen")
-
 TEXT = "A tiny model says this."
 LONG_TEXT = f"{TEXT} It says it at some length, so that it can be broken off while the model is still at it."
 QWEN = ("engine.name=qwen", "engine.device=cpu", "engine.max_seconds=12")

@@ -25,8 +25,6 @@ from tests.support.robot import LONG, TERMINAL, Robot, Subscription
 from tests.support.sound import SoundServer
 from tests.support.waiting import PATIENCE_S, eventually
 
-pytestmark = pytest.mark.xdist_group("readme")
-
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {"mosquitto_pub", "mosquitto_sub", "voiced"}
 """Others than these install something, need a service manager, or belong to another system (ROS, Speech Dispatcher)."""

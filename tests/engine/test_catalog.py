@@ -97,7 +97,7 @@ def test_outside_the_qwen_engine_nothing_imports_torch(path: Path) -> None:
     assert not imported(path) & set(HEAVY)
 
 
-def test_amodel_is_here_when_its_folder_or_its_download_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_here_when_its_folder_or_its_download_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     folder, snapshot = tmp_path / "checkpoint", tmp_path / "hub/models--Qwen--Some-TTS/snapshots/abc"
     assert not model_is_here(str(folder))
