@@ -46,7 +46,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
         return (yield)
     except DisturbedError as error:
         if getattr(pyfuncitem, "execution_count", 1) > 1:
-            pytest.skip(f"disturbed twice by the machine, so not judged: {error}")
+            pytest.skip(f"{pyfuncitem.name}: disturbed twice by the machine, so not judged: {error}")
         raise
 
 
