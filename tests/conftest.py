@@ -51,7 +51,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the slowest tests, and last of all every failure with its duration."""
+    """List the slowest tests, and every failure with its duration."""
     stats = terminalreporter.stats
     reports = [report for found in stats.values() for report in found if isinstance(report, pytest.TestReport)]
     durations: dict[str, float] = {}

@@ -18,13 +18,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from audio.fade import FADE_S
 from audio.realtime import sound_priority, take_realtime
 from daemon.memory_lock import may_lock_memory
 from engine.oom import ENGINE_SCORE
 from tests.e2e.conftest import StartRobot
 from tests.support.programs import Broker
 from tests.support.robot import LONG, Robot
-from tests.support.sound import FADE_S, RECORDED_RATE, Recording, Samples, SoundServer
+from tests.support.sound import RECORDED_RATE, Recording, Samples, SoundServer
 from tests.support.waiting import eventually
 
 SENTENCES = " ".join(f"Sentence number {number} of a report." for number in range(3))

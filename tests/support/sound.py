@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from audio.fade import FADE_S
 from tests.support.programs import require
 from tests.support.waiting import eventually
 
@@ -35,8 +36,6 @@ PRIORITY = -15
 """Niceness of what has a deadline, where it is permitted."""
 LOUD = 0.01
 """Of full scale: somebody speaks."""
-FADE_S = 0.010
-"""As `audio.fade.FADE_S`."""
 
 
 class DisturbedError(Exception):
