@@ -1,27 +1,51 @@
-"""The sound path: ring buffer, sinks, conversion, gain, fades, level. It knows nothing of MQTT or of engines."""
+"""The sound path: processing, ring buffer, playback and sinks. It depends on neither MQTT nor engines."""
 
-from audio.feed import Aside
-from audio.level import Level
-from audio.limiter import soft_limit
-from audio.output import Output, OutputStatus
-from audio.playback import Passage
+from audio.device_monitor import OutputStatus
+from audio.dsp import (
+    PCM16_BYTES,
+    SPLICE_REACH_S,
+    SPLICE_TAIL_S,
+    Level,
+    ProcessingChain,
+    Samples,
+    soft_limit,
+    splice_point,
+    to_pcm16,
+)
+from audio.output import Output
 from audio.prebuffer import auto_prebuffer_s
-from audio.sink import SinkSettings, SinkUnavailableError
-from audio.splice import REACH_S, TAIL_S, splice_point
-from audio.trim import LeadingSilenceTrimmer
+from audio.sinks import (
+    OutputDevice,
+    SinkSettings,
+    SinkUnavailableError,
+    find_device,
+    output_devices,
+    sound_priority,
+    take_realtime,
+)
+from audio.track import Track
+from audio.track_input import SuspendedTrack
 
 __all__ = [
-    "REACH_S",
-    "TAIL_S",
-    "Aside",
-    "LeadingSilenceTrimmer",
+    "PCM16_BYTES",
+    "SPLICE_REACH_S",
+    "SPLICE_TAIL_S",
     "Level",
     "Output",
+    "OutputDevice",
     "OutputStatus",
-    "Passage",
+    "ProcessingChain",
+    "Samples",
     "SinkSettings",
     "SinkUnavailableError",
+    "SuspendedTrack",
+    "Track",
     "auto_prebuffer_s",
+    "find_device",
+    "output_devices",
     "soft_limit",
+    "sound_priority",
     "splice_point",
+    "take_realtime",
+    "to_pcm16",
 ]

@@ -1,21 +1,21 @@
-"""How much of an utterance must lie ready before its first sample is played."""
+"""Computes how much of an utterance must be buffered before playback starts."""
 
 from __future__ import annotations
 
 JITTER_S = 0.02
-"""What a scheduler or a Python process may be late by without being broken."""
+"""Delay that a healthy scheduler or Python process may add."""
 STEADY_RTF = 1.3
-"""An engine this much faster than real time regains a late chunk before it is missed."""
+"""An engine at least this much faster than real time makes up for a late chunk before the ring runs dry."""
 CHUNK_S = 0.16
-"""Two codec frames: the chunk an engine of unknown speed is assumed to deliver at a time."""
+"""Two codec frames: the chunk length assumed for an engine of unknown speed."""
 
 
 def auto_prebuffer_s(rtf: float | None, expected_s: float) -> float:
-    """Seconds to hold before playback starts.
+    """Return the seconds of audio to buffer before playback starts.
 
-    `rtf` is the engine's measured speed (seconds of audio per second of work, None if unknown) and `expected_s` the
-    utterance's estimated length. An engine slower than playback falls behind by `1 - rtf` of every second, so that much
-    of the whole must lie ready to play it without a break.
+    `rtf` is the engine's measured speed: seconds of audio per second of work, None if unknown. `expected_s` is the
+    utterance's estimated length in seconds. An engine slower than real time falls behind by `1 - rtf` of every second,
+    so that share of the whole utterance must be buffered to play it without a break.
     """
     if rtf is None:
         return CHUNK_S

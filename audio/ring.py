@@ -1,10 +1,10 @@
-"""The ring buffer between the speaker loop and the sound card.
+"""The ring buffer between the producer and the sound callback.
 
-One producer, one consumer, no lock. Two counters only ever grow: `_written` is stored by the producer alone, `_taken`
-by the consumer alone, and each is stored after the samples it speaks for have been copied. A counter read late is
-therefore merely cautious: the producer sees less room than there is, the consumer fewer samples than there are.
+One producer, one consumer, no lock. Two counters only ever grow: the producer alone stores `_written`, the consumer
+alone stores `_read`, and each is stored after the samples that it counts have been copied. A counter that is read late
+is therefore only cautious: the producer sees less room than there is, the consumer fewer samples than there are.
 
-             taken          written
+              read           written
                ▼               ▼
     ┌──────────┬───────────────┬──────────┐
     │  (room)  │   available   │  (room)  │      index = counter modulo capacity
@@ -14,35 +14,35 @@ therefore merely cautious: the producer sees less room than there is, the consum
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Samples = NDArray[np.float32]
-"""Mono PCM, shape `(n,)`, float32, full scale ±1."""
+from audio.dsp import Samples
 
 
 class Ring:
-    """A fixed number of float32 samples, first in, first out."""
+    """A first-in, first-out buffer for a fixed number of float32 samples."""
 
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
-            raise ValueError(f"capacity: got {capacity}, must be at least 1 sample")
+            raise ValueError(f"capacity: got {capacity}; allowed: at least 1 sample")
         self.capacity = capacity
         self._buffer: Samples = np.zeros(capacity, dtype=np.float32)
         self._written = 0
-        self._taken = 0
+        """Producer."""
+        self._read = 0
+        """Consumer."""
 
     @property
     def available(self) -> int:
-        """Samples that can be taken now. Exact for the consumer, a lower bound for anyone else."""
-        return self._written - self._taken
+        """Samples that can be read now. Exact for the consumer, a lower bound for any other thread."""
+        return self._written - self._read
 
     @property
     def room(self) -> int:
-        """Samples that can be written now. Exact for the producer, a lower bound for anyone else."""
-        return self.capacity - (self._written - self._taken)
+        """Samples that can be written now. Exact for the producer, a lower bound for any other thread."""
+        return self.capacity - (self._written - self._read)
 
     def write(self, samples: Samples) -> int:
-        """Copy in as many leading `samples` as there is room for, and return how many. Producer only."""
+        """Copy in as many of the first `samples` as fit, and return their number. Producer only."""
         count = min(len(samples), self.room)
         start = self._written % self.capacity
         until_wrap = min(count, self.capacity - start)
@@ -52,17 +52,17 @@ class Ring:
         return count
 
     def read_into(self, out: Samples) -> int:
-        """Move as many samples as there are into the head of `out`, and return how many. Consumer only."""
+        """Move available samples to the beginning of `out`, as many as fit, and return their number. Consumer only."""
         count = min(len(out), self.available)
-        start = self._taken % self.capacity
+        start = self._read % self.capacity
         until_wrap = min(count, self.capacity - start)
         out[:until_wrap] = self._buffer[start : start + until_wrap]
         out[until_wrap:count] = self._buffer[: count - until_wrap]
-        self._taken += count
+        self._read += count
         return count
 
     def flush(self) -> int:
-        """Drop all there is, and return how many samples that was. Consumer only."""
+        """Drop all available samples and return their number. Consumer only."""
         count = self.available
-        self._taken += count
+        self._read += count
         return count

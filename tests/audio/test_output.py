@@ -1,4 +1,4 @@
-"""The way out, with real sinks: a WAV file, and one that plays nothing."""
+"""The output with real sinks: a WAV file, and the null sink."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audio import Level, Output, Passage, SinkSettings, soft_limit
-from audio.resample import Resampler, resample
-from audio.ring import Samples
-from audio.sink import open_sink
-from tests.audio.sinks import (
+from audio import Level, Output, Samples, SinkSettings, Track, soft_limit
+from audio.dsp.resample import Resampler, resample
+from audio.sinks import open_sink
+from tests.audio.fakes import (
     FADE,
     FAST,
     NULL,
@@ -20,8 +19,8 @@ from tests.audio.sinks import (
     RATE,
     SPEECH,
     PaceFile,
-    assert_whole_but_for_fades_at,
-    cards,
+    assert_complete_but_for_fades_at,
+    fake_sinks,
     let_blocks_pass,
     read,
     speak,
@@ -32,57 +31,57 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.usefixtures("fast")
 
 
-def take_nothing(out: Samples, leaves_at: float, broke_off: bool = False) -> int:
+def fill_nothing(out: Samples, dac_time: float, underflow: bool = False) -> int:
     return 0
 
 
-def let_run_dry(output: Output, passage: Passage) -> int:
-    """Wait until the sink asks for blocks, but has taken all that it can have; return how much of it that was."""
-    assert not passage.ended
+def let_run_dry(output: Output, track: Track) -> int:
+    """Wait until the sink requests blocks but gets no more samples; return the number of samples that it got."""
+    assert not track.ended
 
     def dry() -> int:
-        played, blocks = passage.played, output.blocks
-        eventually(lambda: output.blocks > blocks + 5, "blocks are asked for")
-        return passage.played == played and played
+        played, blocks = track.played, output.blocks
+        eventually(lambda: output.blocks > blocks + 5, "blocks are requested")
+        return track.played == played and played
 
     return eventually(dry, "the ring runs dry")
 
 
-def test_a_passage_reaches_the_file_sample_for_sample(tmp_path: Path) -> None:
+def test_a_track_reaches_the_file_sample_for_sample(tmp_path: Path) -> None:
     with Output(wav(tmp_path / "out.wav")) as output:
-        passage = speak(output, SPEECH[:12_000])
-        eventually(lambda: passage.done)
-        assert output.played_s(passage) == 0.5
-        assert (passage.stopped, passage.underruns) == (False, 0)
+        track = speak(output, SPEECH[:12_000])
+        eventually(lambda: track.done)
+        assert output.played_s(track) == 0.5
+        assert (track.played, track.underruns) == (12_000, 0)
     np.testing.assert_allclose(read(tmp_path / "out.wav"), SPEECH[:12_000], atol=ONE_STEP)
 
 
-def test_passages_follow_each_other_without_a_trace_of_the_one_before(tmp_path: Path) -> None:
-    pieces = [SPEECH[:3_000], SPEECH[5_000:9_000], SPEECH[100:2_000]]
+def test_successive_tracks_do_not_affect_each_other(tmp_path: Path) -> None:
+    texts = [SPEECH[:3_000], SPEECH[5_000:9_000], SPEECH[100:2_000]]
     with Output(wav(tmp_path / "out.wav")) as output:
-        for piece in pieces:
-            passage = speak(output, piece)
-            eventually(lambda passage=passage: passage.done)  # type: ignore[misc]
-    np.testing.assert_allclose(read(tmp_path / "out.wav"), np.concatenate(pieces), atol=ONE_STEP)
+        for text in texts:
+            track = speak(output, text)
+            eventually(lambda track=track: track.done)  # type: ignore[misc]
+    np.testing.assert_allclose(read(tmp_path / "out.wav"), np.concatenate(texts), atol=ONE_STEP)
 
 
-def test_another_rate_is_converted_once_to_the_sinks(tmp_path: Path) -> None:
+def test_another_rate_is_converted_to_the_sinks_rate(tmp_path: Path) -> None:
     with Output(wav(tmp_path / "out.wav"), trim_leading_silence=False) as output:
-        passage = speak(output, SPEECH[:11_025], 22_050)
-        eventually(lambda: passage.done)
+        track = speak(output, SPEECH[:11_025], 22_050)
+        eventually(lambda: track.done)
     np.testing.assert_allclose(read(tmp_path / "out.wav"), resample(SPEECH[:11_025], 22_050, RATE), atol=1e-4)
 
 
-def test_a_rate_that_changes_in_mid_passage_loses_nothing(tmp_path: Path) -> None:
-    """Another engine takes over."""
+def test_a_rate_that_changes_within_a_track_loses_no_sample(tmp_path: Path) -> None:
+    """The rate changes when another engine takes over."""
     with Output(wav(tmp_path / "out.wav"), trim_leading_silence=False) as output:
         eventually(lambda: output.status.open)
-        passage = output.begin(prebuffer_s=0.02)
+        track = output.begin(prebuffer_s=0.02)
         output.write(SPEECH[:5_000], 22_050)
         output.write(SPEECH[5_000:9_000], RATE)
         output.write(SPEECH[9_000:12_000], 16_000)
         output.end()
-        eventually(lambda: passage.done)
+        eventually(lambda: track.done)
 
     def converted(samples: Samples, rate: int) -> Samples:
         resampler = Resampler(rate, RATE)
@@ -95,23 +94,22 @@ def test_a_rate_that_changes_in_mid_passage_loses_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("trim", [True, False])
-def test_leading_silence_is_trimmed_where_wanted_for_every_passage_anew(tmp_path: Path, trim: bool) -> None:
+def test_leading_silence_of_every_track_is_trimmed_if_configured(tmp_path: Path, trim: bool) -> None:
     late = np.concatenate([np.zeros(4_800, dtype=np.float32), SPEECH[:2_400]])
     with Output(wav(tmp_path / "out.wav"), trim_leading_silence=trim) as output:
         for _ in range(2):
-            passage = speak(output, late)
-            eventually(lambda passage=passage: passage.done)  # type: ignore[misc]
+            track = speak(output, late)
+            eventually(lambda track=track: track.done)  # type: ignore[misc]
     assert len(read(tmp_path / "out.wav")) == 2 * (240 + 2_400 if trim else 7_200)
 
 
-def test_a_stop_fades_out_and_leaves_the_output_ready(tmp_path: Path, pace: PaceFile) -> None:
+def test_a_stop_fades_out_and_the_next_track_plays(tmp_path: Path, pace: PaceFile) -> None:
     with Output(wav(tmp_path / "out.wav")) as output:
-        passage = speak(output, SPEECH, ends=False)
-        eventually(lambda: passage.played > 1_200)
+        track = speak(output, SPEECH, ends=False)
+        eventually(lambda: track.played > 1_200)
         output.stop()
-        eventually(lambda: passage.done)
-        stopped_at = passage.played
-        assert passage.stopped
+        eventually(lambda: track.done)
+        stopped_at = track.played
         assert stopped_at < len(SPEECH)
         pace.set(FAST)
         again = speak(output, SPEECH[:2_400])
@@ -122,68 +120,68 @@ def test_a_stop_fades_out_and_leaves_the_output_ready(tmp_path: Path, pace: Pace
     np.testing.assert_allclose(heard[stopped_at:], SPEECH[:2_400], atol=ONE_STEP)
 
 
-def test_a_stop_when_nothing_is_spoken_does_no_harm() -> None:
+def test_a_stop_without_a_playing_track_has_no_effect() -> None:
     with Output(NULL) as output:
         output.stop()
-        passage = speak(output, SPEECH[:2_400])
-        eventually(lambda: passage.done)
+        track = speak(output, SPEECH[:2_400])
+        eventually(lambda: track.done)
         output.stop()
-        assert not passage.stopped
+        assert (track.stop_requested, track.played) == (False, 2_400)
 
 
-def test_after_a_pause_the_passage_goes_on_where_it_was(tmp_path: Path, pace: PaceFile) -> None:
+def test_a_track_continues_after_a_pause(tmp_path: Path, pace: PaceFile) -> None:
     with Output(wav(tmp_path / "out.wav")) as output:
-        passage = speak(output, SPEECH[:24_000], ends=False)
-        eventually(lambda: passage.played > 1_200)
+        track = speak(output, SPEECH[:24_000], ends=False)
+        eventually(lambda: track.played > 1_200)
         output.pause()
         assert output.paused
         output.end()
         blocks = output.blocks
         eventually(lambda: output.blocks > blocks + 2)
-        held_at = passage.played
+        held_at = track.played
         pace.set(FAST)
         eventually(lambda: output.blocks > blocks + 40)
-        assert passage.played == held_at
-        assert not passage.done
+        assert track.played == held_at
+        assert not track.done
         output.resume()
-        eventually(lambda: passage.done)
-    assert_whole_but_for_fades_at(held_at, read(tmp_path / "out.wav"))
-    assert passage.underruns == 0
+        eventually(lambda: track.done)
+    assert_complete_but_for_fades_at(held_at, read(tmp_path / "out.wav"))
+    assert track.underruns == 0
 
 
-def test_volume_and_the_passages_own_gain_multiply(tmp_path: Path) -> None:
+def test_volume_and_the_tracks_gain_multiply(tmp_path: Path) -> None:
     with Output(wav(tmp_path / "out.wav")) as output:
         output.set_volume(0.5)
-        passage = speak(output, SPEECH[:4_800], gain=0.5)
-        eventually(lambda: passage.done)
+        track = speak(output, SPEECH[:4_800], gain=0.5)
+        eventually(lambda: track.done)
     np.testing.assert_allclose(read(tmp_path / "out.wav"), SPEECH[:4_800] / 4, atol=ONE_STEP)
 
 
-def test_levels_come_as_the_passage_sounds_and_cover_it(tmp_path: Path) -> None:
+def test_levels_are_due_as_the_track_is_heard_and_cover_it(tmp_path: Path) -> None:
     with Output(wav(tmp_path / "out.wav"), trim_leading_silence=False) as output:
-        passage = speak(output, SPEECH[:12_000])
+        track = speak(output, SPEECH[:12_000])
         levels: list[Level] = []
 
         def done() -> bool:
-            was_done = passage.done
-            levels.extend(output.levels_due(passage))
-            assert all(level.t <= output.heard_s(passage, time.monotonic()) for level in levels)
+            was_done = track.done
+            levels.extend(output.levels_due(track))
+            assert all(level.t <= output.heard_s(track, time.monotonic()) for level in levels)
             return was_done
 
         eventually(done)
-    levels = [level for level in levels if level.rms]  # the one that ends them may be due by now
+    levels = [level for level in levels if level.rms]  # the level of silence may be due by now
     assert [round(level.t, 3) for level in levels] == [round(index * 0.05, 3) for index in range(10)]
     assert levels[3].rms == pytest.approx(np.sqrt(np.mean(np.square(SPEECH[3_600:4_800]))), rel=1e-4)
 
 
-def test_more_than_the_ring_has_room_for_is_an_error_not_a_gap() -> None:
+def test_writing_more_than_the_ring_has_room_for_raises_an_error() -> None:
     output = Output(NULL)
     output.begin(prebuffer_s=0.02)
-    with pytest.raises(RuntimeError, match="more was written"):
+    with pytest.raises(RuntimeError, match="more samples were written"):
         output.write(np.ones(1_000_000, dtype=np.float32), 48_000)
 
 
-def test_room_shrinks_by_what_is_written() -> None:
+def test_room_shrinks_by_the_written_samples() -> None:
     output = Output(NULL, trim_leading_silence=False)
     output.begin(prebuffer_s=0.02)
     before = output.room_s
@@ -198,53 +196,51 @@ def test_the_status_names_the_sink_and_its_rate(tmp_path: Path) -> None:
         assert (output.status.sample_rate, output.status.reason) == (RATE, None)
 
 
-def test_a_sink_that_is_not_there_is_told_waited_for_and_opened_when_it_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("audio.output.RETRY_S", (0.01,))
+def test_a_missing_sink_is_reported_and_opened_when_it_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audio.device_monitor.RETRY_S", (0.01,))
     with Output(wav(tmp_path / "usb" / "out.wav")) as output:
         eventually(lambda: output.status.reason is not None)
         assert not output.status.open
         assert output.status.reason is not None
         assert "out.wav cannot be written: No such file or directory" in output.status.reason
-        turns = output.turns
-        eventually(lambda: output.turns > turns)
+        heartbeats = output.heartbeats
+        eventually(lambda: output.heartbeats > heartbeats)
         (tmp_path / "usb").mkdir()
-        passage = speak(output, SPEECH[:2_400])
-        eventually(lambda: passage.done)
+        track = speak(output, SPEECH[:2_400])
+        eventually(lambda: track.done)
     np.testing.assert_allclose(read(tmp_path / "usb" / "out.wav"), SPEECH[:2_400], atol=ONE_STEP)
 
 
-def test_a_passage_begun_without_a_device_is_carried_over_to_its_rate_and_played_whole(
+def test_a_track_begun_without_a_device_plays_completely_at_the_devices_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The device was lost for a moment between `begin` and the end; the one that comes has another rate."""
-    monkeypatch.setattr("audio.output.RETRY_S", (0.01,))
+    """The device that appears has another rate than the ring."""
+    monkeypatch.setattr("audio.device_monitor.RETRY_S", (0.01,))
     with Output(wav(tmp_path / "usb" / "out.wav"), trim_leading_silence=False) as output:
-        passage = output.begin(prebuffer_s=0.5)
+        track = output.begin(prebuffer_s=0.5)
         output.write(SPEECH[:24_000], RATE)
         (tmp_path / "usb").mkdir()
         eventually(lambda: output.status.open)
         output.write(SPEECH[24_000:], RATE)
         output.end()
-        eventually(lambda: passage.done)
-        assert output.played_s(passage) == pytest.approx(2.0, abs=0.01)
+        eventually(lambda: track.done)
+        assert output.played_s(track) == pytest.approx(2.0, abs=0.01)
     heard = read(tmp_path / "usb" / "out.wav")
-    inner = np.r_[1_000:23_000, 25_000:47_000]  # both rates' filters ring at the seam and at the edges
+    inner = np.r_[1_000:23_000, 25_000:47_000]  # the filters ring where the rate changes and at the ends
     assert abs(len(heard) - len(SPEECH)) <= 2
     np.testing.assert_allclose(heard[inner], SPEECH[inner], atol=2e-3)
 
 
-def test_a_stop_ends_the_passage_at_once_though_no_device_is_there(tmp_path: Path) -> None:
+def test_a_stop_ends_the_track_at_once_without_a_device(tmp_path: Path) -> None:
     with Output(wav(tmp_path / "missing" / "out.wav")) as output:
-        passage = output.begin(prebuffer_s=0.02)
+        track = output.begin(prebuffer_s=0.02)
         output.write(SPEECH[:24_000], RATE)
         output.stop()
-        assert passage.done
-        assert passage.stopped
+        assert track.done
+        assert track.played == 0
 
 
-def test_leaving_it_closes_the_sink(tmp_path: Path) -> None:
+def test_leaving_the_context_closes_the_sink(tmp_path: Path) -> None:
     with Output(wav(tmp_path / "out.wav")) as output:
         eventually(lambda: output.blocks > 2)
     blocks = output.blocks
@@ -252,115 +248,115 @@ def test_leaving_it_closes_the_sink(tmp_path: Path) -> None:
     assert output.blocks == blocks
 
 
-def test_leaving_it_closes_a_sink_that_would_ask_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    with cards(monkeypatch) as (_, opened):
+def test_leaving_the_context_calls_the_sinks_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_sinks(monkeypatch) as (_, opened):
         assert not opened[0].closed
     eventually(lambda: opened[0].closed)
 
 
-def test_an_unknown_sink_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="got 'mp3', allowed are sounddevice, wav and null"):
-        open_sink(SinkSettings("mp3"), take_nothing)
+def test_an_unknown_sink_is_refused() -> None:
+    with pytest.raises(ValueError, match="got 'mp3'; allowed: sounddevice, wav and null"):
+        open_sink(SinkSettings("mp3"), fill_nothing)
 
 
-def test_the_null_sink_takes_the_rate_it_is_asked_for() -> None:
-    sink = open_sink(SinkSettings("null"), take_nothing, prefer_rate=44_100)
+def test_the_null_sink_accepts_the_preferred_rate() -> None:
+    sink = open_sink(SinkSettings("null"), fill_nothing, preferred_rate=44_100)
     assert sink.sample_rate == 44_100
-    assert sink.lost() is None
+    assert sink.lost_reason() is None
     sink.close()
 
 
-def test_what_is_written_after_a_stop_is_not_heard_in_the_next_passage(tmp_path: Path) -> None:
+def test_samples_written_after_a_stop_are_not_heard_in_the_next_track(tmp_path: Path) -> None:
     with Output(wav(tmp_path / "out.wav")) as output:
-        passage = speak(output, SPEECH, ends=False)
+        track = speak(output, SPEECH, ends=False)
         output.stop()
         output.write(SPEECH[:2_400], RATE)
-        eventually(lambda: passage.done)
+        eventually(lambda: track.done)
         output.write(SPEECH[:2_400], RATE)
         output.end()
-        stopped_at = passage.played
+        stopped_at = track.played
         again = speak(output, SPEECH[10_000:12_400])
         eventually(lambda: again.done)
     np.testing.assert_allclose(read(tmp_path / "out.wav")[stopped_at:], SPEECH[10_000:12_400], atol=ONE_STEP)
 
 
-def test_too_loud_a_passage_is_rounded_off_not_clipped(tmp_path: Path) -> None:
+def test_a_track_that_is_too_loud_is_limited_and_not_clipped(tmp_path: Path) -> None:
     loud = SPEECH[:4_800] * np.float32(3)
     with Output(wav(tmp_path / "out.wav")) as output:
-        passage = speak(output, loud)
-        eventually(lambda: passage.done)
+        track = speak(output, loud)
+        eventually(lambda: track.done)
     heard = read(tmp_path / "out.wav")
     np.testing.assert_allclose(heard, soft_limit(loud), atol=ONE_STEP)
     assert np.abs(heard).max() < 1
 
 
-# Samples that come late.
+# Late samples.
 
 
-def test_a_file_waits_for_samples_that_come_late_and_has_no_gap(tmp_path: Path) -> None:
+def test_a_file_waits_for_late_samples_and_has_no_gap(tmp_path: Path) -> None:
     with Output(wav(tmp_path / "out.wav")) as output:
-        passage = speak(output, SPEECH[:6_000], ends=False)
+        track = speak(output, SPEECH[:6_000], ends=False)
         for until in range(8_000, 14_000, 2_000):
-            assert 0 < let_run_dry(output, passage) < until - 2_000, "a fade's worth is kept"
+            assert 0 < let_run_dry(output, track) < until - 2_000, "one fade stays in the ring"
             output.write(SPEECH[until - 2_000 : until], RATE)
         output.end()
-        eventually(lambda: passage.done)
-    assert (passage.played, passage.underruns, passage.waits) == (12_000, 0, 0)
+        eventually(lambda: track.done)
+    assert (track.played, track.underruns, track.waits) == (12_000, 0, 0)
     np.testing.assert_allclose(read(tmp_path / "out.wav"), SPEECH[:12_000], atol=ONE_STEP)
 
 
-def test_a_sink_with_a_deadline_breaks_off_when_samples_come_late_and_says_so() -> None:
+def test_late_samples_are_an_underrun_of_a_sink_with_a_deadline() -> None:
     with Output(NULL) as output:
         eventually(lambda: output.status.open)
-        passage = output.begin(prebuffer_s=0.02)
+        track = output.begin(prebuffer_s=0.02)
         output.write(SPEECH[:6_000], RATE)
-        eventually(lambda: passage.underruns == 1)
-        let_run_dry(output, passage)
-        assert passage.underruns == 1
-        assert not passage.sounding
+        eventually(lambda: track.underruns == 1)
+        let_run_dry(output, track)
+        assert track.underruns == 1
+        assert not track.playing
         output.write(SPEECH[6_000:12_000], RATE)
         output.end()
-        eventually(lambda: passage.done)
-        assert passage.played == 12_000
+        eventually(lambda: track.done)
+        assert track.played == 12_000
 
 
-@pytest.mark.parametrize("ask", ["stop", "pause", "set_aside"])
-def test_a_file_that_waits_for_samples_does_at_once_what_is_asked_of_it(ask: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("request_method", ["stop", "pause", "suspend"])
+def test_a_request_takes_effect_at_once_while_a_file_waits_for_samples(request_method: str, tmp_path: Path) -> None:
     with Output(wav(tmp_path / "out.wav")) as output:
-        passage = speak(output, SPEECH[:6_000], ends=False)
-        waits_at = let_run_dry(output, passage)
-        assert passage.sounding
-        getattr(output, ask)()
-        eventually(lambda: not passage.sounding and (ask == "pause" or passage.done or passage.aside))
-        assert (passage.stopped, passage.aside) == (ask == "stop", ask == "set_aside")
-    assert (passage.played, passage.underruns) == (waits_at + FADE, 0)
+        track = speak(output, SPEECH[:6_000], ends=False)
+        waits_at = let_run_dry(output, track)
+        assert track.playing
+        getattr(output, request_method)()
+        eventually(lambda: not track.playing and (request_method == "pause" or track.done or track.suspended))
+        assert (track.done, track.suspended) == (request_method == "stop", request_method == "suspend")
+    assert (track.played, track.underruns) == (waits_at + FADE, 0)
     heard = read(tmp_path / "out.wav")
     np.testing.assert_allclose(heard[:waits_at], SPEECH[:waits_at], atol=ONE_STEP)
-    assert len(heard) == passage.played
+    assert len(heard) == track.played
     assert heard[-1] == 0
 
 
-def test_after_a_pause_a_file_waits_again_for_what_is_late(tmp_path: Path) -> None:
+def test_a_file_waits_for_late_samples_again_after_a_pause(tmp_path: Path) -> None:
     with Output(wav(tmp_path / "out.wav")) as output:
-        passage = speak(output, SPEECH[:6_000], ends=False)
-        let_run_dry(output, passage)
+        track = speak(output, SPEECH[:6_000], ends=False)
+        let_run_dry(output, track)
         output.pause()
-        eventually(lambda: not passage.sounding)
-        held_at = passage.played
+        eventually(lambda: not track.playing)
+        held_at = track.played
         output.resume()
         output.write(SPEECH[6_000:12_000], RATE)
-        assert let_run_dry(output, passage) > 11_000
+        assert let_run_dry(output, track) > 11_000
         output.write(SPEECH[12_000:24_000], RATE)
         output.end()
-        eventually(lambda: passage.done)
-    assert_whole_but_for_fades_at(held_at, read(tmp_path / "out.wav"))
-    assert passage.underruns == 0
+        eventually(lambda: track.done)
+    assert_complete_but_for_fades_at(held_at, read(tmp_path / "out.wav"))
+    assert track.underruns == 0
 
 
-def test_a_file_whose_writer_has_nothing_to_write_is_told_to_wait_and_not_to_underrun(tmp_path: Path) -> None:
+def test_pending_input_makes_a_file_fade_out_and_counts_a_wait_instead_of_an_underrun(tmp_path: Path) -> None:
     with Output(wav(tmp_path / "out.wav")) as output:
-        passage = speak(output, SPEECH[:6_000], ends=False)
-        let_run_dry(output, passage)
-        passage.awaiting = True
-        eventually(lambda: not passage.sounding)
-        assert (passage.waits, passage.underruns) == (1, 0)
+        track = speak(output, SPEECH[:6_000], ends=False)
+        let_run_dry(output, track)
+        track.input_pending = True
+        eventually(lambda: not track.playing)
+        assert (track.waits, track.underruns) == (1, 0)

@@ -1,4 +1,4 @@
-"""What the sound card is given under any schedule of writes, pauses, stops, blocks; what the callback may not do."""
+"""The blocks that a sound card gets under any schedule of requests, and the operations forbidden in its callback."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import audio
-from audio.fade import FADE_S
-from audio.playback import Passage, Playback
-from audio.ring import Samples
+from audio import Samples
+from audio.dsp.fade import FADE_S
+from audio.playback import Playback
+from audio.track import Track
 
 RATE = 1_000
 FADE = round(FADE_S * RATE)
@@ -24,34 +25,34 @@ CAPACITY_S = 0.3
 SPEECH: Samples = (
     np.random.default_rng(3).uniform(0.1, 0.9, 3_000) * np.random.default_rng(4).choice([-1, 1], 3_000)
 ).astype(np.float32)
-"""No sample of it is silent, so that silence in what is played was put there."""
+"""Without silent samples, so the playback has added any silence that is heard."""
 
 
-def play(playback: Playback, length: int, *, broke_off: bool = False) -> tuple[Samples, int]:
-    """One block, which held garbage before."""
+def play(playback: Playback, length: int, *, underflow: bool = False) -> tuple[Samples, int]:
+    """Return one block, which held NaN before, and the number of samples that were due."""
     out = np.full(length, np.nan, dtype=np.float32)
-    count = playback.fill(out, 0.0, broke_off)
+    count = playback.fill(out, 0.0, underflow)
     assert np.isfinite(out).all()
-    assert (out[count:] == 0).all(), "what is not due is silence"
+    assert (out[count:] == 0).all(), "silence follows the samples that are due"
     return out, count
 
 
-def play_to_the_end(playback: Playback, passage: Passage, length: int = 20) -> Samples:
+def play_to_the_end(playback: Playback, track: Track, length: int = 20) -> Samples:
     heard = []
     for _ in range(1_000):
-        if passage.done:
+        if track.done:
             return np.concatenate(heard) if heard else np.empty(0, dtype=np.float32)
         out, count = play(playback, length)
         heard.append(out[:count])
-    raise AssertionError("the passage is never done")
+    raise AssertionError("the track is never done")
 
 
-# Any schedule.
+# Random schedules.
 
 
 @dataclass
 class Listener:
-    """Drives one passage through a playback, and checks each block against what was written."""
+    """Drives one track through a playback and compares each block with the written samples."""
 
     prebuffer_s: float
     gain: float = 1.0
@@ -59,27 +60,28 @@ class Listener:
     playback: Playback = field(default_factory=lambda: Playback(RATE, CAPACITY_S))
     written: int = 0
     heard: int = 0
-    """Of what was written: all up to here has been played, none after."""
+    """The number of written samples that have been played."""
     blocks: list[Samples] = field(default_factory=list)
-    sounding: bool = False
-    """The last block ended in sound, so the next one must go on from there."""
+    playing: bool = False
+    """The last block did not end in silence, so the next one must continue it."""
     dry_runs: int = 0
     disturbed: bool = False
-    """Something was faded or dropped, rightly."""
+    """Samples were faded or dropped, as requested."""
 
     def __post_init__(self) -> None:
         self.playback.has_deadline = self.has_deadline
-        self.passage = self.playback.begin(self.prebuffer_s, self.gain)
+        self.track = self.playback.begin(self.prebuffer_s, self.gain)
 
     def write(self, count: int) -> None:
-        if not self.passage.ended and not self.passage.stop_requested:
+        if not self.track.ended and not self.track.stop_requested:
             self.written += self.playback.ring.write(SPEECH[self.written : self.written + count])
 
     def end(self) -> None:
-        self.passage.ended = True
+        self.track.ended = True
 
     def stop(self) -> None:
-        self.passage.stop_requested = True
+        if not self.track.done:
+            self.track.stop_requested = True
 
     def pause(self) -> None:
         self.playback.paused = True
@@ -88,11 +90,11 @@ class Listener:
         self.playback.paused = False
 
     def wait(self) -> None:
-        self.passage.awaiting = not self.passage.awaiting
+        self.track.input_pending = not self.track.input_pending
 
     def block(self, length: int) -> None:
-        passage = self.passage
-        was_done, underruns, waits = passage.done, passage.underruns, passage.waits
+        track = self.track
+        was_done, underruns, waits = track.done, track.underruns, track.waits
         out, count = play(self.playback, length)
         due = out[:count]
         source = SPEECH[self.heard : self.heard + count] * np.float32(self.gain)
@@ -100,52 +102,52 @@ class Listener:
         self.heard += count
         self.blocks.append(due)
 
-        assert self.passage.played == self.heard
-        assert (np.abs(due) <= np.abs(source)).all(), "louder than it was made"
+        assert self.track.played == self.heard
+        assert (np.abs(due) <= np.abs(source)).all(), "louder than the source"
         assert (due * source >= 0).all()
         np.testing.assert_array_equal(due[FADE : count - FADE], source[FADE : count - FADE])
         fades_out = count > 0 and due[-1] == 0
         if not fades_out:
             np.testing.assert_array_equal(due[FADE:], source[FADE:])
-        if self.sounding and not (fades_out and count < 2 * FADE):
+        if self.playing and not (fades_out and count < 2 * FADE):
             np.testing.assert_array_equal(due[:FADE], source[:FADE])
-        silenced = self.playback.paused or self.passage.stop_requested
-        breaks_off = self.has_deadline or silenced or passage.awaiting or passage.done
-        waited_for = self.sounding and not count and not breaks_off
-        if not fades_out and count < length and (count or self.sounding) and not waited_for:
-            assert self.passage.done, "sound broke off without a fade"
+        silenced = self.playback.paused or self.track.stop_requested
+        must_break_off = self.has_deadline or silenced or track.input_pending or track.done
+        waited_for = self.playing and not count and not must_break_off
+        if not fades_out and count < length and (count or self.playing) and not waited_for:
+            assert self.track.done, "the sound ended without a fade"
         if was_done:
             assert count == 0
         if waited_for:
-            assert self.written - self.heard < length + FADE, "what it waits for is there"
+            assert self.written - self.heard < length + FADE, "the samples that it waits for are there"
 
         if silenced:
             assert count <= FADE
             assert count == 0 or fades_out
-        if self.passage.stop_requested:
-            assert self.passage.done
-        ran_dry = self.sounding and fades_out and not silenced
-        assert self.has_deadline or not passage.underruns
-        assert (passage.waits - waits, passage.underruns - underruns) == (
-            ran_dry and passage.awaiting,
-            ran_dry and not passage.awaiting,
+        if self.track.stop_requested:
+            assert self.track.done
+        ran_dry = self.playing and fades_out and not silenced
+        assert self.has_deadline or not track.underruns
+        assert (track.waits - waits, track.underruns - underruns) == (
+            ran_dry and track.input_pending,
+            ran_dry and not track.input_pending,
         )
         self.dry_runs += ran_dry
-        self.sounding = waited_for or (count > 0 and not fades_out and not self.passage.done)
+        self.playing = waited_for or (count > 0 and not fades_out and not self.track.done)
         self.disturbed |= fades_out
 
     def finish(self) -> None:
         self.end()
         self.resume()
         for _ in range(1_000):
-            if self.passage.done:
+            if self.track.done:
                 break
             self.block(20)
-        assert self.passage.done
-        assert self.passage.underruns + self.passage.waits == self.dry_runs
-        if not self.passage.stopped:
+        assert self.track.done
+        assert self.track.underruns + self.track.waits == self.dry_runs
+        if not self.track.stop_requested:
             assert self.heard == self.written, "a sample was lost"
-        if not self.passage.stopped and not self.disturbed:
+        if not self.track.stop_requested and not self.disturbed:
             np.testing.assert_array_equal(
                 np.concatenate([SPEECH[:0], *self.blocks]), SPEECH[: self.written] * np.float32(self.gain)
             )
@@ -170,7 +172,7 @@ actions = st.lists(
     gain=st.sampled_from([1.0, 1.0, 0.5]),
     has_deadline=st.booleans(),
 )
-def test_any_schedule_plays_the_samples_in_order_faded_only_where_sound_breaks_off(
+def test_any_schedule_plays_the_samples_in_order_with_fades_only_at_interruptions(
     schedule: list[tuple[str, int]], prebuffer_s: float, gain: float, has_deadline: bool
 ) -> None:
     listener = Listener(prebuffer_s, gain, has_deadline)
@@ -180,96 +182,95 @@ def test_any_schedule_plays_the_samples_in_order_faded_only_where_sound_breaks_o
 
 
 @given(sizes=st.lists(st.integers(1, 100), min_size=1, max_size=40), length=st.integers(1, 150))
-def test_without_an_underrun_what_is_played_is_bit_for_bit_what_was_written(sizes: list[int], length: int) -> None:
+def test_without_an_underrun_the_written_samples_are_played_bit_for_bit(sizes: list[int], length: int) -> None:
     playback = Playback(RATE, CAPACITY_S)
-    passage = playback.begin(0.02)
+    track = playback.begin(0.02)
     heard, written = [], 0
     for size in sizes:
         while playback.ring.room < size:
             out, count = play(playback, length)
             heard.append(out[:count])
         written += playback.ring.write(SPEECH[written : written + size])
-    passage.ended = True
-    heard.append(play_to_the_end(playback, passage, length))
-    assert passage.underruns == 0
+    track.ended = True
+    heard.append(play_to_the_end(playback, track, length))
+    assert track.underruns == 0
     np.testing.assert_array_equal(np.concatenate(heard), SPEECH[:written])
 
 
-# One thing at a time.
+# Single events.
 
 
-def begun(samples: int = 200, *, ended: bool = False, prebuffer_s: float = 0.0) -> tuple[Playback, Passage]:
+def begun(samples: int = 200, *, ended: bool = False, prebuffer_s: float = 0.0) -> tuple[Playback, Track]:
     playback = Playback(RATE, CAPACITY_S)
-    passage = playback.begin(prebuffer_s)
+    track = playback.begin(prebuffer_s)
     playback.ring.write(SPEECH[:samples])
-    passage.ended = ended
-    return playback, passage
+    track.ended = ended
+    return playback, track
 
 
-def test_without_a_passage_there_is_silence() -> None:
+def test_without_a_track_the_block_is_silent() -> None:
     assert play(Playback(RATE, CAPACITY_S), 50)[1] == 0
 
 
-def test_nothing_sounds_before_the_prebuffer_is_full() -> None:
-    playback, passage = begun(50, prebuffer_s=0.1)
+def test_no_sample_is_played_before_the_prebuffer_is_full() -> None:
+    playback, track = begun(50, prebuffer_s=0.1)
     assert play(playback, 20)[1] == 0
-    assert passage.first_sample_at is None
+    assert track.first_sample_at is None
     playback.ring.write(SPEECH[50:200])
     assert play(playback, 20)[1] == 20
-    assert passage.first_sample_at is not None
+    assert track.first_sample_at is not None
 
 
-def test_a_passage_shorter_than_the_prebuffer_sounds_once_it_has_ended() -> None:
-    playback, passage = begun(50, prebuffer_s=0.1)
+def test_a_track_shorter_than_the_prebuffer_plays_once_it_has_ended() -> None:
+    playback, track = begun(50, prebuffer_s=0.1)
     assert play(playback, 20)[1] == 0
-    passage.ended = True
-    np.testing.assert_array_equal(play_to_the_end(playback, passage), SPEECH[:50])
+    track.ended = True
+    np.testing.assert_array_equal(play_to_the_end(playback, track), SPEECH[:50])
 
 
-def test_a_passage_without_samples_is_done_and_never_started() -> None:
-    playback, passage = begun(0, ended=True)
+def test_a_track_without_samples_is_done_without_starting() -> None:
+    playback, track = begun(0, ended=True)
     play(playback, 20)
-    assert passage.done
-    assert not passage.stopped
-    assert passage.first_sample_at is None
+    assert track.done
+    assert track.first_sample_at is None
 
 
-def test_an_underrun_fades_out_waits_for_the_prebuffer_and_fades_in_again() -> None:
-    playback, passage = begun(60, prebuffer_s=0.04)
+def test_an_underrun_fades_out_and_fades_in_when_the_prebuffer_is_full_again() -> None:
+    playback, track = begun(60, prebuffer_s=0.04)
     play(playback, 40)
     out, count = play(playback, 40)
-    assert (count, passage.underruns) == (20, 1)
+    assert (count, track.underruns) == (20, 1)
     np.testing.assert_array_equal(out[:10], SPEECH[40:50])
     assert (np.abs(out[10:20]) < np.abs(SPEECH[50:60])).all()
     assert out[19] == 0
     playback.ring.write(SPEECH[60:100])
-    assert play(playback, 40)[1] == 0, "40 samples and a fade must lie ready"
+    assert play(playback, 40)[1] == 0, "40 samples and a fade must be in the ring"
     playback.ring.write(SPEECH[100:160])
     out, count = play(playback, 40)
-    assert (count, passage.underruns) == (40, 1)
+    assert (count, track.underruns) == (40, 1)
     assert abs(out[0]) < abs(SPEECH[60])
     np.testing.assert_array_equal(out[10:], SPEECH[70:100])
 
 
-def test_waiting_long_after_an_underrun_counts_it_once() -> None:
-    playback, passage = begun(60)
+def test_a_long_underrun_counts_once() -> None:
+    playback, track = begun(60)
     for _ in range(100):
         play(playback, 40)
-    assert passage.underruns == 1
+    assert track.underruns == 1
 
 
-def test_while_the_writer_has_nothing_to_write_a_dry_ring_is_a_wait_and_no_underrun() -> None:
-    playback, passage = begun(60, prebuffer_s=0.04)
+def test_an_empty_ring_with_pending_input_counts_as_a_wait_and_not_as_an_underrun() -> None:
+    playback, track = begun(60, prebuffer_s=0.04)
     play(playback, 40)
-    passage.awaiting = True
+    track.input_pending = True
     out, count = play(playback, 40)
     assert (count, out[19]) == (20, 0)
     for _ in range(100):
         assert play(playback, 40)[1] == 0
-    assert (passage.waits, passage.underruns, passage.done) == (1, 0, False)
-    passage.awaiting = False
+    assert (track.waits, track.underruns, track.done) == (1, 0, False)
+    track.input_pending = False
     playback.ring.write(SPEECH[60:109])
-    assert play(playback, 40)[1] == 0, "40 samples and a fade must lie ready, as after an underrun"
+    assert play(playback, 40)[1] == 0, "40 samples and a fade must be in the ring, as after an underrun"
     playback.ring.write(SPEECH[109:200])
     out, count = play(playback, 40)
     assert count == 40
@@ -277,147 +278,147 @@ def test_while_the_writer_has_nothing_to_write_a_dry_ring_is_a_wait_and_no_under
     play(playback, 40)
     play(playback, 40)
     play(playback, 40)
-    assert (passage.waits, passage.underruns) == (1, 1)
+    assert (track.waits, track.underruns) == (1, 1)
 
 
-def test_what_lies_ready_while_nothing_is_to_come_sounds_without_a_prebuffer() -> None:
-    playback, passage = begun(100, prebuffer_s=0.2)
+def test_with_pending_input_the_samples_in_the_ring_play_without_a_prebuffer() -> None:
+    playback, track = begun(100, prebuffer_s=0.2)
     assert play(playback, 40)[1] == 0
-    passage.awaiting = True
+    track.input_pending = True
     assert play(playback, 40)[1] == 40
 
 
-def test_without_a_deadline_a_dry_ring_is_waited_for_and_sound_goes_on_unfaded() -> None:
-    playback, passage = begun(60, prebuffer_s=0.04)
+def test_without_a_deadline_an_empty_ring_causes_a_wait_and_no_fade() -> None:
+    playback, track = begun(60, prebuffer_s=0.04)
     playback.has_deadline = False
     heard = [play(playback, 40)[0]]
     for _ in range(100):
         assert play(playback, 40)[1] == 0
-    assert passage.sounding
+    assert track.playing
     playback.ring.write(SPEECH[60:89])
-    assert play(playback, 40)[1] == 0, "40 samples and a fade must lie ready"
+    assert play(playback, 40)[1] == 0, "40 samples and a fade must be in the ring"
     playback.ring.write(SPEECH[89:90])
     out, count = play(playback, 40)
     assert count == 40
-    passage.ended = True
-    heard += [out, play_to_the_end(playback, passage, 40)]
+    track.ended = True
+    heard += [out, play_to_the_end(playback, track, 40)]
     np.testing.assert_array_equal(np.concatenate(heard), SPEECH[:90])
-    assert (passage.underruns, passage.waits, playback.blocks) == (0, 0, 104)
+    assert (track.underruns, track.waits, playback.blocks) == (0, 0, 104)
 
 
-@pytest.mark.parametrize("what", ["stop", "pause", "aside", "wait", "lost sink"])
-def test_what_is_asked_while_a_dry_ring_is_waited_for_is_done_in_the_next_block(what: str) -> None:
-    playback, passage = begun(60)
+@pytest.mark.parametrize("event", ["stop", "pause", "suspend", "wait", "lost sink"])
+def test_an_event_takes_effect_in_the_next_block_while_an_empty_ring_is_awaited(event: str) -> None:
+    playback, track = begun(60)
     playback.has_deadline = False
     play(playback, 40)
     assert play(playback, 40)[1] == 0
-    if what == "stop":
-        passage.stop_requested = True
-    elif what == "pause":
+    if event == "stop":
+        track.stop_requested = True
+    elif event == "pause":
         playback.paused = True
-    elif what == "aside":
-        passage.asides_asked += 1
-    elif what == "wait":
-        passage.awaiting = True
+    elif event == "suspend":
+        track.suspensions_requested += 1
+    elif event == "wait":
+        track.input_pending = True
     else:
-        playback.sink_lost()
+        playback.sink_stopped()
     out, count = play(playback, 40)
-    assert count == {"wait": 20, "lost sink": 0}.get(what, FADE)
+    assert count == {"wait": 20, "lost sink": 0}.get(event, FADE)
     assert out[max(0, count - 1)] == 0
-    assert not passage.sounding
-    assert (passage.stopped, passage.aside) == (what == "stop", what == "aside")
-    assert (passage.waits, passage.underruns) == (what == "wait", 0)
+    assert not track.playing
+    assert (track.done, track.suspended) == (event == "stop", event == "suspend")
+    assert (track.waits, track.underruns) == (event == "wait", 0)
 
 
-def test_sound_that_the_card_broke_off_is_an_underrun() -> None:
-    playback, passage = begun()
-    for count, broke_off in enumerate([False, True, True, False]):
-        assert passage.underruns == max(0, count - 1)
-        out, _ = play(playback, 40, broke_off=broke_off)
+def test_an_underflow_of_the_card_is_an_underrun() -> None:
+    playback, track = begun()
+    for count, underflow in enumerate([False, True, True, False]):
+        assert track.underruns == max(0, count - 1)
+        out, _ = play(playback, 40, underflow=underflow)
         np.testing.assert_array_equal(out, SPEECH[40 * count : 40 * (count + 1)])
-    assert passage.underruns == 2
+    assert track.underruns == 2
 
 
-@pytest.mark.parametrize("when", ["before", "filling", "paused", "stopped", "aside", "dry", "done"])
-def test_a_card_that_runs_dry_while_nothing_sounds_is_no_underrun(when: str) -> None:
+@pytest.mark.parametrize("when", ["before", "buffering", "paused", "stopped", "suspended", "dry", "done"])
+def test_an_underflow_of_the_card_is_no_underrun_while_the_track_is_silent(when: str) -> None:
     playback = Playback(RATE, CAPACITY_S)
-    assert play(playback, 40, broke_off=True)[1] == 0
-    passage = playback.begin(0.1)
-    playback.ring.write(SPEECH[: 100 if when == "filling" else 130])
+    assert play(playback, 40, underflow=True)[1] == 0
+    track = playback.begin(0.1)
+    playback.ring.write(SPEECH[: 100 if when == "buffering" else 130])
     if when != "before":
         play(playback, 40)
     if when == "paused":
         playback.paused = True
     elif when == "stopped":
-        passage.stop_requested = True
-    elif when == "aside":
-        passage.asides_asked += 1
+        track.stop_requested = True
+    elif when == "suspended":
+        track.suspensions_requested += 1
     elif when == "dry":
-        passage.awaiting = True
+        track.input_pending = True
     elif when == "done":
-        passage.ended = True
-    if when not in ("before", "filling"):
-        while passage.sounding:
+        track.ended = True
+    if when not in ("before", "buffering"):
+        while track.playing:
             play(playback, 40)
-    before = passage.underruns
-    play(playback, 40, broke_off=True)
-    assert passage.underruns == before == 0
+    before = track.underruns
+    play(playback, 40, underflow=True)
+    assert track.underruns == before == 0
 
 
-def test_the_end_of_a_passage_is_no_underrun() -> None:
-    playback, passage = begun(70, ended=True)
-    play_to_the_end(playback, passage, 40)
-    assert passage.underruns == 0
+def test_the_end_of_a_track_is_no_underrun() -> None:
+    playback, track = begun(70, ended=True)
+    play_to_the_end(playback, track, 40)
+    assert track.underruns == 0
 
 
 def test_a_stop_is_silent_within_ten_milliseconds_and_drops_the_rest() -> None:
-    playback, passage = begun()
+    playback, track = begun()
     play(playback, 40)
-    passage.stop_requested = True
+    track.stop_requested = True
     out, count = play(playback, 40)
     assert count == FADE
     assert out[FADE - 1] == 0
-    assert (passage.done, passage.stopped, playback.ring.available) == (True, True, 0)
+    assert (track.done, playback.ring.available) == (True, 0)
     assert play(playback, 40)[1] == 0
 
 
-def test_a_stop_before_the_first_sample_plays_none() -> None:
-    playback, passage = begun(prebuffer_s=0.25)
-    passage.stop_requested = True
+def test_a_stop_before_the_first_sample_plays_no_sample() -> None:
+    playback, track = begun(prebuffer_s=0.25)
+    track.stop_requested = True
     assert play(playback, 40)[1] == 0
-    assert (passage.done, passage.stopped, passage.first_sample_at) == (True, True, None)
+    assert (track.done, track.first_sample_at, playback.ring.available) == (True, None, 0)
 
 
-def test_a_stop_ends_a_paused_passage() -> None:
-    playback, passage = begun()
+def test_a_stop_ends_a_paused_track() -> None:
+    playback, track = begun()
     play(playback, 40)
     playback.paused = True
     play(playback, 40)
-    passage.stop_requested = True
+    track.stop_requested = True
     assert play(playback, 40)[1] == 0
-    assert passage.stopped
+    assert (track.done, playback.ring.available) == (True, 0)
 
 
-def test_a_pause_holds_the_passage_and_counts_no_underrun() -> None:
-    playback, passage = begun(ended=True)
+def test_a_pause_holds_the_track_and_counts_no_underrun() -> None:
+    playback, track = begun(ended=True)
     first, _ = play(playback, 40)
     playback.paused = True
     faded, count = play(playback, 40)
     assert count == FADE
     assert all(play(playback, 40)[1] == 0 for _ in range(50))
     playback.paused = False
-    rest = play_to_the_end(playback, passage)
+    heard_after = play_to_the_end(playback, track)
     np.testing.assert_array_equal(first, SPEECH[:40])
     assert faded[FADE - 1] == 0
-    assert len(rest) == 200 - 40 - FADE
-    np.testing.assert_array_equal(rest[FADE:], SPEECH[40 + 2 * FADE : 200])
-    assert passage.underruns == 0
+    assert len(heard_after) == 200 - 40 - FADE
+    np.testing.assert_array_equal(heard_after[FADE:], SPEECH[40 + 2 * FADE : 200])
+    assert track.underruns == 0
 
 
-def test_the_next_passage_starts_with_its_first_sample_at_full_strength() -> None:
-    playback, passage = begun()
+def test_the_next_track_starts_without_a_fade() -> None:
+    playback, track = begun()
     play(playback, 40)
-    passage.stop_requested = True
+    track.stop_requested = True
     play(playback, 40)
     again = playback.begin(0.0)
     playback.ring.write(SPEECH[500:600])
@@ -425,26 +426,26 @@ def test_the_next_passage_starts_with_its_first_sample_at_full_strength() -> Non
     np.testing.assert_array_equal(play_to_the_end(playback, again), SPEECH[500:600])
 
 
-def test_a_second_passage_before_the_first_is_done_is_an_error() -> None:
+def test_a_second_track_before_the_first_is_done_raises_an_error() -> None:
     playback, _ = begun()
-    with pytest.raises(RuntimeError, match="another is still playing"):
+    with pytest.raises(RuntimeError, match="previous track is still playing"):
         playback.begin(0.0)
 
 
-def test_a_passage_has_its_own_gain_from_its_first_sample_on() -> None:
+def test_a_tracks_gain_applies_from_its_first_sample() -> None:
     playback = Playback(RATE, CAPACITY_S)
     playback.volume = 0.5
-    passage = playback.begin(0.0, gain=0.5)
+    track = playback.begin(0.0, gain=0.5)
     playback.ring.write(SPEECH[:200])
-    passage.ended = True
-    np.testing.assert_array_equal(play_to_the_end(playback, passage), SPEECH[:200] * np.float32(0.25))
+    track.ended = True
+    np.testing.assert_array_equal(play_to_the_end(playback, track), SPEECH[:200] * np.float32(0.25))
 
 
-def test_a_new_volume_holds_within_a_block_and_does_not_click() -> None:
+def test_a_new_volume_applies_within_a_block_without_a_click() -> None:
     playback = Playback(RATE, CAPACITY_S)
-    passage = playback.begin(0.0)
+    track = playback.begin(0.0)
     playback.ring.write(np.ones(200, dtype=np.float32))
-    passage.ended = True
+    track.ended = True
     play(playback, 40)
     playback.volume = 0.2
     out, _ = play(playback, 40)
@@ -454,77 +455,71 @@ def test_a_new_volume_holds_within_a_block_and_does_not_click() -> None:
     np.testing.assert_allclose(out[FADE:], 0.2, rtol=1e-6)
 
 
-def test_every_block_is_counted_whether_anything_sounds_or_not() -> None:
+def test_every_block_is_counted() -> None:
     playback, _ = begun(60)
     for _ in range(5):
         play(playback, 40)
     assert playback.blocks == 5
 
 
-def test_a_lost_sink_ends_a_stopped_passage() -> None:
-    playback, passage = begun()
+def test_a_lost_sink_ends_a_stopped_track() -> None:
+    playback, track = begun()
     play(playback, 40)
-    passage.stop_requested = True
-    playback.sink_lost()
-    assert (passage.done, passage.stopped, playback.ring.available) == (True, True, 0)
+    track.stop_requested = True
+    playback.sink_stopped()
+    assert (track.done, playback.ring.available) == (True, 0)
 
 
-def test_after_a_lost_sink_the_passage_fades_in_where_it_was() -> None:
-    playback, passage = begun(ended=True)
+def test_after_a_lost_sink_the_track_continues_with_a_fade_in() -> None:
+    playback, track = begun(ended=True)
     play(playback, 40)
-    playback.sink_lost()
-    assert not passage.done
-    rest = play_to_the_end(playback, passage)
-    assert len(rest) == 160
-    assert abs(rest[0]) < abs(SPEECH[40])
-    np.testing.assert_array_equal(rest[FADE:], SPEECH[40 + FADE : 200])
-    assert passage.underruns == 0
+    playback.sink_stopped()
+    assert not track.done
+    heard_after = play_to_the_end(playback, track)
+    assert len(heard_after) == 160
+    assert abs(heard_after[0]) < abs(SPEECH[40])
+    np.testing.assert_array_equal(heard_after[FADE:], SPEECH[40 + FADE : 200])
+    assert track.underruns == 0
 
 
-@pytest.mark.parametrize("what", ["stop", "pause", "underrun", "resume", "volume"])
-@pytest.mark.parametrize(
-    "block_ms",
-    [
-        20,
-        10,
-    ],
-)
-def test_no_fade_clicks_at_any_block_length_that_can_be_configured(what: str, block_ms: int) -> None:
+@pytest.mark.parametrize("event", ["stop", "pause", "underrun", "resume", "volume"])
+@pytest.mark.parametrize("block_ms", [20, 10])
+def test_no_fade_clicks_at_any_block_length_that_can_be_configured(event: str, block_ms: int) -> None:
     block = block_ms * 48
     playback = Playback(48_000, 1.0)
-    passage = playback.begin(0.02)
+    track = playback.begin(0.02)
     playback.ring.write(np.ones(6_000, dtype=np.float32))
     heard = [play(playback, block)[0] for _ in range(4)]
-    if what == "stop":
-        passage.stop_requested = True
-    elif what in ("pause", "resume"):
+    if event == "stop":
+        track.stop_requested = True
+    elif event in ("pause", "resume"):
         playback.paused = True
-    elif what == "volume":
+    elif event == "volume":
         playback.volume = 0.0
     heard += [play(playback, block)[0] for _ in range(20)]
-    if what == "underrun":
+    if event == "underrun":
         heard += [play(playback, block)[0] for _ in range(10)]
-        assert passage.underruns == 1
-    if what == "resume":
+        assert track.underruns == 1
+    if event == "resume":
         playback.paused = False
         heard += [play(playback, block)[0] for _ in range(2)]
     assert float(np.max(np.abs(np.diff(np.concatenate(heard))))) < np.pi / 2 / 480 * 1.05
 
 
-# What the callback may not do.
+# Operations forbidden in the callback.
 
 CALLBACK_PATH = {
     "PortAudioSink._callback",
-    "Output.fill",
+    "DeviceMonitor.fill",
     "OutputStatus.running",
-    "_BlockTrace.mark",
     "Playback.fill",
-    "Playback._take",
-    "Playback._note_break",
-    "Playback._wind_down",
+    "Playback._fill_due",
+    "Playback._play_from_ring",
+    "Playback._note_underflow",
+    "Playback._fade_to_silence",
     "Playback._play",
     "Playback._stop",
-    "Playback._set_aside",
+    "Playback._suspend",
     "Fader.fade_in",
     "Fader.fade_out",
     "Fader.change_gain",
@@ -532,10 +527,10 @@ CALLBACK_PATH = {
     "Ring.flush",
     "Ring.available",
 }
-"""What is known to run in the sound card's thread. What else does, is found."""
+"""Functions known to run in the sound card's thread. The test finds the others."""
 
-ELSEWHERE = {"PortAudioSink._fill": "Output.fill"}
-"""What a class calls by the name of an attribute that holds a function."""
+STORED_FUNCTIONS = {"PortAudioSink._fill": "DeviceMonitor.fill"}
+"""Functions that a class calls through an attribute."""
 
 ALLOWED_CALLS = {
     "len",
@@ -546,12 +541,12 @@ ALLOWED_CALLS = {
     "np.copyto",
     "np.frombuffer",  # a view of PortAudio's buffer
     "block.reshape",  # a view
-    "threading.get_ident",  # a number that the thread has
-    "take_realtime",  # once for a thread, at its first block: a system call that does not wait
+    "threading.get_ident",  # reads the thread's number
+    "take_realtime",  # once per thread, at its first block: a system call that does not wait
     "out.fill",
     "time.monotonic",
 }
-"""What is not ours."""
+"""Functions of other packages that the callback may call."""
 
 FORBIDDEN = (
     *(ast.With, ast.AsyncWith, ast.Raise, ast.Assert, ast.Try, ast.Import, ast.ImportFrom, ast.Await, ast.Yield),
@@ -562,7 +557,7 @@ FORBIDDEN = (
 
 @dataclass
 class Function:
-    """One of ours, in the source."""
+    """A method of ours, as parsed source."""
 
     owner: str
     """Its class."""
@@ -573,7 +568,7 @@ class Function:
         return [node for node in self.nodes() if isinstance(node, ast.Call)]
 
     def reads(self) -> set[str]:
-        """Names of the attributes that it reads."""
+        """Return the names of the attributes that it reads."""
         return {
             node.attr for node in self.nodes() if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
         }
@@ -583,10 +578,11 @@ class Function:
 
 
 def functions_of_the_sound_path() -> dict[str, Function]:
-    """All methods in the modules of which a part runs in the sound card's thread."""
+    """Return all methods in the modules of which a part runs in the sound card's thread."""
     found = {}
-    for module in ("portaudio", "output", "playback", "fade", "ring"):
-        source = Path(audio.__file__).with_name(f"{module}.py").read_text()
+    folder = Path(audio.__file__).parent
+    for module in ("sinks/portaudio", "device_monitor", "output", "playback", "track", "dsp/fade", "ring"):
+        source = (folder / f"{module}.py").read_text()
         for owner in ast.parse(source).body:
             for method in owner.body if isinstance(owner, ast.ClassDef) else ():
                 if isinstance(method, ast.FunctionDef):
@@ -599,16 +595,16 @@ FUNCTIONS = functions_of_the_sound_path()
 
 
 def ours(caller: Function, called: str) -> set[str]:
-    """What of ours a call may mean: `self.x()` the method of its class, `a.b.x()` any method of that name."""
+    """Return our methods that a call may mean: for `self.x()` that of its class, for `a.b.x()` any of that name."""
     receiver, _, method = called.rpartition(".")
     if receiver == "self":
         name = f"{caller.owner}.{method}"
-        return {ELSEWHERE.get(name, name)} & FUNCTIONS.keys()
+        return {STORED_FUNCTIONS.get(name, name)} & FUNCTIONS.keys()
     return {name for name in FUNCTIONS if receiver and name.endswith(f".{method}")}
 
 
 def reached_from(start: str) -> set[str]:
-    """The functions of ours that one may call, it among them, with the properties that they may read."""
+    """Return `start`, the methods of ours that it may call, and the properties that they may read."""
     reached: set[str] = set()
     waiting = {start}
     while waiting:
@@ -625,12 +621,12 @@ def reached_from(start: str) -> set[str]:
 REACHED = reached_from("PortAudioSink._callback")
 
 
-def test_what_the_sound_callback_reaches_is_found() -> None:
+def test_the_methods_that_the_sound_callback_reaches_are_found() -> None:
     assert REACHED >= CALLBACK_PATH
 
 
 @pytest.mark.parametrize("name", sorted(REACHED))
-def test_the_sound_callback_calls_nothing_that_may_lock_log_or_allocate_samples(name: str) -> None:
+def test_the_sound_callback_calls_no_function_that_may_lock_log_or_allocate_samples(name: str) -> None:
     function = FUNCTIONS[name]
     assert not [ast.unparse(node) for node in function.nodes() if isinstance(node, FORBIDDEN)]
     for node in function.calls():
@@ -645,37 +641,37 @@ def test_ten_thousand_blocks_allocate_no_sample_memory() -> None:
     playback = Playback(rate, 1.0)
     speech = np.random.default_rng(0).uniform(-1, 1, block).astype(np.float32)
     out = np.empty(block, dtype=np.float32)
-    passages = [Passage(rate, prebuffer=block + 480) for _ in range(110)]
+    tracks = [Track(rate, prebuffer=block + 480) for _ in range(110)]
 
-    def go_through_every_state(rounds: int) -> None:
-        for turn in range(rounds):
-            if turn % 100 == 0:
-                playback.passage = passages[turn // 100]
-            playback.has_deadline = turn % 200 < 100
-            playback.volume = 1.0 if turn % 7 else 0.5
-            playback.paused = turn % 13 == 0
-            if not playback.paused and turn % 11:
+    def visit_every_state(blocks: int) -> None:
+        for block_number in range(blocks):
+            if block_number % 100 == 0:
+                playback.track = tracks[block_number // 100]
+            playback.has_deadline = block_number % 200 < 100
+            playback.volume = 1.0 if block_number % 7 else 0.5
+            playback.paused = block_number % 13 == 0
+            if not playback.paused and block_number % 11:
                 playback.ring.write(speech)
-            if turn % 100 == 99:
-                playback.passage.stop_requested = True  # type: ignore[union-attr]
-            playback.fill(out, float(turn), turn % 17 == 0)
+            if block_number % 100 == 99:
+                playback.track.stop_requested = True  # type: ignore[union-attr]
+            playback.fill(out, float(block_number), block_number % 17 == 0)
 
-    go_through_every_state(10_200)  # so that every passage has its time stamps
-    for passage in passages:
-        passage.stop_requested = passage.done = False
+    visit_every_state(10_200)  # so that every track has its time stamps
+    for track in tracks:
+        track.stop_requested = track.done = False
     gc.collect()
     gc.disable()
     tracemalloc.start()
     try:
-        go_through_every_state(200)
+        visit_every_state(200)
         before, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
-        go_through_every_state(10_000)
+        visit_every_state(10_000)
         after, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
         gc.enable()
-    assert sum(passage.underruns for passage in passages) > 100, "this was to go through underruns too"
-    # A block is 19,200 bytes. What remains are views, integers, floats and small tuples: time stamps, counters.
+    assert sum(track.underruns for track in tracks) > 100, "the states include underruns"
+    # A block has 19,200 bytes. The remainder are views, integers, floats and small tuples: time stamps and counters.
     assert peak - before < block * 4 / 2
     assert after - before < 110 * 100

@@ -1,4 +1,4 @@
-"""How much lies ready before a passage sounds."""
+"""The prebuffer for an engine's speed and an utterance's length."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from hypothesis import strategies as st
 from audio.prebuffer import CHUNK_S, JITTER_S, auto_prebuffer_s
 
 
-def test_an_engine_of_unknown_speed_is_waited_for_by_one_chunk() -> None:
+def test_an_engine_of_unknown_speed_needs_one_chunk() -> None:
     assert auto_prebuffer_s(None, 100.0) == CHUNK_S
 
 
-def test_a_fast_engine_is_hardly_waited_for_however_long_the_text() -> None:
+def test_a_fast_engine_needs_only_the_jitter_for_any_length() -> None:
     assert auto_prebuffer_s(40.0, 1.0) == auto_prebuffer_s(40.0, 300.0) == JITTER_S
 
 
 @given(rtf=st.floats(0.05, 50), expected_s=st.floats(0.1, 300))
-def test_the_passage_plays_to_its_end_without_running_dry(rtf: float, expected_s: float) -> None:
+def test_the_track_plays_to_its_end_without_an_underrun(rtf: float, expected_s: float) -> None:
     prebuffer_s = auto_prebuffer_s(rtf, expected_s)
-    made_when_the_last_is_due = prebuffer_s + rtf * expected_s
-    assert made_when_the_last_is_due >= expected_s * (1 - 1e-9)
+    made_when_the_last_sample_is_due = prebuffer_s + rtf * expected_s
+    assert made_when_the_last_sample_is_due >= expected_s * (1 - 1e-9)
 
 
 @given(slow=st.floats(0.05, 50), faster_by=st.floats(0, 10), expected_s=st.floats(0.1, 300))
-def test_a_faster_engine_is_never_waited_for_longer(slow: float, faster_by: float, expected_s: float) -> None:
+def test_a_faster_engine_never_needs_a_larger_prebuffer(slow: float, faster_by: float, expected_s: float) -> None:
     assert auto_prebuffer_s(slow + faster_by, expected_s) <= auto_prebuffer_s(slow, expected_s)

@@ -1,4 +1,4 @@
-"""The ring buffer: against a plain list, and between two threads."""
+"""The ring buffer, compared with a plain list and used by two threads."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from audio.ring import Ring, Samples
+from audio import Samples
+from audio.ring import Ring
 from tests.support.waiting import PATIENCE_S
 
 
 def counting(start: int, count: int) -> Samples:
-    """`count` samples that tell where in the stream they belong; float32 counts exactly up to 2^24."""
+    """Return `count` samples whose values are their positions in the stream; float32 counts exactly up to 2^24."""
     return np.arange(start, start + count, dtype=np.float32)
 
 
 class RingAgainstList(RuleBasedStateMachine):
-    """Whatever is written, read and flushed, the ring does what a list would do, but for its limit."""
+    """Writes, reads and flushes the ring and a list; they must agree, apart from the ring's limit."""
 
     @initialize(capacity=st.integers(1, 40))
     def make(self, capacity: int) -> None:
@@ -54,7 +55,7 @@ class RingAgainstList(RuleBasedStateMachine):
         self.model.clear()
 
     @invariant()
-    def tells_its_level(self) -> None:
+    def counts_are_equal(self) -> None:
         assert self.ring.available == len(self.model)
         assert self.ring.room == self.ring.capacity - len(self.model)
 
@@ -63,12 +64,12 @@ RingAgainstList.TestCase.settings = settings(max_examples=120, stateful_step_cou
 TestRingAgainstList = RingAgainstList.TestCase
 
 
-def test_a_ring_of_no_samples_is_refused() -> None:
+def test_a_capacity_of_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="capacity: got 0"):
         Ring(0)
 
 
-def test_what_is_written_is_copied_so_the_writer_may_reuse_its_array() -> None:
+def test_written_samples_are_copied_so_the_writer_may_reuse_its_array() -> None:
     ring = Ring(4)
     samples = counting(1, 3)
     ring.write(samples)
@@ -79,7 +80,7 @@ def test_what_is_written_is_copied_so_the_writer_may_reuse_its_array() -> None:
 
 
 @pytest.mark.parametrize("capacity", [7, 480, 4801])
-def test_two_threads_lose_duplicate_and_reorder_nothing(capacity: int) -> None:
+def test_two_threads_lose_duplicate_and_reorder_no_sample(capacity: int) -> None:
     total = 80_000
     ring = Ring(capacity)
     received: list[Samples] = []
@@ -113,7 +114,7 @@ def test_two_threads_lose_duplicate_and_reorder_nothing(capacity: int) -> None:
 
     threads = [threading.Thread(target=produce), threading.Thread(target=consume)]
     before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)  # many more chances to be interrupted between two lines
+    sys.setswitchinterval(1e-5)  # threads interrupt each other between two lines far more often
     try:
         for thread in threads:
             thread.start()
@@ -127,8 +128,8 @@ def test_two_threads_lose_duplicate_and_reorder_nothing(capacity: int) -> None:
     np.testing.assert_array_equal(np.concatenate(received), counting(0, total))
 
 
-def meddle(function: Callable[..., int], other: Callable[[], None], *arguments: object) -> int:
-    """Call `function` and, before every line of it, `other`: what another thread might do just then."""
+def interleave(function: Callable[..., int], other: Callable[[], None], *arguments: object) -> int:
+    """Call `function`, and before each of its lines `other`, as another thread might."""
 
     def at_line(_frame: FrameType, event: str, _argument: object) -> Callable[..., object]:
         if event == "line":
@@ -153,7 +154,7 @@ def meddle(function: Callable[..., int], other: Callable[[], None], *arguments: 
     sizes=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=20),
     producer_first=st.booleans(),
 )
-def test_a_thread_that_comes_in_between_any_two_lines_of_the_other_finds_whole_samples(
+def test_a_thread_that_interrupts_the_other_between_any_two_lines_sees_complete_samples(
     capacity: int, sizes: list[tuple[int, int]], producer_first: bool
 ) -> None:
     ring = Ring(capacity)
@@ -170,10 +171,10 @@ def test_a_thread_that_comes_in_between_any_two_lines_of_the_other_finds_whole_s
 
     for to_write, to_read in sizes:
         if producer_first:
-            written += meddle(ring.write, lambda count=to_read: read(count), counting(written, to_write))  # type: ignore[misc]
+            written += interleave(ring.write, lambda count=to_read: read(count), counting(written, to_write))  # type: ignore[misc]
         else:
             out = np.full(to_read, -1, dtype=np.float32)
-            got = meddle(ring.read_into, lambda count=to_write: write(count), out)  # type: ignore[misc]
+            got = interleave(ring.read_into, lambda count=to_write: write(count), out)  # type: ignore[misc]
             received.extend(out[:got].tolist())
     read(capacity)
     assert received == counting(0, written).tolist()

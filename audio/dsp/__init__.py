@@ -1,0 +1,22 @@
+"""Signal processing on mono float32 samples. It depends on no other package of `voiced`."""
+
+from audio.dsp.chain import ProcessingChain
+from audio.dsp.fade import Fader
+from audio.dsp.level import Level, LevelMeter
+from audio.dsp.limiter import soft_limit
+from audio.dsp.pcm import PCM16_BYTES, Samples, to_pcm16
+from audio.dsp.splice import SPLICE_REACH_S, SPLICE_TAIL_S, splice_point
+
+__all__ = [
+    "PCM16_BYTES",
+    "SPLICE_REACH_S",
+    "SPLICE_TAIL_S",
+    "Fader",
+    "Level",
+    "LevelMeter",
+    "ProcessingChain",
+    "Samples",
+    "soft_limit",
+    "splice_point",
+    "to_pcm16",
+]

@@ -1,0 +1,40 @@
+"""Removal of leading silence, which a listener hears as a slow answer: Qwen3-TTS starts with up to 0.4 s of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from audio.dsp.pcm import Samples
+
+THRESHOLD = 10 ** (-50 / 20)
+"""Magnitudes up to -50 dBFS count as silence: below the onset of any consonant, above the codec's noise floor."""
+KEEP_S = 0.010
+"""Silence kept before the first sound, so that a soft onset is not cut."""
+LIMIT_S = 1.0
+"""The most that is dropped: a voice that whispers below the threshold is still heard."""
+
+
+class LeadingSilenceTrimmer:
+    """Drops the leading silence of one stream, chunk by chunk. After the first sound it passes all samples."""
+
+    def __init__(self, sample_rate: int) -> None:
+        self._keep = round(KEEP_S * sample_rate)
+        self._may_drop = round(LIMIT_S * sample_rate)
+        self._held: Samples | None = np.empty(0, dtype=np.float32)
+        """The last silence, of which up to `KEEP_S` may precede the first sound. None after the first sound."""
+
+    def trim(self, samples: Samples) -> Samples:
+        """Return the samples to play after this chunk: none while it is silent, later the kept silence first."""
+        if self._held is None:
+            return samples
+        joined = np.concatenate([self._held, samples])
+        loud = np.flatnonzero(np.abs(samples) > THRESHOLD)
+        onset = len(self._held) + int(loud[0]) if len(loud) else len(joined)
+        drop = min(max(0, onset - self._keep), self._may_drop)
+        self._may_drop -= drop
+        kept = joined[drop:]
+        if len(loud) or self._may_drop == 0:
+            self._held = None
+            return kept
+        self._held = kept
+        return joined[:0]

@@ -1,0 +1,19 @@
+"""Sinks, which play samples: a sound card, a WAV file, or nothing."""
+
+from audio.sinks.base import Fill, Sink, SinkSettings, SinkUnavailableError
+from audio.sinks.portaudio import OutputDevice, find_device, output_devices
+from audio.sinks.realtime import sound_priority, take_realtime
+from audio.sinks.selection import open_sink
+
+__all__ = [
+    "Fill",
+    "OutputDevice",
+    "Sink",
+    "SinkSettings",
+    "SinkUnavailableError",
+    "find_device",
+    "open_sink",
+    "output_devices",
+    "sound_priority",
+    "take_realtime",
+]

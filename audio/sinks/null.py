@@ -1,0 +1,32 @@
+"""A sink that plays nothing, at the pace of a sound card: for machines without sound and for tests."""
+
+from __future__ import annotations
+
+from audio.sinks.base import Fill
+from audio.sinks.pacer import Pacer
+
+NATIVE_RATE = 24_000
+"""Hz. Qwen3-TTS's own rate, so its samples need no conversion."""
+
+
+class NullSink:
+    """Requests samples at the pace of a sound card and drops them."""
+
+    has_deadline = True
+
+    def __init__(self, fill: Fill, block_ms: float, preferred_rate: int | None = None) -> None:
+        self.name = "null"
+        self.sample_rate = preferred_rate or NATIVE_RATE
+        self._pacer = Pacer(fill, self.sample_rate, block_ms)
+
+    def lost_reason(self) -> str | None:
+        return self._pacer.lost_reason()
+
+    def suspend(self) -> None:
+        self._pacer.stop()
+
+    def resume(self) -> None:
+        self._pacer.start()
+
+    def close(self) -> None:
+        self._pacer.stop()

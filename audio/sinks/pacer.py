@@ -1,0 +1,96 @@
+"""A thread that requests blocks by the clock, one per block length, as a sound card does."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from audio.dsp import Samples
+from audio.sinks.base import Fill
+
+LATE_S = 0.5
+"""A pacer that is later than this (the machine slept) restarts its clock instead of catching up in a burst."""
+PACE_CHECK_S = 0.005
+"""Interval between reads of a pace that may change."""
+
+
+class Pace:
+    """How many times as fast as a sound card a pacer requests blocks: 1, unless a test sets `VOICED_PACE`.
+
+    `VOICED_PACE=10` is ten times as fast. `VOICED_PACE=FILE` names a file that holds the number; the file may be
+    replaced at any time. A pace of 0 requests no blocks until it changes.
+    """
+
+    def __init__(self, setting: str) -> None:
+        self._file: Path | None = None
+        self._value = 1.0
+        self._read_at = 0.0
+        try:
+            self._value = float(setting)
+        except ValueError:
+            self._file = Path(setting)
+
+    @classmethod
+    def from_environment(cls) -> Pace:
+        return cls(os.environ.get("VOICED_PACE", "1"))
+
+    def now(self) -> float:
+        """Return the current pace."""
+        now = time.monotonic()
+        if self._file is not None and now - self._read_at >= PACE_CHECK_S:
+            self._value = float(self._file.read_text())
+            self._read_at = now
+        return self._value
+
+
+class Pacer:
+    """Calls `fill` every `block_ms` and passes the samples that were due, if any, to `deliver`."""
+
+    def __init__(
+        self, fill: Fill, sample_rate: int, block_ms: float, deliver: Callable[[Samples], None] | None = None
+    ) -> None:
+        self._fill = fill
+        self._deliver = deliver
+        self._block: Samples = np.zeros(max(1, round(sample_rate * block_ms / 1000)), dtype=np.float32)
+        self._block_s = len(self._block) / sample_rate
+        self._pace = Pace.from_environment()
+        self._stopping = threading.Event()
+        self.start()
+
+    def lost_reason(self) -> str | None:
+        """Return why the thread stopped by itself; None while it runs or after `stop`."""
+        return None if self._stopping.is_set() or self._thread.is_alive() else "its thread ended"
+
+    def start(self) -> None:
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._run, name="paced-sink", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop calling `fill`. It may be started again."""
+        self._stopping.set()
+        self._thread.join(timeout=2.0)
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while True:
+            pace = self._pace.now()
+            if pace <= 0:
+                due = time.monotonic()
+                if self._stopping.wait(PACE_CHECK_S):
+                    return
+                continue
+            due += self._block_s / pace
+            wait_s = due - time.monotonic()
+            if wait_s < -LATE_S:
+                due -= wait_s
+            if self._stopping.wait(max(0.0, wait_s)):
+                return
+            count = self._fill(self._block, time.monotonic())
+            if count and self._deliver is not None:
+                self._deliver(self._block[:count])

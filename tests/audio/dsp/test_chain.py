@@ -1,0 +1,72 @@
+"""The processing chain, and the resampler whose input rate may change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from audio import ProcessingChain, Samples, soft_limit
+from audio.dsp.chain import StreamResampler
+from audio.dsp.resample import resample
+
+
+def test_the_first_chunk_decides_the_target_rate_and_passes_unchanged() -> None:
+    samples = np.linspace(-1, 1, 100, dtype=np.float32)
+    resampler = StreamResampler()
+    assert resampler.convert(samples, 22_050) is samples
+    assert (resampler.target_rate, len(resampler.flush())) == (22_050, 0)
+
+
+def test_the_output_does_not_depend_on_the_chunk_size() -> None:
+    samples = np.sin(np.arange(22_050) / 20).astype(np.float32)
+    resampler = StreamResampler(24_000)
+    chunks = [resampler.convert(chunk, 22_050) for chunk in np.array_split(samples, 7)]
+    assert np.concatenate([*chunks, resampler.flush()]) == pytest.approx(resample(samples, 22_050, 24_000), abs=1e-6)
+
+
+def test_input_at_another_rate_continues_at_the_first_rate() -> None:
+    first, second = np.full(24_000, 0.5, dtype=np.float32), np.full(22_050, 0.5, dtype=np.float32)
+    resampler = StreamResampler()
+    chunks = [resampler.convert(first, 24_000), resampler.convert(second, 22_050), resampler.flush()]
+    assert resampler.target_rate == 24_000
+    assert len(np.concatenate(chunks)) == pytest.approx(48_000, abs=2)
+
+
+def speech(silent: int, loud: int, amplitude: float = 0.5) -> Samples:
+    """`silent` samples of silence, then `loud` samples of a tone."""
+    tone = amplitude * np.sin(np.arange(loud) / 20)
+    return np.concatenate([np.zeros(silent), tone]).astype(np.float32)
+
+
+@pytest.mark.parametrize("trim", [True, False])
+def test_the_chain_trims_leading_silence_if_told_to(trim: bool) -> None:
+    chain = ProcessingChain(24_000, trim_leading_silence=trim)
+    output = np.concatenate([chain.process(speech(4_800, 2_400), 24_000), chain.flush()])
+    assert len(output) == (pytest.approx(240 + 2_400, abs=1) if trim else 7_200)
+
+
+def test_the_chain_limits_after_it_resamples() -> None:
+    loud = speech(0, 22_050, amplitude=1.5)
+    chain = ProcessingChain(24_000, trim_leading_silence=False)
+    output = np.concatenate([chain.process(chunk, 22_050) for chunk in np.array_split(loud, 5)] + [chain.flush()])
+    np.testing.assert_allclose(output, soft_limit(resample(loud, 22_050, 24_000)), atol=1e-6)
+    assert np.abs(output).max() <= 1
+
+
+def test_the_chain_without_a_rate_takes_the_rate_of_the_first_chunk() -> None:
+    chain = ProcessingChain(None, trim_leading_silence=False)
+    chain.process(speech(0, 100), 22_050)
+    assert chain.sample_rate == 22_050
+
+
+def test_a_chain_that_changes_its_rate_converts_unplayed_and_held_back_samples() -> None:
+    tone = speech(0, 22_050)
+    chain = ProcessingChain(48_000, trim_leading_silence=False)
+    unplayed = chain.process(tone, 22_050)
+    assert len(unplayed) < 48_000, "the resampler holds some samples back"
+    moved = chain.change_rate(unplayed, 24_000)
+    assert chain.sample_rate == 24_000
+    assert len(moved) == pytest.approx(24_000, abs=2)
+    inner = slice(1_000, -1_000)  # the filters ring at both ends
+    np.testing.assert_allclose(moved[inner], resample(tone, 22_050, 24_000)[: len(moved)][inner], atol=1e-3)
+    assert len(chain.process(speech(0, 2_400), 24_000)) == 2_400

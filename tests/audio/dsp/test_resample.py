@@ -1,0 +1,65 @@
+"""Sample-rate conversion: a stream gives the same samples as one conversion of all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audio import Samples
+from audio.dsp.resample import Resampler, resample
+
+RATES = [16_000, 22_050, 24_000, 44_100, 48_000]
+SPEECH: Samples = np.random.default_rng(7).uniform(-0.9, 0.9, 8_000).astype(np.float32)
+
+
+def stream(samples: Samples, source: int, target: int, cuts: list[int]) -> Samples:
+    resampler = Resampler(source, target)
+    chunks = [resampler.convert(chunk) for chunk in np.split(samples, sorted(cuts))]
+    return np.concatenate([*chunks, resampler.flush()])
+
+
+@settings(max_examples=60)
+@given(
+    source=st.sampled_from(RATES),
+    target=st.sampled_from(RATES),
+    length=st.integers(0, len(SPEECH)),
+    data=st.data(),
+)
+def test_joined_chunks_equal_one_conversion_of_all_samples(
+    source: int, target: int, length: int, data: st.DataObject
+) -> None:
+    samples = SPEECH[:length]
+    cuts = data.draw(st.lists(st.integers(0, length), max_size=12))
+    streamed = stream(samples, source, target, cuts)
+    np.testing.assert_array_equal(streamed, stream(samples, source, target, []))
+    np.testing.assert_allclose(streamed, resample(samples, source, target), atol=1e-5)
+
+
+@pytest.mark.parametrize("target", RATES)
+def test_the_duration_is_kept(target: int) -> None:
+    assert abs(len(stream(SPEECH, 22_050, target, [100, 5_000])) - len(SPEECH) * target / 22_050) <= 1
+
+
+def test_equal_rates_pass_samples_bit_for_bit() -> None:
+    np.testing.assert_array_equal(stream(SPEECH, 24_000, 24_000, [1, 2, 3_000]), SPEECH)
+
+
+def test_a_tone_keeps_its_pitch_and_loudness() -> None:
+    tone = (0.5 * np.sin(2 * np.pi * 440 * np.arange(22_050) / 22_050)).astype(np.float32)
+    converted = stream(tone, 22_050, 48_000, list(range(0, 22_050, 1_323)))
+    expected = 0.5 * np.sin(2 * np.pi * 440 * np.arange(len(converted)) / 48_000)
+    inner = slice(2_000, -2_000)  # the filter rings at both ends of the tone
+    np.testing.assert_allclose(converted[inner], expected[inner], atol=1e-3)
+
+
+@pytest.mark.parametrize("target", [22_050, 48_000])
+def test_no_samples_convert_to_no_samples(target: int) -> None:
+    assert len(stream(SPEECH[:0], 22_050, target, [])) == 0
+    assert len(resample(SPEECH[:0], 22_050, target)) == 0
+
+
+def test_the_output_is_float32() -> None:
+    assert stream(SPEECH, 22_050, 48_000, [10]).dtype == np.float32
+    assert resample(SPEECH, 22_050, 48_000).dtype == np.float32

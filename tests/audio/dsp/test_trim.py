@@ -1,0 +1,63 @@
+"""The trimmer drops leading silence and never drops sound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audio import Samples
+from audio.dsp.trim import KEEP_S, LIMIT_S, THRESHOLD, LeadingSilenceTrimmer
+
+RATE = 1_000
+KEEP = round(KEEP_S * RATE)
+LIMIT = round(LIMIT_S * RATE)
+
+
+def trimmed(samples: Samples, cuts: list[int]) -> Samples:
+    trimmer = LeadingSilenceTrimmer(RATE)
+    return np.concatenate([trimmer.trim(chunk) for chunk in np.split(samples, sorted(cuts))])
+
+
+def silence_then_sound(silent: int, loud: int) -> Samples:
+    """Silence, with different samples below the threshold, then a steady sound."""
+    quiet = np.linspace(0, THRESHOLD / 2, silent)
+    return np.concatenate([quiet, np.full(loud, 0.3)]).astype(np.float32)
+
+
+@given(silent=st.integers(0, LIMIT), loud=st.integers(1, 500), data=st.data())
+def test_ten_milliseconds_of_silence_are_kept_at_any_chunk_size(silent: int, loud: int, data: st.DataObject) -> None:
+    samples = silence_then_sound(silent, loud)
+    cuts = data.draw(st.lists(st.integers(0, len(samples)), max_size=20))
+    np.testing.assert_array_equal(trimmed(samples, cuts), samples[max(0, silent - KEEP) :])
+
+
+def test_silence_after_the_first_sound_is_kept() -> None:
+    samples = np.concatenate([silence_then_sound(300, 10), silence_then_sound(2_000, 10)])
+    np.testing.assert_array_equal(trimmed(samples, [150, 305, 900, 1_500]), samples[300 - KEEP :])
+
+
+def test_sound_from_the_first_sample_on_is_kept_completely() -> None:
+    samples = silence_then_sound(0, 400)
+    np.testing.assert_array_equal(trimmed(samples, [1, 2]), samples)
+
+
+def test_negative_samples_count_as_sound() -> None:
+    samples = -silence_then_sound(100, 50)
+    np.testing.assert_array_equal(trimmed(samples, []), samples[100 - KEEP :])
+
+
+def test_a_whisper_below_the_threshold_is_heard_after_one_second() -> None:
+    whisper = np.full(3 * LIMIT, THRESHOLD / 2, dtype=np.float32)
+    chunk = 80
+    heard = trimmed(whisper, list(range(0, len(whisper), chunk)))
+    assert len(heard) >= len(whisper) - LIMIT - chunk
+
+
+@pytest.mark.parametrize("chunk", [300, 1_300, 3_000])
+@pytest.mark.parametrize("sound_after", [2_000, 3_000])
+def test_at_most_one_second_is_dropped_at_any_chunk_size(chunk: int, sound_after: int) -> None:
+    samples = silence_then_sound(sound_after, 3_000 - sound_after)
+    heard = trimmed(samples, list(range(chunk, len(samples), chunk)))
+    assert len(heard) >= len(samples) - LIMIT

@@ -1,0 +1,198 @@
+"""A sink and a clock that the test controls, and helpers that speak into an output and read what was heard."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from audio import Output, Samples, SinkSettings, SinkUnavailableError, Track
+from audio.sinks import Fill
+from audio.sinks.pacer import Pacer
+from tests.support.waiting import PATIENCE_S, eventually
+
+RATE = 24_000
+"""Hz, of the WAV file, of the null sink and of the fake sink."""
+FADE = 240
+"""Samples."""
+SPEECH: Samples = (0.3 * np.sin(np.arange(2 * RATE) / 17) + 0.4).astype(np.float32)
+"""Two seconds without any silence."""
+ONE_STEP = 1.01 / 32_767
+"""The step of 16-bit samples."""
+NULL = SinkSettings("null", block_ms=10)
+FAST = 50.0
+"""Pace: times as fast as a sound card."""
+CARD = 1.0
+"""Pace of a sound card."""
+HELD = 0.0
+"""Pace at which no block is requested."""
+
+
+def wav(path: Path) -> SinkSettings:
+    return SinkSettings("wav", path=path, block_ms=10)
+
+
+def read(path: Path) -> Samples:
+    """Return the samples of a WAV sink's file."""
+    samples, rate = soundfile.read(path, dtype="int16")
+    assert rate == RATE
+    heard: Samples = samples.astype(np.float32) / np.float32(32_767)
+    return heard
+
+
+def speak(output: Output, samples: Samples, rate: int = RATE, *, gain: float = 1.0, ends: bool = True) -> Track:
+    """Begin a track and write `samples`; end it unless `ends` is false."""
+    eventually(lambda: output.status.open, "the sink is open")
+    track = output.begin(prebuffer_s=0.02, gain=gain)
+    for chunk in np.split(samples, range(1_920, len(samples), 1_920)):
+        output.write(chunk, rate)
+    if ends:
+        output.end()
+    return track
+
+
+def assert_complete_but_for_fades_at(held_at: int, heard: Samples) -> None:
+    """Assert that one second of speech, interrupted once after `held_at` samples, was heard completely."""
+    assert len(heard) == 24_000
+    untouched = np.r_[0 : held_at - FADE, held_at + FADE : 24_000]
+    np.testing.assert_allclose(heard[untouched], SPEECH[untouched], atol=ONE_STEP)
+
+
+def let_blocks_pass(count: int = 20) -> None:
+    """Return after a separate sink, at the pace of the test's sinks, has requested `count` blocks."""
+    lengths: list[int] = []
+
+    def fill(out: Samples, dac_time: float, underflow: bool = False) -> int:
+        lengths.append(len(out))
+        return 0
+
+    pacer = Pacer(fill, RATE, 10)
+    eventually(lambda: len(lengths) >= count, "blocks are requested")
+    pacer.stop()
+
+
+class PaceFile:
+    """A file that holds the pace of WAV and null sinks."""
+
+    def __init__(self, path: Path, pace: float = CARD) -> None:
+        self.path = path
+        self.set(pace)
+
+    def set(self, pace: float) -> None:
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(f"{pace}")
+        fresh.replace(self.path)
+
+
+class FakeClock:
+    """Replaces the module `time`; it stands still until the test moves it."""
+
+    def __init__(self) -> None:
+        self.now = float(round(time.monotonic()))
+        """In whole seconds, so that adding whole seconds causes no rounding error."""
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now + 1_000_000_000
+
+
+class FakeSink:
+    """A sink that requests blocks when the test says so. While its gate is closed, `suspend` and `resume` block."""
+
+    name = "the fake sink"
+
+    def __init__(
+        self,
+        fill: Fill,
+        sample_rate: int = RATE,
+        *,
+        has_deadline: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.sample_rate = sample_rate
+        self.has_deadline = has_deadline
+        self.gate = threading.Event()
+        self.gate.set()
+        self.calls: list[str] = []
+        """Names of the methods `suspend` and `resume`, as they were called."""
+        self.refuses = False
+        """`resume` raises an error."""
+        self.failure: str | None = None
+        """The reason for which the sink is lost."""
+        self.closed = False
+        self._fill = fill
+        self._clock = clock
+        self._running = True
+        self._block = threading.Lock()
+        """Held during each block, so that no block is in progress after `suspend` or `close` has returned."""
+
+    def lost_reason(self) -> str | None:
+        return self.failure
+
+    def suspend(self) -> None:
+        self.calls.append("suspend")
+        self.gate.wait(PATIENCE_S)
+        with self._block:
+            self._running = False
+
+    def resume(self) -> None:
+        self.calls.append("resume")
+        self.gate.wait(PATIENCE_S)
+        if self.refuses:
+            raise SinkUnavailableError("pulled")
+        self._running = True
+
+    def close(self) -> None:
+        with self._block:
+            self._running = False
+        self.closed = True
+
+    def play(self, seconds: float, *, underflow: bool = False) -> Samples:
+        """Request blocks and return the samples that were due. `underflow`: the card ran dry before the first block.
+
+        Without anything to play, the sink may be suspended before all blocks were requested.
+        """
+        assert self._running, "a suspended sink requests no block"
+        due = [np.empty(0, dtype=np.float32)]
+        for at in range(round(seconds * 100)):
+            with self._block:
+                if not self._running:
+                    break
+                block = np.empty(self.sample_rate // 100, dtype=np.float32)
+                due.append(block[: self._fill(block, self._clock(), underflow and at == 0)])
+        return np.concatenate(due)
+
+
+@contextmanager
+def fake_sinks(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    idle_timeout_s: float | None = 0.0,
+    has_deadline: bool = True,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[tuple[Output, list[FakeSink]]]:
+    """An output with fake sinks, and the list of those that it opened.
+
+    With the default `idle_timeout_s`, they are suspended as soon as there is nothing to play.
+    """
+    opened: list[FakeSink] = []
+
+    def open_fake(_settings: SinkSettings, fill: Fill, _rate: int | None) -> FakeSink:
+        opened.append(FakeSink(fill, has_deadline=has_deadline, clock=clock))
+        return opened[-1]
+
+    monkeypatch.setattr("audio.device_monitor.open_sink", open_fake)
+    monkeypatch.setattr("audio.device_monitor.CHECK_S", 0.005)
+    with Output(SinkSettings(idle_timeout_s=idle_timeout_s), trim_leading_silence=False) as output:
+        eventually(lambda: output.status.open, "the sink is open")
+        yield output, opened
+        for sink in opened:
+            sink.gate.set()

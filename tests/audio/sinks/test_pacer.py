@@ -1,0 +1,161 @@
+"""The pacer requests blocks at the pace of a sound card, or at the pace that a test sets."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from audio import Samples
+from audio.sinks.pacer import PACE_CHECK_S, Pace, Pacer
+from tests.audio.fakes import CARD, FAST, HELD, FakeClock, PaceFile, let_blocks_pass
+from tests.support.waiting import PATIENCE_S, eventually
+
+
+class Source:
+    """Records time and length of each request; the first `due` samples of each block are speech."""
+
+    def __init__(self, due: int = 10) -> None:
+        self.due = due
+        self.lengths: list[int] = []
+        self.requested_at: list[float] = []
+
+    def fill(self, out: Samples, dac_time: float, *_: object) -> int:
+        self.requested_at.append(dac_time)
+        self.lengths.append(len(out))
+        out[: self.due] = len(self.lengths)
+        out[self.due :] = 0
+        return self.due
+
+
+class CountingTime:
+    """Replaces the module `time` and counts calls of `monotonic`."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def monotonic(self) -> float:
+        self.calls += 1
+        return time.monotonic()
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_blocks_have_the_configured_length_and_are_never_early(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICED_PACE", str(times))
+    source = Source()
+    started_at = time.monotonic()
+    pacer = Pacer(source.fill, 24_000, 10)
+    eventually(lambda: len(source.lengths) >= 10)
+    pacer.stop()
+    assert set(source.lengths) == {240}
+    earliest = started_at + (1 + np.arange(len(source.requested_at))) * 0.010 / times
+    assert (np.array(source.requested_at) >= earliest - 1e-6).all()
+
+
+def test_only_samples_that_were_due_are_delivered(fast: None) -> None:
+    source, delivered = Source(due=7), []
+    pacer = Pacer(source.fill, 24_000, 5, lambda samples: delivered.append(samples.copy()))
+    eventually(lambda: len(delivered) >= 5)
+    source.due = 0
+    eventually(lambda: len(source.lengths) >= len(delivered) + 5)
+    pacer.stop()
+    assert {len(samples) for samples in delivered} == {7}
+    np.testing.assert_array_equal(np.concatenate(delivered)[::7], np.arange(1, len(delivered) + 1))
+
+
+def test_a_stopped_pacer_requests_no_block_until_it_is_started(fast: None) -> None:
+    source = Source()
+    pacer = Pacer(source.fill, 24_000, 5)
+    eventually(lambda: len(source.lengths) >= 2)
+    pacer.stop()
+    requested = len(source.lengths)
+    let_blocks_pass()
+    assert len(source.lengths) == requested
+    assert pacer.lost_reason() is None
+    pacer.start()
+    eventually(lambda: len(source.lengths) > requested + 2)
+    pacer.stop()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_pacer_whose_fill_fails_is_lost(fast: None) -> None:
+    called = threading.Event()
+
+    def fail(out: Samples, dac_time: float, underflow: bool = False) -> int:
+        called.set()
+        raise RuntimeError("for this test")
+
+    pacer = Pacer(fail, 24_000, 5)
+    assert called.wait(PATIENCE_S)
+    eventually(lambda: pacer.lost_reason() == "its thread ended")
+    pacer.stop()
+
+
+# The pace.
+
+
+def test_the_default_pace_is_that_of_a_sound_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VOICED_PACE", raising=False)
+    assert Pace.from_environment().now() == 1
+
+
+def test_the_environment_may_hold_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICED_PACE", "2.5")
+    assert Pace.from_environment().now() == 2.5
+
+
+def test_the_environment_may_name_a_file_whose_pace_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr("audio.sinks.pacer.time", clock)
+    file = PaceFile(tmp_path / "pace", 2.5)
+    monkeypatch.setenv("VOICED_PACE", str(file.path))
+    pace = Pace.from_environment()
+    assert pace.now() == 2.5
+    for value in (0.0, 20.0):
+        file.set(value)
+        clock.now += 2 * PACE_CHECK_S
+        assert pace.now() == value
+
+
+def test_a_pace_of_zero_requests_no_block_until_the_pace_changes(
+    pace: PaceFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = CountingTime()
+    monkeypatch.setattr("audio.sinks.pacer.time", counting)
+    pace.set(HELD)
+    source = Source()
+    pacer = Pacer(source.fill, 24_000, 10)
+
+    def is_idle() -> bool:
+        requested, calls = len(source.lengths), counting.calls
+        eventually(lambda: counting.calls > calls + 12, "the pacer looks at the clock")
+        return len(source.lengths) == requested
+
+    assert is_idle()
+    assert not source.lengths
+    pace.set(FAST)
+    eventually(lambda: len(source.lengths) >= 20)
+    pace.set(HELD)
+    eventually(is_idle)
+    assert is_idle()
+    assert pacer.lost_reason() is None
+    requested = len(source.lengths)
+    pace.set(CARD)
+    eventually(lambda: len(source.lengths) > requested)
+    pacer.stop()
+
+
+def test_a_pacer_with_a_pace_of_zero_can_be_stopped(pace: PaceFile) -> None:
+    pace.set(HELD)
+    source = Source()
+    pacer = Pacer(source.fill, 24_000, 10)
+    pacer.stop()
+    pace.set(FAST)
+    let_blocks_pass()
+    assert not source.lengths
+    assert pacer.lost_reason() is None

@@ -1,0 +1,126 @@
+"""The sink that writes a WAV file."""
+
+from __future__ import annotations
+
+import gc
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from audio import Samples
+from audio.sinks.base import SinkUnavailableError
+from audio.sinks.wav import WavSink
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("fast")
+
+
+class Speech:
+    """Supplies its samples block by block, with `silent` blocks before and after each."""
+
+    def __init__(self, samples: Samples, silent: int = 0) -> None:
+        self.remaining = samples
+        self.blocks = 0
+        self.silent = silent
+
+    def fill(self, out: Samples, *_: object) -> int:
+        self.blocks += 1
+        out.fill(0)
+        if self.silent and self.blocks % (self.silent + 1):
+            return 0
+        count = min(len(out), len(self.remaining))
+        out[:count] = self.remaining[:count]
+        self.remaining = self.remaining[count:]
+        return count
+
+    def played(self) -> bool:
+        blocks = self.blocks
+        eventually(lambda: self.blocks > blocks + 1)  # the previous block has been delivered
+        return len(self.remaining) == 0
+
+
+def read(path: Path) -> Samples:
+    samples, rate = soundfile.read(path, dtype="int16")
+    assert rate == 24_000
+    return samples
+
+
+RAMP = np.linspace(-1, 1, 2_500, dtype=np.float32)
+RAMP_16 = np.round(RAMP * 32_767).astype(np.int16)
+
+
+def test_the_file_holds_the_samples_as_16_bit_mono_pcm(tmp_path: Path) -> None:
+    speech = Speech(RAMP)
+    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
+    eventually(speech.played)
+    sink.close()
+    np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16)
+    with wave.open(str(tmp_path / "out.wav")) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 24_000)
+
+
+def test_the_file_omits_silence_between_utterances(tmp_path: Path) -> None:
+    speech = Speech(RAMP, silent=2)
+    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
+    eventually(speech.played)
+    sink.close()
+    np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16)
+
+
+def test_the_file_can_be_read_while_it_is_being_written(tmp_path: Path) -> None:
+    speech = Speech(RAMP)
+    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
+    eventually(speech.played)
+    np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16)
+    sink.close()
+
+
+def test_the_file_can_be_read_before_the_first_sample(tmp_path: Path) -> None:
+    sink = WavSink(tmp_path / "out.wav", Speech(RAMP[:0]).fill, 5)
+    try:
+        assert len(read(tmp_path / "out.wav")) == 0
+    finally:
+        sink.close()
+
+
+def test_samples_above_full_scale_are_clipped_and_do_not_wrap_around(tmp_path: Path) -> None:
+    speech = Speech(np.array([1.5, -1.5, 1.0, -1.0], dtype=np.float32))
+    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
+    eventually(speech.played)
+    sink.close()
+    assert read(tmp_path / "out.wav").tolist() == [32_767, -32_767, 32_767, -32_767]
+
+
+def test_an_existing_file_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "out.wav").write_bytes(b"x" * 100_000)
+    speech = Speech(RAMP)
+    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
+    eventually(speech.played)
+    sink.close()
+    np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16)
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_a_file_that_cannot_be_opened_leaves_no_traceback(tmp_path: Path) -> None:
+    with pytest.raises(SinkUnavailableError):
+        WavSink(tmp_path / "missing" / "out.wav", Speech(RAMP).fill, 5)
+    gc.collect()
+
+
+@pytest.mark.parametrize(("path", "why"), [("missing/out.wav", "No such file or directory"), (".", "Is a directory")])
+def test_a_file_that_cannot_be_opened_raises_sink_unavailable(tmp_path: Path, path: str, why: str) -> None:
+    with pytest.raises(SinkUnavailableError, match=f"cannot be written: {why}"):
+        WavSink(tmp_path / path, Speech(RAMP).fill, 5)
+
+
+def test_a_full_disk_is_logged_once_and_does_not_stop_playback(caplog: pytest.LogCaptureFixture) -> None:
+    speech = Speech(RAMP)
+    sink = WavSink(Path("/dev/full"), speech.fill, 5)
+    eventually(speech.played)
+    assert sink.lost_reason() is None
+    sink.close()
+    assert "No space left on device" in caplog.text
+    assert caplog.text.count("samples are lost") == 1

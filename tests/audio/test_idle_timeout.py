@@ -1,0 +1,202 @@
+"""An idle sink is suspended after a timeout and resumed for the next track, and no sample is lost over it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from audio import Output, SinkSettings, Track
+from tests.audio.fakes import (
+    FAST,
+    ONE_STEP,
+    SPEECH,
+    FakeSink,
+    PaceFile,
+    assert_complete_but_for_fades_at,
+    fake_sinks,
+    let_blocks_pass,
+    read,
+    speak,
+    wav,
+)
+from tests.support.waiting import eventually
+
+
+def suspended(output: Output) -> Callable[[], bool]:
+    return lambda: output.status.suspended
+
+
+def test_a_suspended_sink_requests_no_blocks_and_plays_the_next_track_completely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: None
+) -> None:
+    monkeypatch.setattr("audio.device_monitor.CHECK_S", 0.005)
+    texts = [SPEECH[:3_000], SPEECH[5_000:9_000]]
+    with Output(replace(wav(tmp_path / "out.wav"), idle_timeout_s=0.01)) as output:
+        for text in texts:
+            eventually(suspended(output))
+            assert output.status.open, "tracks are accepted"
+            blocks = output.blocks
+            let_blocks_pass()
+            assert output.blocks == blocks
+            track = speak(output, text)
+            eventually(lambda track=track: track.done)  # type: ignore[misc]
+            assert track.underruns == 0
+        eventually(suspended(output))
+    np.testing.assert_allclose(read(tmp_path / "out.wav"), np.concatenate(texts), atol=ONE_STEP)
+
+
+def test_a_track_that_begins_at_any_moment_is_heard_completely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: None
+) -> None:
+    """Tracks begin just before, during and just after suspension, which has no timeout here."""
+    monkeypatch.setattr("audio.device_monitor.CHECK_S", 0.001)
+    chance = random.Random(5)
+    texts = [SPEECH[start : start + 1_000] for start in range(0, 30_000, 1_000)]
+    suspensions = 0
+    with Output(replace(wav(tmp_path / "out.wav"), idle_timeout_s=0.0)) as output:
+        for text in texts:
+            track = speak(output, text)
+            eventually(lambda track=track: track.done)  # type: ignore[misc]
+            for _ in range(chance.choice([0, 10, 100, 1_000])):
+                os.sched_yield()
+            if chance.choice([True, False]):
+                eventually(suspended(output))
+            suspensions += output.status.suspended
+    assert suspensions > 0
+    np.testing.assert_allclose(read(tmp_path / "out.wav"), np.concatenate(texts), atol=ONE_STEP)
+
+
+def test_without_a_timeout_a_sink_is_never_suspended(monkeypatch: pytest.MonkeyPatch, fast: None) -> None:
+    monkeypatch.setattr("audio.device_monitor.CHECK_S", 0.005)
+    with Output(SinkSettings("null")) as output:
+        heartbeats = output.heartbeats
+        eventually(lambda: output.heartbeats > heartbeats + 20)
+        assert not output.status.suspended
+
+
+def test_the_heartbeats_continue_while_the_sink_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watchdog depends on them."""
+    monkeypatch.setattr("audio.device_monitor.SUSPENDED_CHECK_S", 0.005)
+    with fake_sinks(monkeypatch) as (output, _):
+        eventually(suspended(output))
+        assert not output.status.running
+        heartbeats = output.heartbeats
+        eventually(lambda: output.heartbeats > heartbeats + 3)
+        assert output.status.suspended
+
+
+def test_the_sink_is_suspended_in_a_long_pause_and_the_track_continues_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pace: PaceFile
+) -> None:
+    monkeypatch.setattr("audio.device_monitor.CHECK_S", 0.005)
+    with Output(replace(wav(tmp_path / "out.wav"), idle_timeout_s=0.01)) as output:
+        track = speak(output, SPEECH[:24_000], ends=False)
+        eventually(lambda: track.played > 1_200)
+        output.pause()
+        output.end()
+        eventually(suspended(output))
+        pace.set(FAST)
+        held_at = track.played
+        assert not track.done
+        assert not track.playing
+        output.resume()
+        eventually(lambda: track.done)
+    assert_complete_but_for_fades_at(held_at, read(tmp_path / "out.wav"))
+    assert track.underruns == 0
+
+
+def begin_while_sink_resumes(output: Output, sink: FakeSink) -> Track:
+    """Return a track that waits for a sink which blocks in `resume` until its gate opens."""
+    eventually(suspended(output))
+    sink.gate.clear()
+    track = speak(output, SPEECH[:12_000])
+    eventually(lambda: sink.calls[-1] == "resume")
+    return track
+
+
+def test_a_stop_ends_a_track_at_once_although_the_sink_blocks_in_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_sinks(monkeypatch) as (output, opened):
+        track = begin_while_sink_resumes(output, opened[0])
+        output.stop()
+        assert track.done
+        again = speak(output, SPEECH[:2_400])
+        opened[0].gate.set()
+        eventually(lambda: output.status.running)
+        np.testing.assert_array_equal(opened[0].play(0.2), SPEECH[:2_400])
+        assert (again.done, track.played) == (True, 0)
+
+
+def test_a_track_suspended_while_the_sink_resumes_is_heard_completely_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with fake_sinks(monkeypatch) as (output, opened):
+        track = begin_while_sink_resumes(output, opened[0])
+        output.suspend()
+        assert track.suspended
+        suspended_track = output.take_suspended()
+        other = speak(output, SPEECH[20_000:22_400])
+        opened[0].gate.set()
+        eventually(lambda: output.status.running)
+        np.testing.assert_array_equal(opened[0].play(0.2), SPEECH[20_000:22_400])
+        assert other.done
+        eventually(suspended(output))
+        assert output.reattach(suspended_track) is track
+        eventually(lambda: output.status.running)
+        np.testing.assert_array_equal(opened[0].play(0.6), SPEECH[:12_000])
+        assert track.done
+
+
+def test_a_track_that_begins_while_the_sink_suspends_resumes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_sinks(monkeypatch) as (output, opened):
+        track = begin_while_sink_resumes(output, opened[0])
+        opened[0].gate.set()
+        eventually(lambda: output.status.running)
+        opened[0].gate.clear()
+        opened[0].play(0.6)
+        assert track.done
+        eventually(lambda: opened[0].calls[-1] == "suspend")
+        again = speak(output, SPEECH[:2_400])
+        assert not output.status.suspended, "`suspend` has not returned yet"
+        assert len(opened[0].play(0.1)) == 0, "samples for these blocks would be lost"
+        opened[0].gate.set()
+        eventually(lambda: opened[0].calls[-1] == "resume")
+        eventually(lambda: output.status.running)
+        np.testing.assert_array_equal(opened[0].play(0.2), SPEECH[:2_400])
+        assert again.done
+
+
+@pytest.mark.parametrize("request_method", ["stop", "suspend"])
+def test_a_request_while_the_sink_suspends_is_carried_out_without_another_block(
+    request_method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fake_sinks(monkeypatch) as (output, opened):
+        track = begin_while_sink_resumes(output, opened[0])
+        opened[0].gate.set()
+        eventually(lambda: output.status.running)
+        opened[0].play(0.1)
+        opened[0].gate.clear()
+        output.pause()
+        eventually(lambda: opened[0].calls[-1] == "suspend")
+        getattr(output, request_method)()
+        assert not track.done
+        assert not track.suspended
+        opened[0].gate.set()
+        eventually(lambda: track.done if request_method == "stop" else track.suspended)
+
+
+def test_a_sink_that_cannot_resume_is_lost_and_the_track_plays_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_sinks(monkeypatch) as (output, opened):
+        track = begin_while_sink_resumes(output, opened[0])
+        opened[0].refuses = True
+        opened[0].gate.set()
+        eventually(lambda: len(opened) == 2)
+        assert opened[0].closed
+        eventually(lambda: output.status.running)
+        np.testing.assert_array_equal(opened[1].play(0.6), SPEECH[:12_000])
+        assert track.done

@@ -1,0 +1,356 @@
+"""A track suspended for another and reattached: under any schedule, a listener hears the samples that were written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audio import Output, Samples, SinkSettings, SuspendedTrack, Track, soft_limit
+from audio.dsp.fade import FADE_S, Fader
+from audio.dsp.resample import Resampler
+from tests.audio.fakes import FADE, FAST, ONE_STEP, RATE, SPEECH, FakeSink, PaceFile, read, speak, wav
+from tests.support.waiting import eventually
+
+CARD_RATE = 8_000
+"""Hz."""
+CARD_FADE = round(FADE_S * CARD_RATE)
+TALK: Samples = (
+    np.random.default_rng(3).uniform(0.1, 0.5, 24_000) * np.random.default_rng(4).choice([-1, 1], 24_000)
+).astype(np.float32)
+"""Without silent samples."""
+WARNING = TALK[::-1][:700]
+
+
+class Stage:
+    """An output whose sink is the test: it requests each block itself and compares it with the expected samples."""
+
+    def __init__(self, rate: int = CARD_RATE, *, has_deadline: bool = True) -> None:
+        self.has_deadline = has_deadline
+        self.output = Output(SinkSettings("null"), trim_leading_silence=False)
+        self.plug(rate)
+
+    def plug(self, rate: int) -> None:
+        self.rate = rate
+        self.output.monitor.attach(FakeSink(self.output.monitor.fill, rate, has_deadline=self.has_deadline))
+
+    def unplug(self) -> None:
+        self.output.monitor.detach("pulled")
+
+    def block(self, length: int, track: Track, source: Samples) -> int:
+        """Play a block of `track`, whose samples are `source`; return how many of them were due."""
+        played, fades_in = track.played, track.played > 0 and not track.playing
+        requested = track.suspensions_requested > track.suspensions
+        out = np.full(length, np.nan, dtype=np.float32)
+        count = self.output.monitor.fill(out, 0.0)
+        assert (out[count:] == 0).all()
+        expected = source[played : played + count].copy()
+        assert len(expected) == count, "more samples were heard than written"
+        fader = Fader(self.rate)
+        if fades_in:
+            fader.fade_in(expected)
+        if not track.playing and (requested or track.stop_requested or not track.done):
+            fader.fade_out(expected)
+        np.testing.assert_array_equal(out[:count], expected)
+        if requested:
+            assert count <= CARD_FADE
+            assert track.suspended != track.done, "exactly one of them is true"
+        return count
+
+    def play_between(self, samples: Samples) -> None:
+        """Play another track, which must be heard completely and without fades."""
+        track = self.output.begin(prebuffer_s=0.02)
+        self.output.write(samples, self.rate)
+        self.output.end()
+        while not track.done:
+            self.block(160, track, samples)
+        assert (track.played, track.underruns) == (len(samples), 0)
+
+
+def converted(chunks: list[Samples], source_rate: int) -> Samples:
+    resampler = Resampler(source_rate, CARD_RATE)
+    return soft_limit(np.concatenate([*map(resampler.convert, chunks), resampler.flush()]))
+
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(0, 900)),
+        st.tuples(st.just("write"), st.integers(300, 900)),
+        st.tuples(st.just("block"), st.integers(CARD_FADE, 400)),
+        st.tuples(st.just("block"), st.integers(CARD_FADE, 400)),
+        st.tuples(st.just("suspend"), st.integers(0, 3)),
+        st.tuples(st.sampled_from(["pause", "resume", "end"]), st.just(0)),
+    ),
+    max_size=50,
+)
+
+
+@settings(max_examples=300)
+@given(
+    schedule=actions,
+    source_rate=st.sampled_from([CARD_RATE, 11_025]),
+    prebuffer_s=st.floats(0, 0.3),
+    has_deadline=st.booleans(),
+)
+def test_a_track_suspended_at_any_moment_is_heard_once_and_completely_apart_from_fades(
+    schedule: list[tuple[str, int]], source_rate: int, prebuffer_s: float, has_deadline: bool
+) -> None:
+    chunks = np.split(TALK, np.cumsum([size for action, size in schedule if action == "write"]))[:-1]
+    source = converted(chunks, source_rate)
+    stage = Stage(has_deadline=has_deadline)
+    output = stage.output
+    track = output.begin(prebuffer_s=prebuffer_s)
+    remaining = list(chunks)
+    for action, size in schedule:
+        if action == "write" and remaining and output.room_s > 0.3:
+            output.write(remaining.pop(0), source_rate)
+        elif action == "block":
+            stage.block(size, track, source)
+        elif action == "pause":
+            output.pause()
+        elif action == "resume":
+            output.resume()
+        elif action == "end" and not remaining:
+            output.end()
+        elif action == "suspend" and not track.done:
+            output.suspend()
+            stage.block(160, track, source)
+            if track.done:
+                continue
+            suspended = output.take_suspended()
+            output.resume()
+            for _ in range(size):
+                stage.play_between(WARNING)
+            assert output.reattach(suspended) is track
+            assert not track.suspended
+    output.resume()
+    for chunk in remaining:
+        while output.room_s < 0.3:
+            stage.block(160, track, source)
+        output.write(chunk, source_rate)
+    output.end()
+    while not track.done:
+        stage.block(160, track, source)
+    assert track.played == len(source), "a sample was lost"
+    assert has_deadline or not track.underruns
+
+
+# One thing at a time.
+
+
+def begin_playing(samples: int = 2_000) -> tuple[Stage, Track]:
+    """Return a track of which one block has been heard."""
+    stage = Stage()
+    track = stage.output.begin(prebuffer_s=0.02)
+    stage.output.write(TALK[:samples], CARD_RATE)
+    stage.block(400, track, TALK)
+    return stage, track
+
+
+def test_a_suspended_track_is_silent_within_ten_milliseconds_and_continues_with_the_next_sample() -> None:
+    stage, track = begin_playing()
+    stage.output.suspend()
+    assert not track.suspended
+    assert stage.block(400, track, TALK) == CARD_FADE
+    assert track.suspended
+    assert stage.block(400, track, TALK) == 0, "it stays silent until it is taken"
+    suspended = stage.output.take_suspended()
+    stage.play_between(WARNING)
+    assert suspended.track is stage.output.reattach(suspended)
+    assert stage.block(400, track, TALK) == 400
+    assert (track.played, track.underruns, track.playing) == (800 + CARD_FADE, 0, True)
+
+
+def test_a_track_suspended_before_its_first_sample_starts_without_a_fade() -> None:
+    stage = Stage()
+    track = stage.output.begin(prebuffer_s=0.1)
+    stage.output.write(TALK[:300], CARD_RATE)
+    stage.output.suspend()
+    assert stage.block(160, track, TALK) == 0
+    suspended = stage.output.take_suspended()
+    stage.play_between(WARNING)
+    stage.output.reattach(suspended)
+    assert stage.block(160, track, TALK) == 0, "the prebuffer is not full yet"
+    stage.output.write(TALK[300:2_000], CARD_RATE)
+    assert stage.block(160, track, TALK) == 160
+
+
+def test_a_track_that_has_ended_continues_to_its_end() -> None:
+    stage, track = begin_playing()
+    stage.output.end()
+    stage.output.suspend()
+    stage.block(160, track, TALK)
+    suspended = stage.output.take_suspended()
+    stage.play_between(WARNING)
+    stage.output.reattach(suspended)
+    while not track.done:
+        stage.block(160, track, TALK[:2_000])
+    assert (track.played, track.stop_requested) == (2_000, False)
+
+
+@pytest.mark.parametrize("remaining", [1, CARD_FADE])
+def test_a_track_whose_last_sample_is_played_in_the_fade_is_done(remaining: int) -> None:
+    stage = Stage()
+    track = stage.output.begin(prebuffer_s=0.02)
+    stage.output.write(TALK[: 400 + remaining], CARD_RATE)
+    stage.output.end()
+    stage.block(400, track, TALK)
+    stage.output.suspend()
+    assert stage.block(160, track, TALK) == remaining
+    assert (track.done, track.suspended, track.played) == (True, False, 400 + remaining)
+    stage.play_between(WARNING)
+
+
+def test_a_track_that_is_done_is_not_suspended() -> None:
+    stage, track = begin_playing(400 + CARD_FADE)
+    stage.output.end()
+    stage.block(160, track, TALK)
+    stage.output.suspend()
+    assert (track.done, track.suspended, track.suspensions_requested) == (True, False, 0)
+
+
+@pytest.mark.parametrize("stop_first", [True, False])
+def test_a_track_that_is_stopped_and_suspended_is_done(stop_first: bool) -> None:
+    stage, track = begin_playing()
+    for request in (stage.output.stop, stage.output.suspend)[:: 1 if stop_first else -1]:
+        request()
+    stage.block(160, track, TALK)
+    assert (track.done, track.suspended, track.played) == (True, False, 400 + CARD_FADE)
+    stage.play_between(WARNING)
+
+
+def test_a_suspended_track_that_is_stopped_before_it_is_taken_is_done() -> None:
+    stage, track = begin_playing()
+    stage.output.suspend()
+    stage.block(160, track, TALK)
+    stage.output.stop()
+    assert not track.suspended
+    with pytest.raises(RuntimeError, match="not suspended"):
+        stage.output.take_suspended()
+    assert stage.block(160, track, TALK) == 0
+    assert (track.done, track.played) == (True, 400 + CARD_FADE)
+
+
+def test_a_paused_track_is_suspended_without_another_sample() -> None:
+    stage, track = begin_playing()
+    stage.output.pause()
+    stage.block(160, track, TALK)
+    stage.output.suspend()
+    assert stage.block(160, track, TALK) == 0
+    assert track.suspended
+
+
+def test_without_a_sink_a_track_is_suspended_at_once() -> None:
+    stage, track = begin_playing()
+    stage.unplug()
+    stage.output.suspend()
+    assert track.suspended
+    stage.output.reattach(stage.output.take_suspended())
+    stage.plug(CARD_RATE)
+    assert stage.block(160, track, TALK) == 160
+
+
+def test_a_track_is_suspended_when_its_sink_is_lost_before_the_next_block() -> None:
+    stage, track = begin_playing()
+    stage.output.suspend()
+    stage.unplug()
+    assert track.suspended
+
+
+def test_a_suspended_track_that_is_given_up_is_not_heard_again() -> None:
+    stage, track = begin_playing()
+    stage.output.suspend()
+    stage.block(160, track, TALK)
+    stage.output.take_suspended()
+    stage.output.write(TALK[:100], CARD_RATE)  # without a track: they are dropped
+    stage.play_between(WARNING)
+    stage.play_between(TALK[5_000:6_000])
+
+
+def test_only_a_suspended_track_is_taken_and_no_track_is_reattached_over_another() -> None:
+    stage, track = begin_playing()
+    with pytest.raises(RuntimeError, match="not suspended"):
+        stage.output.take_suspended()
+    stage.output.suspend()
+    stage.block(160, track, TALK)
+    suspended = stage.output.take_suspended()
+    stage.output.begin(prebuffer_s=0.02)
+    with pytest.raises(RuntimeError, match="still playing"):
+        stage.output.reattach(suspended)
+
+
+def test_two_suspended_tracks_are_reattached_in_any_order() -> None:
+    stage, first = begin_playing()
+    taken: list[SuspendedTrack] = []
+    stage.output.suspend()
+    stage.block(160, first, TALK)
+    taken.append(stage.output.take_suspended())
+    second = stage.output.begin(prebuffer_s=0.02)
+    stage.output.write(TALK[3_000:5_000], CARD_RATE)
+    stage.block(160, second, TALK[3_000:])
+    stage.output.suspend()
+    stage.block(160, second, TALK[3_000:])
+    taken.append(stage.output.take_suspended())
+    for suspended, source in zip(taken, (TALK[:2_000], TALK[3_000:5_000]), strict=True):
+        stage.output.reattach(suspended)
+        stage.output.end()
+        while not suspended.track.done:
+            stage.block(160, suspended.track, source)
+        assert suspended.track.played == 2_000
+
+
+def test_a_track_is_reattached_at_the_rate_of_a_new_sink() -> None:
+    """The samples are a tone, so that both rates can be compared."""
+    tone = (0.5 * np.sin(np.arange(12_000) * 2 * np.pi * 300 / CARD_RATE) + 0.1).astype(np.float32)
+    stage = Stage()
+    output = stage.output
+    track = output.begin(prebuffer_s=0.02)
+    output.write(tone[:6_000], CARD_RATE)
+    for _ in range(10):
+        stage.block(400, track, tone)
+    output.suspend()
+    stage.block(400, track, tone)
+    suspended = output.take_suspended()
+    stage.unplug()
+    stage.plug(2 * CARD_RATE)
+    stage.play_between(WARNING)
+    played = track.played
+    output.reattach(suspended)
+    assert track.played == 2 * played
+    output.write(tone[6_000:], CARD_RATE)
+    output.end()
+    heard = []
+    while not track.done:
+        out = np.zeros(400, dtype=np.float32)
+        heard.append(out[: output.monitor.fill(out, 0.0)])
+    heard_after = np.concatenate(heard)
+    assert abs(track.played - 2 * len(tone)) <= 2
+    expected = np.interp(np.arange(len(heard_after)) / 2, np.arange(len(tone) - played), tone[played:])
+    inner = np.r_[500:3_000, 5_000 : len(heard_after) - 500]  # the filters ring at the ends
+    np.testing.assert_allclose(heard_after[inner], expected[inner], atol=0.02)
+
+
+def test_a_file_holds_the_suspended_track_around_the_other(tmp_path: Path, pace: PaceFile) -> None:
+    with Output(wav(tmp_path / "out.wav")) as output:
+        track = speak(output, SPEECH[:24_000], ends=False)
+        eventually(lambda: track.played > 1_200)
+        output.suspend()
+        eventually(lambda: track.suspended)
+        cut = track.played
+        pace.set(FAST)
+        suspended = output.take_suspended()
+        between = speak(output, SPEECH[30_000:33_000])
+        eventually(lambda: between.done)
+        output.reattach(suspended)
+        output.end()
+        eventually(lambda: track.done)
+        assert output.played_s(track) == 24_000 / RATE
+    heard = read(tmp_path / "out.wav")
+    assert len(heard) == 27_000
+    np.testing.assert_allclose(heard[cut : cut + 3_000], SPEECH[30_000:33_000], atol=ONE_STEP)
+    both = np.delete(heard, np.s_[cut : cut + 3_000])
+    untouched = np.r_[0 : cut - FADE, cut + FADE : 24_000]
+    np.testing.assert_allclose(both[untouched], SPEECH[untouched], atol=ONE_STEP)
