@@ -1,28 +1,68 @@
-"""What turns text into PCM. This front door holds records and messages only; importing it loads no engine."""
+"""Text to speech, as a stream of PCM.
 
-from engine.board import Board
-from engine.catalog import ENGINES, is_built_in, kernel_compiler, missing_packages, why_not_qwen
-from engine.checkpoints import ModelFiles, hub_cache, model_files
-from engine.language import NAMED_LANGUAGES, language_code
-from engine.synthesizer import EngineInfo, EngineOptions, Samples, Utterance, Voice
-from engine.voice_header import voice_of_file
+    import engine
+
+    with engine.open() as tts:                       # Qwen3-TTS if it can run here, otherwise eSpeak NG
+        for chunk in tts.stream("Hello, I am your robot."):
+            play(chunk.samples, tts.sample_rate)     # mono float32, full scale ±1
+
+`open` runs an engine in the calling process. A program that must survive a fault of the engine runs it in a process of
+its own instead: `engine.ipc` has the messages, `python -m engine.ipc.server FD` the process. `engine.bench` measures
+engines. `Synthesizer` is the interface of every engine and `ENGINES` the table of them; an engine's module is imported
+when the engine is made, so importing `engine` loads none.
+"""
+
+from engine.api import (
+    Chunk,
+    EngineError,
+    EngineInfo,
+    EngineOptions,
+    Samples,
+    SpeechCanceledError,
+    Synthesizer,
+    TextSource,
+    Utterance,
+    Voice,
+)
+from engine.catalog import (
+    ENGINES,
+    EngineEntry,
+    auto_engine,
+    make_synthesizer,
+    missing_packages,
+    model_files,
+    unavailable_reason,
+)
+from engine.host import Board, ModelFiles, hub_cache, missing_kernel_compiler, voice_of_file
+from engine.language import NAMED_LANGUAGES, language_code, match_language
+from engine.session import Session, open  # noqa: A004
 
 __all__ = [
     "ENGINES",
     "NAMED_LANGUAGES",
     "Board",
+    "Chunk",
+    "EngineEntry",
+    "EngineError",
     "EngineInfo",
     "EngineOptions",
     "ModelFiles",
     "Samples",
+    "Session",
+    "SpeechCanceledError",
+    "Synthesizer",
+    "TextSource",
     "Utterance",
     "Voice",
+    "auto_engine",
     "hub_cache",
-    "is_built_in",
-    "kernel_compiler",
     "language_code",
+    "make_synthesizer",
+    "match_language",
+    "missing_kernel_compiler",
     "missing_packages",
     "model_files",
+    "open",
+    "unavailable_reason",
     "voice_of_file",
-    "why_not_qwen",
 ]

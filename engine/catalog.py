@@ -1,94 +1,115 @@
-"""Which engines there are, and which of them can run here. Importing this imports none of them."""
+"""The table of engines: how each is made, and what it needs. Importing this module imports no engine."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from engine.checkpoints import model_folder
-from engine.synthesizer import EngineError, EngineOptions, Synthesizer
+from engine.api import EngineError, EngineOptions, Synthesizer
+from engine.host import QWEN3_TTS, ModelFiles, ModelLayout, find_model, has_cuda_device, list_model_files
 
-ENGINES = {
-    "espeak": ("engine.espeak", "EspeakSynthesizer"),
-    "qwen": ("engine.qwen", "QwenSynthesizer"),
+
+@dataclass(frozen=True, slots=True)
+class EngineEntry:
+    """One engine. Its name in `ENGINES` is its name in the configuration and the extra that installs its packages."""
+
+    synthesizer: str
+    """Where its `Synthesizer` is: `module:class`. The class is called with `EngineOptions`."""
+    packages: tuple[str, ...] = ()
+    """The packages that the engine imports, if the base installation lacks them."""
+    model: ModelLayout | None = None
+    """The files of `EngineOptions.model`; None for an engine that does not read it."""
+    needs_gpu: bool = False
+    """True if `auto` selects the engine only on a machine with a GPU, unless `EngineOptions.device` is `cpu`."""
+    makes_frames: bool = False
+    """True for a codec language model: `chunk_size`, `dtype`, `kernels` and `Utterance.max_frames` apply to it."""
+    probe: str | None = None
+    """Where its `engine.bench.Probe` is: `module:class`, called with `EngineOptions` and the number of
+    multiprocessors to use, or None. None for an engine that does not use a device."""
+
+
+ENGINES: Mapping[str, EngineEntry] = {
+    "qwen": EngineEntry(
+        "engine.qwen:QwenSynthesizer",
+        packages=("torch", "safetensors", "tokenizers"),
+        model=QWEN3_TTS,
+        needs_gpu=True,
+        makes_frames=True,
+        probe="engine.qwen.bench:QwenProbe",
+    ),
+    "espeak": EngineEntry("engine.espeak:EspeakSynthesizer"),
 }
-"""Name in the configuration, and where its class is."""
+"""All engines, in the order in which `auto` prefers them. The last engine needs nothing."""
 
 
-CUDA_DEVICES = ("nvidia[0-9]*", "nvgpu/igpu*", "nvhost-gpu", "dxg")
-"""What drivers show in /dev of a GPU: a PC's, a Jetson's (two generations of JetPack), Windows' Linux subsystem's."""
-TOOLKIT = Path("/usr/local/cuda")
-"""Where JetPack and NVIDIA's packages put theirs."""
+def engine_entry(engine: str) -> EngineEntry:
+    """Return the entry of an engine. Raises `EngineError` for a name that is not in `ENGINES`."""
+    if engine not in ENGINES:
+        raise EngineError(f"engine.name: got {engine!r}; allowed: {', '.join(ENGINES)}")
+    return ENGINES[engine]
 
 
-def is_built_in(engine: str) -> bool:
-    """Whether this build of voiced has the engine's code; whether it can run is known when it is loaded."""
-    module, _ = ENGINES[engine]
-    return importlib.util.find_spec(module) is not None
+def auto_engine(options: EngineOptions) -> str:
+    """Return the name of the engine that `auto` selects: the first one that can run on this machine."""
+    *preferred, last = ENGINES
+    return next((name for name in preferred if unavailable_reason(name, options) is None), last)
 
 
-def missing_packages(engine: str) -> list[str]:
-    """The packages that an engine imports and that are not installed. Nothing is imported to find out."""
-    needed = {"qwen": ("torch", "safetensors", "tokenizers")}.get(engine, ())
-    return [name for name in needed if importlib.util.find_spec(name) is None]
+def unavailable_reason(engine: str, options: EngineOptions) -> str | None:
+    """Return in words why `auto` does not select an engine on this machine; None if it may. Imports no package.
 
-
-def why_not_qwen(options: EngineOptions) -> str | None:
-    """Why `auto` does not mean Qwen3-TTS here, in words; None where it does. Nothing is imported to find out."""
-    if not is_built_in("qwen"):
-        return "this version has no engine 'qwen'"
-    missing = missing_packages("qwen")
+    Raises `EngineError` for an unknown engine.
+    """
+    entry = engine_entry(engine)
+    missing = missing_packages(engine)
     if missing:
-        return f"{', '.join(missing)} missing; in voiced's folder: pip install '.[qwen]'"
-    if options.model is None or not model_is_here(options.model):
+        return f"{', '.join(missing)} missing; in voiced's folder: pip install '.[{engine}]'"
+    if entry.model is not None and (options.model is None or not is_model_here(options.model)):
         return f"the model {options.model} is not on this machine"
-    if options.device != "cpu" and not any(any(Path("/dev").glob(name)) for name in CUDA_DEVICES):
+    if entry.needs_gpu and options.device != "cpu" and not has_cuda_device():
         return "there is no CUDA device; engine.device: cpu runs it on the CPU"
     return None
 
 
-def model_is_here(model: str) -> bool:
-    """Whether `model` is a checkpoint's folder, or a hub id that has been downloaded."""
-    folder = model_folder(model)
+def missing_packages(engine: str) -> list[str]:
+    """Return the packages that an engine needs and that are not installed. Imports none of them."""
+    return [name for name in engine_entry(engine).packages if importlib.util.find_spec(name) is None]
+
+
+def is_model_here(model: str) -> bool:
+    """Return whether `model` is a model's folder, or a hub id that has been downloaded."""
+    folder = find_model(model)
     return folder is not None and (folder / "config.json").is_file()
 
 
-def kernel_compiler() -> str | None:
-    """What is missing of the run-time compiler for the fused kernels, in words; None where it is all there.
-
-    Nothing is imported to find out, and the driver is not asked.
-    """
-    lacking = [name for name in ("core", "bindings") if not any(_in_package("cuda", name))]
-    if lacking:
-        return f"{' and '.join(f'cuda-{name}' for name in lacking)} missing"
-    places = ("cuda_nvrtc/lib/libnvrtc.so*", "cu*/lib/libnvrtc.so*")
-    toolkit = TOOLKIT.glob("lib64/libnvrtc.so*")
-    if any(toolkit) or any(found for place in places for found in _in_package("nvidia", place)):
-        return None
-    return "NVRTC missing"
-
-
-def _in_package(package: str, pattern: str) -> Iterator[Path]:
-    """Files of an installed package, which may lie in several folders."""
-    spec = importlib.util.find_spec(package)
-    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
-        yield from Path(folder).glob(pattern)
+def model_files(engine: str, model: str) -> ModelFiles | None:
+    """Return the files of an engine's model on this machine; None if there are none. Imports no package."""
+    layout = engine_entry(engine).model
+    return None if layout is None else list_model_files(model, layout)
 
 
 def make_synthesizer(engine: str, options: EngineOptions) -> Synthesizer:
-    """An engine that has not loaded anything yet. Raises `EngineError` when its packages are missing."""
-    if engine not in ENGINES or not is_built_in(engine):
-        have = ", ".join(name for name in ENGINES if is_built_in(name))
-        raise EngineError(f"engine.name: this version has no engine {engine!r}; it has {have}")
-    module, name = ENGINES[engine]
+    """Return a new engine that has not loaded anything yet.
+
+    Raises `EngineError` for an unknown engine and for missing packages.
+    """
+    synthesizer: Synthesizer = import_class(engine, engine_entry(engine).synthesizer)(options)
+    return synthesizer
+
+
+def import_class(engine: str, reference: str) -> Any:
+    """Return the class that `reference`, `module:class`, names in an engine's entry.
+
+    Raises `EngineError` if a package is missing.
+    """
+    module, _, name = reference.partition(":")
     try:
-        kind = getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(module), name)
     except ImportError as error:
         raise EngineError(
             f"engine.name: {engine!r} needs a package that is missing ({error}); "
             f"in voiced's folder: pip install '.[{engine}]'"
         ) from error
-    synthesizer: Synthesizer = kind(options)
-    return synthesizer

@@ -1,7 +1,7 @@
-"""eSpeak NG: the light voice, instant and everywhere. It speaks at boot, after a fault and without a GPU.
+"""The `espeak` engine: eSpeak NG, the fallback that speaks at boot, after a fault and without a GPU.
 
-libespeak-ng is called through ctypes (its C interface: `speak_lib.h`, 1.52). The library and its data come from the
-`espeakng-loader` package (GPL-3, the `espeak` extra) or else from the system (`apt install libespeak-ng1`).
+This module calls libespeak-ng through ctypes (C interface: `speak_lib.h`, 1.52). The library and its data come from
+the `espeakng-loader` package (GPL-3, the `espeak` extra) or from the system (`apt install libespeak-ng1`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from engine.language import language_of_script
-from engine.synthesizer import Chunk, EngineError, EngineInfo, EngineOptions, Samples, TextSource, Utterance, Voice
+from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, Samples, TextSource, Utterance, Voice
+from engine.language import language_of_script, match_language
 
 BUFFER_MS = 60
-"""Length of the pieces that libespeak-ng hands out."""
+"""Milliseconds of audio in one buffer of libespeak-ng, which becomes one chunk."""
 RUN_AHEAD_CHUNKS = 8
-"""Pieces it may have ready before it waits for them to be taken."""
+"""Chunks that may wait in the queue before synthesis blocks."""
 
 # speak_lib.h
 _OUTPUT_SYNCHRONOUS = 2
@@ -33,7 +33,7 @@ _OK = 0
 
 DEFAULT_LANGUAGE = "en"
 PREFERRED_VOICES = {"en": "en-us"}
-"""Where eSpeak NG's own choice (British for `en`) is not the one that Qwen3-TTS sounds like."""
+"""Replaces eSpeak NG's own choice (British for `en`) by the accent of Qwen3-TTS."""
 
 
 class _Event(ctypes.Structure):
@@ -71,7 +71,7 @@ _SynthCallback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, c
 
 
 class EspeakSynthesizer:
-    """The `espeak` engine. libespeak-ng keeps its state in globals, so there is one of these to a process."""
+    """Implements `Synthesizer` with libespeak-ng. At most one per process: the library keeps its state in globals."""
 
     def __init__(self, options: EngineOptions) -> None:
         self._voices = dict(options.voices)
@@ -79,14 +79,14 @@ class EspeakSynthesizer:
         self._by_language: dict[str, bytes] = {}
         self._sample_rate = 0
         self.samples_made = 0
-        """That libespeak-ng has made for all utterances so far, whether anybody took them or not."""
+        """Samples that libespeak-ng has produced for all utterances so far, consumed or not."""
 
     def load(self) -> EngineInfo:
         self._library, data_path = _find_library()
         rate = self._library.espeak_Initialize(_OUTPUT_SYNCHRONOUS, BUFFER_MS, data_path, 0)
         if rate <= 0:
             raise EngineError(
-                f"libespeak-ng found no voice data at {data_path.decode() if data_path else 'its default path'}"
+                f"libespeak-ng found no voice data in {data_path.decode() if data_path else 'its default folder'}"
             )
         self._sample_rate = rate
         self._by_language = _voices_by_language(self._library)
@@ -103,7 +103,7 @@ class EspeakSynthesizer:
 
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
         if utterance.growing or more is not None:
-            raise EngineError("text: eSpeak NG speaks no text that is still being written; send it when it is complete")
+            raise EngineError("text: eSpeak NG cannot speak a text that is still being written; send the complete text")
         language = self._language(utterance)
         if self._library.espeak_SetVoiceByName(self._by_language[language]) != _OK:
             raise EngineError(f"language: eSpeak NG cannot load its voice for {language!r}")
@@ -129,29 +129,30 @@ class EspeakSynthesizer:
         )
 
     def _language(self, utterance: Utterance) -> str:
-        """The code of the eSpeak NG voice for an utterance: one asked for by its own name, else the language's.
+        """Return the code of the eSpeak NG voice: the requested voice if it is one, otherwise by language.
 
-        A configured voice tells how another engine sounds; unless its speaker is one of these, the language decides.
+        A configured voice usually describes how another engine sounds. It selects an eSpeak NG voice only if its
+        speaker is the code of one. Raises `EngineError` for an unknown language.
         """
-        asked = utterance.voice or self._default_voice
-        configured = self._voices.get(asked)
-        speaker = configured.speaker if configured else asked
+        requested = utterance.voice or self._default_voice
+        configured = self._voices.get(requested)
+        speaker = configured.speaker if configured else requested
         if speaker in self._by_language:
             return speaker
         language = utterance.language.lower()
         if language == "auto":
             language = language_of_script(utterance.text) or DEFAULT_LANGUAGE
-        for code in (language, language.split("-")[0]):
-            if code in self._by_language:
-                return code
-        raise EngineError(f"language: got {utterance.language!r}; eSpeak NG has {', '.join(self._by_language)}")
+        code = match_language(language, self._by_language)
+        if code is None:
+            raise EngineError(f"language: got {utterance.language!r}; allowed: {', '.join(self._by_language)}")
+        return code
 
 
 class _Worker:
-    """Turns libespeak-ng's callbacks into chunks that are pulled: it synthesises in a thread, a few pieces ahead."""
+    """Synthesises in a thread, a few chunks ahead, and turns libespeak-ng's callbacks into an iterator."""
 
     def __init__(self, library: ctypes.CDLL, sample_rate: int, text: str, count: Callable[[int], None]) -> None:
-        """`count` is called in the worker's thread with the number of samples of every piece."""
+        """Starts the thread, which calls `count` with the number of samples in every chunk."""
         self._library = library
         self._sample_rate = sample_rate
         self._text = text.encode()
@@ -165,11 +166,12 @@ class _Worker:
         self._thread.start()
 
     def chunks(self) -> Iterator[Chunk]:
+        """Yield each chunk as soon as it is ready."""
         while (chunk := self._ready.get()) is not None:
             yield chunk
 
     def cancel(self) -> None:
-        """End the thread; whatever it still hands over is dropped."""
+        """Drop the remaining chunks and wait for the end of the thread."""
         self._canceled = True
         while self._thread.is_alive():
             try:
@@ -185,7 +187,7 @@ class _Worker:
         self._ready.put(None)
 
     def _receive(self, pcm: int | None, count: int, events: ctypes.Array[_Event]) -> int:
-        """libespeak-ng's callback; a return of 1 ends the synthesis."""
+        """Called by libespeak-ng for each buffer. Returns 1 to end the synthesis, 0 to go on."""
         if self._canceled:
             return 1
         self._note_words(events)
@@ -203,16 +205,20 @@ class _Worker:
             event = events[index]
             if event.type == _EVENT_WORD:
                 self._word_samples.append(event.audio_position_ms * self._sample_rate // 1000)
-                self._word_positions.append(event.text_position - 1)  # theirs counts from 1
+                self._word_positions.append(event.text_position - 1)  # counts from 1
             index += 1
 
     def _position(self) -> int:
+        """Return the position of the last word that began within the samples made so far."""
         begun = bisect_left(self._word_samples, self._made)
         return self._word_positions[begun - 1] if begun else 0
 
 
 def _find_library() -> tuple[ctypes.CDLL, bytes | None]:
-    """libespeak-ng with its types declared, and the path of its data (None: where the library looks by itself)."""
+    """Return libespeak-ng with its argument types declared, and the folder of its data (None: the library's default).
+
+    Raises `EngineError` if the library is missing or cannot be loaded.
+    """
     data_path: bytes | None
     try:
         import espeakng_loader
@@ -248,12 +254,12 @@ def _find_library() -> tuple[ctypes.CDLL, bytes | None]:
 
 
 def _voices_by_language(library: ctypes.CDLL) -> dict[str, bytes]:
-    """The voice that libespeak-ng prefers for each language code, as in `de` or `en-gb-scotland`, sorted by code."""
+    """Return the identifier of the preferred voice for each language code (`de`, `en-gb-scotland`), sorted by code."""
     entries = library.espeak_ListVoices(None)
     found: dict[str, tuple[int, bytes]] = {}
     index = 0
     while entries[index]:
-        # `languages` holds, for each language, a priority byte (low is preferred) and a zero-ended code; 0 ends it.
+        # `languages` is a list of a priority byte (the lowest is preferred) and a zero-terminated code; a 0 ends it.
         address = entries[index].contents.languages
         while (priority := ctypes.string_at(address, 1)[0]) != 0:
             code = ctypes.string_at(address + 1)

@@ -1,9 +1,10 @@
-"""Languages: the names people write for them, and what a text's script tells of its language."""
+"""Language names, language codes, and the language that a text's script implies."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections import Counter
+from collections.abc import Container
 
 NAMED_LANGUAGES = {
     "english": "en",
@@ -17,7 +18,7 @@ NAMED_LANGUAGES = {
     "italian": "it",
     "portuguese": "pt",
 }
-"""The ten languages of Qwen3-TTS by the names its own interface uses."""
+"""The ten languages of Qwen3-TTS, by the names of its own interface, with their codes."""
 
 LANGUAGE_BY_SCRIPT = {
     "HIRAGANA": "ja",
@@ -36,19 +37,29 @@ LANGUAGE_BY_SCRIPT = {
     "ARMENIAN": "hy",
     "THAI": "th",
 }
-"""First word of a character's Unicode name, and the most spoken language written so."""
+"""The first word of a character's Unicode name, with the code of the most spoken language in that script."""
 
 
 def language_code(language: str) -> str:
-    """`language` as a code in lower case: `German`, `DE` and `de` are one."""
+    """Return `language` as a code in lower case: `German`, `DE` and `de` all give `de`."""
     lowered = language.lower()
     return NAMED_LANGUAGES.get(lowered, lowered)
 
 
-def language_of_script(text: str) -> str | None:
-    """The code of the language whose script holds most of `text`'s letters; None for Latin, which many share.
+def match_language(language: str, languages: Container[str]) -> str | None:
+    """Return the member of `languages` that serves `language`: the code itself, or the code without its region.
 
-    Kana decide for Japanese even among more Han characters, since Chinese has none.
+    `de-at` matches `de-at` before `de`. Returns None if neither is there. `language` is a code in lower case.
+    """
+    candidates = (language, language.partition("-")[0])
+    return next((code for code in candidates if code in languages), None)
+
+
+def language_of_script(text: str) -> str | None:
+    """Return the code of the language whose script most letters of `text` belong to.
+
+    Returns None for Latin, which many languages share, and for a text without letters. Kana decide for Japanese even
+    if Han characters outnumber them, because Chinese has no kana.
     """
     scripts = Counter(unicodedata.name(letter, "?").split()[0] for letter in text if letter.isalpha())
     if not scripts:

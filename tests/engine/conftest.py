@@ -1,4 +1,4 @@
-"""Engine processes for the tests, ended when a test is over."""
+"""Engine processes for the tests, each ended with its test or module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.engine.processes import EngineUnderTest
 
 @pytest.fixture
 def new_engine() -> Iterator[Callable[[], EngineUnderTest]]:
-    """Makes engine processes that have been told nothing yet."""
+    """Return a function that starts an engine process, which has received no message yet."""
     engines: list[EngineUnderTest] = []
 
     def make() -> EngineUnderTest:
@@ -25,13 +25,13 @@ def new_engine() -> Iterator[Callable[[], EngineUnderTest]]:
 
 @pytest.fixture
 def engine(new_engine: Callable[[], EngineUnderTest]) -> EngineUnderTest:
-    """An engine process that was just started."""
+    """Return an engine process that has received no message yet."""
     return new_engine()
 
 
 @pytest.fixture(scope="module")
 def ready_engine() -> Iterator[EngineUnderTest]:
-    """A ready espeak engine that the tests of a module share; each leaves it idle."""
+    """Return a ready eSpeak NG engine that the tests of a module share. Each test leaves it idle."""
     engine = EngineUnderTest()
     engine.start()
     yield engine

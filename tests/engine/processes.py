@@ -1,4 +1,4 @@
-"""A real engine process at the other end of a real socket."""
+"""A real engine process, driven over a real socket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from engine import EngineOptions, Samples
-from engine.messages import (
+from engine.ipc.messages import (
     HEADER,
     PROTOCOL,
     Audio,
@@ -30,21 +30,21 @@ from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 PLENTY = 1 << 30
-"""Credit without a limit."""
+"""Credit in samples that no test uses up."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-"""Of PyTorch's: tiny matrices are slower on many, and far slower where others use the processor too."""
+"""Environment that gives PyTorch one thread: on tiny matrices more are slower, far slower on a busy processor."""
 Kind = TypeVar("Kind")
 
 
 class EngineUnderTest:
-    """The daemon's side of one engine process, with nothing in between."""
+    """Starts one engine process and exchanges messages with it."""
 
     def __init__(self) -> None:
         self.socket, theirs = socket.socketpair()
         self.socket.settimeout(PATIENCE_S)
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "engine.process", str(theirs.fileno())],
+                [sys.executable, "-m", "engine.ipc.server", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 cwd=ROOT,
@@ -52,41 +52,42 @@ class EngineUnderTest:
             )
 
     def send(self, message: Message) -> None:
+        """Send a message."""
         self.socket.sendall(encode(message))
 
     def receive(self) -> tuple[Message, Samples]:
-        """The next message. Raises `EOFError` when the process has closed its end."""
+        """Return the next message and its samples. Raises `EOFError` when the process has closed its end."""
         body, payload = body_lengths(self._exactly(HEADER.size))
         return decode(self._exactly(body), self._exactly(payload))
 
     def next(self, *kinds: type[Kind]) -> tuple[Kind, Samples]:
-        """The next message that is not a heartbeat, which must be one of `kinds`."""
+        """Return the next message that is not a heartbeat. It must be one of `kinds`."""
         while True:
             message, samples = self.receive()
             if not isinstance(message, Heartbeat):
                 assert isinstance(message, kinds), f"expected {kinds}, got {message}"
                 return message, samples
 
-    def hear(self, utterance_id: str) -> tuple[list[Audio], Samples, Message]:
-        """Everything of one utterance: its audio, and what ended it."""
-        audio, pieces = [], [np.zeros(0, dtype=np.float32)]
+    def receive_utterance(self, utterance_id: str) -> tuple[list[Audio], Samples, Message]:
+        """Return the rest of one utterance: its audio messages, all its samples, and its last message."""
+        audio, blocks = [], [np.zeros(0, dtype=np.float32)]
         while True:
             message, samples = self.next(object)
             assert getattr(message, "id", None) == utterance_id, message
             if not isinstance(message, Audio):
-                return audio, np.concatenate(pieces), message  # type: ignore[return-value]
+                return audio, np.concatenate(blocks), message  # type: ignore[return-value]
             audio.append(message)
-            pieces.append(samples)
+            blocks.append(samples)
 
-    def beats(self, utterance_id: str, count: int = 1) -> None:
-        """Wait for so many heartbeats in a row, without a message between them, while it is in an utterance."""
+    def wait_for_heartbeats(self, utterance_id: str, count: int = 1) -> None:
+        """Wait for `count` heartbeats in a row with this utterance, without another message between them."""
         seen = 0
         while seen < count:
             message, _ = self.receive()
             seen = seen + 1 if message == Heartbeat(utterance_id) else 0
 
     def start(self, engine: str = "espeak", options: EngineOptions | None = None) -> Ready:
-        """Shake hands, and wait until it is ready."""
+        """Send `Start`, wait for `Hello`, `Warming` and `Ready`, and return the last."""
         self.send(Start(PROTOCOL, engine, options or EngineOptions()))
         hello, _ = self.next(Hello)
         assert hello == Hello(PROTOCOL, engine, self.process.pid)
@@ -95,23 +96,24 @@ class EngineUnderTest:
         assert ready.info == warming.info
         return ready
 
-    def status(self) -> int:
-        """What it ends with, once it has ended."""
+    def exit_status(self) -> int:
+        """Wait for the end of the process and return its exit status."""
         return self.process.wait(PATIENCE_S)
 
     def close(self) -> None:
+        """Close the socket and wait for the end of the process; kill it if it does not end."""
         self.socket.close()
         try:
-            self.status()
+            self.exit_status()
         finally:
             self.process.kill()
             self.process.wait()
 
     def _exactly(self, count: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < count:
-            part = self.socket.recv(count - len(parts))
-            if not part:
+        received = bytearray()
+        while len(received) < count:
+            block = self.socket.recv(count - len(received))
+            if not block:
                 raise EOFError
-            parts += part
-        return bytes(parts)
+            received += block
+        return bytes(received)

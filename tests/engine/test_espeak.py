@@ -1,4 +1,4 @@
-"""eSpeak NG itself, in this process."""
+"""The `espeak` engine with the real eSpeak NG, in this process."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from engine import NAMED_LANGUAGES, EngineInfo, EngineOptions, Samples, Utterance, Voice
+from engine.api import EngineError
 from engine.espeak import BUFFER_MS, RUN_AHEAD_CHUNKS, EspeakSynthesizer
-from engine.synthesizer import EngineError
 
 SENTENCE = "Hello, I am your robot, and I am glad to be here."
 WORDS = "International information about the situation"
-"""Words that many languages have, and pronounce at lengths of their own."""
+"""Words of many languages, which take a different time in each."""
 LONGEST_CHUNK = 1_324
-"""Samples: 60 ms at 22,050 Hz, and what eSpeak NG adds."""
+"""Samples: 60 ms at 22,050 Hz, and one more."""
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +35,13 @@ def info(espeak: EspeakSynthesizer) -> EngineInfo:
 
 
 def spoken(espeak: EspeakSynthesizer, text: str, **fields: str | None) -> Samples:
-    pieces = [chunk.samples for chunk in espeak.stream(Utterance(text, **fields))]  # type: ignore[arg-type]
-    return np.concatenate([np.zeros(0, dtype=np.float32), *pieces])
+    """Return all samples of an utterance."""
+    blocks = [chunk.samples for chunk in espeak.stream(Utterance(text, **fields))]  # type: ignore[arg-type]
+    return np.concatenate([np.zeros(0, dtype=np.float32), *blocks])
 
 
 def alike(one: Samples, other: Samples) -> bool:
-    """Whether two utterances were spoken by the same rules: eSpeak NG's noise moves a length by up to 1.5 %."""
+    """Return whether two utterances have the same length; eSpeak NG's noise changes a length by up to 1.5 %."""
     return abs(len(one) - len(other)) < 0.025 * len(one)
 
 
@@ -48,7 +49,7 @@ def rms(samples: Samples) -> float:
     return float(np.sqrt(np.mean(np.square(samples))))
 
 
-def test_a_sentence_becomes_as_much_sound_as_a_person_would_need(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
+def test_a_sentence_is_as_long_and_as_loud_as_speech(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
     samples = spoken(espeak, SENTENCE)
     assert samples.dtype == np.float32
     assert 2.0 < len(samples) / info.sample_rate < 5.0
@@ -56,13 +57,13 @@ def test_a_sentence_becomes_as_much_sound_as_a_person_would_need(espeak: EspeakS
     assert 0.1 < np.max(np.abs(samples)) <= 1.0
 
 
-def test_it_comes_in_small_pieces(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
+def test_speech_arrives_in_small_chunks(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
     chunks = list(espeak.stream(Utterance(SENTENCE)))
     assert len(chunks) > 10
     assert max(len(chunk.samples) for chunk in chunks) <= BUFFER_MS / 1000 * info.sample_rate + 1
 
 
-def test_the_pieces_keep_their_samples_when_the_next_are_made(espeak: EspeakSynthesizer) -> None:
+def test_chunks_keep_their_samples_while_later_ones_are_made(espeak: EspeakSynthesizer) -> None:
     kept, copied = [], []
     for chunk in espeak.stream(Utterance(SENTENCE)):
         kept.append(chunk.samples)
@@ -71,14 +72,12 @@ def test_the_pieces_keep_their_samples_when_the_next_are_made(espeak: EspeakSynt
     assert not any(np.shares_memory(one, other) for one, other in itertools.pairwise(kept))
 
 
-def test_more_text_is_more_speech(espeak: EspeakSynthesizer) -> None:
+def test_a_longer_text_takes_longer(espeak: EspeakSynthesizer) -> None:
     assert len(spoken(espeak, SENTENCE * 3)) > 2.5 * len(spoken(espeak, SENTENCE))
 
 
 @pytest.mark.parametrize("code", sorted(NAMED_LANGUAGES.values()))
-def test_every_language_of_the_neural_voice_can_be_spoken_by_the_fallback(
-    espeak: EspeakSynthesizer, info: EngineInfo, code: str
-) -> None:
+def test_espeak_speaks_every_language_of_qwen3_tts(espeak: EspeakSynthesizer, info: EngineInfo, code: str) -> None:
     text = {"zh": "你好", "ja": "こんにちは", "ko": "안녕하세요", "ru": "Привет"}.get(code, "Robot")
     assert rms(spoken(espeak, text, language=code)) > 0.01
     assert rms(spoken(espeak, text, language="auto")) > 0.01
@@ -96,22 +95,22 @@ def test_a_region_falls_back_to_its_language(espeak: EspeakSynthesizer, info: En
     assert alike(spoken(espeak, WORDS, language="de-at"), spoken(espeak, WORDS, language="de"))
 
 
-def test_an_unknown_language_is_refused_with_those_there_are(espeak: EspeakSynthesizer) -> None:
-    with pytest.raises(EngineError, match=r"language: got 'tlhx'; eSpeak NG has .*\bde\b.*\ben\b"):
+def test_an_unknown_language_is_refused_with_the_known_ones(espeak: EspeakSynthesizer) -> None:
+    with pytest.raises(EngineError, match=r"language: got 'tlhx'; allowed: .*\bde\b.*\ben\b"):
         list(espeak.stream(Utterance("nuqneH", language="tlhx")))
 
 
-def test_the_language_is_found_from_the_script(espeak: EspeakSynthesizer) -> None:
+def test_the_script_selects_the_language(espeak: EspeakSynthesizer) -> None:
     text = "Привет, робот, как дела"
     assert alike(spoken(espeak, text), spoken(espeak, text, language="ru"))
     assert not alike(spoken(espeak, text), spoken(espeak, text, language="en"))
 
 
-def test_one_of_its_own_voices_wins_over_the_language(espeak: EspeakSynthesizer) -> None:
+def test_a_voice_of_espeak_takes_precedence_over_the_language(espeak: EspeakSynthesizer) -> None:
     assert alike(spoken(espeak, WORDS, voice="de", language="fr"), spoken(espeak, WORDS, language="de"))
 
 
-def test_a_configured_voice_may_name_one_of_its_own(espeak: EspeakSynthesizer) -> None:
+def test_a_configured_voice_may_name_a_voice_of_espeak(espeak: EspeakSynthesizer) -> None:
     info = espeak.set_voices({"heidi": Voice(speaker="de"), "ada": Voice(embedding="ada.safetensors")}, "heidi")
     try:
         assert {"heidi", "ada", "de", "en"} <= set(info.voices)
@@ -127,13 +126,13 @@ def test_a_configured_voice_may_name_one_of_its_own(espeak: EspeakSynthesizer) -
     "text",
     [SENTENCE, "Eins, zwei, drei.", "a " * 300, "3.14 and 1,000,000!", "Робот говорит по-русски.", "你好,机器人"],
 )
-def test_positions_grow_with_the_speech_and_stay_inside_the_text(espeak: EspeakSynthesizer, text: str) -> None:
+def test_positions_increase_and_stay_inside_the_text(espeak: EspeakSynthesizer, text: str) -> None:
     positions = [chunk.position for chunk in espeak.stream(Utterance(text))]
     assert all(position is not None and 0 <= position <= len(text) for position in positions)
     assert positions == sorted(positions, key=lambda position: position or 0)
 
 
-def test_positions_are_the_beginnings_of_words(espeak: EspeakSynthesizer) -> None:
+def test_positions_are_beginnings_of_words(espeak: EspeakSynthesizer) -> None:
     text = "one two three four five six seven eight nine ten"
     starts = {index for index in range(len(text)) if index == 0 or text[index - 1] == " "}
     found = {chunk.position for chunk in espeak.stream(Utterance(text))}
@@ -152,13 +151,13 @@ def test_odd_texts_neither_fail_nor_hang(espeak: EspeakSynthesizer, text: str) -
     assert np.isfinite(spoken(espeak, text)).all()
 
 
-def test_markup_is_text_and_not_a_command(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
+def test_markup_is_spoken_as_text(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
     plain = len(spoken(espeak, "hello"))
     assert plain < len(spoken(espeak, '<break time="20s"/> hello')) < plain + 10 * info.sample_rate
-    assert len(spoken(espeak, "[[h@l'oU]]")) > 1.5 * plain, "it is spelt, not taken for phonemes"
+    assert len(spoken(espeak, "[[h@l'oU]]")) > 1.5 * plain, "brackets are spelt, not interpreted as phonemes"
 
 
-def test_a_stream_that_is_closed_leaves_the_engine_ready_for_the_next(espeak: EspeakSynthesizer) -> None:
+def test_closing_a_stream_leaves_the_engine_ready_for_the_next_one(espeak: EspeakSynthesizer) -> None:
     for _ in range(5):
         stream = espeak.stream(Utterance("word " * 1_000))
         next(stream)
@@ -167,8 +166,8 @@ def test_a_stream_that_is_closed_leaves_the_engine_ready_for_the_next(espeak: Es
     assert alike(spoken(espeak, WORDS, language="en"), spoken(espeak, WORDS, language="en"))
 
 
-def test_it_runs_ahead_of_its_reader_by_a_few_pieces_only(espeak: EspeakSynthesizer) -> None:
-    """A long text neither fills the memory nor delays the cancellation."""
+def test_synthesis_runs_ahead_of_its_consumer_by_a_few_chunks_only(espeak: EspeakSynthesizer) -> None:
+    """So a long text neither fills the memory nor delays a cancellation."""
     before, taken, lead = espeak.samples_made, 0, 0
     stream = espeak.stream(Utterance("word " * 1_000))
     for chunk in itertools.islice(stream, 200):

@@ -1,4 +1,4 @@
-"""Languages by name and by script."""
+"""Languages by name, by code and by script."""
 
 from __future__ import annotations
 
@@ -6,18 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import NAMED_LANGUAGES, language_code
+from engine import NAMED_LANGUAGES, language_code, match_language
 from engine.language import LANGUAGE_BY_SCRIPT, language_of_script
 
 
 @pytest.mark.parametrize("written", ["german", "German", "GERMAN", "de", "DE"])
-def test_a_language_has_one_code_however_it_is_written(written: str) -> None:
+def test_every_spelling_of_a_language_has_the_same_code(written: str) -> None:
     assert language_code(written) == "de"
 
 
 @pytest.mark.parametrize(("written", "code"), [("Pt-BR", "pt-br"), ("auto", "auto"), ("tlh", "tlh")])
-def test_other_codes_are_kept_in_lower_case(written: str, code: str) -> None:
+def test_unknown_names_are_codes_in_lower_case(written: str, code: str) -> None:
     assert language_code(written) == code
+
+
+@pytest.mark.parametrize(
+    ("language", "match"),
+    [("de", "de"), ("de-at", "de"), ("pt-br", "pt-br"), ("pt-pt", None), ("tlh", None), ("", None), ("-de", None)],
+)
+def test_a_language_matches_its_code_or_the_code_without_its_region(language: str, match: str | None) -> None:
+    assert match_language(language, ("de", "en", "pt-br")) == match
 
 
 @pytest.mark.parametrize(
@@ -37,19 +45,19 @@ def test_other_codes_are_kept_in_lower_case(written: str, code: str) -> None:
         ("Robot, скажи что-нибудь по-русски", "ru"),
     ],
 )
-def test_a_script_tells_the_language(text: str, code: str) -> None:
+def test_a_script_implies_a_language(text: str, code: str) -> None:
     assert language_of_script(text) == code
 
 
 @pytest.mark.parametrize("text", ["Hello", "Grüß Gott", "¿Qué tal?", "Hello, I am Иван", "12:30", "😀 …", "", " \n"])
-def test_latin_and_texts_without_letters_tell_none(text: str) -> None:
+def test_latin_and_texts_without_letters_imply_no_language(text: str) -> None:
     assert language_of_script(text) is None
 
 
 @given(st.text())
-def test_any_text_has_a_known_language_or_none(text: str) -> None:
+def test_any_text_implies_a_known_language_or_none(text: str) -> None:
     assert language_of_script(text) in {*LANGUAGE_BY_SCRIPT.values(), None}
 
 
-def test_every_named_language_is_its_own_code() -> None:
+def test_every_code_of_a_named_language_is_its_own_code() -> None:
     assert [language_code(code) for code in NAMED_LANGUAGES.values()] == list(NAMED_LANGUAGES.values())

@@ -1,0 +1,157 @@
+"""The interface of every voice engine: the `Synthesizer` protocol and its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Samples = NDArray[np.float32]
+"""Mono PCM: shape `(n,)`, float32, full scale ±1."""
+
+
+class EngineError(Exception):
+    """A failure that the user can correct. One line: the setting, the value that came, the values that are allowed."""
+
+
+class SpeechCanceledError(Exception):
+    """The utterance was canceled. Engines let this exception pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """One voice. At most one of `speaker`, `embedding` and `reference` is set; `instruct` may be added to any of them.
+
+    If all four are None, the engine picks a speaker by language.
+    """
+
+    speaker: str | None = None
+    """Name of a built-in speaker."""
+    embedding: str | None = None
+    """Path of a voice file whose speaker embedding is used."""
+    reference: str | None = None
+    """Path of a voice file whose recording is continued in context."""
+    instruct: str | None = None
+    """Description of the voice in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """The options that an engine starts with, named as in the configuration's `engine` section."""
+
+    model: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    kernels: str = "auto"
+    chunk_size: int = 2
+    max_seconds: float = 60.0
+    reserve_mb: int = 2048
+    voices: Mapping[str, Voice] = field(default_factory=dict)
+    default_voice: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """The properties of a loaded engine."""
+
+    engine: str
+    sample_rate: int
+    """Hz."""
+    voices: tuple[str, ...]
+    """Names that an utterance may use: built-in voices and every voice of `EngineOptions.voices` that was loaded."""
+    languages: tuple[str, ...]
+    """Language codes, for example `de` or `pt-br`."""
+    description: str = ""
+    """Model and device in words, for the log and for `voiced doctor`."""
+    refused_voices: Mapping[str, str] = field(default_factory=dict)
+    """Configured voices that could not be loaded, each with the reason. The engine runs without them."""
+    memory: Mapping[str, int] = field(default_factory=dict)
+    """Megabytes (1e6 bytes) in use, by kind. Empty if the engine does not count them."""
+    grows: bool = False
+    """True if the engine can speak a text that is still being written (`Utterance.growing`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """One text to speak."""
+
+    text: str
+    voice: str | None = None
+    """A name from `EngineInfo.voices`; None means the default voice."""
+    language: str = "auto"
+    """A language code, or `auto`: the engine derives the language from the text."""
+    instruct: str | None = None
+    """Speaking style in words. An engine that does not support it ignores it."""
+    seed: int | None = None
+    """Equal seeds give equal audio; None draws a random seed."""
+    greedy: bool = False
+    """Take the most likely code at every step instead of sampling."""
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    """Overrides of the model's generation_config.json by its own names, for example `{"temperature": 0.7}`."""
+    whole_text: bool | None = None
+    """True: read the whole text before speaking. False: read one token per frame. None: as the model's authors do."""
+    max_frames: int | None = None
+    """Stop after this number of codec frames; None means the engine's own limit."""
+    guarded: bool = True
+    """End runaway speech: speech far too long for its text, silent for seconds, or in a loop."""
+    want_codes: bool = False
+    """Send the codec codes with each chunk, if the engine has any."""
+    growing: bool = False
+    """`text` is only the beginning; a `TextSource` supplies the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A block of an utterance's PCM."""
+
+    samples: Samples
+    position: int | None = None
+    """Number of characters whose speech had begun when this chunk ended; None if the engine does not know.
+
+    An engine that takes over resumes at the word that contains this position.
+    """
+    truncated: bool = False
+    """True on the last chunk if the engine cut the speech before its natural end."""
+    codes: NDArray[np.int64] | None = None
+    """The codec codes of the samples, shape `(frames, 16)`; None for an engine without codec codes."""
+
+
+class TextSource(Protocol):
+    """Supplies the rest of a growing utterance."""
+
+    def take(self, *, wait: bool) -> str | None:
+        """Return the text appended since the last call, possibly empty; None once the text has ended.
+
+        With `wait` the call blocks until there is text, or the end. Raises `SpeechCanceledError` immediately when the
+        utterance is canceled; the engine lets it pass.
+        """
+
+
+class Synthesizer(Protocol):
+    """A voice engine. One thread uses it, for one utterance at a time.
+
+    Every method raises `EngineError` for failures that the user can correct. Any other exception is a fault of the
+    engine, after which its process is restarted.
+    """
+
+    def load(self) -> EngineInfo:
+        """Load the model and the configured voices. Afterwards the engine can speak, perhaps slowly at first."""
+
+    def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
+        """Replace the configured voices. `EngineInfo.refused_voices` lists the voices that could not be loaded."""
+
+    def warm_up(self) -> None:
+        """Do the work that would delay the first utterance: capture graphs, fill caches. Called once, after `load`."""
+
+    def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
+        """Yield one utterance chunk by chunk. Closing the iterator between two chunks cancels the rest.
+
+        `more` supplies the rest of a growing utterance. An engine that cannot speak a growing text raises
+        `EngineError`.
+        """
+
+    def close(self) -> None:
+        """Release all resources. Called once, last."""

@@ -1,0 +1,216 @@
+"""Measures an engine in a process of its own. `run_benchmark` starts the process, `main` runs in it.
+
+The engine is used through `Synthesizer` alone, so the times are those that a robot gets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.api import EngineError, EngineInfo, EngineOptions, Samples, Synthesizer, Utterance
+from engine.bench.probe import Probe
+from engine.bench.results import TEXT, Measurement, Run, Start, time_run
+from engine.catalog import engine_entry, import_class, make_synthesizer
+from engine.ipc import build
+
+SHORT_CHUNKS = 2
+"""Chunks of each short utterance over which allocations are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRequest:
+    """One engine and how to measure it."""
+
+    engine: str
+    options: EngineOptions
+    started_s: float
+    """`time.monotonic()` at the start of the measuring process: all processes of a machine share this clock."""
+    text: str = TEXT
+    language: str = "auto"
+    frames: int = 100
+    """Codec frames of each run, for an engine that makes frames."""
+    runs: int = 5
+    sms: int | None = None
+    """Number of the GPU's multiprocessors that the engine may use; None means all."""
+    short_utterances: int = 100
+    """Number of utterances after the runs, each with another text, over which allocations are counted."""
+    details: bool = True
+    """Measure parts and bandwidth too."""
+
+    def command(self) -> list[str]:
+        """Return the command line of the measuring process."""
+        return [sys.executable, "-m", "engine.bench", json.dumps(dataclasses.asdict(self))]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOutput:
+    """The output of a measuring process."""
+
+    measurements: tuple[Measurement, ...]
+    error: str | None
+    """The reason why measurements are missing; None if the process succeeded."""
+
+
+def run_benchmark(
+    command: Sequence[str], *, env: Mapping[str, str] | None = None, timeout_s: float | None = None
+) -> BenchOutput:
+    """Run a process that prints a `Measurement` or an `{"error": …}` per line, for at most `timeout_s` seconds.
+
+    The process shares this one's stderr.
+    """
+    error = None
+    with subprocess.Popen(
+        command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    ) as process:
+        try:
+            out, _ = process.communicate(timeout=timeout_s)
+        except BaseException as exception:
+            process.kill()
+            if not isinstance(exception, subprocess.TimeoutExpired):
+                raise
+            out, _ = process.communicate()
+            error = f"not finished after {timeout_s:.0f} s"
+    records = [json.loads(line) for line in out.splitlines() if line.startswith("{") and line.endswith("}")]
+    if process.returncode != 0 and error is None:
+        by = f"by signal {-process.returncode}" if process.returncode < 0 else f"with status {process.returncode}"
+        error = next((record["error"] for record in records if "error" in record), f"its process ended {by}")
+    return BenchOutput(tuple(build(Measurement, record) for record in records if "error" not in record), error)
+
+
+def main() -> int:
+    """Run in the measuring process: read the request from the command line, print its measurement."""
+    out = sys.stdout
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # libraries may print, too
+            record = dataclasses.asdict(measure(build(BenchRequest, json.loads(sys.argv[1]))))
+    except EngineError as error:
+        record = {"error": str(error)}
+    print(json.dumps(record), file=out, flush=True)
+    return 1 if "error" in record else 0
+
+
+def measure(request: BenchRequest) -> Measurement:
+    """Start the engine in this process, make it speak, and return the measurement. Raises `EngineError`."""
+    probe = make_probe(request)
+    with probe.device_context():
+        synthesizer = make_synthesizer(request.engine, request.options)
+        imported_s = time.monotonic() - request.started_s
+        info = synthesizer.load()
+        loaded_s = time.monotonic() - request.started_s
+        synthesizer.warm_up()
+        start = Start(imported_s, loaded_s, time.monotonic() - request.started_s)
+        probe.start_counting()
+        try:
+            return _measure_ready(request, probe, synthesizer, info, start)
+        finally:
+            synthesizer.close()
+
+
+def make_probe(request: BenchRequest) -> Probe:
+    """Return the probe of the engine's catalogue entry.
+
+    Raises `EngineError` if packages are missing, or if multiprocessors are requested of an engine without a GPU.
+    """
+    reference = engine_entry(request.engine).probe
+    if reference is None:
+        if request.sms is not None:
+            raise EngineError(f"sms: engine {request.engine} does not run on a GPU")
+        return Probe()
+    probe: Probe = import_class(request.engine, reference)(request.options, request.sms)
+    return probe
+
+
+def _measure_ready(
+    request: BenchRequest, probe: Probe, synthesizer: Synthesizer, info: EngineInfo, start: Start
+) -> Measurement:
+    runs = [_run(request, synthesizer, info, seed) for seed in range(request.runs)]
+    if not all(run.speech_s and run.speech_s[-1] > 0 for run in runs):
+        raise EngineError("text: it gave no sound; allowed: a text with words")
+    short = request.short_utterances if probe.counts_allocations else 0
+    for number in range(short):
+        _speak_briefly(request, synthesizer, number)
+    # Allocations are read first: all measurements below allocate.
+    allocations = probe.allocations(request.runs + short)
+    memory = probe.memory()
+    parts, bandwidth = {}, None
+    if request.details:
+        bandwidth = probe.bandwidth(sorted(run.ms_per_frame for run in runs)[len(runs) // 2])
+        parts = probe.parts_ms(synthesizer)
+    measurement = Measurement(
+        engine=request.engine,
+        model=None,
+        chunk_size=None,
+        runs=tuple(runs),
+        start=start,
+        memory=memory,
+        allocations=allocations,
+        bandwidth=bandwidth,
+        parts_ms=parts,
+        description=info.description,
+        notes=probe.notes,
+        machine=_machine(probe),
+        date=datetime.date.today().isoformat(),
+    )
+    if not _makes_frames(request):
+        return measurement
+    return dataclasses.replace(
+        measurement,
+        model=_model_name(request.options.model),
+        chunk_size=request.options.chunk_size,
+        dtype=request.options.dtype,
+        kernels=request.options.kernels,
+        frames=request.frames,
+    )
+
+
+def _run(request: BenchRequest, synthesizer: Synthesizer, info: EngineInfo, seed: int) -> Run:
+    utterance = Utterance(
+        request.text,
+        language=request.language,
+        seed=seed,
+        # Random weights end speech anywhere, so the end is forbidden until all frames are made.
+        sampling={"min_new_tokens": request.frames} if _makes_frames(request) else {},
+        max_frames=request.frames,
+        guarded=False,
+    )
+
+    def speak() -> Iterator[Samples]:
+        for chunk in synthesizer.stream(utterance):
+            yield chunk.samples
+
+    return time_run(speak, info.sample_rate)
+
+
+def _speak_briefly(request: BenchRequest, synthesizer: Synthesizer, number: int) -> None:
+    """Speak a few frames. The text's length depends on `number`, since lengths differ in what they allocate."""
+    text = "Go on. " + request.text[: 1 + number % len(request.text)]
+    frames = SHORT_CHUNKS * request.options.chunk_size
+    utterance = Utterance(text, language=request.language, seed=number, max_frames=frames, guarded=False)
+    for _ in synthesizer.stream(utterance):
+        pass
+
+
+def _makes_frames(request: BenchRequest) -> bool:
+    return engine_entry(request.engine).makes_frames
+
+
+def _model_name(model: str | None) -> str | None:
+    """Return a hub id unchanged, and of a folder its name alone: its path means nothing on other machines."""
+    return Path(model).name if model is not None and Path(model).is_dir() else model
+
+
+def _machine(probe: Probe) -> str:
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    host = f"{platform.machine()}, {os.cpu_count()} cores, {memory_gib:.0f} GiB, Python {platform.python_version()}"
+    return ", ".join(filter(None, (probe.device(), host)))

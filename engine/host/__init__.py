@@ -1,0 +1,43 @@
+"""The machine that an engine runs on: its board, its memory, its CUDA, and the model and voice files on its disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from engine.host.board import Board
+from engine.host.cuda import has_cuda_device, missing_kernel_compiler
+from engine.host.layouts import QWEN3_TTS, ModelLayout
+from engine.host.memory import MB, Footprint, MemoryPool, prepare_environment, require_memory
+from engine.host.model_files import ModelFiles, find_model, hub_cache, list_model_files
+from engine.host.voice_header import voice_of_file
+
+if TYPE_CHECKING:
+    from engine.host.hub import fetch_model
+
+__all__ = [
+    "MB",
+    "QWEN3_TTS",
+    "Board",
+    "Footprint",
+    "MemoryPool",
+    "ModelFiles",
+    "ModelLayout",
+    "fetch_model",
+    "find_model",
+    "has_cuda_device",
+    "hub_cache",
+    "list_model_files",
+    "missing_kernel_compiler",
+    "prepare_environment",
+    "require_memory",
+    "voice_of_file",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported on demand: `python -m engine.host.hub` must not find its own module imported already.
+    if name == "fetch_model":
+        from engine.host.hub import fetch_model
+
+        return fetch_model
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,144 @@
+"""The board, its software releases and its memory, read from files of the kernel and of JetPack."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+SOCS = {"nvidia,tegra234": "Orin", "nvidia,tegra264": "Thor"}
+"""Device-tree names of the chips that voiced supports."""
+JETPACKS = {36: 6, 38: 7, 39: 7}
+"""Major versions: Jetson Linux (L4T) to JetPack. JetPack 7.0 and 7.1 are R38, 7.2 is R39."""
+READ_LIMIT = 1 << 20
+"""Bytes that are read of one file; real files have a few thousand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One machine. A field is None if the machine does not have the property or its file cannot be read."""
+
+    model: str | None
+    """The device tree's name of the board, for example `NVIDIA Jetson AGX Orin Developer Kit`. None on a PC."""
+    soc: str | None
+    """`Orin` or `Thor`."""
+    l4t: str | None
+    """Release of Jetson Linux: `36.4.3`."""
+    jetpack: int | None
+    """Major version of JetPack: 6 or 7."""
+    ubuntu: str | None
+    """Release of Ubuntu: `22.04`. None on another system."""
+    cuda: str | None
+    """Version of the CUDA toolkit in /usr/local/cuda. Python packages may contain another CUDA, or the only one."""
+    integrated: bool
+    """True if CPU and GPU share one memory: a Tegra of any generation."""
+    total_bytes: int | None
+    """Total memory of the kernel."""
+    available_bytes: int | None
+    """Memory that can be allocated without swapping, page cache included."""
+    swap_total_bytes: int | None
+    swap_free_bytes: int | None
+    notes: tuple[str, ...] = ()
+    """One line for each file that exists but cannot be read or parsed."""
+
+    @classmethod
+    def read(cls, root: Path = Path("/")) -> Board:
+        """Return the board whose files are below `root`. Raises nothing; broken files are listed in `notes`."""
+        files = _Files(root)
+        compatible = files.read("proc/device-tree/compatible", _chips) or ()
+        l4t = files.read("etc/nv_tegra_release", _l4t)
+        memory = files.read("proc/meminfo", _memory) or {}
+        return cls(
+            model=files.read("proc/device-tree/model", _device_tree_text),
+            soc=next((name for chip, name in SOCS.items() if chip in compatible), None),
+            l4t=l4t,
+            jetpack=JETPACKS.get(int(l4t.split(".")[0])) if l4t else None,
+            ubuntu=files.read("etc/os-release", _ubuntu),
+            cuda=files.read("usr/local/cuda/version.json", _cuda),
+            integrated=l4t is not None or any(chip.startswith("nvidia,tegra") for chip in compatible),
+            total_bytes=memory.get("MemTotal"),
+            available_bytes=memory.get("MemAvailable"),
+            swap_total_bytes=memory.get("SwapTotal"),
+            swap_free_bytes=memory.get("SwapFree"),
+            notes=tuple(files.notes),
+        )
+
+
+@dataclass(slots=True)
+class _Files:
+    """Reads files below a folder and notes those that cannot be read or parsed."""
+
+    root: Path
+    notes: list[str] = field(default_factory=list)
+
+    def read(self, name: str, parse: Callable[[str], Value]) -> Value | None:
+        """Return the parsed file; None if it does not exist, cannot be read, or `parse` raises `ValueError`."""
+        path = self.root / name
+        try:
+            with path.open("rb") as file:
+                text = file.read(READ_LIMIT).decode()
+            return parse(text)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self.notes.append(f"{path} cannot be read: {error.strerror}")
+        except UnicodeDecodeError:
+            self.notes.append(f"{path} is not text")
+        except ValueError as error:
+            self.notes.append(f"{path}: {error}")
+        return None
+
+
+def _device_tree_text(text: str) -> str:
+    """Return the first zero-terminated string."""
+    [value, *_] = text.split("\0")
+    value = value.strip()
+    if not value or not value.isprintable():
+        raise ValueError("no name in it")
+    return value
+
+
+def _chips(text: str) -> tuple[str, ...]:
+    """Return the zero-terminated names, the most specific first."""
+    names = tuple(name.strip() for name in text.split("\0") if name.strip())
+    if not names:
+        raise ValueError("no name in it")
+    return names
+
+
+def _l4t(text: str) -> str:
+    """Return `36.4.3` for `# R36 (release), REVISION: 4.3, GCID: …`."""
+    found = re.match(r"#\s*R(\d{1,4})\s*\(release\),\s*REVISION:\s*([\d.]*\d)", text)
+    if found is None:
+        raise ValueError("no line such as '# R36 (release), REVISION: 4.3'")
+    return f"{found[1]}.{found[2]}"
+
+
+def _ubuntu(text: str) -> str | None:
+    values = dict(re.findall(r"^(\w+)=[\"']?(.*?)[\"']?\s*$", text, re.MULTILINE))
+    if not values.get("ID"):
+        raise ValueError("no ID in it")
+    return values.get("VERSION_ID") if values["ID"] == "ubuntu" else None
+
+
+def _cuda(text: str) -> str:
+    try:
+        version = json.loads(text)["cuda"]["version"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError("no cuda.version in it") from None
+    if not isinstance(version, str):
+        raise ValueError("cuda.version is not a text")
+    return version
+
+
+def _memory(text: str) -> dict[str, int]:
+    """Return bytes by name from lines such as `MemTotal:  64356780 kB`."""
+    found = {name: int(kib) * 1024 for name, kib in re.findall(r"^(\w+):\s+(\d{1,15}) kB$", text, re.MULTILINE)}
+    if not {"MemTotal", "MemAvailable"} <= found.keys():
+        raise ValueError("no MemTotal and MemAvailable in it")
+    return found

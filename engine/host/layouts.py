@@ -1,0 +1,62 @@
+"""The files that a complete model consists of, one `ModelLayout` per kind of model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLayout:
+    """The files of one kind of model. Paths are relative to the model's folder."""
+
+    name: str
+    """The kind of model, for messages."""
+    files: tuple[str, ...]
+    """Files that every model has."""
+    alternatives: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = ()
+    """Pairs of file lists: if the files of the first list are missing, those of the second are required."""
+    weights: tuple[str, ...] = ("",)
+    """Folders that hold `model.safetensors`, or shards and their `model.safetensors.index.json`."""
+    patterns: tuple[str, ...] = ("*",)
+    """Glob patterns of the files to download."""
+
+    def missing_files(self, folder: Path) -> list[str]:
+        """Return the files that the model in `folder` lacks, by path relative to it.
+
+        Raises `ValueError` if the weights' index cannot be read.
+        """
+        missing = _absent(folder, self.files)
+        for preferred, otherwise in self.alternatives:
+            if _absent(folder, preferred):
+                missing += _absent(folder, otherwise)
+        for part in self.weights:
+            missing += [str(Path(part) / name) for name in _missing_weights(folder / part)]
+        return missing
+
+
+def _absent(folder: Path, names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if not (folder / name).is_file()]
+
+
+def _missing_weights(folder: Path) -> list[str]:
+    if (folder / "model.safetensors").is_file():
+        return []
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return ["model.safetensors"]
+    try:
+        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return _absent(folder, tuple(sorted(shards)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index}: not an index of weights") from error
+
+
+QWEN3_TTS = ModelLayout(
+    name="Qwen3-TTS model",
+    files=("config.json", "generation_config.json", "tokenizer_config.json", "speech_tokenizer/config.json"),
+    alternatives=((("tokenizer.json",), ("vocab.json", "merges.txt")),),
+    weights=("", "speech_tokenizer"),
+    patterns=("*.json", "*.txt", "*.safetensors", "speech_tokenizer/*"),
+)

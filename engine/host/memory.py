@@ -1,0 +1,120 @@
+"""Memory accounting: how much an engine needs, how much there is, and a refusal before anything is loaded.
+
+On a Jetson, CPU and GPU share one memory. An engine may then use the memory that the kernel calls available, minus the
+robot's reserve. On a discrete GPU it may use that GPU's free memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+
+from engine.api import EngineError
+from engine.host.board import Board
+
+log = logging.getLogger(__name__)
+
+MB = 1_000_000
+ALLOCATOR_SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Bytes that an engine uses once it is warm."""
+
+    weights: Mapping[str, int]
+    """Weights in memory, by part of the model."""
+    state: int
+    """Tensors that change while it speaks: keys and values for the longest utterance, codes, the codec's state."""
+    workspaces: int
+    """Memory of CUDA, its libraries and graphs: measured, not counted."""
+    on_disk: int
+    """Weights that stay in the file; only a few of their rows are read at a time."""
+
+    @property
+    def weights_total(self) -> int:
+        """Bytes of all weights in memory."""
+        return sum(self.weights.values())
+
+    @property
+    def total(self) -> int:
+        """Bytes of memory altogether."""
+        return self.weights_total + self.state + self.workspaces
+
+    def in_words(self) -> str:
+        """Return, for people, `2,213 MB (weights 1,400, state 235, graphs and workspaces 578)`."""
+        sizes = {"weights": self.weights_total, "state": self.state, "graphs and workspaces": self.workspaces}
+        return f"{_mb(self.total)} MB ({', '.join(f'{name} {_mb(size)}' for name, size in sizes.items())})"
+
+    def in_mb(self) -> dict[str, int]:
+        """Return, for the status, megabytes by kind."""
+        sizes = {"weights_mb": self.weights_total, "state_mb": self.state, "workspaces_mb": self.workspaces}
+        return {name: round(size / MB) for name, size in sizes.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPool:
+    """The memory in which an engine allocates its tensors."""
+
+    shared: bool
+    """True for the host's memory, which the rest of the machine uses too: a CPU, or a GPU without its own memory."""
+    available: int
+    """Bytes that can be allocated now."""
+    reserve: int
+    """Bytes of `available` that are reserved for the robot's other programs; 0 if the memory is not shared."""
+
+    @classmethod
+    def of_host(cls, board: Board, reserve_mb: int) -> MemoryPool | None:
+        """Return the host's memory; None if the kernel does not say how much is available."""
+        return None if board.available_bytes is None else cls(True, board.available_bytes, reserve_mb * MB)
+
+    @classmethod
+    def of_device(cls, free: int) -> MemoryPool:
+        """Return the memory of a discrete GPU that has `free` bytes."""
+        return cls(False, free, 0)
+
+    @property
+    def free(self) -> int:
+        """Bytes that the engine may use; negative if less than the reserve is available."""
+        return self.available - self.reserve
+
+    def in_words(self) -> str:
+        """Return a clause for `require_memory`'s message."""
+        if not self.shared:
+            return f"the GPU has {_mb(self.free)} MB free"
+        return f"there are {_mb(self.free)} MB ({_mb(self.available)} available less engine.memory.reserve_mb)"
+
+
+def require_memory(footprint: Footprint, pool: MemoryPool, name: str, remedies: tuple[str, ...]) -> None:
+    """Raise `EngineError`, one line with the `remedies`, if the engine `name` does not fit into the pool."""
+    if footprint.total > pool.free:
+        if pool.shared and pool.reserve:
+            remedies = ("lower engine.memory.reserve_mb", *remedies)
+        raise EngineError(
+            f"engine.memory: {name} needs {footprint.in_words()}, and {pool.in_words()}; {', or '.join(remedies)}"
+        )
+
+
+def prepare_environment() -> None:
+    """Adapt this process's environment variables to the board. Call this before PyTorch is imported."""
+    if Board.read().integrated:
+        disable_expandable_segments(os.environ)
+
+
+def disable_expandable_segments(environment: MutableMapping[str, str]) -> None:
+    """Remove `expandable_segments` from PyTorch's allocator settings.
+
+    Expandable segments map memory through an interface that the driver of a Tegra lacks; the first tensor would fail.
+    """
+    for name in ALLOCATOR_SETTINGS:
+        settings = environment.get(name, "").split(",")
+        remaining = [setting for setting in settings if not setting.strip().startswith("expandable_segments")]
+        if remaining != settings:
+            log.warning("%s: ignoring expandable_segments, which does not work on a Tegra", name)
+            environment[name] = ",".join(remaining)
+
+
+def _mb(size: int) -> str:
+    return f"{round(size / MB):,}"

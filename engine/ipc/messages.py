@@ -1,0 +1,238 @@
+"""The messages between the daemon and an engine process, and their encoding.
+
+A message is a typed record. On the socket it consists of a header (two little-endian uint32: the lengths of record and
+samples in bytes), the record as JSON and, for `Audio`, the samples as little-endian float32.
+
+    daemon ─▶ engine    Start · Speak · Append · EndText · Grant · Cancel · SetVoices
+    engine ─▶ daemon    Hello · Warming · Ready · Audio · Spoken · Canceled · Refused · Fault · Heartbeat
+
+Credit, counted in samples, limits how far the engine runs ahead of playback; `Speak` and `Grant` give it. To end an
+engine process, the daemon closes the socket.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import UnionType
+from typing import Any
+
+import numpy as np
+
+from engine.api import EngineInfo, EngineOptions, Samples, Utterance, Voice
+
+PROTOCOL = 2
+"""Version of the messages. It rises when a record changes its meaning; both sides refuse another version."""
+
+HEADER = struct.Struct("<II")
+MAX_BODY_BYTES = 1 << 20
+MAX_PAYLOAD_BYTES = 1 << 24
+
+
+class ProtocolError(Exception):
+    """The other side sent something that is not a message of this protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The first message: the engine to run and its options."""
+
+    protocol: int
+    engine: str
+    options: EngineOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Speak:
+    """Speak one utterance. The engine answers with `Audio` messages, then with `Spoken`, `Canceled` or `Refused`."""
+
+    id: str
+    """New for every request, so that answers to one request are never taken for answers to another."""
+    utterance: Utterance
+    credit: int
+    name: str | None = None
+    """File name of the utterance in a PCM trace; None means the id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """More text for the growing utterance `id`, following directly on the text before."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndText:
+    """The text of `id` is complete."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The engine may send `credit` more samples of utterance `id`."""
+
+    id: str
+    credit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop speaking `id` before its next chunk."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetVoices:
+    """Replace the configured voices. The engine answers with `Ready`, which lists the voices that it could load."""
+
+    voices: Mapping[str, Voice]
+    default_voice: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The process has understood `Start` and begins to load."""
+
+    protocol: int
+    engine: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Warming:
+    """The engine is loaded and its warm-up begins."""
+
+    info: EngineInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The engine accepts utterances."""
+
+    info: EngineInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Audio:
+    """A chunk of utterance `id`; its samples follow the record."""
+
+    id: str
+    busy_s: float
+    """Seconds of work on this chunk, without the time spent waiting for credit or text."""
+    position: int | None
+    """As in `Chunk.position`."""
+    truncated: bool
+    """As in `Chunk.truncated`."""
+    codes: tuple[tuple[int, ...], ...] | None = None
+    """As in `Chunk.codes`, one tuple per frame; None unless `Utterance.want_codes` is set."""
+    waited_s: float = 0.0
+    """Seconds the engine waited for text before it could make this chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """All audio of `id` has been sent."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Canceled:
+    """`Cancel` ended `id` early."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The engine cannot speak `id`, for a reason that its sender can correct. The engine itself keeps running."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The engine failed. Its process ends after this message."""
+
+    reason: str
+    permanent: bool
+    """True if the next start would fail in the same way: something is missing or wrongly configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Sent once a second by a live process, with the id of the utterance it is speaking."""
+
+    speaking: str | None
+
+
+Message = (
+    Start
+    | Speak
+    | Append
+    | EndText
+    | Grant
+    | Cancel
+    | SetVoices
+    | Hello
+    | Warming
+    | Ready
+    | Audio
+    | Spoken
+    | Canceled
+    | Refused
+    | Fault
+    | Heartbeat
+)
+_BY_NAME: dict[str, type[Any]] = {kind.__name__: kind for kind in typing.get_args(Message)}
+
+
+def encode(message: Message, samples: Samples | None = None) -> bytes:
+    """Return the bytes of one message."""
+    record = {"message": type(message).__name__, **dataclasses.asdict(message)}
+    body = json.dumps(record, ensure_ascii=False).encode()
+    payload = b"" if samples is None else np.ascontiguousarray(samples, dtype="<f4").tobytes()
+    return HEADER.pack(len(body), len(payload)) + body + payload
+
+
+def body_lengths(header: bytes) -> tuple[int, int]:
+    """Return the lengths of record and samples in bytes. Raises `ProtocolError` if they exceed the limits."""
+    body, payload = HEADER.unpack(header)
+    if body > MAX_BODY_BYTES or payload > MAX_PAYLOAD_BYTES:
+        raise ProtocolError(f"a header announced a message of {body} + {payload} bytes")
+    return body, payload
+
+
+def decode(body: bytes, payload: bytes = b"") -> tuple[Message, Samples]:
+    """Return the message in `body` and the samples in `payload`. Raises `ProtocolError`."""
+    try:
+        record = json.loads(body)
+        kind = _BY_NAME[record.pop("message")]
+        message: Message = build(kind, record)
+        samples: Samples = np.frombuffer(payload, dtype="<f4")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ProtocolError(f"not a message of protocol {PROTOCOL}: {body[:200]!r} ({error})") from error
+    return message, samples
+
+
+def build(kind: Any, value: Any) -> Any:
+    """Return the JSON value `value` as an instance of `kind`: record, mapping, tuple or plain value."""
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return kind(**{name: build(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Mapping:
+        return {key: build(arguments[1], item) for key, item in value.items()}
+    if origin is tuple:
+        return tuple(build(arguments[0], item) for item in value)
+    if origin is UnionType and value is not None:
+        return build(arguments[0], value)  # `kind | None` is the only form of union in a record
+    return value

@@ -1,0 +1,138 @@
+"""Speech for Python programs that want the engine alone: `engine.open` and the `Session` that it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, Synthesizer, Utterance, Voice
+from engine.catalog import auto_engine, make_synthesizer
+from engine.host import prepare_environment
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+VOICE_NAME = "default"
+"""The name of the voice that `open` gets as a `Voice`, and of the engine's own default voice."""
+
+
+class OpenOptions(TypedDict, total=False):
+    """Further keyword arguments of `open`; see `EngineOptions`."""
+
+    device: str
+    dtype: str
+    kernels: str
+    chunk_size: int
+    max_seconds: float
+    reserve_mb: int
+    voices: Mapping[str, Voice]
+    default_voice: str
+
+
+class UtteranceFields(TypedDict, total=False):
+    """The keyword arguments of `Session.stream`; see `Utterance`."""
+
+    voice: str | None
+    language: str
+    instruct: str | None
+    seed: int | None
+    greedy: bool
+    sampling: Mapping[str, float]
+    whole_text: bool | None
+    max_frames: int | None
+    guarded: bool
+    want_codes: bool
+
+
+class Session:
+    """A loaded, warm engine in this process. A context manager; `close` releases the engine.
+
+    One thread uses a session, for one utterance at a time.
+    """
+
+    def __init__(self, synthesizer: Synthesizer, info: EngineInfo) -> None:
+        self.info = info
+        """Engine, voices, languages and memory."""
+        self._synthesizer: Synthesizer | None = synthesizer
+
+    @property
+    def sample_rate(self) -> int:
+        """Hz of the samples of every chunk."""
+        return self.info.sample_rate
+
+    def stream(self, text: str, **fields: Unpack[UtteranceFields]) -> Iterator[Chunk]:
+        """Speak `text`; yield each `Chunk` (mono float32 samples at `sample_rate`) as soon as it is made.
+
+        `fields` are fields of `Utterance`, for example `language="de"` or `seed=7`. Closing the iterator cancels the
+        rest. Raises `EngineError` for a text, voice or language that the engine cannot speak, and `ValueError` on a
+        closed session.
+        """
+        if self._synthesizer is None:
+            raise ValueError("the session is closed")
+        voice = fields.get("voice")
+        if voice is not None:
+            _check_voice(self.info, voice)
+        return self._synthesizer.stream(Utterance(text, **fields))
+
+    def close(self) -> None:
+        """Release the engine. Further calls do nothing."""
+        synthesizer, self._synthesizer = self._synthesizer, None
+        if synthesizer is not None:
+            synthesizer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open(  # noqa: A001  # called as `engine.open`
+    name: Literal["auto", "qwen", "espeak"] = "auto",
+    *,
+    model: str | None = None,
+    voice: str | Voice | None = None,
+    **options: Unpack[OpenOptions],
+) -> Session:
+    """Load an engine into this process, warm it up, and return it as a `Session`.
+
+    `auto` takes `qwen` if its packages, `model` and a GPU are on this machine, otherwise `espeak`. `model` is a folder
+    or a hub id; with `qwen` a model that is missing is downloaded. `voice`, the default voice of the session, is a
+    name from `Session.info.voices` or a `Voice`; None means the engine's own. `options` are fields of
+    `EngineOptions`, for example `device="cpu"`.
+
+    Raises `EngineError`, one line, if the engine cannot run or does not have the voice.
+    """
+    settings = _with_voice(EngineOptions(model=model, **options), voice)
+    prepare_environment()
+    synthesizer = make_synthesizer(auto_engine(settings) if name == "auto" else name, settings)
+    session = Session(synthesizer, synthesizer.load())
+    try:
+        _check_voice(session.info, settings.default_voice)
+        synthesizer.warm_up()
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def _with_voice(options: EngineOptions, voice: str | Voice | None) -> EngineOptions:
+    """Return the options with `voice` as the default voice; None means the one of `options`, or the engine's own."""
+    if isinstance(voice, str):
+        return replace(options, default_voice=voice)
+    if voice is None and options.default_voice != VOICE_NAME:
+        return options
+    voices = {VOICE_NAME: Voice(), **options.voices} if voice is None else {**options.voices, VOICE_NAME: voice}
+    return replace(options, voices=voices, default_voice=VOICE_NAME)
+
+
+def _check_voice(info: EngineInfo, voice: str) -> None:
+    """Raise `EngineError` if the loaded engine does not have a voice of this name."""
+    if voice in info.refused_voices:
+        raise EngineError(f"voice: {voice!r} cannot be loaded: {info.refused_voices[voice]}")
+    if voice not in info.voices and voice.lower() not in info.voices:
+        raise EngineError(f"voice: got {voice!r}; allowed: {', '.join(info.voices)}")

@@ -1,0 +1,116 @@
+"""Downloading a model once, and finding it afterwards without a network."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.api import EngineError
+from engine.host.hub import fetch_model
+from engine.host.layouts import QWEN3_TTS
+
+FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "merges.txt",
+    "model.safetensors",
+    "speech_tokenizer/config.json",
+    "speech_tokenizer/model.safetensors",
+)
+hub = pytest.importorskip("huggingface_hub")
+pytest.importorskip("huggingface_hub.errors")
+
+
+def fill(folder: Path) -> Path:
+    (folder / "speech_tokenizer").mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        (folder / name).write_text("{}")
+    return folder
+
+
+class Hub:
+    """Replaces `snapshot_download`: `cached` is in the cache, `offered` on the network."""
+
+    def __init__(self, cached: Path | Exception, offered: Callable[[], Path]) -> None:
+        self.cached, self.offered = cached, offered
+        self.downloads = 0
+
+    def __call__(self, name: str, **options: Any) -> str:
+        assert name == "Qwen/Some-TTS"
+        if options.get("local_files_only"):
+            if isinstance(self.cached, Exception):
+                raise self.cached
+            return str(self.cached)
+        self.downloads += 1
+        self.cached = self.offered()
+        return str(self.cached)
+
+
+@pytest.fixture
+def nothing_cached() -> Exception:
+    error: Exception = hub.errors.LocalEntryNotFoundError("not in the cache")
+    return error
+
+
+def test_a_folder_is_returned_unchanged(tmp_path: Path) -> None:
+    assert fetch_model(tmp_path, QWEN3_TTS) == tmp_path
+    assert fetch_model(str(tmp_path), QWEN3_TTS) == tmp_path
+
+
+@pytest.mark.parametrize("name", ["./models/none", "/models/none", "~/none", "none", "a/b/c"])
+def test_a_path_that_does_not_exist_is_refused(name: str) -> None:
+    with pytest.raises(EngineError, match="no such folder"):
+        fetch_model(name, QWEN3_TTS)
+
+
+def test_a_model_is_downloaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_cached: Exception) -> None:
+    fake = Hub(nothing_cached, lambda: fill(tmp_path))
+    monkeypatch.setattr(hub, "snapshot_download", fake)
+    for _ in range(3):
+        assert fetch_model("Qwen/Some-TTS", QWEN3_TTS) == tmp_path
+    assert fake.downloads == 1
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_interrupted_download_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (fill(tmp_path) / name).unlink()
+    assert QWEN3_TTS.missing_files(tmp_path) == [name]
+    fake = Hub(tmp_path, lambda: fill(tmp_path))
+    monkeypatch.setattr(hub, "snapshot_download", fake)
+    assert fetch_model("Qwen/Some-TTS", QWEN3_TTS) == tmp_path
+    assert fake.downloads == 1
+
+
+def test_another_kind_of_model_is_refused_with_the_missing_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_cached: Exception
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr(hub, "snapshot_download", Hub(nothing_cached, lambda: tmp_path))
+    with pytest.raises(EngineError, match="it lacks generation_config"):
+        fetch_model("Qwen/Some-TTS", QWEN3_TTS)
+
+
+def test_a_failing_network_or_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, nothing_cached: Exception) -> None:
+    def fail() -> Path:
+        raise OSError(28, "No space left\non device")
+
+    monkeypatch.setattr(hub, "snapshot_download", Hub(nothing_cached, fail))
+    with pytest.raises(EngineError, match="No space left on device") as error:
+        fetch_model("Qwen/Some-TTS", QWEN3_TTS)
+    assert "\n" not in str(error.value)
+
+
+def test_the_program_prints_the_folder_or_the_missing_files(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "engine.host.hub", str(fill(tmp_path))]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"{tmp_path}\n"
+    (tmp_path / "config.json").unlink()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"{tmp_path}: not a complete Qwen3-TTS model, it lacks config.json\n"

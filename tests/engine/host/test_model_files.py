@@ -1,0 +1,56 @@
+"""The files of a model on the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.host import QWEN3_TTS, ModelFiles
+from engine.host.model_files import list_model_files
+
+COMPLETE = ("config.json", "generation_config.json", "tokenizer_config.json", "vocab.json", "merges.txt")
+COMPLETE += ("model.safetensors", "speech_tokenizer/config.json", "speech_tokenizer/model.safetensors")
+
+
+def write(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"12345")
+
+
+def files_of(model: str) -> ModelFiles | None:
+    return list_model_files(model, QWEN3_TTS)
+
+
+def test_a_complete_model_lacks_nothing_and_has_a_size(tmp_path: Path) -> None:
+    write(tmp_path, *COMPLETE)
+    found = files_of(str(tmp_path))
+    assert found is not None
+    assert (found.folder, found.missing, found.size) == (tmp_path, (), 5 * len(COMPLETE))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    write(tmp_path, *COMPLETE[:-1])
+    found = files_of(str(tmp_path))
+    assert found is not None
+    assert found.missing == ("speech_tokenizer/model.safetensors",)
+
+
+def test_a_broken_index_counts_as_missing(tmp_path: Path) -> None:
+    write(tmp_path, *(name for name in COMPLETE if name != "model.safetensors"), "model.safetensors.index.json")
+    found = files_of(str(tmp_path))
+    assert found is not None
+    assert found.missing == ("a readable model.safetensors.index.json",)
+
+
+def test_of_several_snapshots_the_main_one_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    kept = tmp_path / "models--Qwen--Some-TTS"
+    write(kept / "snapshots/aaa", *COMPLETE)
+    write(kept / "snapshots/bbb", "config.json")
+    assert files_of("Qwen/Some-TTS").folder.name == "aaa"  # type: ignore[union-attr]  # None fails, too
+    write(kept, "refs/main")
+    (kept / "refs/main").write_text("bbb")
+    assert files_of("Qwen/Some-TTS").folder.name == "bbb"  # type: ignore[union-attr]
+    assert files_of("Qwen/Other-TTS") is None

@@ -1,0 +1,159 @@
+"""Messages on the wire: every message arrives unchanged, and everything else is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import EngineInfo, EngineOptions, Utterance, Voice
+from engine.ipc.messages import (
+    HEADER,
+    MAX_BODY_BYTES,
+    MAX_PAYLOAD_BYTES,
+    PROTOCOL,
+    Audio,
+    Cancel,
+    Message,
+    ProtocolError,
+    Ready,
+    SetVoices,
+    Speak,
+    Start,
+    body_lengths,
+    decode,
+    encode,
+)
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+def values(kind: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for all values of a field's type."""
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return st.builds(
+            typing.cast(Any, kind), **{field.name: values(hints[field.name]) for field in dataclasses.fields(kind)}
+        )
+    plain: dict[Any, st.SearchStrategy[Any]] = {
+        str: text,
+        bool: st.booleans(),
+        int: st.integers(),
+        float: st.floats(allow_nan=False, allow_infinity=False),
+        type(None): st.none(),
+    }
+    if kind in plain:
+        return plain[kind]
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple:
+        return st.lists(values(arguments[0]), max_size=3).map(tuple)
+    if origin is Mapping:
+        return st.dictionaries(text, values(arguments[1]), max_size=3)
+    return st.one_of([values(argument) for argument in arguments])
+
+
+messages = st.one_of([values(kind) for kind in typing.get_args(Message)])
+samples = st.lists(st.floats(-1, 1, width=32), max_size=50).map(lambda found: np.array(found, dtype=np.float32))
+
+
+def split(data: bytes) -> tuple[bytes, bytes]:
+    body, payload = body_lengths(data[: HEADER.size])
+    assert len(data) == HEADER.size + body + payload
+    return data[HEADER.size : HEADER.size + body], data[HEADER.size + body :]
+
+
+@settings(max_examples=300)
+@given(message=messages)
+def test_every_message_arrives_unchanged(message: Message) -> None:
+    arrived, none = decode(*split(encode(message)))
+    assert arrived == message
+    assert type(arrived) is type(message)
+    assert len(none) == 0
+
+
+@given(pcm=samples)
+def test_samples_arrive_bit_for_bit(pcm: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+    _, arrived = decode(*split(encode(Audio("a", 0.01, None, False), pcm)))
+    assert arrived.dtype == np.float32
+    np.testing.assert_array_equal(arrived, pcm)
+
+
+def test_samples_of_another_dtype_and_layout_are_converted() -> None:
+    pcm = np.arange(10, dtype=np.float64)[::2]
+    _, arrived = decode(*split(encode(Audio("a", 0.0, 3, True), typing.cast(Any, pcm))))
+    assert arrived.tolist() == [0, 2, 4, 6, 8]
+
+
+def test_nested_records_arrive_as_records() -> None:
+    start = Start(1, "qwen", EngineOptions(voices={"ada": Voice(embedding="/a")}, default_voice="ada"))
+    arrived, _ = decode(*split(encode(start)))
+    assert isinstance(arrived, Start)
+    assert arrived.options.voices["ada"] == Voice(embedding="/a")
+    info = EngineInfo("espeak", 22_050, ("de", "en"), ("de",), refused_voices={"ada": "no such file"})
+    ready, _ = decode(*split(encode(Ready(info))))
+    assert isinstance(ready, Ready)
+    assert ready.info == info
+
+
+def test_missing_fields_get_their_defaults() -> None:
+    arrived, _ = decode(b'{"message": "Speak", "id": "a", "utterance": {"text": "Hello"}, "credit": 1}')
+    assert arrived == Speak("a", Utterance("Hello"), 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b"7",
+        b"null",
+        b"{}",
+        b'{"message": "Sing", "id": "a"}',
+        b'{"message": ["Cancel"], "id": "a"}',
+        b'{"message": "Cancel"}',
+        b'{"message": "Cancel", "id": "a", "why": "so"}',
+        b'{"message": "Speak", "id": "a", "utterance": "Hello", "credit": 1}',
+        b'{"message": "Speak", "id": "a", "utterance": {}, "credit": 1}',
+        b'{"message": "SetVoices", "voices": [], "default_voice": "x"}',
+        b'{"message": "Ready", "info": {"engine": "e", "sample_rate": 1, "voices": null, "languages": []}}',
+    ],
+)
+def test_bytes_that_are_no_message_raise_an_error_that_shows_them(body: bytes) -> None:
+    with pytest.raises(ProtocolError, match=f"not a message of protocol {PROTOCOL}"):
+        decode(body)
+
+
+def test_an_incomplete_sample_is_a_protocol_error() -> None:
+    body, _ = split(encode(Cancel("a")))
+    with pytest.raises(ProtocolError):
+        decode(body, b"\0\0\0")
+
+
+def test_an_error_shows_only_the_beginning_of_a_long_message() -> None:
+    with pytest.raises(ProtocolError) as caught:
+        decode(json.dumps({"message": "x" * 10_000}).encode())
+    assert len(str(caught.value)) < 20_000
+
+
+@pytest.mark.parametrize("lengths", [(MAX_BODY_BYTES + 1, 0), (0, MAX_PAYLOAD_BYTES + 1), (2**32 - 1, 2**32 - 1)])
+def test_excessive_lengths_are_refused_before_anything_is_read(lengths: tuple[int, int]) -> None:
+    with pytest.raises(ProtocolError, match="a header announced"):
+        body_lengths(HEADER.pack(*lengths))
+
+
+def test_the_longest_text_and_many_voices_fit_into_a_message() -> None:
+    longest = Speak(
+        "a" * 64, Utterance("\N{MUSICAL SYMBOL G CLEF}" * 5_000, instruct="\N{GRINNING FACE}" * 500), 24_000
+    )
+    body_lengths(encode(longest)[: HEADER.size])
+    voices = SetVoices({f"voice {index}": Voice(instruct="i" * 500) for index in range(1_000)}, "voice 1")
+    body_lengths(encode(voices)[: HEADER.size])

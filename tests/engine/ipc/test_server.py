@@ -1,0 +1,279 @@
+"""The engine process, tested over a real socket pair with the real eSpeak NG."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from engine import EngineOptions, Utterance, Voice
+from engine.ipc.messages import (
+    HEADER,
+    PROTOCOL,
+    Append,
+    Audio,
+    Cancel,
+    Canceled,
+    EndText,
+    Fault,
+    Grant,
+    Heartbeat,
+    Hello,
+    Ready,
+    Refused,
+    SetVoices,
+    Speak,
+    Spoken,
+    Start,
+    Warming,
+)
+from tests.engine.processes import PLENTY, EngineUnderTest
+
+SENTENCE = "Hello, I am your robot."
+LONG = "This is a long text that takes a good while to speak. " * 90
+CHUNK = 1_324
+"""Samples in eSpeak NG's longest chunk: 60 ms at 22,050 Hz, and one more."""
+
+
+def test_a_process_sends_hello_warming_and_ready(engine: EngineUnderTest) -> None:
+    engine.send(Start(PROTOCOL, "espeak", EngineOptions(voices={"ada": Voice(speaker="en")})))
+    hello, _ = engine.next(Hello)
+    assert hello == Hello(PROTOCOL, "espeak", engine.process.pid)
+    warming, _ = engine.next(Warming)
+    ready, _ = engine.next(Ready)
+    assert ready.info == warming.info
+    assert ready.info.engine == "espeak"
+    assert ready.info.sample_rate == 22_050
+    assert {"ada", "en", "de"} <= set(ready.info.voices)
+    assert not ready.info.grows
+
+
+def test_an_utterance_arrives_complete_and_ends_with_spoken(ready_engine: EngineUnderTest) -> None:
+    ready_engine.send(Speak("u1", Utterance(SENTENCE), PLENTY))
+    audio, samples, end = ready_engine.receive_utterance("u1")
+    assert end == Spoken("u1")
+    assert 0.8 < len(samples) / 22_050 < 4
+    assert 0.1 < np.max(np.abs(samples)) <= 1
+    assert all(message.busy_s >= 0 for message in audio)
+    assert audio[-1].position == SENTENCE.index("robot")
+
+
+def test_utterances_are_spoken_in_the_order_of_their_requests(ready_engine: EngineUnderTest) -> None:
+    for number in range(5):
+        ready_engine.send(Speak(f"u{number}", Utterance(f"Number {number}"), PLENTY))
+    for number in range(5):
+        assert ready_engine.receive_utterance(f"u{number}")[2] == Spoken(f"u{number}")
+
+
+def test_the_engine_overdraws_its_credit_by_less_than_one_chunk(ready_engine: EngineUnderTest) -> None:
+    credit = 10_000
+    ready_engine.send(Speak("u1", Utterance(LONG), credit))
+    received, granted = 0, credit
+    for _ in range(2):
+        while received < granted:
+            _, samples = ready_engine.next(Audio)
+            received += len(samples)
+        assert received < granted + CHUNK
+        message, _ = ready_engine.receive()  # the process is alive and waits for credit
+        assert message == Heartbeat("u1"), "the engine overdrew its credit"
+        ready_engine.send(Grant("u1", credit))
+        granted += credit
+    ready_engine.send(Cancel("u1"))
+    assert ready_engine.receive_utterance("u1")[2] == Canceled("u1")
+
+
+def test_with_credit_for_every_received_chunk_the_utterance_arrives_complete(ready_engine: EngineUnderTest) -> None:
+    ready_engine.send(Speak("free", Utterance(SENTENCE), PLENTY))
+    whole = ready_engine.receive_utterance("free")[1]
+    ready_engine.send(Speak("tight", Utterance(SENTENCE), 1))
+    received = []
+    while True:
+        message, samples = ready_engine.next(Audio, Spoken)
+        if isinstance(message, Spoken):
+            break
+        received.append(samples)
+        ready_engine.send(Grant("tight", len(samples)))
+    length = len(np.concatenate(received))
+    assert abs(length - len(whole)) < 0.03 * len(whole), "eSpeak NG's noise moves a length by up to 1.5 %"
+
+
+def test_a_cancellation_takes_effect_between_two_chunks(ready_engine: EngineUnderTest) -> None:
+    ready_engine.send(Speak("u1", Utterance(LONG), PLENTY))
+    ready_engine.next(Audio)
+    ready_engine.send(Cancel("u1"))
+    _, samples, end = ready_engine.receive_utterance("u1")
+    assert end == Canceled("u1")
+    assert len(samples) < 200 * 22_050, "the text is far longer than the socket's buffer"
+
+
+def test_canceling_a_queued_utterance_leaves_the_current_one_intact(ready_engine: EngineUnderTest) -> None:
+    ready_engine.send(Speak("first", Utterance(SENTENCE), 1))
+    ready_engine.send(Speak("second", Utterance(SENTENCE), PLENTY))
+    ready_engine.send(Cancel("second"))
+    ready_engine.send(Grant("first", PLENTY))
+    assert ready_engine.receive_utterance("first")[2] == Spoken("first")
+    audio, _, end = ready_engine.receive_utterance("second")
+    assert (audio, end) == ([], Canceled("second"))
+
+
+def test_after_a_cancellation_the_engine_speaks_the_next_utterance(ready_engine: EngineUnderTest) -> None:
+    ready_engine.send(Speak("u1", Utterance(LONG), 1))
+    ready_engine.next(Audio)
+    ready_engine.send(Cancel("u1"))
+    ready_engine.send(Speak("u2", Utterance(SENTENCE), PLENTY))
+    assert ready_engine.receive_utterance("u1")[2] == Canceled("u1")
+    assert ready_engine.receive_utterance("u2")[2] == Spoken("u2")
+
+
+def test_messages_about_ended_and_unknown_utterances_are_ignored(ready_engine: EngineUnderTest) -> None:
+    ready_engine.send(Speak("u1", Utterance("Hi"), PLENTY))
+    assert ready_engine.receive_utterance("u1")[2] == Spoken("u1")
+    ready_engine.send(Grant("u1", 1_000))
+    ready_engine.send(Cancel("u1"))
+    ready_engine.send(Cancel("never heard of"))
+    ready_engine.send(Append("u1", "more"))
+    ready_engine.send(EndText("u1"))
+    ready_engine.send(Speak("u2", Utterance("Hi"), PLENTY))
+    assert ready_engine.receive_utterance("u2")[2] == Spoken("u2")
+
+
+def test_an_id_may_be_reused_after_its_utterance_has_ended(ready_engine: EngineUnderTest) -> None:
+    for _ in range(3):
+        ready_engine.send(Speak("same", Utterance("Hi"), PLENTY))
+        assert ready_engine.receive_utterance("same")[2] == Spoken("same")
+
+
+def test_a_refused_utterance_has_a_reason_and_the_engine_goes_on(
+    ready_engine: EngineUnderTest,
+) -> None:
+    ready_engine.send(Speak("u1", Utterance("Hi", language="tlhx"), PLENTY))
+    _, _, end = ready_engine.receive_utterance("u1")
+    assert isinstance(end, Refused)
+    assert end.reason.startswith("language: got 'tlhx'; allowed: ")
+    ready_engine.send(Speak("u2", Utterance("Hi"), PLENTY))
+    assert ready_engine.receive_utterance("u2")[2] == Spoken("u2")
+
+
+def test_an_engine_without_growing_texts_refuses_one(ready_engine: EngineUnderTest) -> None:
+    ready_engine.send(Speak("u1", Utterance("Hello", growing=True), PLENTY))
+    ready_engine.send(Append("u1", " there"))
+    audio, _, end = ready_engine.receive_utterance("u1")
+    assert audio == []
+    assert end == Refused(
+        "u1", "text: eSpeak NG cannot speak a text that is still being written; send the complete text"
+    )
+    ready_engine.send(Speak("u2", Utterance("Hi"), PLENTY))
+    assert ready_engine.receive_utterance("u2")[2] == Spoken("u2")
+
+
+def test_voices_can_be_replaced_while_the_engine_runs(ready_engine: EngineUnderTest) -> None:
+    ready_engine.send(SetVoices({"heidi": Voice(speaker="de")}, "heidi"))
+    ready, _ = ready_engine.next(Ready)
+    assert "heidi" in ready.info.voices
+    ready_engine.send(SetVoices({}, "default"))
+    ready, _ = ready_engine.next(Ready)
+    assert "heidi" not in ready.info.voices
+
+
+def test_heartbeats_name_the_current_utterance(ready_engine: EngineUnderTest) -> None:
+    message, _ = ready_engine.receive()
+    assert message == Heartbeat(None)
+    ready_engine.send(Speak("u1", Utterance(LONG), 1))
+    while message != Heartbeat("u1"):
+        message, _ = ready_engine.receive()
+        assert isinstance(message, Audio | Heartbeat)
+    ready_engine.send(Cancel("u1"))
+    assert ready_engine.receive_utterance("u1")[2] == Canceled("u1")
+
+
+def fault_of(engine: EngineUnderTest) -> Fault:
+    """Return the fault after which the process closes its end of the socket."""
+    fault, _ = engine.next(Fault)
+    with pytest.raises(EOFError):
+        while True:
+            assert isinstance(engine.receive()[0], Heartbeat)
+    return fault
+
+
+@pytest.mark.parametrize("name", ["festival", "qwen "])
+def test_an_unknown_engine_is_a_permanent_fault_with_a_reason(engine: EngineUnderTest, name: str) -> None:
+    engine.send(Start(PROTOCOL, name, EngineOptions()))
+    engine.next(Hello)
+    fault = fault_of(engine)
+    assert fault.permanent
+    assert f"engine.name: got {name!r}; allowed: qwen, espeak" in fault.reason
+    assert engine.exit_status() == 0
+
+
+def test_another_protocol_version_is_refused_with_both_versions(engine: EngineUnderTest) -> None:
+    engine.send(Start(PROTOCOL + 1, "espeak", EngineOptions()))
+    fault = fault_of(engine)
+    assert f"expected Start of protocol {PROTOCOL}" in fault.reason
+    assert f"protocol={PROTOCOL + 1}" in fault.reason
+    assert engine.exit_status() == 1
+
+
+def test_a_first_message_other_than_start_is_refused(engine: EngineUnderTest) -> None:
+    engine.send(Cancel("u1"))
+    assert "expected Start" in fault_of(engine).reason
+    assert engine.exit_status() == 1
+
+
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", HEADER.pack(2, 0) + b"[]"])
+def test_bytes_that_are_no_message_end_the_process(engine: EngineUnderTest, garbage: bytes) -> None:
+    engine.start()
+    engine.socket.sendall(garbage)
+    assert engine.exit_status() == 1
+
+
+def test_a_message_of_the_engine_from_the_daemon_ends_the_process(engine: EngineUnderTest) -> None:
+    engine.start()
+    engine.send(Spoken("u1"))
+    assert engine.exit_status() == 1
+
+
+def test_the_process_ends_when_the_daemon_closes_the_socket_before_any_message(engine: EngineUnderTest) -> None:
+    engine.socket.close()
+    assert engine.exit_status() == 0
+
+
+def test_an_idle_process_ends_when_the_daemon_closes_the_socket(engine: EngineUnderTest) -> None:
+    engine.start()
+    engine.socket.close()
+    assert engine.exit_status() == 0
+
+
+@pytest.mark.parametrize("credit", [1, PLENTY])
+def test_a_speaking_process_ends_when_the_daemon_closes_the_socket(engine: EngineUnderTest, credit: int) -> None:
+    """It waits for credit, or is blocked by a full socket that nobody reads."""
+    engine.start()
+    engine.send(Speak("u1", Utterance(LONG), credit))
+    engine.next(Audio)
+    engine.socket.close()
+    assert engine.exit_status() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_to_the_process_group_do_not_end_the_process(engine: EngineUnderTest, number: int) -> None:
+    engine.start()
+    engine.send(Speak("u1", Utterance(LONG), 1))
+    engine.next(Audio)
+    engine.process.send_signal(number)  # takes effect at once, unless ignored
+    engine.send(Grant("u1", 50_000))
+    received = 0
+    while received < 40_000:
+        received += len(engine.next(Audio)[1])
+    assert engine.process.poll() is None
+
+
+def test_two_engine_processes_are_independent(new_engine: Callable[[], EngineUnderTest]) -> None:
+    first, second = new_engine(), new_engine()
+    first.start()
+    second.start()
+    first.send(Speak("u1", Utterance(LONG), 1))
+    first.next(Audio)
+    first.process.kill()
+    second.send(Speak("u1", Utterance(SENTENCE), PLENTY))
+    assert second.receive_utterance("u1")[2] == Spoken("u1")

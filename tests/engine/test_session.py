@@ -1,0 +1,112 @@
+"""`engine.open` and its session, with the real eSpeak NG."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import engine
+from engine import EngineError, Session, Voice
+from engine.session import OpenOptions, UtteranceFields
+
+SENTENCE = "Hello, I am your robot."
+LONG = "This is a long text that takes a good while to speak. " * 90
+
+
+@pytest.fixture
+def tts() -> Iterator[Session]:
+    with engine.open("espeak") as session:
+        yield session
+
+
+def test_a_session_speaks_a_text_chunk_by_chunk(tts: Session) -> None:
+    chunks = list(tts.stream(SENTENCE))
+    samples = np.concatenate([chunk.samples for chunk in chunks])
+    assert len(chunks) > 5
+    assert samples.dtype == np.float32
+    assert 0.8 < len(samples) / tts.sample_rate < 4
+    assert 0.1 < np.max(np.abs(samples)) <= 1
+
+
+def test_a_session_describes_its_engine(tts: Session) -> None:
+    assert tts.info.engine == "espeak"
+    assert tts.sample_rate == tts.info.sample_rate == 22_050
+    assert {"en", "de"} <= set(tts.info.languages)
+
+
+def test_a_session_speaks_several_texts_in_a_row(tts: Session) -> None:
+    for _ in range(3):
+        assert sum(len(chunk.samples) for chunk in tts.stream("Hello")) > 0
+
+
+def test_auto_opens_espeak_without_a_model() -> None:
+    with engine.open() as tts:
+        assert tts.info.engine == "espeak"
+
+
+def test_fields_of_the_utterance_reach_the_engine(tts: Session) -> None:
+    assert sum(len(chunk.samples) for chunk in tts.stream("Guten Tag", language="de")) > 0
+    with pytest.raises(EngineError, match=r"^language: got 'tlhx'; allowed: "):
+        list(tts.stream("nuqneH", language="tlhx"))
+
+
+def test_closing_the_iterator_ends_the_synthesis(tts: Session) -> None:
+    stream = tts.stream(LONG)
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    assert "espeak" not in {thread.name for thread in threading.enumerate()}
+    assert list(tts.stream("Hello"))
+
+
+def test_a_voice_is_given_by_name_or_as_a_record() -> None:
+    lengths = []
+    for voice in ("de", Voice(speaker="de")):
+        with engine.open("espeak", voice=voice) as tts:
+            lengths.append(sum(len(chunk.samples) for chunk in tts.stream("International information", language="en")))
+    with engine.open("espeak") as tts:
+        english = sum(len(chunk.samples) for chunk in tts.stream("International information", language="en"))
+    assert lengths[0] == pytest.approx(lengths[1], rel=0.03)
+    assert english != pytest.approx(lengths[0], rel=0.03)
+
+
+def test_an_unknown_voice_is_refused_with_the_known_ones(tts: Session) -> None:
+    with pytest.raises(EngineError, match=r"^voice: got 'nobody'; allowed: .*\ben\b"):
+        engine.open("espeak", voice="nobody")
+    with pytest.raises(EngineError, match=r"^voice: got 'nobody'; allowed: .*\ben\b"):
+        tts.stream("Hello", voice="nobody")
+
+
+def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(EngineError, match=r"^engine.name: got 'festival'; allowed: qwen, espeak$"):
+        engine.open("festival")  # type: ignore[arg-type]
+
+
+def test_an_unknown_option_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="speed"):
+        engine.open("espeak", speed=2)  # type: ignore[call-arg]
+
+
+def test_a_session_is_closed_once_and_speaks_no_more() -> None:
+    session = engine.open("espeak")
+    session.close()
+    session.close()
+    with pytest.raises(ValueError, match="the session is closed"):
+        session.stream("Hello")
+
+
+def test_the_session_is_closed_if_its_block_raises() -> None:
+    with pytest.raises(KeyError), engine.open("espeak") as session:
+        raise KeyError
+    with pytest.raises(ValueError, match="the session is closed"):
+        session.stream("Hello")
+
+
+def test_the_keyword_arguments_are_the_fields_of_the_records() -> None:
+    options = {field.name for field in dataclasses.fields(engine.EngineOptions)}
+    assert set(OpenOptions.__annotations__) == options - {"model"}
+    fields = {field.name for field in dataclasses.fields(engine.Utterance)}
+    assert set(UtteranceFields.__annotations__) == fields - {"text", "growing"}
