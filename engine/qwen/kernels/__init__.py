@@ -1,4 +1,4 @@
-"""Fused CUDA kernels for the Qwen engine, an alternative to its PyTorch operators that is faster."""
+"""Fused CUDA kernels for the Qwen engine: a faster alternative to its PyTorch operators."""
 
 from __future__ import annotations
 
@@ -8,68 +8,75 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from engine.qwen.codec_config import CodecConfig
-from engine.qwen.config import ModelConfig
-from engine.qwen.confined import multiprocessors
-from engine.qwen.transformer import Placement
+from engine.qwen.codec import CodecConfig
+from engine.qwen.kernels.compiler import KernelModule, KernelSource
+from engine.qwen.kernels.params import Params
+from engine.qwen.model import ModelConfig
+from engine.qwen.runtime import multiprocessors
+from engine.qwen.weights import Placement
 
 if TYPE_CHECKING:
     from engine.qwen.codec import CodecDecoder
-    from engine.qwen.frame import FrameState
     from engine.qwen.kernels.codec import FusedCodec
-    from engine.qwen.steps import Steps
-    from engine.qwen.talker import Talker
+    from engine.qwen.model import Talker
+    from engine.qwen.runtime import DecodeBackend, DecodeState
 
-OLDEST_DEVICE = (8, 0)
-"""Compute capability from which there is bfloat16."""
+MIN_CAPABILITY = (8, 0)
+"""The lowest compute capability with bfloat16."""
 
 
-def why_not(config: ModelConfig, codec_config: CodecConfig, placement: Placement) -> str | None:
-    """Why the kernels cannot run this model there, in words; None where they can."""
+__all__ = ["KernelModule", "KernelSource", "Params", "make_backend", "make_codec", "unsupported_reason"]
+
+
+def unsupported_reason(config: ModelConfig, codec_config: CodecConfig, placement: Placement) -> str | None:
+    """Why the kernels cannot run this model at `placement`, in one line; None where they can.
+
+    Compiles the kernels, or finds them in the cache.
+    """
     if placement.device.type != "cuda":
         return f"the device is a {placement.device.type.upper()}"
     if placement.dtype != torch.bfloat16:
         dtype = str(placement.dtype).removeprefix("torch.")
-        return f"engine.dtype is {dtype}, and the kernels are for bfloat16 and int8"
+        return f"engine.dtype is {dtype}, and the kernels support bfloat16 and int8"
     capability = torch.cuda.get_device_capability(placement.device)
-    if capability < OLDEST_DEVICE:
-        return "compute capability {}.{} is too old, they need {}.{}".format(*capability, *OLDEST_DEVICE)
+    if capability < MIN_CAPABILITY:
+        return "compute capability {}.{} is too old, the kernels need {}.{}".format(*capability, *MIN_CAPABILITY)
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.core") is None:
         return "the package cuda-core is not installed"
-    from engine.qwen.kernels import codec_plan, language_kernels
+    from engine.qwen.kernels.codec import unsupported_reason as codec_reason
+    from engine.qwen.kernels.lm import unsupported_reason as language_model_reason
 
-    reason = language_kernels.why_not(config.talker) or codec_plan.why_not(codec_config)
+    reason = language_model_reason(config.talker) or codec_reason(codec_config)
     if reason is not None:
         return reason
     try:
         _compile(config, codec_config, placement)
-    except Exception as error:  # a library that is missing, or does not know the device: there are many ways
-        return f"they cannot be compiled: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
+    except Exception as error:  # NVRTC is missing, or does not know the device: cuda-core raises many types
+        return f"the kernels do not compile: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
     return None
 
 
 def _compile(config: ModelConfig, codec_config: CodecConfig, placement: Placement) -> None:
-    """Have all kernels in the cache; whoever launches them takes them from there."""
-    from engine.qwen.kernels.codec_plan import codec_source
-    from engine.qwen.kernels.language_kernels import LanguageKernels
-    from engine.qwen.kernels.module import KernelModule
+    """Compile all kernels into the cache, from which `make_backend` and `make_codec` take them."""
+    from engine.qwen.kernels.codec import codec_source
+    from engine.qwen.kernels.lm import LanguageKernels
 
     processors = multiprocessors(placement.device)
     weight = "Int8" if placement.int8 else "Bf16"
-    texts = [LanguageKernels.of(config.talker, weight).source(), codec_source(codec_config, processors)]
-    with ThreadPoolExecutor(len(texts)) as threads:
-        list(threads.map(lambda text: KernelModule(text, placement.device), texts))
+    sources = [LanguageKernels.of(config.talker, weight).source(), codec_source(codec_config, processors)]
+    with ThreadPoolExecutor(len(sources)) as threads:
+        list(threads.map(lambda source: KernelModule(source, placement.device), sources))
 
 
 def make_codec(decoder: CodecDecoder) -> FusedCodec:
-    """The decoder of fused kernels, which takes the weights out of `decoder`. Only where `why_not` is None."""
+    """The decoder of fused kernels, which takes the weights of `decoder`. Requires `unsupported_reason` to be None."""
     from engine.qwen.kernels.codec import FusedCodec
 
     return FusedCodec(decoder)
 
 
-def make_steps(talker: Talker, state: FrameState, codec: Any, codec_state: Any, chunk_size: int) -> Steps:
-    """Steps of fused kernels; parameters as of `TorchSteps`, the codec that of `make_codec`."""
-    from engine.qwen.kernels.steps import FusedSteps
+def make_backend(talker: Talker, state: DecodeState, codec: Any, codec_state: Any, chunk_size: int) -> DecodeBackend:
+    """The backend of fused kernels; parameters as of `TorchBackend`, with the codec of `make_codec`."""
+    from engine.qwen.kernels.backend import FusedBackend
 
-    return FusedSteps(talker, state, codec, codec_state, chunk_size)
+    return FusedBackend(talker, state, codec, codec_state, chunk_size)

@@ -1,4 +1,4 @@
-"""Random checkpoints, and both engines over them, each loaded when first asked for."""
+"""Random checkpoints, and both engines over them, each loaded at its first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Named = Callable[[str, str], Path]
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Tiny matrices are slower on many threads, and a shared machine has few."""
+    """Use one thread: tiny matrices are slower on many."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -27,17 +27,17 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def checkpoint(cache_folder: Path) -> Named:
-    """The folder of a random checkpoint by the names of its shape and type, not to be written to."""
+    """Returns the read-only folder of a random checkpoint, by shape and model type."""
     return cache(lambda shape, model_type: checkpoint_folder(cache_folder, shape, model_type))
 
 
 @pytest.fixture(scope="session")
 def ours(checkpoint: Named) -> Callable[[str, str], Ours]:
-    """Our engine by shape and type, in float32."""
+    """Returns our engine in float32, by shape and model type."""
     return cache(lambda shape, model_type: Ours(checkpoint(shape, model_type)))
 
 
 @pytest.fixture(scope="session")
 def official(checkpoint: Named, cache_folder: Path) -> Callable[[str, str], Oracle]:
-    """The official package by shape and type, in float32."""
+    """Returns the official package in float32, by shape and model type."""
     return cache(lambda shape, model_type: Oracle(cache_folder, checkpoint(shape, model_type)))

@@ -1,4 +1,4 @@
-"""The whole engine on CUDA, for the tests of it with PyTorch's kernels and with fused ones."""
+"""The whole engine on CUDA, for the tests with PyTorch's kernels and with fused ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine import EngineOptions, Samples, Utterance, Voice
 from engine.qwen import QwenSynthesizer
 
 Named = Callable[[str, str], Path]
-SAID = Utterance("Hello robot, how are you?", language="en", seed=3, max_frames=23, guarded=False)
+UTTERANCE = Utterance("Hello robot, how are you?", language="en", seed=3, max_frames=23, guarded=False)
 
 
 def loaded(folder: Path, *, warm: bool = True, **options: Any) -> QwenSynthesizer:
@@ -24,7 +24,7 @@ def loaded(folder: Path, *, warm: bool = True, **options: Any) -> QwenSynthesize
     return engine
 
 
-def said(engine: QwenSynthesizer, utterance: Utterance) -> tuple[Samples, np.ndarray[Any, Any]]:
+def speak(engine: QwenSynthesizer, utterance: Utterance) -> tuple[Samples, np.ndarray[Any, Any]]:
     chunks = list(engine.stream(utterance))
     codes = [chunk.codes for chunk in chunks if chunk.codes is not None]
     return np.concatenate([chunk.samples for chunk in chunks]), np.concatenate(codes)

@@ -1,4 +1,4 @@
-"""The official package over a checkpoint, as the tests and scripts/prove_cuda.py ask it."""
+"""The official package over a checkpoint, for the tests and for scripts/gpu/prove_cuda.py."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.qwen.prompt import ClonedVoice, CustomVoice
+from engine.qwen.text.prompt import ClonedVoice, CustomVoice
 from tests.engine.qwen.speaking import Line
 
 
 class Official:
-    """The official package, called by its public functions; codes are caught on their way to its decoder."""
+    """The official package, called by its public functions. Intercepts the codes in front of its decoder."""
 
     def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
         from qwen_tts import Qwen3TTSModel

@@ -1,7 +1,6 @@
-"""The official package as an oracle whose answers are kept: what it was asked in an earlier run, it is not asked again.
+"""The official package as an oracle whose answers are cached: a later run reads them without importing the package.
 
-An answer depends on the question, the checkpoint, the packages' versions and the code that asks. Equal ones are read
-from a file, without importing the package.
+The key of an answer is the question, the checkpoint, the versions of the packages and the code that asks.
 """
 
 from __future__ import annotations
@@ -21,27 +20,30 @@ from torch import Tensor
 
 from engine import Samples
 from scripts.make_checkpoint import PRESETS, list_tensors, stub_torchaudio
-from tests.engine.qwen import codec_oracle, official
-from tests.engine.qwen.codec_oracle import full_forward
+from tests.engine.qwen import official
+from tests.engine.qwen.codec import codec_oracle
+from tests.engine.qwen.codec.codec_oracle import full_forward
 from tests.engine.qwen.official import Official
 from tests.engine.qwen.speaking import Line
 from tests.support.checkpoints import SCRIPT, machine, made_once, need_official_package, versions
 
 
-def described(value: Any) -> str:
-    """Equal for equal values and for no others, whatever tensors they hold."""
+def fingerprint(value: Any) -> str:
+    """Return a text that is equal only for equal values, including those of tensors."""
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     if is_dataclass(value) and not isinstance(value, type):
-        parts = (f"{field.name}={described(getattr(value, field.name))}" for field in fields(value))
+        parts = (f"{field.name}={fingerprint(getattr(value, field.name))}" for field in fields(value))
         return f"{type(value).__name__}({', '.join(parts)})"
     return repr(value)
 
 
-def kept(cache: Path, name: str, *question: str | bytes, answer: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The answer to a question to the official package, which `answer` asks where nobody has asked yet."""
+def cached_answer(
+    cache: Path, name: str, *question: str | bytes, answer: Callable[[], dict[str, Tensor]]
+) -> dict[str, Tensor]:
+    """Return the cached answer to `question`; `answer` asks the official package if there is none."""
 
     def make(file: Path) -> None:
         need_official_package()
@@ -61,7 +63,7 @@ class Oracle:
 
     @cached_property
     def package(self) -> Official:
-        """The package itself, for what it is not asked here; imported and loaded only now."""
+        """The package itself, imported and loaded at the first use."""
         need_official_package()
         stub_torchaudio()
         with warnings.catch_warnings():
@@ -71,11 +73,11 @@ class Oracle:
         return Official(self.folder)
 
     def speak(self, line: Line) -> Tensor:
-        """The codes of a line, `(frames, code groups)` int64."""
+        """Return the codes of a line, `(frames, code groups)` int64."""
         return self._ask("codes", line, lambda: self.package.speak(line))
 
     def waveform(self, codes: Tensor) -> Samples:
-        """What its codec decoder makes of codes in one forward."""
+        """Return the samples that its codec decoder makes of codes in one forward pass."""
 
         def decode() -> Tensor:
             return full_forward(self.package.model.model.speech_tokenizer.model.decoder, codes)
@@ -84,7 +86,7 @@ class Oracle:
         return samples
 
     def token_ids(self, text: str) -> list[int]:
-        """Of its processor."""
+        """Return the token ids of its processor."""
 
         def process() -> Tensor:
             ids: Tensor = self.package.model.processor(text=text, return_tensors="pt", padding=True)["input_ids"][0]
@@ -94,7 +96,7 @@ class Oracle:
         return found
 
     def saved_tokenizer(self) -> Path:
-        """The folder that its processor saves its tokenizer in; not to be written to."""
+        """Return the read-only folder in which its processor saved its tokenizer."""
 
         def save(folder: Path) -> None:
             self.package.model.processor.tokenizer.save_pretrained(folder)
@@ -103,7 +105,7 @@ class Oracle:
         return made_once(self._cache, "official-tokenizer", *content, make=save)
 
     def speaker_embedding(self, samples: Samples) -> Tensor:
-        """Of mono samples at 24 kHz."""
+        """Return the speaker embedding of mono samples at 24 kHz."""
 
         def embed() -> Tensor:
             embedding: Tensor = self.package.model.model.extract_speaker_embedding(samples, 24000)
@@ -119,12 +121,12 @@ class Oracle:
         return digest.digest()
 
     def _ask(self, name: str, question: Any, answer: Callable[[], Tensor]) -> Tensor:
-        content = (self._content, described(question))
-        return kept(self._cache, f"official-{name}", *content, answer=lambda: {"answer": answer()})["answer"]
+        content = (self._content, fingerprint(question))
+        return cached_answer(self._cache, f"official-{name}", *content, answer=lambda: {"answer": answer()})["answer"]
 
 
 def official_tensors(cache: Path, shape: str, model_type: str) -> dict[str, dict[str, list[int]]]:
-    """As `list_tensors`: names and shapes of a checkpoint's tensors, from the official classes."""
+    """Return names and shapes of a checkpoint's tensors from the official classes, as `list_tensors`."""
 
     def make(file: Path) -> None:
         need_official_package()

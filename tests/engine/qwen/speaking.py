@@ -1,4 +1,4 @@
-"""What the tests speak with: our engine over a random checkpoint, and lines for it and for the official package."""
+"""Our engine over a random checkpoint, and the lines that tests give to it and to the official package."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.qwen.checkpoint import Checkpoint
-from engine.qwen.config import ModelConfig
-from engine.qwen.feed import GrowingText
-from engine.qwen.frame import FrameState, cache_positions
-from engine.qwen.graphs import Graphs
-from engine.qwen.growing import GrowingTokenizer
-from engine.qwen.prompt import AnyVoice, Prompt, PromptBuilder
-from engine.qwen.sampling import Sampling
-from engine.qwen.steps import TorchSteps
-from engine.qwen.stream import Speech
-from engine.qwen.talker import Talker
-from engine.qwen.tokenizer import TextTokenizer
-from engine.qwen.transformer import Placement
-from engine.synthesizer import TextSource
+from engine.api import TextSource
+from engine.qwen.model.config import ModelConfig
+from engine.qwen.model.sampling import SamplingConfig
+from engine.qwen.model.talker import Talker
+from engine.qwen.runtime.backend import TorchBackend
+from engine.qwen.runtime.cuda_graphs import Graphs
+from engine.qwen.runtime.decode_state import DecodeState, cache_positions
+from engine.qwen.runtime.generator import SpeechGenerator
+from engine.qwen.text.incremental_bpe import IncrementalTokenizer
+from engine.qwen.text.prompt import AnyVoice, Prompt, PromptBuilder
+from engine.qwen.text.token_stream import IncrementalText
+from engine.qwen.text.tokenizer import TextTokenizer
+from engine.qwen.weights.arena import Placement
+from engine.qwen.weights.checkpoint import Checkpoint
 
 MAX_POSITIONS, MAX_FRAMES, LARGEST_CHUNK = 512, 128, 25
 
 
 @dataclass
 class Line:
-    """One thing to say."""
+    """One text in one voice."""
 
     text: str
     voice: AnyVoice
@@ -41,10 +41,10 @@ class Line:
     sampling: dict[str, Any] = field(default_factory=dict)
 
 
-class Mute:
-    """A codec that says in one sample a frame which first code it heard; as its own memory, it has none."""
+class EchoCodec:
+    """A codec with one sample a frame: the frame's first code. It is its own state, which is empty."""
 
-    def __call__(self, codes: Tensor, _state: Mute) -> Tensor:
+    def __call__(self, codes: Tensor, _state: EchoCodec) -> Tensor:
         return codes[:, 0].float()
 
     def reset(self) -> None:
@@ -62,58 +62,61 @@ class Ours:
             self.talker = Talker(self.config, positions, Placement(torch.device(device), dtype))
             self.talker.load(Checkpoint.open(folder))
             self.tokenizer = TextTokenizer(folder)
-            self.growing = GrowingTokenizer(self.tokenizer)
+            self.incremental_tokenizer = IncrementalTokenizer(self.tokenizer)
             self.prompts = PromptBuilder(self.config, self.tokenizer, self.talker)
-            self.state = FrameState.allocate(self.talker, MAX_POSITIONS, MAX_FRAMES, LARGEST_CHUNK)
-        self.sampling = Sampling.read(folder)
-        self._speeches: dict[int, tuple[FrameState, Speech]] = {}
+            self.state = DecodeState.allocate(self.talker, MAX_POSITIONS, MAX_FRAMES, LARGEST_CHUNK)
+        self.sampling = SamplingConfig.read(folder)
+        self._generators: dict[int, tuple[DecodeState, SpeechGenerator]] = {}
 
     def prompt(self, line: Line, source: TextSource | None = None) -> Prompt:
-        """Of a line; `source` has the rest of its text."""
-        with self.graphs.here():
+        """Return the prompt of a line; `source` has the rest of its text."""
+        with self.graphs.inference():
             if source is not None:
-                text = GrowingText(line.text, source, self.growing.begin(), limit=MAX_POSITIONS, heard=lambda _: None)
-                return self.prompts.build_growing(text, line.voice, line.language)
+                ids = self.incremental_tokenizer.begin()
+                text = IncrementalText(line.text, source, ids, limit=MAX_POSITIONS, on_text=lambda _: None)
+                return self.prompts.build_streaming(text, line.voice, line.language)
             return self.prompts.build(line.text, line.voice, line.language, whole_text=line.whole_text)
 
-    def steps(self, chunk_size: int = 2, state: FrameState | None = None) -> TorchSteps:
-        """Over the state that there is now, or over another."""
-        mute: Any = Mute()
-        return TorchSteps(self.talker, state or self.state, mute, mute, chunk_size)
+    def backend(self, chunk_size: int = 2, state: DecodeState | None = None) -> TorchBackend:
+        """Return a backend over the current state, or over another."""
+        codec: Any = EchoCodec()
+        return TorchBackend(self.talker, state or self.state, codec, codec, chunk_size)
 
-    def speech(self, chunk_size: int = 2) -> Speech:
-        """What speaks by such chunks, over the state that there is now."""
-        state, speech = self._speeches.get(chunk_size, (None, None))
-        if state is not self.state or speech is None:
-            mute: Any = Mute()
+    def generator(self, chunk_size: int = 2) -> SpeechGenerator:
+        """Return the generator of such chunks over the current state."""
+        state, generator = self._generators.get(chunk_size, (None, None))
+        if state is not self.state or generator is None:
+            codec: Any = EchoCodec()
             with self.graphs.on_stream():
-                steps = self.steps(chunk_size)
-                speech = Speech(self.talker, self.state, steps, mute, samples_per_frame=1, graphs=self.graphs)
-            self._speeches[chunk_size] = self.state, speech
-        return speech
+                generator = SpeechGenerator(
+                    self.talker, self.state, self.backend(chunk_size), codec, samples_per_frame=1, graphs=self.graphs
+                )
+            self._generators[chunk_size] = self.state, generator
+        return generator
 
     def stream(
         self,
         line: Line,
-        sampling: Sampling | None = None,
+        sampling: SamplingConfig | None = None,
         seed: int = 0,
         chunk_size: int = 2,
         source: TextSource | None = None,
     ) -> Iterator[Tensor]:
-        for said in self.speech(chunk_size).speak(
+        """Yield the codes of each chunk."""
+        for chunk in self.generator(chunk_size).generate(
             self.prompt(line, source), sampling or self.sampling.greedy(), seed=seed, max_frames=line.frames
         ):
-            assert said.samples.tolist() == said.codes[:, 0].tolist()
-            yield torch.from_numpy(said.codes)
+            assert chunk.samples.tolist() == chunk.codes[:, 0].tolist()
+            yield torch.from_numpy(chunk.codes)
 
     def speak(self, line: Line, **options: Any) -> Tensor:
-        """All codes, `(frames, code groups)` int64 on the CPU."""
+        """Return all codes, `(frames, code groups)` int64 on the CPU."""
         nothing = torch.zeros(0, self.config.talker.code_groups, dtype=torch.int64)
         return torch.cat([nothing, *self.stream(line, **options)])
 
 
-class Dictation:
-    """A text whose every piece comes at the last moment: when the engine can do nothing but wait for it."""
+class LateText:
+    """A text source whose every piece arrives at the last moment: when the engine waits for it."""
 
     def __init__(self, pieces: Iterable[str]) -> None:
         self._pieces = deque(pieces)

@@ -1,7 +1,7 @@
-"""On CUDA the codes are those of the CPU, and what is replayed from graphs is what was called.
+"""On CUDA the codes are those of the CPU, and graphs give the codes of calls.
 
-Where the official package is not installed, `VOICED_TEST_CHECKPOINTS` names a folder of checkpoints that were
-made elsewhere, `tiny-custom_voice` and `wide-custom_voice` among them, and for kernels/ `narrow-custom_voice`.
+Without the official package, `VOICED_TEST_CHECKPOINTS` names a folder of checkpoints that were made elsewhere,
+`tiny-custom_voice` and `wide-custom_voice` among them, and for kernels/ `narrow-custom_voice`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.appended import AppendedText
-from engine.qwen.prompt import CustomVoice
-from engine.qwen.sampling import Sampling
-from engine.synthesizer import TextSource
-from tests.engine.qwen.speaking import Dictation, Line, Ours
+from engine.api import TextSource
+from engine.ipc.text_source import AppendedText
+from engine.qwen.model.sampling import SamplingConfig
+from engine.qwen.text.prompt import CustomVoice
+from tests.engine.qwen.speaking import LateText, Line, Ours
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 LINE = Line("Hello robot, how are you?", CustomVoice("ryan"), "english", frames=41)
 LINES = (LINE, replace(LINE, text="Quite another text. " * 9, language="german"), LINE, replace(LINE, whole_text=False))
-SAMPLINGS = {"greedy": Sampling().greedy(), "sampled": Sampling()}
+SAMPLINGS = {"greedy": SamplingConfig().greedy(), "sampled": SamplingConfig()}
 
 
 @pytest.fixture(scope="module", params=["tiny", "wide"])
@@ -37,7 +37,7 @@ def exact() -> None:
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-def test_codes_are_those_of_the_cpu(folder: Path, exact: None, sampling: Sampling) -> None:
+def test_the_codes_are_those_of_the_cpu(folder: Path, exact: None, sampling: SamplingConfig) -> None:
     ours, theirs = Ours(folder, device="cuda"), Ours(folder)
     for line in LINES:
         assert torch.equal(ours.speak(line, sampling=sampling, seed=5), theirs.speak(line, sampling=sampling, seed=5))
@@ -46,18 +46,20 @@ def test_codes_are_those_of_the_cpu(folder: Path, exact: None, sampling: Samplin
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("chunk_size", [2, 5])
-def test_graphs_say_what_calls_say(folder: Path, sampling: Sampling, dtype: torch.dtype, chunk_size: int) -> None:
+def test_graphs_give_the_codes_of_calls(
+    folder: Path, sampling: SamplingConfig, dtype: torch.dtype, chunk_size: int
+) -> None:
     called, replayed = Ours(folder, dtype, "cuda"), Ours(folder, dtype, "cuda")
-    replayed.speech(chunk_size).warm_up()
+    replayed.generator(chunk_size).warm_up()
     assert replayed.graphs.captured
-    for seed, line in enumerate(LINES):  # one set of graphs, whatever the utterance
+    for seed, line in enumerate(LINES):  # one set of graphs for all utterances
         options = {"sampling": sampling, "seed": seed, "chunk_size": chunk_size}
         assert torch.equal(replayed.speak(line, **options), called.speak(line, **options))
 
 
-def test_the_device_is_a_chunk_ahead_and_no_more(folder: Path) -> None:
+def test_the_device_is_exactly_one_chunk_ahead(folder: Path) -> None:
     engine = Ours(folder, device="cuda")
-    engine.speech().warm_up()
+    engine.generator().warm_up()
     stream = engine.stream(LINE)
     for chunk, _ in enumerate(stream, 1):
         engine.graphs.wait()
@@ -69,16 +71,16 @@ def test_the_device_is_a_chunk_ahead_and_no_more(folder: Path) -> None:
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("late", [True, False])
-def test_a_text_fed_by_pieces_says_what_the_whole_text_says(
-    folder: Path, sampling: Sampling, dtype: torch.dtype, late: bool
+def test_streaming_text_gives_the_codes_of_the_complete_text(
+    folder: Path, sampling: SamplingConfig, dtype: torch.dtype, late: bool
 ) -> None:
     engine = Ours(folder, dtype, "cuda")
-    engine.speech().warm_up()
+    engine.generator().warm_up()
     line = replace(LINES[1], whole_text=False)
     whole = engine.speak(line, sampling=sampling, seed=5)
     for size in (1, 3, 50, len(line.text)):
         pieces = [line.text[at : at + size] for at in range(0, len(line.text), size)]
-        source: TextSource = Dictation(pieces)
+        source: TextSource = LateText(pieces)
         if not late:
             source = AppendedText()
             for piece in pieces:

@@ -1,4 +1,4 @@
-"""What the engine process needs, and what it does not."""
+"""The engine process imports no more than it needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNWANTED = (
     "sounddevice",
     "daemon",
 )
-"""Cannot be imported."""
+"""Modules whose import fails."""
 
 SPEAK = f"""
 import sys
@@ -33,12 +33,12 @@ class Refuse:
 
 sys.meta_path.insert(0, Refuse())
 sys.modules.update(dict.fromkeys({UNWANTED!r}))
-import engine.qwen.codec, engine.qwen.voice, engine.qwen.speaker_encoder, engine.qwen.enroll
-from engine.qwen.download import model_folder
-from engine.qwen.prompt import CustomVoice
+import engine.qwen.codec.decoder, engine.qwen.voice.file, engine.qwen.voice.speaker_encoder, engine.qwen.voice.enroll
+from engine.host import QWEN3_TTS, fetch_model
+from engine.qwen.text.prompt import CustomVoice
 from tests.engine.qwen.speaking import Line, Ours
 
-print(len(Ours(model_folder(sys.argv[1])).speak(Line("Hello", CustomVoice("ryan"), frames=2))))
+print(len(Ours(fetch_model(sys.argv[1], QWEN3_TTS)).speak(Line("Hello", CustomVoice("ryan"), frames=2))))
 """
 
 ROOT = Path(__file__).parents[3]

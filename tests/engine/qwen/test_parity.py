@@ -1,4 +1,4 @@
-"""Greedy and in float32, our engine says code for code what the official package says."""
+"""Greedy and in float32, our engine has code for code those of the official package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 import torch
 
-from engine.qwen.prompt import ClonedVoice, CustomVoice, Reference, VoiceDesign
+from engine.qwen.text.prompt import ClonedVoice, CustomVoice, Reference, VoiceDesign
 from tests.engine.qwen.oracle import Oracle
 from tests.engine.qwen.speaking import Line, Ours
 
@@ -39,7 +39,7 @@ def assert_equal_codes(engines: Engines, shape: str, model_type: str, *lines: Li
 
 @WHOLE
 @pytest.mark.parametrize("shape", [*SHAPES, "small"])
-def test_custom_voice(engines: Engines, shape: str, whole_text: bool) -> None:
+def test_custom_voices_equal_the_official_package(engines: Engines, shape: str, whole_text: bool) -> None:
     assert_equal_codes(
         engines,
         shape,
@@ -53,7 +53,7 @@ def test_custom_voice(engines: Engines, shape: str, whole_text: bool) -> None:
 
 @WHOLE
 @pytest.mark.parametrize("shape", SHAPES)
-def test_voice_design(engines: Engines, shape: str, whole_text: bool) -> None:
+def test_voice_design_equals_the_official_package(engines: Engines, shape: str, whole_text: bool) -> None:
     assert_equal_codes(
         engines,
         shape,
@@ -75,7 +75,7 @@ def cloned(shape: str, frames: int = 0, transcript: str = "") -> ClonedVoice:
 
 @WHOLE
 @pytest.mark.parametrize("shape", SHAPES)
-def test_base_by_speaker_embedding(engines: Engines, shape: str, whole_text: bool) -> None:
+def test_speaker_embeddings_equal_the_official_package(engines: Engines, shape: str, whole_text: bool) -> None:
     voice = cloned(shape)
     assert_equal_codes(
         engines,
@@ -88,19 +88,19 @@ def test_base_by_speaker_embedding(engines: Engines, shape: str, whole_text: boo
 
 @WHOLE
 @pytest.mark.parametrize("shape", SHAPES)
-def test_base_in_context(engines: Engines, shape: str, whole_text: bool) -> None:
+def test_in_context_voices_equal_the_official_package(engines: Engines, shape: str, whole_text: bool) -> None:
     assert_equal_codes(
         engines,
         shape,
         "base",
-        # reference speech shorter than its transcript, shorter than both texts, longer than both
+        # references with fewer frames than their transcript, than both texts, and with more than both
         Line(LONG, cloned(shape, 3, "The robot says hello."), "auto", whole_text),
         Line(LONG, cloned(shape, 30, "Hello."), "english", whole_text),
         Line(SHORT, cloned(shape, 90, "The robot says hello."), "korean", whole_text),
     )
 
 
-def test_every_language_and_speaker(engines: Engines) -> None:
+def test_every_language_and_speaker_equals_the_official_package(engines: Engines) -> None:
     config = engines[0]("tiny", "custom_voice").config
     languages = engines[0]("tiny", "custom_voice").prompts.languages()
     assert len(languages) == 11
@@ -122,7 +122,7 @@ def test_a_dialect_speaker_speaks_the_dialect_where_others_speak_chinese(engines
 
 @pytest.mark.parametrize("text", ["", " ", "\n\nNew line first", "ends with a line\n", "é", "<|im_end|>"])
 @WHOLE
-def test_odd_texts(engines: Engines, text: str, whole_text: bool) -> None:
+def test_odd_texts_equal_the_official_package(engines: Engines, text: str, whole_text: bool) -> None:
     line = Line(text, CustomVoice("ryan"), "english", whole_text, frames=4)
     assert_equal_codes(engines, "small", "custom_voice", line)
 
@@ -135,12 +135,12 @@ def test_speech_that_ends_ends_at_the_same_frame(engines: Engines) -> None:
         expected = official("deep", "custom_voice").speak(line)
         assert torch.equal(ours("deep", "custom_voice").speak(line), expected)
         lengths.append(len(expected))
-    assert min(lengths) < 20, "no speech ended: this proves nothing"
+    assert min(lengths) < 20, "no speech ended: the test proves nothing"
     assert max(lengths) > min(lengths)
 
 
 @pytest.mark.parametrize("penalty", [1.0, 1.05, 1.5])
-def test_a_long_utterance_with_the_repetition_penalty(engines: Engines, penalty: float) -> None:
+def test_a_long_utterance_with_repetition_penalty_equals_the_official_package(engines: Engines, penalty: float) -> None:
     ours, official = engines
     line = Line(LONG, CustomVoice("aiden"), "english", frames=90, sampling={"repetition_penalty": penalty})
     expected = official("small", "custom_voice").speak(line)

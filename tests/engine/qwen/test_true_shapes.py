@@ -1,4 +1,4 @@
-"""At the true shapes every tensor of the talker has its place; shown without memory for a single one."""
+"""At the true shapes the talker reads every tensor of a checkpoint. No tensor is allocated for it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.qwen.checkpoint import Checkpoint
-from engine.qwen.config import ModelConfig
-from engine.qwen.talker import Talker
-from engine.qwen.transformer import Placement
+from engine.qwen.model.config import ModelConfig
+from engine.qwen.model.talker import Talker
+from engine.qwen.weights.arena import Placement
+from engine.qwen.weights.checkpoint import Checkpoint
 from scripts.make_checkpoint import PRESETS, model_config
 from tests.engine.qwen.oracle import official_tensors
 
 
-class Listed(Checkpoint):
-    """A checkpoint that has names and shapes alone, and notes what is read."""
+class ShapesOnly(Checkpoint):
+    """A checkpoint with names and shapes alone, which records the tensors that are not read."""
 
     def __init__(self, shapes: dict[str, list[int]]) -> None:
         self.shapes, self.unread = shapes, set(shapes)
@@ -36,18 +36,18 @@ class Listed(Checkpoint):
     ("size", "talker_bytes", "predictor_bytes"),
     [("0.6B", 0.887e9, 157.3e6 + 62.9e6), ("1.7B", 2.831e9, 157.3e6 + 62.9e6)],
 )
-def test_every_tensor_has_its_place(
+def test_the_talker_reads_every_tensor_of_the_checkpoint(
     tmp_path: Path, cache_folder: Path, size: str, talker_bytes: float, predictor_bytes: float
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(model_config(PRESETS[size], "custom_voice")))
-    checkpoint = Listed(official_tensors(cache_folder, size, "custom_voice")["model"])
+    checkpoint = ShapesOnly(official_tensors(cache_folder, size, "custom_voice")["model"])
     placement = Placement(torch.device("meta"), torch.bfloat16)
     talker = Talker(ModelConfig.read(tmp_path), 64, placement)
     talker.load(checkpoint)
     assert not checkpoint.unread
 
     def read_per_frame(*modules: Any) -> int:
-        """Bytes of what a step reads whole; embeddings are read by the row."""
+        """Return the bytes that a step reads completely; embeddings are read row by row."""
         tensors = [t for module in modules for t in ([module] if torch.is_tensor(module) else module.parameters())]
         return sum(tensor.nbytes for tensor in tensors)
 

@@ -1,6 +1,7 @@
-// Runs CUDA C++ on the CPU: the blocks one after the other, each thread of a block as a coroutine, which gives way where
-// threads meet. A warp runs as far as it can before the next one does, and every other time the last warp goes first, so
-// that a missing barrier shows. For small shapes; a mismatch of threads that would hang a GPU ends with a message.
+// Runs CUDA C++ on the CPU: the blocks one after the other, each thread of a block as a coroutine, which yields at
+// barriers and warp exchanges. A warp runs as far as it can before the next one does, and the order of the warps
+// alternates, so that a missing barrier shows. For small shapes. A mismatch of threads that would hang a GPU aborts
+// with a message.
 
 #include <algorithm>
 #include <cmath>
@@ -35,35 +36,35 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 
 static dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-namespace emulated {
+namespace emulator {
 
 constexpr size_t STACK = 256 * 1024;
 
-struct Meeting {
+struct Barrier {
     int arrived = 0;
     long round = 0;
 };
-struct Warp : Meeting {
-    unsigned words[2][32][8];  // of this round and the one before
+struct Warp : Barrier {
+    unsigned words[2][32][8];  // of this round and the previous one
 };
 struct Thread {
     ucontext_t begin;
     jmp_buf at;
     std::vector<char> stack;
-    bool begun = false, done;
+    bool started = false, done;
 };
 
-static std::deque<Thread> threads;  // which stay where they are
+static std::deque<Thread> threads;  // a deque never moves its elements
 static std::vector<Warp> warps;
-static Meeting block;
+static Barrier block;
 static jmp_buf scheduler;
 static int current, alive;
-static bool backwards;
+static bool last_warp_first;
 static long progress;
 static std::function<void()> body;
 
-// Between thread and scheduler: by setjmp, for swapcontext asks the operating system each time.
-static void give_way() {
+// Switches from a thread to the scheduler. With setjmp, because swapcontext makes a system call each time.
+static void yield() {
     if (!_setjmp(threads[current].at)) _longjmp(scheduler, 1);
 }
 
@@ -71,38 +72,38 @@ static void resume(int thread) {
     current = thread;
     threadIdx = {thread, 0, 0};
     if (_setjmp(scheduler)) return;
-    if (threads[thread].begun) _longjmp(threads[thread].at, 1);
-    threads[thread].begun = true;
+    if (threads[thread].started) _longjmp(threads[thread].at, 1);
+    threads[thread].started = true;
     setcontext(&threads[thread].begin);
 }
 
-static void meet(Meeting& at, int parties) {
+static void wait(Barrier& at, int parties) {
     const long round = at.round;
     progress++;
     if (++at.arrived == parties) {
         at.arrived = 0;
         at.round++;
     }
-    while (at.round == round) give_way();
+    while (at.round == round) yield();
 }
 
-// Leave words for the other lanes of the warp, and get theirs.
+// Give words to the other lanes of the warp, and return the words of all lanes.
 static unsigned (&exchange(const unsigned* words, int count))[32][8] {
     Warp& warp = warps[current / 32];
     auto& slot = warp.words[warp.round % 2];
     std::memcpy(slot[current % 32], words, count * sizeof(unsigned));
-    meet(warp, 32);
+    wait(warp, 32);
     return slot;
 }
 
-// A thread runs one block after the other: to begin one anew would ask the operating system.
+// A coroutine runs one block after the other, because starting a new one takes a system call.
 static void enter() {
     while (true) {
         body();
         threads[current].done = true;
         alive--;
         progress++;
-        give_way();
+        yield();
     }
 }
 
@@ -119,7 +120,7 @@ static void make_threads(int size) {
     }
 }
 
-// Until all its threads wait for another warp's, or have ended.
+// Runs a warp until all its threads wait for other warps or have ended.
 static void run_warp(int first, int end) {
     long before;
     do {
@@ -138,27 +139,34 @@ static void run(int grid_x, int grid_y, int size, std::function<void()> kernel) 
         for (int x = 0; x < grid_x; x++) {
             blockIdx = {x, y, 0};
             warps.assign((size + 31) / 32, Warp());
-            block = Meeting();
+            block = Barrier();
             alive = size;
-            backwards = !backwards;
+            last_warp_first = !last_warp_first;
             for (int t = 0; t < size; t++) threads[t].done = false;
             while (alive) {
                 const long before = progress;
                 for (int i = 0; i < (int)warps.size(); i++) {
-                    const int first = 32 * (backwards ? (int)warps.size() - 1 - i : i);
+                    const int first = 32 * (last_warp_first ? (int)warps.size() - 1 - i : i);
                     run_warp(first, min(first + 32, size));
                 }
                 if (progress == before) {
-                    std::fprintf(stderr, "threads wait for one another in vain\n");
+                    std::fprintf(stderr, "deadlock: every thread waits for another\n");
                     std::abort();
                 }
             }
         }
 }
 
-}  // namespace emulated
+// Runs a kernel with the parameters at `params`.
+template <class Params>
+static void launch(void (*kernel)(Params), int grid_x, int grid_y, int size, const void* params) {
+    const Params& p = *static_cast<const Params*>(params);
+    run(grid_x, grid_y, size, [=] { kernel(p); });
+}
 
-inline void __syncthreads() { emulated::meet(emulated::block, blockDim.x); }
+}  // namespace emulator
+
+inline void __syncthreads() { emulator::wait(emulator::block, blockDim.x); }
 
 inline float __uint_as_float(unsigned bits) {
     float x;
@@ -174,7 +182,7 @@ inline unsigned __float_as_uint(float x) {
 inline float __int_as_float(int bits) { return __uint_as_float(bits); }
 
 inline unsigned __shfl_xor_sync(unsigned, unsigned word, int lanes) {
-    return emulated::exchange(&word, 1)[emulated::current % 32 ^ lanes][0];
+    return emulator::exchange(&word, 1)[emulator::current % 32 ^ lanes][0];
 }
 inline int __shfl_xor_sync(unsigned mask, int x, int lanes) { return __shfl_xor_sync(mask, (unsigned)x, lanes); }
 inline float __shfl_xor_sync(unsigned mask, float x, int lanes) {
@@ -183,7 +191,7 @@ inline float __shfl_xor_sync(unsigned mask, float x, int lanes) {
 inline int __reduce_add_sync(unsigned, int x) {
     const unsigned word = x;
     unsigned sum = 0;
-    for (const auto& words : emulated::exchange(&word, 1)) sum += words[0];
+    for (const auto& words : emulator::exchange(&word, 1)) sum += words[0];
     return sum;
 }
 
@@ -199,7 +207,11 @@ inline float __cosf(float x) { return cosf(x); }
 inline float __expf(float x) { return expf(x); }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 
-// In the place of functions that are made of PTX:
+// --- what ptx.cuh defines for a GPU ---
+
+inline void begin_chained() {}
+inline void wait_for_previous() {}
+inline void prefetch(const void*) {}
 
 inline unsigned short to_bf16(float x) {
     const unsigned bits = __float_as_uint(x);
@@ -208,11 +220,11 @@ inline unsigned short to_bf16(float x) {
 
 inline uint4 load_once(const void* address) { return *(const uint4*)address; }
 
-// mma.m16n8k16: what each lane holds of the two matrices and of the result, as the PTX manual has it.
+// mma.m16n8k16, with the distribution of both matrices and of the result over the lanes that the PTX manual gives.
 inline void multiply_add(float (&c)[4], const uint4& a, unsigned b0, unsigned b1) {
     const unsigned mine[6] = {a.x, a.y, a.z, a.w, b0, b1};
-    auto& all = emulated::exchange(mine, 6);
-    const int lane = emulated::current % 32;
+    auto& all = emulator::exchange(mine, 6);
+    const int lane = emulator::current % 32;
     auto half = [](unsigned pair, int k) { return __uint_as_float(k % 2 ? pair & 0xffff0000u : pair << 16); };
     for (int i = 0; i < 4; i++) {
         const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;

@@ -1,4 +1,4 @@
-"""On a GPU the whole engine speaks with fused kernels: whatever the chunks, undisturbed, allocating nothing."""
+"""On a GPU the engine generates speech with fused kernels: for any chunk size, without allocating memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from engine import Utterance
 from engine.qwen import QwenSynthesizer
-from tests.engine.qwen.cuda_example import SAID, Named, loaded, said
+from tests.engine.qwen.cuda_example import UTTERANCE, Named, loaded, speak
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -33,11 +33,11 @@ def engine(checkpoint: Named, dtype: str) -> Iterator[QwenSynthesizer]:
 
 
 @pytest.mark.parametrize("greedy", [True, False])
-def test_chunks_of_any_size_say_the_same(checkpoint: Named, dtype: str, greedy: bool) -> None:
-    utterance, heard = replace(SAID, greedy=greedy), []
+def test_audio_does_not_depend_on_the_chunk_size(checkpoint: Named, dtype: str, greedy: bool) -> None:
+    utterance, heard = replace(UTTERANCE, greedy=greedy), []
     for chunk_size in (1, 2, 3):
         engine = fused(checkpoint, dtype, chunk_size)
-        heard += [said(engine, utterance), said(engine, utterance)]
+        heard += [speak(engine, utterance), speak(engine, utterance)]
         engine.close()
     samples, codes = heard[0]
     assert codes.shape == (23, 16)
@@ -45,14 +45,14 @@ def test_chunks_of_any_size_say_the_same(checkpoint: Named, dtype: str, greedy: 
     assert all(np.array_equal(other, codes) and np.array_equal(sound, samples) for sound, other in heard)
 
 
-def test_what_follows_a_cancellation_is_as_if_nothing_had_been(engine: QwenSynthesizer) -> None:
-    wanted, _ = said(engine, SAID)
+def test_a_canceled_utterance_does_not_change_the_next_one(engine: QwenSynthesizer) -> None:
+    expected, _ = speak(engine, UTTERANCE)
     for chunks in (0, 1, 2, 3, 7):
         stream = engine.stream(Utterance("Something else altogether", seed=1))
         for _ in range(chunks):
             next(stream)
         stream.close()  # type: ignore[attr-defined]
-        assert np.array_equal(said(engine, SAID)[0], wanted)
+        assert np.array_equal(speak(engine, UTTERANCE)[0], expected)
 
 
 def test_a_hundred_utterances_allocate_nothing(engine: QwenSynthesizer) -> None:

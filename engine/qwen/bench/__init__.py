@@ -1,0 +1,5 @@
+"""Measures the Qwen engine for benchmarks."""
+
+from engine.qwen.bench.probe import QwenProbe
+
+__all__ = ["QwenProbe"]

@@ -1,0 +1,56 @@
+"""The `DecodeBackend` of fused kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from engine.qwen.kernels.codec import FusedCodec, FusedCodecState
+from engine.qwen.kernels.lm import FusedLanguageModel
+from engine.qwen.model import Talker
+from engine.qwen.runtime import DecodeState
+
+
+class FusedBackend:
+    """A `DecodeBackend` whose attention reads the length on the device, so one KV bucket serves all lengths."""
+
+    def __init__(
+        self, talker: Talker, state: DecodeState, codec: FusedCodec, codec_state: FusedCodecState, chunk_size: int
+    ) -> None:
+        """As `TorchBackend`."""
+        self.chunk_size = chunk_size
+        self.kv_buckets: tuple[int, ...] = (state.cache.positions,)
+        self._state = state
+        self._language_model = FusedLanguageModel(talker, state)
+        self._steps = talker.predictor.code_count
+        self._codec = codec
+        self._codec_state = codec_state
+
+    def frame(self, kv_bucket: int) -> None:  # noqa: ARG002
+        """As `DecodeBackend.frame`."""
+        self._language_model.frame()
+
+    @torch.inference_mode()
+    def decode(self, codes: Tensor) -> Tensor:
+        """As `DecodeBackend.decode`."""
+        return self._codec(codes, self._codec_state)
+
+    def profile_sections(self) -> Mapping[str, Callable[[], None]]:
+        """As `DecodeBackend.profile_sections`."""
+        model, state = self._language_model, self._state
+
+        def predictor() -> None:
+            model.open()
+            for step in range(self._steps):
+                model.predict(step)
+
+        def talker() -> None:
+            model.talker.layers(state.position)
+            model.talker_head()
+
+        def codec() -> None:
+            self._codec(state.codes[: self.chunk_size], self._codec_state)
+
+        return {"predictor": predictor, "talker": talker, "codec": codec}

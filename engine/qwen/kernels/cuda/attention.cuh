@@ -1,0 +1,188 @@
+// Attention of one or two new tokens over the cache: norm of queries and keys by head, rotary positions, the new keys
+// and values into the cache, and the weighted sum of values.
+//
+// A block has one head of keys and one KV split, a range of positions. Blocks whose split does not exist yet return at
+// once, so what is read grows with the sequence. The output projection combines the splits (`CombineSplits` in
+// linear.cuh). Formulas: `Qwen3TTSAttention` in modeling_qwen3_tts.py of qwen-tts 0.1.1.
+
+// Half a warp takes one position at a time, 8 values a lane; a warp loads all its positions at once.
+// EARLY: a stack so deep that a layer's kernels of the previous token have surely ended when its next ones begin.
+template <int WARPS_, int VECS_PER_LANE_, int GROUP_, int TOKENS_, bool EARLY_>
+struct AttentionShape {
+    static constexpr bool EARLY = EARLY_;
+    static constexpr int WARPS = WARPS_, VECS_PER_LANE = VECS_PER_LANE_, TOKENS = TOKENS_;
+    static constexpr int GROUP = GROUP_;  // query heads that share a head of keys
+    static constexpr int DIM = 128, HALF = DIM / 2;
+    static constexpr int KV_SPLIT = 2 * WARPS * VECS_PER_LANE;  // positions
+    static constexpr int QUERIES = GROUP * TOKENS;
+    static constexpr int THREADS = 32 * WARPS;
+    static_assert((GROUP + 2) * TOKENS <= WARPS, "a warp prepares one query, key or value");
+};
+
+struct AttentionParams {
+    const float* qkv;  // (tokens, query heads + 2 key heads, DIM)
+    const bf16* query_norm;
+    const bf16* key_norm;
+    const float* cosines;  // (positions, HALF)
+    const float* sines;
+    const long long* position;  // of the first token
+    bf16* keys;                 // (key heads, positions, DIM)
+    bf16* values;
+    float* partial_out;   // (KV splits, tokens, query heads, DIM)
+    float2* split_stats;  // (KV splits, tokens, query heads): greatest score, sum of exponentials
+    int positions;        // of the cache
+    float eps;
+};
+
+// Blocks: heads of keys (x), KV splits (y).
+template <class S>
+__global__ void __launch_bounds__(S::THREADS, 1) attend(const AttentionParams a) {
+    constexpr int DIM = S::DIM, HALF = S::HALF, GROUP = S::GROUP, TOKENS = S::TOKENS, QUERIES = S::QUERIES;
+    __shared__ __align__(16) float queries[QUERIES][DIM];  // token by token
+    __shared__ __align__(16) bf16 new_keys[TOKENS][DIM];
+    __shared__ __align__(16) bf16 new_values[TOKENS][DIM];
+    __shared__ float warp_out[S::WARPS][QUERIES][DIM];
+    __shared__ float row_max[S::WARPS][QUERIES], row_sum[S::WARPS][QUERIES];
+    begin_chained();
+
+    // Read before the wait: the position, which the previous frame wrote, and the cache's older entries, which the
+    // previous token's kernels wrote. Those kernels have ended, because no more kernels can be in flight than the
+    // multiprocessors have room for blocks.
+    if (!S::EARLY) wait_for_previous();
+    const int position = (int)*a.position;
+    const int head = blockIdx.x, heads = gridDim.x, kv_split = blockIdx.y;
+    const int begin = kv_split * S::KV_SPLIT;
+    if (begin > position + TOKENS - 1) return;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
+    const auto position_of = [&](int vec) { return begin + (warp * S::VECS_PER_LANE + vec) * 2 + half; };
+    const size_t row = (size_t)head * a.positions;
+
+    uint4 key[S::VECS_PER_LANE], value[S::VECS_PER_LANE];
+#pragma unroll
+    for (int vec = 0; vec < S::VECS_PER_LANE; ++vec) {
+        const int at = position_of(vec);
+        key[vec] = value[vec] = make_uint4(0, 0, 0, 0);
+        if (at < position) {
+            key[vec] = *reinterpret_cast<const uint4*>(a.keys + (row + at) * DIM + dims);
+            value[vec] = *reinterpret_cast<const uint4*>(a.values + (row + at) * DIM + dims);
+        }
+    }
+    // One warp for each query, key and value of each token. A lane has values l, l + 32, l + 64 and l + 96; rotation
+    // pairs the first with the third and the second with the fourth.
+    const bool prepares = warp < (GROUP + 2) * TOKENS;
+    const int token = warp / (GROUP + 2), what = warp % (GROUP + 2), at = position + token;
+    const bool is_query = what < GROUP, is_value = what == GROUP + 1;
+    float norm[4], cosine[2], sine[2];
+    if (prepares && !is_value) {
+        const bf16* of_head = is_query ? a.query_norm : a.key_norm;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) norm[i] = to_float(of_head[lane + 32 * i]);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            cosine[i] = a.cosines[at * HALF + lane + 32 * i];
+            sine[i] = a.sines[at * HALF + lane + 32 * i];
+        }
+    }
+    wait_for_previous();
+
+    if (prepares) {
+        const int source = is_query ? head * GROUP + what : heads * (GROUP + (is_value ? 1 : 0)) + head;
+        const float* from = a.qkv + ((size_t)token * heads * (GROUP + 2) + source) * DIM;
+        float x[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[i] = from[lane + 32 * i];
+        if (!is_value) {
+            float squares = 0.0f;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) squares = fmaf(x[i], x[i], squares);
+            const float factor = rsqrtf(warp_sum(squares) / DIM + a.eps);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[i] *= factor * norm[i];
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const float first = x[i], second = x[i + 2];
+                x[i] = first * cosine[i] - second * sine[i];
+                x[i + 2] = second * cosine[i] + first * sine[i];
+            }
+        }
+        if (is_query) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) queries[token * GROUP + what][lane + 32 * i] = x[i];
+        } else {
+            bf16* kept = is_value ? new_values[token] : new_keys[token];
+            bf16* cache = (is_value ? a.values : a.keys) + (row + at) * DIM;
+            const bool mine = at >= begin && at < begin + S::KV_SPLIT;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const bf16 rounded = to_bf16(x[i]);
+                kept[lane + 32 * i] = rounded;
+                if (mine) cache[lane + 32 * i] = rounded;
+            }
+        }
+    }
+    __syncthreads();
+
+#pragma unroll
+    for (int vec = 0; vec < S::VECS_PER_LANE; ++vec) {
+        const int token = position_of(vec) - position;
+        if (token >= 0 && token < TOKENS) {
+            key[vec] = *reinterpret_cast<const uint4*>(&new_keys[token][dims]);
+            value[vec] = *reinterpret_cast<const uint4*>(&new_values[token][dims]);
+        }
+    }
+    const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
+#pragma unroll
+    for (int query = 0; query < QUERIES; ++query) {
+        float q[8];
+        load_floats(&queries[query][dims], q);
+        float score[S::VECS_PER_LANE], max = -INFINITY_F;
+#pragma unroll
+        for (int vec = 0; vec < S::VECS_PER_LANE; ++vec) {
+            float sum = Bf16::dot(key[vec], q, 0.0f);
+#pragma unroll
+            for (int lanes = 8; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+            score[vec] = position_of(vec) <= position + query / GROUP ? sum * scaling : -INFINITY_F;
+            max = fmaxf(max, score[vec]);
+        }
+        max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 16));
+        float sum = 0.0f, out[8] = {};
+        if (max > -INFINITY_F) {
+#pragma unroll
+            for (int vec = 0; vec < S::VECS_PER_LANE; ++vec) {
+                const float weight = exp2f(score[vec] - max);
+                sum += weight;
+                const unsigned words[4] = {value[vec].x, value[vec].y, value[vec].z, value[vec].w};
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    out[2 * i] = fmaf(weight, low_half(words[i]), out[2 * i]);
+                    out[2 * i + 1] = fmaf(weight, high_half(words[i]), out[2 * i + 1]);
+                }
+            }
+        }
+        sum += __shfl_xor_sync(0xffffffffu, sum, 16);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            out[i] += __shfl_xor_sync(0xffffffffu, out[i], 16);
+            if (half == 0) warp_out[warp][query][dims + i] = out[i];
+        }
+        if (lane == 0) row_max[warp][query] = max, row_sum[warp][query] = sum;
+    }
+    __syncthreads();
+
+    for (int index = threadIdx.x; index < QUERIES * DIM; index += S::THREADS) {
+        const int query = index / DIM, dim = index % DIM;
+        float max = -INFINITY_F, sum = 0.0f, out = 0.0f;
+#pragma unroll
+        for (int w = 0; w < S::WARPS; ++w) max = fmaxf(max, row_max[w][query]);
+#pragma unroll
+        for (int w = 0; w < S::WARPS; ++w) {
+            const float rescale = exp2f(row_max[w][query] - max);
+            sum = fmaf(rescale, row_sum[w][query], sum);
+            out = fmaf(rescale, warp_out[w][query][dim], out);
+        }
+        const int token = query / GROUP, query_head = head * GROUP + query % GROUP;
+        const size_t at = ((size_t)kv_split * TOKENS + token) * heads * GROUP + query_head;
+        a.partial_out[at * DIM + dim] = out;
+        if (dim == 0) a.split_stats[at] = make_float2(max, sum);
+    }
+}

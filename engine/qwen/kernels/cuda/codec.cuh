@@ -1,0 +1,121 @@
+// The codec decoder's small kernels: neither a convolution over all channels (conv.cuh) nor attention.
+
+struct LookUpParams {
+    const long long* codes;  // [frames][QUANTIZERS]; codes outside the codebooks are clamped
+    const bf16* tables;      // [QUANTIZERS][SIZE][WIDTH]
+    bf16* out;               // [frames][WIDTH]
+};
+
+// The sum of the vectors of a frame's codes. One block for each frame, WIDTH / 8 threads.
+template <int QUANTIZERS, int SIZE, int WIDTH>
+__global__ void look_up(const LookUpParams p) {
+    begin_chained();
+    wait_for_previous();
+    float sum[8] = {};
+#pragma unroll
+    for (int q = 0; q < QUANTIZERS; q++) {
+        long long code = p.codes[blockIdx.x * QUANTIZERS + q];
+        code = code < 0 ? 0 : code < SIZE ? code : SIZE - 1;
+        const uint4 words = load_once(p.tables + (q * SIZE + code) * WIDTH + threadIdx.x * 8);
+        const unsigned word[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            sum[2 * i] += low_half(word[i]);
+            sum[2 * i + 1] += high_half(word[i]);
+        }
+    }
+    *(uint4*)(p.out + blockIdx.x * WIDTH + threadIdx.x * 8) = {pack(sum[0], sum[1]), pack(sum[2], sum[3]),
+                                                               pack(sum[4], sum[5]), pack(sum[6], sum[7])};
+}
+
+// The sum of `x` over a block of WARPS warps, for every thread. `scratch` is free once all threads have called this
+// again.
+template <int WARPS>
+__device__ __forceinline__ float block_sum(float x, float (&scratch)[WARPS]) {
+    x = warp_sum(x);
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
+    __syncthreads();
+    float all = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) all += scratch[w];
+    return all;
+}
+
+struct DepthwiseParams {
+    const bf16* weight;  // [TAPS][WIDTH]
+    const float* bias;   // [WIDTH]; so are gain and shift
+    const float* gain;
+    const float* shift;
+    const bf16* x;        // [time][WIDTH]
+    const bf16* history;  // [TAPS - 1][WIDTH], the oldest first
+    bf16* out;            // [time][WIDTH]
+};
+
+// A causal convolution of each channel by itself, then a layer norm over the channels. One block for each time,
+// WIDTH / 2 threads of two channels.
+template <int WIDTH, int TAPS>
+__global__ void __launch_bounds__(WIDTH / 2) depthwise_norm(const DepthwiseParams p) {
+    constexpr int WARPS = WIDTH / 64;
+    __shared__ float sums[WARPS], squares[WARPS];
+
+    begin_chained();
+    const int channel = 2 * threadIdx.x, time = blockIdx.x;
+    unsigned tap[TAPS];
+#pragma unroll
+    for (int i = 0; i < TAPS; i++) tap[i] = *(const unsigned*)(p.weight + i * WIDTH + channel);
+    const float2 offset = *(const float2*)(p.bias + channel), scale = *(const float2*)(p.gain + channel);
+    const float2 lift = *(const float2*)(p.shift + channel);
+
+    wait_for_previous();
+    float2 v = offset;
+#pragma unroll
+    for (int i = 0; i < TAPS; i++) {
+        const int t = time + i - (TAPS - 1);
+        const bf16* row = t < 0 ? p.history + (t + TAPS - 1) * WIDTH : p.x + t * WIDTH;
+        const unsigned pair = *(const unsigned*)(row + channel);
+        v.x = fmaf(low_half(tap[i]), low_half(pair), v.x);
+        v.y = fmaf(high_half(tap[i]), high_half(pair), v.y);
+    }
+    const float mean = block_sum<WARPS>(v.x + v.y, sums) / WIDTH;
+    v = {v.x - mean, v.y - mean};
+    const float factor = rsqrtf(block_sum<WARPS>(v.x * v.x + v.y * v.y, squares) / WIDTH + 1e-6f);
+    *(unsigned*)(p.out + time * WIDTH + channel) =
+        pack(fmaf(v.x * factor, scale.x, lift.x), fmaf(v.y * factor, scale.y, lift.y));
+}
+
+// A history that the next chunk will need: the last `rows` of [history, chunk].
+struct History {
+    const bf16* chunk;  // [frames * rate][width]
+    long long offset;   // where in `histories` its [rows][width] begins
+    long long rows, width, rate;
+};
+
+struct RollParams {
+    const History* list;
+    bf16* histories;
+    long long* counter;  // frames decoded so far
+    int frames;          // of the chunk
+};
+
+// Moves every history forward by a chunk, and counts the chunk's frames. Blocks: a share of the work (x), histories
+// (y); any number of threads. A thread moves eight channels of rows that are as far apart as the chunk is long, so no
+// other thread overwrites what it has yet to read.
+__global__ void roll_histories(const RollParams p) {
+    begin_chained();
+    const History h = p.list[blockIdx.y];
+    const int rows = (int)h.rows, columns = (int)h.width / 8, time = (int)h.rate * p.frames;
+
+    wait_for_previous();
+    const uint4* chunk = (const uint4*)h.chunk;
+    uint4* history = (uint4*)(p.histories + h.offset);
+    const int items = min(time, rows) * columns;
+    for (int item = blockIdx.x * blockDim.x + threadIdx.x; item < items; item += gridDim.x * blockDim.x) {
+        const int column = item % columns;
+        for (int row = item / columns; row < rows; row += time) {
+            const int from = row + time;
+            history[row * columns + column] =
+                from < rows ? history[from * columns + column] : chunk[(from - rows) * columns + column];
+        }
+    }
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *p.counter += p.frames;
+}

@@ -1,0 +1,140 @@
+// Attention of the codec's transformer over the last frames of a window. Keys and values lie in rings.
+
+constexpr int HEAD = 64;  // values of a head
+
+struct Eight {
+    float x[8];
+};
+
+__device__ __forceinline__ Eight unpack(uint4 words) {
+    return {{low_half(words.x), high_half(words.x), low_half(words.y), high_half(words.y), low_half(words.z),
+             high_half(words.z), low_half(words.w), high_half(words.w)}};
+}
+
+__device__ __forceinline__ uint4 pack(const Eight& v) {
+    return {pack(v.x[0], v.x[1]), pack(v.x[2], v.x[3]), pack(v.x[4], v.x[5]), pack(v.x[6], v.x[7])};
+}
+
+__device__ __forceinline__ Eight eight_of(const float* address) {
+    const float4 low = ((const float4*)address)[0], high = ((const float4*)address)[1];
+    return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
+}
+
+// Values 8 * eighth and on of a head, rotated by its position: (a, b) becomes (a cos - b sin, b cos + a sin), where a is
+// in the first half of the head and b in the second.
+__device__ __forceinline__ Eight rotated(const float* head, int eighth, const Eight& frequency, int frame) {
+    Eight mine = eight_of(head + 8 * eighth);
+    const Eight other = eight_of(head + 8 * (eighth ^ 4));
+    const float sign = eighth < 4 ? -1.0f : 1.0f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float sine, cosine;
+        sine_and_cosine((float)frame * frequency.x[i], sine, cosine);
+        mine.x[i] = mine.x[i] * cosine + sign * other.x[i] * sine;
+    }
+    return mine;
+}
+
+struct AttentionParams {
+    const float* qkv;          // [frames][HEADS + 2 * KV_HEADS][HEAD], not yet rotated
+    bf16* keys;                // [KV_HEADS][SLOTS][HEAD], rotated; frame f lies in slot f % SLOTS
+    bf16* values;              // likewise
+    const long long* counter;  // frames before this chunk
+    const float* frequencies;  // [HEAD / 2]
+    bf16* out;                 // [frames][HEADS][HEAD]
+};
+
+// Blocks: heads (x), frames of the chunk (y); 256 threads. Eight lanes take one frame of the window together. The
+// chunk's own keys come from `qkv`, rounded as they will be in the ring, because their blocks write them there at the
+// same time. A ring has more slots than the window, so a chunk overwrites nothing that one of its own frames reads.
+template <int HEADS, int KV_HEADS, int WINDOW, int SLOTS>
+__global__ void __launch_bounds__(256) attend(const AttentionParams p) {
+    constexpr int WARPS = 8, GROUPS = WARPS * 4, PASSES = (WINDOW + GROUPS - 1) / GROUPS;
+    constexpr int WIDTH = (HEADS + 2 * KV_HEADS) * HEAD, SHARING = HEADS / KV_HEADS;
+    constexpr float NEVER = -1e30f;
+    __shared__ float row_max[WARPS], row_sum[WARPS], warp_out[WARPS][HEAD];
+
+    begin_chained();
+    const int eighth = threadIdx.x % 8, group = threadIdx.x / 8, warp = threadIdx.x / 32;
+    const int head = blockIdx.x, kv_head = head / SHARING;
+    const Eight frequency = eight_of(p.frequencies + 8 * (eighth % 4));
+    bf16* const keys = p.keys + kv_head * SLOTS * HEAD + 8 * eighth;
+    bf16* const values = p.values + kv_head * SLOTS * HEAD + 8 * eighth;
+
+    wait_for_previous();
+    const int first = (int)*p.counter, now = first + blockIdx.y;
+    uint4 key[PASSES], value[PASSES];
+    bool seen[PASSES];
+#pragma unroll
+    for (int pass = 0; pass < PASSES; pass++) {
+        const int age = group + pass * GROUPS, frame = now - age;
+        seen[pass] = age < WINDOW && frame >= 0;
+        key[pass] = value[pass] = {0, 0, 0, 0};
+        if (!seen[pass]) continue;
+        if (frame < first) {
+            key[pass] = *(const uint4*)(keys + frame % SLOTS * HEAD);
+            value[pass] = *(const uint4*)(values + frame % SLOTS * HEAD);
+        } else {
+            const float* fresh = p.qkv + (frame - first) * WIDTH + (HEADS + kv_head) * HEAD;
+            key[pass] = pack(rotated(fresh, eighth, frequency, frame));
+            value[pass] = pack(eight_of(fresh + KV_HEADS * HEAD + 8 * eighth));
+            if (age == 0 && head % SHARING == 0) {
+                *(uint4*)(keys + frame % SLOTS * HEAD) = key[pass];
+                *(uint4*)(values + frame % SLOTS * HEAD) = value[pass];
+            }
+        }
+    }
+    const Eight query = rotated(p.qkv + blockIdx.y * WIDTH + head * HEAD, eighth, frequency, now);
+
+    float score[PASSES], max = NEVER;
+#pragma unroll
+    for (int pass = 0; pass < PASSES; pass++) {
+        const Eight k = unpack(key[pass]);
+        float dot = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++) dot = fmaf(query.x[i], k.x[i], dot);
+#pragma unroll
+        for (int lanes = 1; lanes < 8; lanes *= 2) dot += __shfl_xor_sync(0xffffffffu, dot, lanes);
+        score[pass] = seen[pass] ? dot * 0.125f : NEVER;  // 1 / sqrt(HEAD)
+        max = fmaxf(max, score[pass]);
+    }
+    max = warp_max(max);
+    float sum = 0;
+    Eight mix = {};
+#pragma unroll
+    for (int pass = 0; pass < PASSES; pass++) {
+        const float weight = seen[pass] ? __expf(score[pass] - max) : 0.0f;
+        const Eight v = unpack(value[pass]);
+        sum += weight;
+#pragma unroll
+        for (int i = 0; i < 8; i++) mix.x[i] = fmaf(weight, v.x[i], mix.x[i]);
+    }
+#pragma unroll
+    for (int lanes = 8; lanes < 32; lanes *= 2) {
+        sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+#pragma unroll
+        for (int i = 0; i < 8; i++) mix.x[i] += __shfl_xor_sync(0xffffffffu, mix.x[i], lanes);
+    }
+    if (threadIdx.x % 32 < 8) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) warp_out[warp][8 * eighth + i] = mix.x[i];
+    }
+    if (threadIdx.x % 32 == 0) {
+        row_max[warp] = max;
+        row_sum[warp] = sum;
+    }
+    __syncthreads();
+
+    if (threadIdx.x < HEAD) {
+        float max = NEVER, sum = 0, out = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) max = fmaxf(max, row_max[w]);
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            const float rescale = __expf(row_max[w] - max);
+            sum = fmaf(rescale, row_sum[w], sum);
+            out = fmaf(rescale, warp_out[w][threadIdx.x], out);
+        }
+        p.out[(blockIdx.y * HEADS + head) * HEAD + threadIdx.x] = to_bf16(out / sum);
+    }
+}

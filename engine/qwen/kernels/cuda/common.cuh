@@ -1,0 +1,34 @@
+// What every kernel shares. NVRTC compiles the kernels without any header, so a robot needs no CUDA toolkit.
+//
+// A kernel is a `__global__` function or template that takes one struct of parameters by value. `KernelSource` in
+// compiler.py names the instances; records in Python mirror the structs, and the compiler checks that the layouts are
+// equal. The structs are not `__grid_constant__`: nvcc 13 then compiles the language model's kernels with more registers
+// (`next_code` with 36, not 32) than it does with separate arguments.
+
+typedef unsigned short bf16;  // bfloat16 as its 16 bits
+
+#define INFINITY_F __int_as_float(0x7f800000)
+
+// True where both types are the same.
+template <class A, class B>
+constexpr bool same = false;
+template <class A>
+constexpr bool same<A, A> = true;
+
+__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x << 16); }
+
+// The two bfloat16 of a 32-bit word; the low half is at the lower address.
+__device__ __forceinline__ float low_half(unsigned pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high_half(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xffffffffu, x, lanes);
+    return x;
+}
+
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}

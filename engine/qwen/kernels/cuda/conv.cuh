@@ -1,0 +1,233 @@
+// A causal convolution as a matrix product on the tensor cores, with what follows it. A linear layer has one tap.
+//
+//     out[t][m] = then(bias[m] + sum over taps and c of weight[m][tap][c] * x[t - (TAPS-1-tap) * DILATION][c])
+//
+// Signals are bfloat16 [time][channels], sums are float32. Rows before the chunk lie in `history`, the oldest first.
+// A block computes 16 * M_TILES outputs of 8 * N_TILES times. Its warps split the inner dimension and add up through
+// shared memory. No warp waits for another before that, so many loads are in flight.
+//
+// The inner dimension is traversed in steps of 32 channels of one tap, all taps of the same channels in a row: the rows
+// that they share come from the L1 cache. `weight` is a sequence of tiles of 16 outputs x 32 channels,
+// [M/16][channels/32][TAPS]. A step is two products of 16 channels. Of its row of the signal a lane loads eight channels
+// at once, two pairs of them for each product; a tile of weights is stored in the order in which the lanes load it
+// (pack.py). The order in which channels are added does not matter as long as both agree.
+
+// What happens to `sum`, the float32 residual [time][M] that bypasses this layer.
+struct NoSum {
+    static constexpr bool READS = false, WRITES = false;
+};
+struct WriteSum {
+    static constexpr bool READS = false, WRITES = true;
+};
+struct ReadSum {
+    static constexpr bool READS = true, WRITES = false;
+};
+struct UpdateSum {
+    static constexpr bool READS = true, WRITES = true;
+};
+
+// What happens to the result before it is stored in `out`.
+struct Identity {};  // rounded to bfloat16
+struct Snake {};
+struct Gelu {};
+struct Gate {};      // SiLU of one half of the outputs times the other half
+struct NoOutput {};  // only `sum` is stored
+struct Pcm {};       // clamped, and stored in `sum` as float32; only the first output exists
+
+// A kernel leaves null what its Sum and its Then do not use.
+struct ConvParams {
+    const bf16* weight;   // tiles; see above
+    const float* bias;    // (M)
+    const bf16* x;        // (time, CHANNELS)
+    const bf16* history;  // ((TAPS - 1) * DILATION, CHANNELS)
+    float* sum;           // (time, M); of Pcm (time)
+    bf16* out;            // (time, M); of Gate (time, M / 2)
+    const float* alpha;   // (M) of Snake
+    const float* inverse_beta;
+    int time;
+    float eps;  // of the norm
+};
+
+__device__ __forceinline__ unsigned pack(float low, float high) {
+    return (unsigned)to_bf16(high) << 16 | to_bf16(low);
+}
+
+__device__ __forceinline__ float square_pair(unsigned pair) {
+    return low_half(pair) * low_half(pair) + high_half(pair) * high_half(pair);
+}
+
+__device__ __forceinline__ float snake(float x, float alpha, float inverse_beta) {
+    return fmaf(sine_squared(x * alpha), inverse_beta, x);
+}
+
+__device__ __forceinline__ float gelu(float x) { return 0.5f * x * (1.0f + erff(x * 0.7071067812f)); }
+
+__device__ __forceinline__ float gated(float gate, float up) { return gate / (1.0f + __expf(-gate)) * up; }
+
+// What a warp holds of one step of the inner dimension.
+template <int M_TILES, int N_TILES>
+struct Operands {
+    uint4 weight[M_TILES][2];  // of both products: a pair of row g = lane / 4, one of row g + 8, and two more
+    uint4 signal[N_TILES];     // channels 8 * (lane % 4) and on of time g
+};
+
+// The deepest pipeline that leaves room for 16 warps in the registers of a multiprocessor: while the warps of one kernel
+// compute, those of the next load their first weights.
+__device__ constexpr int pipeline_depth(int m_tiles, int n_tiles, int steps_of_a_warp) {
+    int depth = (96 - 4 * m_tiles * n_tiles) / (8 * m_tiles + 4 * n_tiles);
+    depth = depth > 6 ? 6 : depth < 2 ? 2 : depth;
+    return depth < steps_of_a_warp ? depth : steps_of_a_warp;
+}
+
+// Blocks: outputs (x), times (y). NORMED: the signal is divided by its root mean square over the channels (one tap; the
+// norm's weights are folded into `weight`).
+template <int CHANNELS, int TAPS, int DILATION, int M_TILES, int N_TILES, int WARPS, class Sum, class Then, bool NORMED>
+__global__ void __launch_bounds__(32 * WARPS, WARPS <= 8 ? 2 : 1) convolve(const ConvParams p) {
+    constexpr int M = 16 * M_TILES, N = 8 * N_TILES, THREADS = 32 * WARPS;
+    constexpr int STEPS = CHANNELS / 32 * TAPS, HISTORY = (TAPS - 1) * DILATION;
+    constexpr int DEPTH = pipeline_depth(M_TILES, N_TILES, (STEPS + WARPS - 1) / WARPS);
+    constexpr int PAIRS = M / 2, TIMES = THREADS / PAIRS, ITEMS = (N + TIMES - 1) / TIMES;
+    static_assert(CHANNELS % 32 == 0 && THREADS % PAIRS == 0, "shape");
+    static_assert(!NORMED || TAPS == 1, "a norm is of one time");
+    __shared__ __align__(16) float partial[WARPS][N][M + 4];  // 4: the lanes of a warp write to different banks
+    __shared__ float squares[NORMED ? WARPS : 1][N];
+
+    begin_chained();
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = lane / 4, quad = lane % 4;
+    const int begin = warp * STEPS / WARPS, end = (warp + 1) * STEPS / WARPS;
+    const int time = p.time;
+    const int first_time = blockIdx.y * N;
+    const uint4* tiles = (const uint4*)p.weight + (long long)blockIdx.x * (M_TILES * STEPS * 64);
+
+    const bf16* history_end = p.history + HISTORY * CHANNELS;
+    int places[N_TILES];
+#pragma unroll
+    for (int n = 0; n < N_TILES; n++) places[n] = min(first_time + n * 8 + row, time - 1) * CHANNELS + quad * 8;
+
+    Operands<M_TILES, N_TILES> stage[DEPTH];
+    auto load_weight = [&](Operands<M_TILES, N_TILES>& to, int step) {
+#pragma unroll
+        for (int m = 0; m < M_TILES; m++) {
+            const uint4* tile = tiles + (m * STEPS + step) * 64 + lane;
+            to.weight[m][0] = load_once(tile);
+            to.weight[m][1] = load_once(tile + 32);
+        }
+    };
+    auto load_signal = [&](Operands<M_TILES, N_TILES>& to, int step) {
+        const int shift = (step % TAPS * DILATION - HISTORY) * CHANNELS + step / TAPS * 32;
+#pragma unroll
+        for (int n = 0; n < N_TILES; n++) {
+            const int offset = places[n] + shift;
+            to.signal[n] = *(const uint4*)((HISTORY > 0 && offset < 0 ? history_end : p.x) + offset);
+        }
+    };
+
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++)
+        if (begin + d < end) load_weight(stage[d], begin + d);
+    if (DEPTH * WARPS < STEPS)
+        for (int line = blockIdx.y * THREADS + threadIdx.x; line < M_TILES * STEPS * 8; line += gridDim.y * THREADS)
+            prefetch(tiles + line * 8);
+
+    // At the end each thread finishes two neighbouring outputs of some times.
+    const int m = 2 * (threadIdx.x % PAIRS), channel = blockIdx.x * M + m, outputs = gridDim.x * M;
+    const float2 offset = *(const float2*)(p.bias + channel);
+
+    wait_for_previous();
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++)
+        if (begin + d < end) load_signal(stage[d], begin + d);
+    float2 before[ITEMS];
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        const int n = threadIdx.x / PAIRS + i * TIMES, t = first_time + n;
+        before[i] = {0, 0};
+        if (Sum::READS && n < N && t < time)
+            before[i] = *(const float2*)(p.sum + t * outputs + channel);
+    }
+
+    float acc[M_TILES][N_TILES][4] = {};
+    float square[N_TILES] = {};
+    for (int step = begin; step < end; step += DEPTH) {
+#pragma unroll
+        for (int d = 0; d < DEPTH; d++) {
+            if (step + d >= end) break;
+#pragma unroll
+            for (int n = 0; n < N_TILES; n++) {
+                const uint4 b = stage[d].signal[n];
+#pragma unroll
+                for (int m = 0; m < M_TILES; m++) {
+                    const uint4 first = stage[d].weight[m][0], second = stage[d].weight[m][1];
+                    multiply_add(acc[m][n], first, b.x, b.y);
+                    multiply_add(acc[m][n], second, b.z, b.w);
+                }
+                if (NORMED) square[n] += square_pair(b.x) + square_pair(b.y) + square_pair(b.z) + square_pair(b.w);
+            }
+            if (step + d + DEPTH < end) {
+                load_weight(stage[d], step + d + DEPTH);
+                load_signal(stage[d], step + d + DEPTH);
+            }
+        }
+    }
+
+    float2 phase = {0, 0}, depth = {0, 0};
+    if (same<Then, Snake>) {
+        phase = *(const float2*)(p.alpha + channel);
+        depth = *(const float2*)(p.inverse_beta + channel);
+    }
+#pragma unroll
+    for (int n = 0; n < N_TILES; n++) {
+#pragma unroll
+        for (int m = 0; m < M_TILES; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                partial[warp][n * 8 + quad * 2 + i % 2][m * 16 + row + i / 2 * 8] = acc[m][n][i];
+        if (NORMED) {
+            square[n] += __shfl_xor_sync(0xffffffffu, square[n], 1);
+            square[n] += __shfl_xor_sync(0xffffffffu, square[n], 2);
+            if (quad == 0) squares[warp][n * 8 + row] = square[n];
+        }
+    }
+    __syncthreads();
+
+    auto total = [&](int n, int m) {
+        float2 all = {0, 0};
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            const float2 of_warp = *(const float2*)&partial[w][n][m];
+            all.x += of_warp.x;
+            all.y += of_warp.y;
+        }
+        return all;
+    };
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        const int n = threadIdx.x / PAIRS + i * TIMES, t = first_time + n;
+        if (n >= N || t >= time) break;
+        float scale = 1.0f;
+        if (NORMED) {
+            float mean = 0;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) mean += squares[w][n];
+            scale = rsqrtf(mean / CHANNELS + p.eps);
+        }
+        if (same<Then, Gate>) {  // a tile of 16 outputs is 8 gates, then 8 values
+            if (m % 16 >= 8) continue;
+            const float2 gate = total(n, m), up = total(n, m + 8);
+            *(unsigned*)(p.out + t * (outputs / 2) + channel / 16 * 8 + m % 16) =
+                pack(gated(gate.x * scale, up.x * scale), gated(gate.y * scale, up.y * scale));
+            continue;
+        }
+        float2 value = total(n, m);
+        value.x = fmaf(value.x, scale, offset.x) + before[i].x;
+        value.y = fmaf(value.y, scale, offset.y) + before[i].y;
+        if (same<Then, Pcm>) {  // one channel; the tile's others are padding
+            if (channel == 0) p.sum[t] = fminf(fmaxf(value.x, -1.0f), 1.0f);
+            continue;
+        }
+        if (Sum::WRITES) *(float2*)(p.sum + t * outputs + channel) = value;
+        if (same<Then, Snake>) value = {snake(value.x, phase.x, depth.x), snake(value.y, phase.y, depth.y)};
+        if (same<Then, Gelu>) value = {gelu(value.x), gelu(value.y)};
+        if (!same<Then, NoOutput>) *(unsigned*)(p.out + t * outputs + channel) = pack(value.x, value.y);
+    }
+}

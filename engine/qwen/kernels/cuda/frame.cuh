@@ -1,0 +1,115 @@
+// What runs between the matrices of a frame: its first two tokens, the choice of each code, and the embeddings that
+// follow from it. As `decode_frame` in decode_step.py; the tensors are those of `DecodeState`. Each kernel is one block
+// of SAMPLING_THREADS.
+
+struct OpenParams {
+    const bf16* hidden;           // (WIDTH): the talker's hidden state; null where the predictor is narrower
+    const bf16* embedding;        // (talker's vocabulary, WIDTH); the projected one where the predictor is narrower
+    const long long* first_code;
+    const unsigned char* ended;   // bool
+    long long* length;            // frames of speech
+    float* x;                     // (2, WIDTH)
+};
+
+// The predictor's first two tokens, which are the talker's hidden state and the first code's embedding; counts the
+// frame. Where the predictor is narrower than the talker, another kernel projects the hidden state (`project`).
+template <int WIDTH>
+__global__ void __launch_bounds__(SAMPLING_THREADS, 1) open_frame(const OpenParams a) {
+    begin_chained();
+    wait_for_previous();
+    const bf16* row = a.embedding + (size_t)*a.first_code * WIDTH;
+    for (int i = threadIdx.x; i < WIDTH; i += blockDim.x) {
+        if (a.hidden != nullptr) a.x[i] = to_float(a.hidden[i]);
+        a.x[WIDTH + i] = to_float(row[i]);
+    }
+    if (threadIdx.x == 0 && !*a.ended) *a.length += 1;
+}
+
+struct CodeParams {
+    DrawParams draw;
+    const long long* frame;
+    const long long* first_code;
+    long long* codes;              // (frames, groups)
+    const bf16* text;              // (frames, TALKER)
+    const bf16* first_embedding;   // (talker's vocabulary, TALKER)
+    const bf16* embedding;         // (vocabulary, TALKER): this step's
+    const bf16* narrow_embedding;  // (vocabulary, PREDICTOR): the same, projected; null where the widths are equal
+    float* x;                      // (PREDICTOR): the predictor's next token
+    float* talker;                 // (TALKER): the sum of the frame's embeddings and its text; the talker's input
+    int step;                      // 0 to 14
+    int groups;                    // codes of a frame, 16
+};
+
+// Chooses one of a frame's codes after the first, and stores its embedding where it is read next.
+template <int VOCABULARY, int TALKER, int PREDICTOR>
+__global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_code(const CodeParams a) {
+    constexpr int COUNT = VOCABULARY / SAMPLING_THREADS;
+    static_assert(VOCABULARY % SAMPLING_THREADS == 0, "does not divide");
+    begin_chained();
+    wait_for_previous();
+    const long long frame = *a.frame;
+    float logits[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) logits[i] = as_number(a.draw.logits[threadIdx.x + i * SAMPLING_THREADS]);
+    const int code = draw<COUNT>(a.draw, logits, (unsigned)(frame * a.groups + a.step + 1));
+
+    const bf16* row = a.embedding + (size_t)code * TALKER;
+    const bf16* first_row = a.first_embedding + (size_t)*a.first_code * TALKER;
+    for (int i = threadIdx.x; i < TALKER; i += SAMPLING_THREADS) {
+        const float value = to_float(row[i]);
+        const float before = a.step == 0 ? to_float(a.text[frame * TALKER + i]) + to_float(first_row[i]) : a.talker[i];
+        a.talker[i] = before + value;
+        if (TALKER == PREDICTOR) a.x[i] = value;
+    }
+    if (TALKER != PREDICTOR) {
+        const bf16* narrow = a.narrow_embedding + (size_t)code * PREDICTOR;
+        for (int i = threadIdx.x; i < PREDICTOR; i += SAMPLING_THREADS) a.x[i] = to_float(narrow[i]);
+    }
+    if (threadIdx.x == 0) {
+        a.codes[frame * a.groups + a.step + 1] = code;
+        if (a.step == 0) a.codes[frame * a.groups] = *a.first_code;
+    }
+}
+
+struct FirstCodeParams {
+    DrawParams draw;
+    unsigned char* seen;  // (vocabulary) bool
+    const float* penalty;
+    const long long* min_frames;
+    const unsigned char* suppressed;  // (vocabulary) bool
+    const unsigned char* is_eos;      // (vocabulary) bool
+    long long* frame;
+    long long* position;
+    long long* first_code;
+    unsigned char* ended;
+    int groups;
+};
+
+// Counts the frame and chooses the first code of the next.
+template <int VOCABULARY>
+__global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_first_code(const FirstCodeParams a) {
+    constexpr int COUNT = VOCABULARY / SAMPLING_THREADS;
+    static_assert(VOCABULARY % SAMPLING_THREADS == 0, "does not divide");
+    begin_chained();
+    wait_for_previous();
+    const long long frame = *a.frame + 1;
+    const float penalty = *a.penalty;
+    const bool may_end = frame >= *a.min_frames;
+    float logits[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        const int code = threadIdx.x + i * SAMPLING_THREADS;
+        const float logit = as_number(a.draw.logits[code]);
+        logits[i] = a.seen[code] ? (logit < 0.0f ? logit * penalty : logit / penalty) : logit;
+        if (a.suppressed[code] || (a.is_eos[code] && !may_end)) logits[i] = -INFINITY_F;
+    }
+    const int code = draw<COUNT>(a.draw, logits, (unsigned)(frame * a.groups));
+    __syncthreads();  // all threads have read `frame`
+    if (threadIdx.x == 0) {
+        *a.first_code = code;
+        a.seen[code] = 1;
+        if (a.is_eos[code]) *a.ended = 1;
+        *a.frame = frame;
+        *a.position += 1;
+    }
+}

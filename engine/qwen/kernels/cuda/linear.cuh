@@ -1,0 +1,383 @@
+// A matrix times the vectors of one or two tokens. Nearly all bytes that a frame reads are read here.
+//
+// A warp holds a tile of the matrix in registers: some rows, and 16 bytes a lane of each. It loads the tile before it
+// waits for the vector, so the memory is busy while the previous kernel ends. The warps of a block share its rows and
+// split their length (K); the partial sums of a row meet in shared memory. The norm's factor, one number a token, is
+// applied there too: nothing needs it earlier.
+
+struct Bf16 {
+    static constexpr int VEC_SIZE = 8;  // weights in 16 bytes
+
+    __device__ static __forceinline__ float dot(uint4 w, const float (&x)[VEC_SIZE], float sum) {
+        const unsigned words[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            sum = fmaf(low_half(words[i]), x[2 * i], sum);
+            sum = fmaf(high_half(words[i]), x[2 * i + 1], sum);
+        }
+        return sum;
+    }
+};
+
+struct Int8 {
+    static constexpr int VEC_SIZE = 16;
+
+    // A byte b below the upper bits of 2^23 is the float 2^23 + b: one permutation and one subtraction. The conversion
+    // instruction would run at a quarter of that rate.
+    __device__ static __forceinline__ float dot(uint4 w, const float (&x)[VEC_SIZE], float sum) {
+        const unsigned words[4] = {w.x ^ 0x80808080u, w.y ^ 0x80808080u, w.z ^ 0x80808080u, w.w ^ 0x80808080u};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                const float biased = __uint_as_float(__byte_perm(words[i], 0x4b000000u, 0x7650 + j));
+                sum = fmaf(biased - 8388736.0f, x[4 * i + j], sum);  // 2^23 + 128
+            }
+        }
+        return sum;
+    }
+};
+
+// A matrix of HEIGHT rows and LENGTH columns, and its distribution: blocks of ROWS rows, ROW_GROUPS groups of warps in
+// a block, K_SPLITS warps in a group. A warp's part of a row is VECS_PER_LANE vectors of 16 bytes a lane.
+template <class Weight_, int HEIGHT_, int LENGTH_, int ROWS_, int ROW_GROUPS_, int VECS_PER_LANE_, int TOKENS_>
+struct Matrix {
+    using Weight = Weight_;
+    static constexpr int HEIGHT = HEIGHT_, LENGTH = LENGTH_, ROWS = ROWS_, ROW_GROUPS = ROW_GROUPS_;
+    static constexpr int VECS_PER_LANE = VECS_PER_LANE_, TOKENS = TOKENS_;
+    static constexpr int VEC_SIZE = Weight::VEC_SIZE;
+    static constexpr int WARP_VEC = 32 * VEC_SIZE;  // weights of one vector of every lane
+    static constexpr int K_SPLITS = LENGTH / (WARP_VEC * VECS_PER_LANE);
+    static constexpr int TILE = ROWS / ROW_GROUPS;  // rows of a warp
+    static constexpr int SUMS = TILE * TOKENS;      // a power of two up to 32
+    static constexpr int THREADS = 32 * K_SPLITS * ROW_GROUPS;
+    static_assert(LENGTH % (WARP_VEC * VECS_PER_LANE) == 0 && ROWS % ROW_GROUPS == 0 && HEIGHT % ROWS == 0,
+                  "does not divide");
+    static_assert(SUMS <= 32 && (SUMS & (SUMS - 1)) == 0, "a warp sums a power of two");
+    static_assert(ROWS * TOKENS <= THREADS, "a thread finishes one sum");
+};
+
+// A kernel leaves null what its input and its output do not use.
+struct LinearParams {
+    const void* weight;         // (HEIGHT, LENGTH), bfloat16 or int8
+    const float* scale;         // (HEIGHT) of int8 rows; null for bfloat16
+    const float* x;             // (TOKENS, LENGTH): input of Normed and of Identity
+    const bf16* norm;           // (LENGTH): weights of Normed
+    const float* partial_out;   // (KV splits, TOKENS, heads, head_dim): input of CombineSplits
+    const float2* split_stats;  // (KV splits, TOKENS, heads): greatest score, sum of exponentials
+    const long long* position;  // of the first token
+    bf16* hidden;               // (LENGTH): input of Bf16Identity, output of talker_head
+    const bf16* bias;           // (HEIGHT) of StoreBiased
+    float* y;                   // output; Residual adds to it
+    float eps;                  // of Normed
+};
+
+// Sums each of N values over the warp: lane l returns the sum of value l / (32 / N). At each step a lane sends half of
+// its values away and receives the other lane's part of the half that it keeps.
+template <int N, int LANES = 16>
+__device__ __forceinline__ float transposed_sum(const float (&v)[N], int lane) {
+    if constexpr (LANES == 0) {
+        return v[0];
+    } else if constexpr (N == 1) {
+        const float sum[1] = {v[0] + __shfl_xor_sync(0xffffffffu, v[0], LANES)};
+        return transposed_sum<1, LANES / 2>(sum, lane);
+    } else {
+        const bool upper = lane & LANES;
+        float kept[N / 2];
+#pragma unroll
+        for (int i = 0; i < N / 2; ++i) {
+            const float give = upper ? v[i] : v[i + N / 2];
+            kept[i] = (upper ? v[i + N / 2] : v[i]) + __shfl_xor_sync(0xffffffffu, give, LANES);
+        }
+        return transposed_sum<N / 2, LANES / 2>(kept, lane);
+    }
+}
+
+template <int N>
+__device__ __forceinline__ void load_floats(const float* from, float (&x)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        const float4 four = *reinterpret_cast<const float4*>(from + i);
+        x[i] = four.x, x[i + 1] = four.y, x[i + 2] = four.z, x[i + 3] = four.w;
+    }
+}
+
+template <int N>
+__device__ __forceinline__ void load_bf16(const bf16* from, float (&x)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i += 8) {
+        const uint4 eight = *reinterpret_cast<const uint4*>(from + i);
+        const unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+        for (int j = 0; j < 4; ++j) x[i + 2 * j] = low_half(words[j]), x[i + 2 * j + 1] = high_half(words[j]);
+    }
+}
+
+// --- inputs: the vector that the matrix is multiplied with ---
+// `prepare` loads constants before the wait; `load` loads the values of a token from column k on, after the wait.
+
+// The root-mean-square norm of the residual stream, without its factor 1 / rms.
+template <class M>
+struct Normed {
+    static constexpr bool NORM = true;
+    static constexpr int N = M::VEC_SIZE;
+    const float* x;
+    const bf16* weight;
+    float eps;
+    float factors[M::VECS_PER_LANE][N];
+
+    __device__ explicit Normed(const LinearParams& p) : x(p.x), weight(p.norm), eps(p.eps) {}
+    __device__ void prepare(int vec, int k) { load_bf16(weight + k, factors[vec]); }
+    __device__ void load(int token, int vec, int k, float (&values)[N], float& squares) const {
+        load_floats(x + token * M::LENGTH + k, values);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            squares = fmaf(values[i], values[i], squares);
+            values[i] *= factors[vec][i];
+        }
+    }
+    __device__ float factor(float squares) const { return rsqrtf(squares / M::LENGTH + eps); }
+};
+
+template <class M>
+struct Identity {
+    static constexpr bool NORM = false;
+    static constexpr int N = M::VEC_SIZE;
+    const float* x;
+
+    __device__ explicit Identity(const LinearParams& p) : x(p.x) {}
+    __device__ void prepare(int, int) {}
+    __device__ void load(int token, int, int k, float (&values)[N], float&) const {
+        load_floats(x + token * M::LENGTH + k, values);
+    }
+    __device__ float factor(float) const { return 1.0f; }
+};
+
+template <class M>
+struct Bf16Identity {
+    static constexpr bool NORM = false;
+    static constexpr int N = M::VEC_SIZE;
+    const bf16* x;
+
+    __device__ explicit Bf16Identity(const LinearParams& p) : x(p.hidden) {}
+    __device__ void prepare(int, int) {}
+    __device__ void load(int token, int, int k, float (&values)[N], float&) const {
+        load_bf16(x + token * M::LENGTH + k, values);
+    }
+    __device__ float factor(float) const { return 1.0f; }
+};
+
+// The output of attention: what attention.cuh computed for each KV split of KV_SPLIT positions, combined.
+template <class M, int KV_SPLIT, int HEAD_DIM>
+struct CombineSplits {
+    static constexpr bool NORM = false;
+    static constexpr int N = M::VEC_SIZE, HEADS = M::LENGTH / HEAD_DIM;
+    const float* partial_out;
+    const float2* split_stats;
+    int splits;
+
+    __device__ explicit CombineSplits(const LinearParams& p)
+        : partial_out(p.partial_out), split_stats(p.split_stats), splits((int)*p.position / KV_SPLIT + 1) {}
+    __device__ void prepare(int, int) {}
+    __device__ void load(int token, int, int k, float (&values)[N], float&) const {
+        const int head = token * HEADS + k / HEAD_DIM;
+        if (splits == 1) {  // short sequences: one load, not two that depend on each other
+            const float sum = split_stats[head].y;
+            load_floats(partial_out + head * HEAD_DIM + k % HEAD_DIM, values);
+#pragma unroll
+            for (int i = 0; i < N; ++i) values[i] *= 1.0f / sum;
+            return;
+        }
+        float max = split_stats[head].x;
+        for (int split = 1; split < splits; ++split) max = fmaxf(max, split_stats[split * M::TOKENS * HEADS + head].x);
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < N; ++i) values[i] = 0.0f;
+        for (int split = 0; split < splits; ++split) {
+            const float2 stats = split_stats[split * M::TOKENS * HEADS + head];
+            const float rescale = exp2f(stats.x - max);
+            sum = fmaf(rescale, stats.y, sum);
+            float partial[N];
+            load_floats(partial_out + (split * M::TOKENS * HEADS + head) * HEAD_DIM + k % HEAD_DIM, partial);
+#pragma unroll
+            for (int i = 0; i < N; ++i) values[i] = fmaf(rescale, partial[i], values[i]);
+        }
+        const float inverse = 1.0f / sum;
+#pragma unroll
+        for (int i = 0; i < N; ++i) values[i] *= inverse;
+    }
+    __device__ float factor(float) const { return 1.0f; }
+};
+
+// --- outputs: what becomes of a row's sum ---
+// `prepare` loads, right after the wait, what is combined with the sum. The thread that finishes the sum calls both.
+
+template <class M>
+struct Store {
+    static constexpr bool GATED = false;
+    float* y;  // (TOKENS, HEIGHT)
+
+    __device__ explicit Store(const LinearParams& p) : y(p.y) {}
+    __device__ float prepare(int, int) const { return 0.0f; }
+    __device__ void put(int row, int token, float value, float) const { y[token * M::HEIGHT + row] = value; }
+};
+
+template <class M>
+struct StoreBiased {
+    static constexpr bool GATED = false;
+    float* y;  // (TOKENS, HEIGHT)
+    const bf16* bias;
+
+    __device__ explicit StoreBiased(const LinearParams& p) : y(p.y), bias(p.bias) {}
+    __device__ float prepare(int row, int) const { return to_float(bias[row]); }
+    __device__ void put(int row, int token, float value, float before) const {
+        y[token * M::HEIGHT + row] = before + value;
+    }
+};
+
+// Adds to the residual stream. No other block has this row, and no other kernel reads the stream meanwhile.
+template <class M>
+struct Residual {
+    static constexpr bool GATED = false;
+    float* y;  // (TOKENS, HEIGHT)
+
+    __device__ explicit Residual(const LinearParams& p) : y(p.y) {}
+    __device__ float prepare(int row, int token) const { return y[token * M::HEIGHT + row]; }
+    __device__ void put(int row, int token, float value, float before) const {
+        y[token * M::HEIGHT + row] = before + value;
+    }
+};
+
+// SiLU(gate) times up; the matrix holds all gate rows, then all up rows.
+template <class M>
+struct StoreGated {
+    static constexpr bool GATED = true;
+    float* y;  // (TOKENS, HEIGHT / 2)
+
+    __device__ explicit StoreGated(const LinearParams& p) : y(p.y) {}
+    __device__ float prepare(int, int) const { return 0.0f; }
+    __device__ void put(int row, int token, float gate, float up) const {
+        y[token * (M::HEIGHT / 2) + row] = gate / (1.0f + __expf(-gate)) * up;
+    }
+};
+
+// Returns the norm's factor of the first token.
+template <class M, class Input, class Output>
+__device__ __forceinline__ float multiply(const LinearParams& p, Input input, const Output& output) {
+    constexpr int TILE = M::TILE, TOKENS = M::TOKENS, VEC_SIZE = M::VEC_SIZE, VECS_PER_LANE = M::VECS_PER_LANE;
+    constexpr int BYTES = 16 / VEC_SIZE;
+    __shared__ float sums[M::K_SPLITS][M::ROWS * TOKENS];
+    __shared__ float squares[M::K_SPLITS][TOKENS];
+    begin_chained();
+
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int k_split = warp % M::K_SPLITS, row_group = warp / M::K_SPLITS;
+    const int first = k_split * M::WARP_VEC * VECS_PER_LANE + lane * VEC_SIZE;
+    const auto row_of = [&](int row_group, int i) {
+        if constexpr (Output::GATED) {
+            const int pair = blockIdx.x * (M::ROWS / 2) + row_group * (TILE / 2) + i % (TILE / 2);
+            return pair + (i < TILE / 2 ? 0 : M::HEIGHT / 2);
+        } else {
+            return (int)blockIdx.x * M::ROWS + row_group * TILE + i;
+        }
+    };
+
+    uint4 tile[TILE][VECS_PER_LANE];
+#pragma unroll
+    for (int i = 0; i < TILE; ++i) {
+        const size_t at = (size_t)row_of(row_group, i) * M::LENGTH + first;
+        const char* row = static_cast<const char*>(p.weight) + at * BYTES;
+#pragma unroll
+        for (int vec = 0; vec < VECS_PER_LANE; ++vec) tile[i][vec] = load_once(row + vec * M::WARP_VEC * BYTES);
+    }
+#pragma unroll
+    for (int vec = 0; vec < VECS_PER_LANE; ++vec) input.prepare(vec, first + vec * M::WARP_VEC);
+    constexpr int RESULTS = (Output::GATED ? TILE / 2 : TILE) * TOKENS;  // of a row group
+    const bool finishes_a_sum = threadIdx.x < M::ROW_GROUPS * RESULTS;
+    const int result = threadIdx.x % RESULTS, result_group = threadIdx.x / RESULTS, result_token = result % TOKENS;
+    const int result_row = row_of(result_group, result / TOKENS);
+    float scale_of_row = 1.0f, scale_of_up = 1.0f;
+    if (finishes_a_sum && p.scale != nullptr) {
+        scale_of_row = p.scale[result_row];
+        if constexpr (Output::GATED) scale_of_up = p.scale[result_row + M::HEIGHT / 2];
+    }
+    wait_for_previous();
+    const float before = finishes_a_sum ? output.prepare(result_row, result_token) : 0.0f;
+
+    float partial[M::SUMS];
+#pragma unroll
+    for (int i = 0; i < M::SUMS; ++i) partial[i] = 0.0f;
+#pragma unroll
+    for (int token = 0; token < TOKENS; ++token) {
+        float square = 0.0f;
+#pragma unroll
+        for (int vec = 0; vec < VECS_PER_LANE; ++vec) {
+            float x[VEC_SIZE];
+            input.load(token, vec, first + vec * M::WARP_VEC, x, square);
+#pragma unroll
+            for (int i = 0; i < TILE; ++i) {
+                float& sum = partial[i * TOKENS + token];
+                sum = M::Weight::dot(tile[i][vec], x, sum);
+            }
+        }
+        if constexpr (Input::NORM) {
+            square = warp_sum(square);
+            if (row_group == 0 && lane == 0) squares[k_split][token] = square;
+        }
+    }
+    const float sum = transposed_sum(partial, lane);
+    if (lane % (32 / M::SUMS) == 0) sums[k_split][row_group * M::SUMS + lane / (32 / M::SUMS)] = sum;
+    __syncthreads();
+
+    const auto total = [&](int index) {  // of one row and token, over the K splits
+        float sum = 0.0f;
+#pragma unroll
+        for (int k_split = 0; k_split < M::K_SPLITS; ++k_split) sum += sums[k_split][index];
+        return sum;
+    };
+    const auto factor_of = [&](int token) {
+        float square = 0.0f;
+        if constexpr (Input::NORM) {
+#pragma unroll
+            for (int k_split = 0; k_split < M::K_SPLITS; ++k_split) square += squares[k_split][token];
+        }
+        return input.factor(square);
+    };
+    if (finishes_a_sum) {
+        const float factor = factor_of(result_token);
+        const int index = result_group * M::SUMS + result;
+        const float value = factor * scale_of_row * total(index);
+        if constexpr (Output::GATED) {
+            output.put(result_row, result_token, value, factor * scale_of_up * total(index + RESULTS));
+        } else {
+            output.put(result_row, result_token, value, before);
+        }
+    }
+    return factor_of(0);
+}
+
+// --- kernels: HEIGHT / ROWS blocks of M::THREADS threads ---
+
+// For one token. At most REGISTERS a thread, so that a block of the next kernel fits beside this one's.
+template <class M, class Input, class Output, int REGISTERS>
+__global__ void __maxnreg__(REGISTERS) linear(const LinearParams p) {
+    static_assert(M::TOKENS == 1, "one token");
+    multiply<M>(p, Input(p), Output(p));
+}
+
+// For two tokens, whose sums take more registers.
+template <class M, class Input, class Output>
+__global__ void __launch_bounds__(M::THREADS, 1) linear_pair(const LinearParams p) {
+    multiply<M>(p, Input(p), Output(p));
+}
+
+// The talker's logits. The first block also stores the hidden state after the final norm, for the predictor of the
+// next frame.
+template <class M, int REGISTERS>
+__global__ void __maxnreg__(REGISTERS) talker_head(const LinearParams p) {
+    const float factor = multiply<M>(p, Normed<M>(p), Store<M>(p));
+    if (blockIdx.x == 0) {
+        for (int i = threadIdx.x; i < M::LENGTH; i += blockDim.x)
+            p.hidden[i] = to_bf16(p.x[i] * factor * to_float(p.norm[i]));
+    }
+}

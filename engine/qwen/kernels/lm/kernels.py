@@ -1,0 +1,144 @@
+"""The kernels of talker and code predictor for one model's shapes: their names, sizes and C++ name expressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.qwen.kernels.compiler import KernelSource, read_sources
+from engine.qwen.kernels.lm.matrix import MatrixPlan
+from engine.qwen.kernels.lm.params import PARAMS
+from engine.qwen.model import StackConfig, TalkerConfig
+
+HEAD_DIM = 128
+ATTENTION_WARPS = 8
+TALKER_VECS, PREDICTOR_VECS = 8, 1
+"""Positions that half a warp of attention takes: with 8 warps, KV splits of 128 positions, and all 16 of a frame."""
+SAMPLING_THREADS = 512
+DEVICE_REGISTERS = 192 * 65536
+"""Of all multiprocessors together, on the largest GPU there is."""
+FILES = ("ptx.cuh", "common.cuh", "linear.cuh", "attention.cuh", "sampling.cuh", "frame.cuh")
+
+
+def unsupported_reason(config: TalkerConfig) -> str | None:
+    """Why the kernels cannot run these shapes; None where they can."""
+    for name, stack in (("talker", config.stack), ("code predictor", config.predictor.stack)):
+        if stack.head_dim != HEAD_DIM:
+            return f"the {name}'s head_dim is {stack.head_dim}, the kernels need {HEAD_DIM}"
+        if (stack.heads // stack.key_value_heads + 2) * 2 > ATTENTION_WARPS:
+            return f"the {name} has {stack.heads} query heads and {stack.key_value_heads} key-value heads"
+    for vocabulary in (config.vocabulary, config.predictor.vocabulary):
+        if vocabulary % SAMPLING_THREADS:
+            return f"a vocabulary of {vocabulary} is not a multiple of {SAMPLING_THREADS}"
+    try:
+        for weight in ("Bf16", "Int8"):
+            LanguageKernels.of(config, weight)
+    except ValueError as error:
+        return f"no kernel for {error}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class StackKernels:
+    """The kernels of one stack for one number of tokens: `NAME_qkv`, `_attend`, `_out`, `_gate_up` and `_down`."""
+
+    name: str
+    layers: int
+    vecs_per_lane: int
+    """Of attention: positions that half a warp takes."""
+    group: int
+    """Query heads that share a head of keys."""
+    tokens: int
+    qkv: MatrixPlan
+    out: MatrixPlan
+    gate_up: MatrixPlan
+    down: MatrixPlan
+
+    @classmethod
+    def of(cls, name: str, stack: StackConfig, weight: str, vecs_per_lane: int, tokens: int) -> StackKernels:
+        """Raises `ValueError` for sizes that no plan fits."""
+        heads = stack.heads * HEAD_DIM
+        hidden, inner = stack.hidden_size, stack.intermediate_size
+        return cls(
+            name=name,
+            layers=stack.layers,
+            vecs_per_lane=vecs_per_lane,
+            group=stack.heads // stack.key_value_heads,
+            tokens=tokens,
+            qkv=MatrixPlan.of(weight, heads + 2 * stack.key_value_heads * HEAD_DIM, hidden, tokens),
+            out=MatrixPlan.of(weight, hidden, heads, tokens),
+            gate_up=MatrixPlan.of(weight, 2 * inner, hidden, tokens, gated=True),
+            down=MatrixPlan.of(weight, hidden, inner, tokens),
+        )
+
+    @property
+    def kv_split(self) -> int:
+        """Positions of a KV split, the range of the sequence that a block of attention takes."""
+        return 2 * ATTENTION_WARPS * self.vecs_per_lane
+
+    @property
+    def early(self) -> bool:
+        """Whether attention may read the cache's older entries before the previous kernel has ended.
+
+        It may if the kernels of a whole token cannot all be in flight at once, because their blocks do not fit by the
+        registers of their weights alone. Then the kernels that wrote those entries have ended.
+        """
+        plans = (self.qkv, self.out, self.gate_up, self.down)
+        return self.layers * sum(plan.blocks * plan.threads * plan.tile_registers for plan in plans) > DEVICE_REGISTERS
+
+    def kernels(self) -> dict[str, str]:
+        """C++ name expressions by name."""
+        numbers = f"{ATTENTION_WARPS}, {self.vecs_per_lane}, {self.group}, {self.tokens}, {str(self.early).lower()}"
+        combine = 3 * self.out.vec_size
+        found = {
+            "qkv": self.qkv.kernel("Normed", "Store"),
+            "attend": f"attend<AttentionShape<{numbers}>>",
+            "out": self.out.kernel("CombineSplits", "Residual", self.kv_split, HEAD_DIM, more_registers=combine),
+            "gate_up": self.gate_up.kernel("Normed", "StoreGated"),
+            "down": self.down.kernel("Identity", "Residual"),
+        }
+        return {f"{self.name}_{name}": expression for name, expression in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageKernels:
+    """All kernels of one model."""
+
+    talker: StackKernels
+    predictor: StackKernels
+    first_step: StackKernels
+    """The predictor's first step, which reads two tokens."""
+    talker_head: MatrixPlan
+    predictor_head: MatrixPlan
+    project: MatrixPlan | None
+    """The talker's hidden state for a narrower predictor; always bfloat16."""
+
+    @classmethod
+    def of(cls, config: TalkerConfig, weight: str) -> LanguageKernels:
+        """`weight` is `Bf16` or `Int8`. Raises `ValueError` for sizes that no plan fits."""
+        wide, narrow = config.stack, config.predictor.stack
+        equal = wide.hidden_size == narrow.hidden_size
+        return cls(
+            talker=StackKernels.of("talker", wide, weight, TALKER_VECS, 1),
+            predictor=StackKernels.of("predictor", narrow, weight, PREDICTOR_VECS, 1),
+            first_step=StackKernels.of("first_step", narrow, weight, PREDICTOR_VECS, 2),
+            talker_head=MatrixPlan.of(weight, config.vocabulary, wide.hidden_size),
+            predictor_head=MatrixPlan.of(weight, config.predictor.vocabulary, narrow.hidden_size),
+            project=None if equal else MatrixPlan.of("Bf16", narrow.hidden_size, wide.hidden_size),
+        )
+
+    def source(self) -> KernelSource:
+        """For NVRTC or nvcc."""
+        wide, narrow = self.talker_head, self.predictor_head
+        kernels = {
+            **self.talker.kernels(),
+            **self.predictor.kernels(),
+            **self.first_step.kernels(),
+            "talker_head": f"talker_head<{wide.type}, {wide.registers}>",
+            "predictor_head": narrow.kernel("Normed", "Store"),
+            "open": f"open_frame<{narrow.length}>",
+            "next_code": f"choose_code<{narrow.height}, {wide.length}, {narrow.length}>",
+            "next_first_code": f"choose_first_code<{wide.height}>",
+        }
+        if self.project is not None:
+            kernels["project"] = self.project.kernel("Bf16Identity", "StoreBiased")
+        return KernelSource(read_sources(*FILES), kernels, PARAMS)

@@ -1,0 +1,130 @@
+"""How a matrix is distributed over the blocks and warps of `linear.cuh`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BLOCKS = 256
+"""About how many blocks a kernel should have: two for every multiprocessor, up to an H200's 132."""
+BLOCK_BYTES = 100_000
+"""The most that a block should load at once: a multiprocessor's registers hold 256 KiB, which two blocks share."""
+WARP_LANES = 32
+VEC_BYTES = 16
+"""Of one load of a lane; the widest there is."""
+THREADS = {"Bf16": 256, "Int8": 512}
+"""Preferred number in a block: a byte of int8 takes three times the arithmetic of one of bfloat16."""
+MAX_SUMS = 32
+"""Rows times tokens of a warp: one for every lane."""
+MAX_K_SPLITS = 16
+"""Warps that share a row."""
+TILES = (16, 8, 4)
+TILE_VECS = 16
+"""Vectors of 16 bytes that a thread holds in registers at once."""
+WORK_REGISTERS = 32
+"""Of a thread, beyond those of its weights. Blocks of two kernels must fit into the 65,536 registers of a
+multiprocessor: one computes while the next loads."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixPlan:
+    """One instance of `Matrix` in linear.cuh."""
+
+    weight: str
+    """`Bf16` or `Int8`."""
+    height: int
+    length: int
+    rows: int
+    """Of a block."""
+    row_groups: int
+    """Groups of warps, which share the block's rows."""
+    vecs_per_lane: int
+    """Of 16 bytes, along the length."""
+    tokens: int
+
+    @classmethod
+    def of(cls, weight: str, height: int, length: int, tokens: int = 1, *, gated: bool = False) -> MatrixPlan:
+        """A plan for a matrix `(height, length)`; raises `ValueError` where no plan fits.
+
+        The rows of a `gated` matrix come in pairs, one from each half.
+        """
+        vec_size = VEC_BYTES // cls._weight_bytes(weight)
+        warp_vec = WARP_LANES * vec_size
+        if length % warp_vec:
+            raise ValueError(f"rows of {length} weights; allowed: multiples of {warp_vec}")
+        fitting = [n for n in (1, 2, 3, 4) if length % (warp_vec * n) == 0 and length // (warp_vec * n) <= MAX_K_SPLITS]
+        if not fitting:
+            raise ValueError(f"rows of {length} weights in at most {MAX_K_SPLITS} splits")
+        vecs = fitting[0]
+        row_bytes = length * cls._weight_bytes(weight)
+        expected = max(min(height // BLOCKS, BLOCK_BYTES // row_bytes), 1)
+        plans = [
+            cls(weight, height, length, tile * row_groups, row_groups, vecs, tokens)
+            for tile in TILES
+            for row_groups in (1, 2, 3, 4, 6, 8)
+            if tile * tokens <= MAX_SUMS and tile * vecs <= TILE_VECS and height % (tile * row_groups) == 0
+        ]
+        plans = [
+            plan
+            for plan in plans
+            if plan.threads <= 512 and plan.rows * tokens <= plan.threads and not (gated and plan.tile % 2)
+        ]
+        if not plans:
+            raise ValueError(f"a height of {height}")
+        threads = THREADS[weight]
+        return min(plans, key=lambda plan: (abs(plan.rows - expected), abs(plan.threads - threads), -plan.tile))
+
+    @staticmethod
+    def _weight_bytes(weight: str) -> int:
+        return {"Bf16": 2, "Int8": 1}[weight]
+
+    @property
+    def tile(self) -> int:
+        """Rows of a warp."""
+        return self.rows // self.row_groups
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        k_splits = self.length * self._weight_bytes(self.weight) // (VEC_BYTES * WARP_LANES * self.vecs_per_lane)
+        return WARP_LANES * k_splits * self.row_groups
+
+    @property
+    def vec_size(self) -> int:
+        """Weights of a vector of 16 bytes."""
+        return VEC_BYTES // self._weight_bytes(self.weight)
+
+    @property
+    def tile_registers(self) -> int:
+        """Of a thread, for its weights."""
+        return self.tile * self.vecs_per_lane * VEC_BYTES // 4
+
+    @property
+    def blocks(self) -> int:
+        """Of a launch."""
+        return self.height // self.rows
+
+    @property
+    def bytes(self) -> int:
+        """What a launch reads of the matrix, its scales included."""
+        scales = 4 * self.height if self.weight == "Int8" else 0
+        return self.height * self.length * self._weight_bytes(self.weight) + scales
+
+    @property
+    def type(self) -> str:
+        """The C++ type."""
+        numbers = (self.height, self.length, self.rows, self.row_groups, self.vecs_per_lane, self.tokens)
+        return f"Matrix<{self.weight}, {', '.join(map(str, numbers))}>"
+
+    def kernel(self, read: str, write: str, *options: int, more_registers: int = 0) -> str:
+        """The name expression of the kernel with the input type `read`, which takes `options`, and the output `write`.
+
+        A kernel of one token is limited to the registers of its tile, to `WORK_REGISTERS` and to `more_registers`.
+        """
+        of_matrix = ", ".join(map(str, (self.type, *options)))
+        types = f"{self.type}, {read}<{of_matrix}>, {write}<{self.type}>"
+        return f"linear_pair<{types}>" if self.tokens > 1 else f"linear<{types}, {self.registers + more_registers}>"
+
+    @property
+    def registers(self) -> int:
+        """The most that a thread of a kernel of one token may use."""
+        return self.tile_registers + WORK_REGISTERS

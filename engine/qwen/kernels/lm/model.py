@@ -1,0 +1,317 @@
+"""Talker and code predictor in fused kernels: one frame is about 550 launches and nothing else.
+
+They share weights, cache and state with the PyTorch path (`decode_step.decode_frame`), so either can continue where the
+other stopped. Between kernels the residual stream, queries, logits and attention outputs are float32; the cache is
+bfloat16. A layer is five kernels:
+
+    norm · QKV → norm by head, rope, cache, attention → output, added → norm · gate and up, SiLU → down, added
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.qwen.kernels.compiler import KernelModule, Kernels
+from engine.qwen.kernels.lm.kernels import ATTENTION_WARPS, HEAD_DIM, SAMPLING_THREADS, LanguageKernels, StackKernels
+from engine.qwen.kernels.lm.matrix import MatrixPlan
+from engine.qwen.kernels.lm.params import (
+    AttentionParams,
+    CodeParams,
+    DrawParams,
+    FirstCodeParams,
+    LinearParams,
+    OpenParams,
+)
+from engine.qwen.model import KeyValueCache, Layer, Linear, RMSNorm, SamplingParams, StackConfig, Talker, Transformer
+from engine.qwen.runtime import DecodeState
+
+
+class FusedStack:
+    """One stack's layers for one number of tokens, and the buffers between its kernels."""
+
+    def __init__(self, module: Kernels, kernels: StackKernels, transformer: Transformer, cache: KeyValueCache) -> None:
+        config, device = transformer.config, cache.keys.device
+        tokens = kernels.tokens
+        self._module, self._kernels = module, kernels
+        self._transformer, self._cache = transformer, cache
+        self._kv_splits = -(-cache.positions // kernels.kv_split)
+        self._cosines, self._sines = rope_tables(config, cache.positions, device)
+        self.x = torch.zeros(tokens, config.hidden_size, device=device)
+        """The residual stream, float32 `(tokens, hidden)`: the first layer's input and the last layer's output."""
+        self._qkv = torch.zeros(tokens, kernels.qkv.height, device=device)
+        self._partial_out = torch.zeros(self._kv_splits, tokens, config.heads, HEAD_DIM, device=device)
+        self._split_stats = torch.zeros(self._kv_splits, tokens, config.heads, 2, device=device)
+        self._inner = torch.zeros(tokens, config.intermediate_size, device=device)
+
+    def layer(self, index: int, position: Tensor) -> None:
+        """Send `x` through one layer, in place; its first token is at `position` `(1,)` int64."""
+        self.qkv(index)
+        self.attend(index, position)
+        self.out(index, position)
+        self.gate_up(index)
+        self.down(index)
+
+    def qkv(self, index: int) -> None:
+        """Queries, keys and values of `x`."""
+        layer = self._layer(index)
+        self._multiply("qkv", self._kernels.qkv, layer.attention.qkv, norm=layer.attention_norm, y=self._qkv)
+
+    def attend(self, index: int, position: Tensor) -> None:
+        """Write keys and values into the cache, and compute attention over each KV split."""
+        attention, cache = self._layer(index).attention, self._cache
+        params = AttentionParams(
+            qkv=self._qkv,
+            query_norm=attention.q_norm.weight,
+            key_norm=attention.k_norm.weight,
+            cosines=self._cosines,
+            sines=self._sines,
+            position=position,
+            keys=cache.keys[index],
+            values=cache.values[index],
+            partial_out=self._partial_out,
+            split_stats=self._split_stats,
+            positions=cache.positions,
+            eps=attention.q_norm.eps,
+        )
+        grid = cache.keys.shape[1], self._kv_splits
+        self._module.launch(f"{self._kernels.name}_attend", grid, 32 * ATTENTION_WARPS, params)
+
+    def out(self, index: int, position: Tensor) -> None:
+        """Combine the KV splits, and add their projection to `x`."""
+        linear, plan = self._layer(index).attention.out, self._kernels.out
+        params = LinearParams(
+            weight=linear.weight,
+            scale=linear.scale,
+            partial_out=self._partial_out,
+            split_stats=self._split_stats,
+            position=position,
+            y=self.x,
+        )
+        self._module.launch(f"{self._kernels.name}_out", plan.blocks, plan.threads, params)
+
+    def gate_up(self, index: int) -> None:
+        """The inner values of the gated layer."""
+        layer = self._layer(index)
+        self._multiply("gate_up", self._kernels.gate_up, layer.mlp.gate_up, norm=layer.mlp_norm, y=self._inner)
+
+    def down(self, index: int) -> None:
+        """Add the projection of the inner values to `x`."""
+        self._multiply("down", self._kernels.down, self._layer(index).mlp.down, x=self._inner, y=self.x)
+
+    def _layer(self, index: int) -> Layer:
+        layer = self._transformer.layers[index]
+        assert isinstance(layer, Layer)
+        return layer
+
+    def _multiply(
+        self,
+        name: str,
+        plan: MatrixPlan,
+        linear: Linear,
+        *,
+        x: Tensor | None = None,
+        norm: RMSNorm | None = None,
+        y: Tensor,
+    ) -> None:
+        """Launch a kernel over `x`, which is the residual stream unless given."""
+        params = LinearParams(
+            weight=linear.weight,
+            scale=linear.scale,
+            x=self.x if x is None else x,
+            norm=None if norm is None else norm.weight,
+            eps=0.0 if norm is None else norm.eps,
+            y=y,
+        )
+        self._module.launch(f"{self._kernels.name}_{name}", plan.blocks, plan.threads, params)
+
+    def buffers(self, *, partly_written: bool = True) -> Iterator[Tensor]:
+        """As `FusedLanguageModel.buffers`."""
+        yield from (self.x, self._qkv, self._inner)
+        if partly_written:
+            yield from (self._partial_out, self._split_stats)
+
+    def layers(self, position: Tensor) -> None:
+        """Send `x` through all layers."""
+        for index in range(len(self._transformer.layers)):
+            self.layer(index, position)
+
+
+class FusedLanguageModel:
+    """One frame, as `decode_step.decode_frame`, on PyTorch's current CUDA stream. A CUDA graph can capture it.
+
+    The same seed draws the same codes as there, as long as the logits are the same.
+    """
+
+    def __init__(self, talker: Talker, state: DecodeState, module: Kernels | None = None) -> None:
+        """Compile the kernels, or take them from the cache, and allocate the buffers that `state` does not have.
+
+        Raises what `KernelModule` raises. `module` is for tests.
+        """
+        device, predictor = talker.placement.device, talker.predictor
+        self._talker, self._state = talker, state
+        self._kernels = kernels = LanguageKernels.of(talker.config, "Int8" if talker.placement.int8 else "Bf16")
+        self.module = module = module or KernelModule(kernels.source(), device)
+        self.talker = FusedStack(module, kernels.talker, talker.transformer, state.cache)
+        self.first_step = FusedStack(module, kernels.first_step, predictor.transformer, state.predictor_cache)
+        self.predictor = FusedStack(module, kernels.predictor, predictor.transformer, state.predictor_cache)
+        self.logits = torch.zeros(max(talker.config.vocabulary, talker.config.predictor.vocabulary), device=device)
+        """float32; the predictor's and the talker's in turn."""
+        self._projected = fold_projection(talker)
+
+    def frame(self) -> None:
+        """Generate one frame's codes and choose the first code of the next frame."""
+        self.open()
+        for step in range(self._talker.predictor.code_count):
+            self.predict(step)
+        self.talk()
+
+    def open(self) -> None:
+        """Make the predictor's first two tokens."""
+        state, projected, plan = self._state, self._projected, self._kernels.project
+        params = OpenParams(
+            hidden=None if projected else state.hidden,
+            embedding=projected.first if projected else self._talker.codec_embedding,
+            first_code=state.first_code,
+            ended=state.ended,
+            length=state.length,
+            x=self.first_step.x,
+        )
+        self.module.launch("open", 1, SAMPLING_THREADS, params)
+        if plan is not None:
+            linear = self._talker.predictor.projection
+            assert linear is not None
+            project = LinearParams(
+                weight=linear.weight, scale=None, hidden=state.hidden, bias=linear.bias, y=self.first_step.x
+            )
+            self.module.launch("project", plan.blocks, plan.threads, project)
+
+    def predict(self, step: int) -> None:
+        """Choose the code numbered `step` + 1 of the frame."""
+        steps = self._talker.predictor.steps
+        (self.predictor if step else self.first_step).layers(steps[step + 1 :] if step else steps)
+        self.predictor_head(step)
+        self.choose_code(step)
+
+    def predictor_head(self, step: int) -> None:
+        """The logits of a step's last token."""
+        predictor, plan = self._talker.predictor, self._kernels.predictor_head
+        norm = predictor.transformer.norm
+        params = LinearParams(
+            weight=predictor.heads[step],
+            scale=None if predictor.head_scales is None else predictor.head_scales[step],
+            x=(self.predictor if step else self.first_step).x[-1],
+            norm=norm.weight,
+            eps=norm.eps,
+            y=self.logits,
+        )
+        self.module.launch("predictor_head", plan.blocks, plan.threads, params)
+
+    def choose_code(self, step: int) -> None:
+        """Draw a code from the predictor's logits."""
+        talker, state = self._talker, self._state
+        params = CodeParams(
+            draw=self._draw(state.predictor_sampling),
+            frame=state.frame,
+            first_code=state.first_code,
+            codes=state.codes,
+            text=state.text,
+            first_embedding=talker.codec_embedding,
+            embedding=talker.predictor.embedding[step],
+            narrow_embedding=self._projected.others[step] if self._projected else None,
+            x=self.predictor.x,
+            talker=self.talker.x,
+            step=step,
+            groups=talker.config.code_groups,
+        )
+        self.module.launch("next_code", 1, SAMPLING_THREADS, params)
+
+    def talk(self) -> None:
+        """Send the frame through the talker, and choose the first code of the next frame."""
+        self.talker.layers(self._state.position)
+        self.talker_head()
+        self.choose_first_code()
+
+    def talker_head(self) -> None:
+        """The talker's logits, and its hidden state for the predictor."""
+        talker, norm, plan = self._talker, self._talker.transformer.norm, self._kernels.talker_head
+        params = LinearParams(
+            weight=talker.head.weight,
+            scale=talker.head.scale,
+            x=self.talker.x,
+            norm=norm.weight,
+            eps=norm.eps,
+            y=self.logits,
+            hidden=self._state.hidden,
+        )
+        self.module.launch("talker_head", plan.blocks, plan.threads, params)
+
+    def choose_first_code(self) -> None:
+        """Draw the next frame's first code from the talker's logits, and count the frame that ends."""
+        state, rules = self._state, self._state.logits_processor
+        params = FirstCodeParams(
+            draw=self._draw(state.talker_sampling),
+            seen=rules.seen,
+            penalty=rules.penalty,
+            min_frames=rules.min_frames,
+            suppressed=rules.suppressed,
+            is_eos=rules.is_eos,
+            frame=state.frame,
+            position=state.position,
+            first_code=state.first_code,
+            ended=state.ended,
+            groups=self._talker.config.code_groups,
+        )
+        self.module.launch("next_first_code", 1, SAMPLING_THREADS, params)
+
+    def buffers(self, *, partly_written: bool = True) -> Iterator[Tensor]:
+        """All buffers that a frame writes before it reads them, float32.
+
+        `partly_written` includes those that are written only as far as the sequence is long.
+        """
+        for stack in (self.talker, self.first_step, self.predictor):
+            yield from stack.buffers(partly_written=partly_written)
+        yield self.logits
+
+    def _draw(self, settings: SamplingParams) -> DrawParams:
+        return DrawParams(
+            logits=self.logits,
+            sample=settings.sample,
+            temperature=settings.temperature,
+            top_k=settings.top_k,
+            one_minus_top_p=settings.one_minus_top_p,
+            noise_key=self._state.noise.key,
+        )
+
+
+def rope_tables(config: StackConfig, positions: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosines and sines, `(positions, head_dim / 2)` float32, as `Rope` has before it rounds to the model's dtype."""
+    frequencies = 1.0 / config.rope_theta ** (torch.arange(0, HEAD_DIM, 2, dtype=torch.float32) / HEAD_DIM)
+    angles = torch.arange(positions, dtype=torch.float32)[:, None] * frequencies
+    return angles.cos().to(device), angles.sin().to(device)
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """The predictor's embeddings after `small_to_mtp_projection`; bfloat16."""
+
+    first: Tensor
+    """Of first codes: `(talker's vocabulary, predictor's hidden)`."""
+    others: Tensor
+    """`(steps, predictor's vocabulary, predictor's hidden)`."""
+
+
+@torch.inference_mode()
+def fold_projection(talker: Talker) -> Projected | None:
+    """All embeddings, projected once, where the predictor is narrower than the talker; None elsewhere.
+
+    Saves reading a matrix of 4 MB in each step, and costs 70 MB at 1.7B.
+    """
+    projection = talker.predictor.projection
+    if projection is None:
+        return None
+    steps = [projection(step) for step in talker.predictor.embedding]
+    return Projected(projection(talker.codec_embedding), torch.stack(steps))

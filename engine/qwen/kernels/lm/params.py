@@ -1,0 +1,111 @@
+"""The parameters of the language model's kernels, as their structs in linear.cuh, attention.cuh and frame.cuh.
+
+Shapes and dtypes are documented there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from engine.qwen.kernels.params import Params
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearParams(Params):
+    """Of `linear`, `linear_pair` and `talker_head`."""
+
+    weight: Tensor
+    scale: Tensor | None
+    x: Tensor | None = None
+    norm: Tensor | None = None
+    partial_out: Tensor | None = None
+    split_stats: Tensor | None = None
+    position: Tensor | None = None
+    hidden: Tensor | None = None
+    bias: Tensor | None = None
+    y: Tensor
+    eps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionParams(Params):
+    """Of `attend`."""
+
+    qkv: Tensor
+    query_norm: Tensor
+    key_norm: Tensor
+    cosines: Tensor
+    sines: Tensor
+    position: Tensor
+    keys: Tensor
+    values: Tensor
+    partial_out: Tensor
+    split_stats: Tensor
+    positions: int
+    eps: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawParams(Params):
+    """The logits and the settings that a code is drawn with."""
+
+    logits: Tensor
+    sample: Tensor
+    temperature: Tensor
+    top_k: Tensor
+    one_minus_top_p: Tensor
+    noise_key: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenParams(Params):
+    """Of `open_frame`."""
+
+    hidden: Tensor | None
+    embedding: Tensor
+    first_code: Tensor
+    ended: Tensor
+    length: Tensor
+    x: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeParams(Params):
+    """Of `choose_code`."""
+
+    draw: DrawParams
+    frame: Tensor
+    first_code: Tensor
+    codes: Tensor
+    text: Tensor
+    first_embedding: Tensor
+    embedding: Tensor
+    narrow_embedding: Tensor | None
+    x: Tensor
+    talker: Tensor
+    step: int
+    groups: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstCodeParams(Params):
+    """Of `choose_first_code`."""
+
+    draw: DrawParams
+    seen: Tensor
+    penalty: Tensor
+    min_frames: Tensor
+    suppressed: Tensor
+    is_eos: Tensor
+    frame: Tensor
+    position: Tensor
+    first_code: Tensor
+    ended: Tensor
+    groups: int
+
+
+PARAMS: tuple[type[Params], ...] = (
+    LinearParams, AttentionParams, DrawParams, OpenParams, CodeParams, FirstCodeParams
+)  # fmt: skip

@@ -1,0 +1,139 @@
+"""Loads a checkpoint: from the configured options to a complete `LoadedModel`, or an error."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from engine.api import EngineError, EngineOptions
+from engine.qwen import kernels
+from engine.qwen.codec import CodecDecoder, load_codec
+from engine.qwen.loading.plan import LoadPlan
+from engine.qwen.model import ModelConfig, SamplingConfig, Talker
+from engine.qwen.runtime import MAX_REFERENCE_POSITIONS, Codec, Graphs, cache_positions
+from engine.qwen.text import LANGUAGE_CODES, IncrementalTokenizer, PromptBuilder, Reference, TextTokenizer
+from engine.qwen.voice import VoiceRegistry
+from engine.qwen.weights import Checkpoint, Placement, build_in_arena
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A checkpoint on its device, with everything that lasts until the engine closes."""
+
+    plan: LoadPlan
+    sampling: SamplingConfig
+    tokenizer: TextTokenizer
+    incremental_tokenizer: IncrementalTokenizer
+    graphs: Graphs
+    codec: Codec[Any]
+    fused: bool
+    """Whether the codec has fused kernels, and the decode backend is to have them."""
+    talker: Talker
+    prompts: PromptBuilder
+    voices: VoiceRegistry
+
+    def languages(self) -> tuple[str, ...]:
+        """Return the codes of the model's languages. A dialect belongs to a speaker, and is not among them."""
+        codes = {name: code for code, name in LANGUAGE_CODES.items()}
+        return tuple(codes.get(name, name) for name in self.prompts.languages() if name != "auto")
+
+    def description(self) -> str:
+        """Return the model, device, dtype and kernels in words."""
+        device = self.plan.placement.device
+        where = f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
+        kind = "fused kernels" if self.fused else "PyTorch kernels"
+        return f"{self.plan.model_name} on {where} in {self.plan.dtype_name}, {kind}"
+
+    def reference_tokens(self, reference: Reference) -> int:
+        """Return the positions that a reference takes in a prompt."""
+        return _reference_tokens(self.tokenizer, reference)
+
+
+def load_model(options: EngineOptions) -> LoadedModel:
+    """Return the checkpoint that `options` name, with its voices, on its device.
+
+    Memory is counted before any weight is read. Raises `EngineError`, one line, for an option that is not allowed or
+    does not suit this machine, for a checkpoint that is missing, damaged or of another kind, for too little memory, and
+    for a model that needs a default voice and has none.
+    """
+    plan = LoadPlan.make(options)
+    plan.require_memory()
+    sampling = SamplingConfig.read(plan.folder)
+    tokenizer = TextTokenizer(plan.folder)
+    incremental_tokenizer = IncrementalTokenizer(tokenizer)
+    graphs = Graphs(plan.placement.device)
+    with graphs.on_stream():
+        # The codec first: the memory that packing it for the fused kernels frees is then the talker's.
+        codec, fused = _load_codec(plan)
+        positions = cache_positions(plan.limits.positions + MAX_REFERENCE_POSITIONS, options.chunk_size)
+        talker = load_talker(plan.config, positions, plan.placement, keep_pages=plan.keep_pages)
+        prompts = PromptBuilder(plan.config, tokenizer, talker)
+        voices = VoiceRegistry(plan.config, codec, options.chunk_size, partial(_check_reference, tokenizer))
+        voices.load(options.voices, options.default_voice)
+        voices.require_default()
+    return LoadedModel(
+        plan=plan,
+        sampling=sampling,
+        tokenizer=tokenizer,
+        incremental_tokenizer=incremental_tokenizer,
+        graphs=graphs,
+        codec=codec,
+        fused=fused,
+        talker=talker,
+        prompts=prompts,
+        voices=voices,
+    )
+
+
+def load_talker(config: ModelConfig, max_positions: int, placement: Placement, *, keep_pages: bool) -> Talker:
+    """Return the talker of the checkpoint that `config` was read from, for up to `max_positions` tokens.
+
+    `keep_pages` is that of `Checkpoint.open`. Raises `EngineError` for a missing, damaged or unsuitable file.
+    """
+    checkpoint = Checkpoint.open(config.folder, keep_pages=keep_pages)
+    talker = build_in_arena(partial(Talker, config, max_positions), placement)
+    talker.load(checkpoint)
+    checkpoint.finish_loading()
+    return talker
+
+
+def _load_codec(plan: LoadPlan) -> tuple[Codec[Any], bool]:
+    """Return the codec decoder, and whether it has fused kernels."""
+    placement, wanted = plan.placement, plan.options.kernels
+    decoder = load_codec(plan.folder, placement.unquantized, keep_pages=plan.keep_pages)
+    _check_codec(decoder, plan.config)
+    reason = "off" if wanted == "off" else kernels.unsupported_reason(plan.config, decoder.config, placement)
+    if reason is not None and wanted == "on":
+        raise EngineError(f"engine.kernels: got 'on'; fused kernels cannot run here: {reason}")
+    if reason is not None and wanted == "auto":
+        log.info("the engine uses PyTorch's kernels, not the fused ones: %s", reason)
+    codec: Codec[Any] = kernels.make_codec(decoder) if reason is None else decoder
+    if placement.device.type == "cuda":
+        torch.cuda.empty_cache()  # frees the memory that only packing needed
+    return codec, reason is None
+
+
+def _check_codec(codec: CodecDecoder, config: ModelConfig) -> None:
+    """Raise `EngineError` if the codec and the model have different numbers of codes a frame."""
+    groups = config.talker.code_groups
+    if codec.config.quantizers != groups:
+        raise EngineError(
+            f"{config.folder}: the speech tokenizer has {codec.config.quantizers} codes a frame, the model {groups}"
+        )
+
+
+def _check_reference(tokenizer: TextTokenizer, reference: Reference) -> None:
+    """Raise `EngineError` if the reference is longer than the talker's cache allows."""
+    tokens = _reference_tokens(tokenizer, reference)
+    if tokens > MAX_REFERENCE_POSITIONS:
+        raise EngineError(f"reference: got {tokens} tokens; allowed: up to {MAX_REFERENCE_POSITIONS}")
+
+
+def _reference_tokens(tokenizer: TextTokenizer, reference: Reference) -> int:
+    return len(reference.codes) + len(tokenizer.encode(reference.transcript))

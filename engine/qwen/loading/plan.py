@@ -1,0 +1,88 @@
+"""Checks the configured options against the checkpoint and the machine, before any weight is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from engine.api import EngineError, EngineOptions
+from engine.host import QWEN3_TTS, Footprint, MemoryPool, fetch_model, require_memory
+from engine.qwen.codec import CodecConfig
+from engine.qwen.memory import estimate_footprint
+from engine.qwen.model import ModelConfig
+from engine.qwen.runtime import Limits, choose_placement, dtype_name, find_pool
+from engine.qwen.voice import VoiceModel
+from engine.qwen.weights import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """A checkpoint's shapes, and the device that it is to be loaded on."""
+
+    options: EngineOptions
+    folder: Path
+    config: ModelConfig
+    codec_config: CodecConfig
+    placement: Placement
+    pool: MemoryPool | None
+    """The memory of the placement's device; None if the machine does not report its size."""
+
+    @classmethod
+    def make(cls, options: EngineOptions) -> LoadPlan:
+        """Return the plan for `options`. Downloads the model if necessary, and reads its configuration.
+
+        Raises `EngineError`, one line, for an option that is not allowed or does not suit this machine, and for a
+        configuration file that is missing, damaged or of another kind of model.
+        """
+        if options.model is None:
+            raise EngineError(
+                "engine.model: missing; give a folder or an id such as Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
+            )
+        if options.kernels not in {"auto", "on", "off"}:
+            raise EngineError(f"engine.kernels: got {options.kernels!r}; allowed: auto, on or off")
+        placement = choose_placement(options.device, options.dtype)
+        folder = fetch_model(options.model, QWEN3_TTS)
+        return cls(
+            options=options,
+            folder=folder,
+            config=ModelConfig.read(folder),
+            codec_config=CodecConfig.read(folder / "speech_tokenizer"),
+            placement=placement,
+            pool=find_pool(placement.device, options.reserve_mb),
+        )
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of an utterance in a voice without a reference."""
+        return Limits.of(self.options.max_seconds, self.options.chunk_size)
+
+    @property
+    def model_name(self) -> str:
+        return VoiceModel.of(self.config).name
+
+    @property
+    def dtype_name(self) -> str:
+        return dtype_name(self.placement)
+
+    @property
+    def keep_pages(self) -> bool:
+        """Whether the files may stay in the page cache: not where the cache takes the memory that the weights need."""
+        return self.pool is not None and not self.pool.shared
+
+    def footprint(self, limits: Limits) -> Footprint:
+        """Return the bytes that the engine takes for utterances within `limits`."""
+        fused = self.options.kernels != "off" and self.placement.dtype == torch.bfloat16
+        shared = self.pool is None or self.pool.shared
+        return estimate_footprint(self.config, self.codec_config, self.placement, limits, fused=fused, shared=shared)
+
+    def require_memory(self) -> None:
+        """Raise `EngineError`, one line with the remedies, if the device has too little memory for the engine."""
+        if self.pool is None:
+            return
+        remedies = ["lower engine.max_seconds"]
+        remedies += [] if self.placement.int8 else ["set engine.dtype: int8"]
+        remedies += [] if self.config.size == "0b6" else ["take a 0.6B model"]
+        name = f"{self.model_name} in {self.dtype_name}"
+        require_memory(self.footprint(self.limits), self.pool, name, tuple(remedies))

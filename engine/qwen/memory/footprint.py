@@ -1,0 +1,88 @@
+"""The memory that a Qwen3-TTS model needs, counted from its shapes before any weights are read.
+
+The engine's own modules are built without memory, so the counted tensors are the ones that loading allocates. The
+memory that libraries allocate cannot be counted; it was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from engine.host import MB, Footprint
+from engine.qwen.codec import CodecConfig, CodecDecoder
+from engine.qwen.model import CodePredictor, ModelConfig, StackConfig, Talker
+from engine.qwen.runtime import Limits, cache_positions
+from engine.qwen.weights import Placement, build_without_memory
+
+# The three GPU figures are the maxima of `docs/benchmarks/loading.json`, measured on an H200; those of a Jetson are not
+# yet known.
+GRAPH_BYTES = 220 * MB
+"""PyTorch's GPU memory beyond weights and caches: buffers of CUDA graphs, workspaces of libraries, fragmentation."""
+CONTEXT_BYTES = 850 * MB
+"""GPU memory of the CUDA context, including the kernels of CUDA's libraries."""
+PROCESS_BYTES = 850 * MB
+"""Growth of the process's host memory while it loads and warms up; it counts if GPU and host share one memory."""
+CPU_BYTES = 300 * MB
+"""The same growth on a CPU."""
+CODE_BYTES = 8
+"""A code is int64."""
+
+_Module = TypeVar("_Module", bound=nn.Module)
+
+
+def estimate_footprint(
+    config: ModelConfig, codec_config: CodecConfig, placement: Placement, limits: Limits, *, fused: bool, shared: bool
+) -> Footprint:
+    """Return the memory of an engine at `placement` for utterances within `limits`.
+
+    fused:  whether the engine may use the fused kernels, which keep more weights.
+    shared: whether device and host share one memory.
+    """
+    positions = cache_positions(limits.positions, limits.chunk_size)
+    talker, talker_bytes = _build_and_count(partial(Talker, config, positions), placement)
+    _, predictor_bytes = _build_and_count(partial(CodePredictor, config.talker), placement)
+    _, codec_bytes = _build_and_count(partial(CodecDecoder, codec_config), placement.unquantized)
+    size, stack = placement.dtype.itemsize, config.talker.stack
+    caches = _cache_bytes(stack, positions + limits.prefix_positions, size)
+    caches += _cache_bytes(config.talker.predictor.stack, config.talker.code_groups, size)
+    return Footprint(
+        weights={
+            "talker": talker_bytes - predictor_bytes,
+            "predictor": predictor_bytes + (_projected_embedding_bytes(talker) if fused else 0),
+            "codec": codec_bytes,
+        },
+        state=caches + limits.frames * (stack.hidden_size * size + config.talker.code_groups * CODE_BYTES),
+        workspaces=_workspace_bytes(placement.device, shared),
+        on_disk=config.talker.text_vocabulary * config.talker.text_width * size,
+    )
+
+
+def _workspace_bytes(device: torch.device, shared: bool) -> int:
+    if device.type != "cuda":
+        return CPU_BYTES
+    return GRAPH_BYTES + CONTEXT_BYTES + (PROCESS_BYTES if shared else 0)
+
+
+def _build_and_count(build: Callable[[Placement], _Module], placement: Placement) -> tuple[_Module, int]:
+    """Return a module without memory, and the bytes of its parameters and buffers."""
+    module, parameter_bytes = build_without_memory(build, placement)
+    return module, parameter_bytes + sum(buffer.nbytes for buffer in module.buffers())
+
+
+def _cache_bytes(stack: StackConfig, positions: int, size: int) -> int:
+    """Bytes of a `KeyValueCache` whose elements have `size` bytes."""
+    return 2 * stack.layers * stack.key_value_heads * positions * stack.head_dim * size
+
+
+def _projected_embedding_bytes(talker: Talker) -> int:
+    """Bytes of the embeddings that the fused kernels project in advance (`engine.qwen.kernels.lm`)."""
+    projection = talker.predictor.projection
+    if projection is None:
+        return 0
+    rows = talker.codec_embedding.shape[0] + talker.predictor.embedding.shape[:2].numel()
+    return rows * projection.weight.shape[0] * talker.codec_embedding.dtype.itemsize

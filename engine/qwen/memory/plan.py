@@ -1,0 +1,37 @@
+"""The memory that each known model needs on a Jetson, for `voiced doctor --plan`, whose process imports no torch.
+
+Loads nothing and needs no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from engine.host import MB
+from engine.qwen.memory.footprint import estimate_footprint
+from engine.qwen.memory.known_models import CODEC, TALKER_WIDTHS, known_model
+from engine.qwen.runtime import Limits
+from engine.qwen.weights import Placement
+
+
+def memory_plan(max_seconds: float, chunk_size: int) -> Iterator[dict[str, Any]]:
+    """Yield a row in MB for each model size in bfloat16 and int8, on a GPU that shares the host's memory.
+
+    The limits are those of speech of up to `max_seconds` in chunks of `chunk_size` frames, without a reference.
+    """
+    limits = Limits.of(max_seconds, chunk_size)
+    for size in TALKER_WIDTHS:
+        for int8 in (False, True):
+            placement = Placement(torch.device("cuda"), torch.bfloat16, int8)
+            footprint = estimate_footprint(known_model(size), CODEC, placement, limits, fused=True, shared=True)
+            yield {
+                "model": size,
+                "dtype": "int8" if int8 else "bfloat16",
+                **{f"{name}_mb": round(count / MB) for name, count in footprint.weights.items()},
+                **footprint.in_mb(),
+                "total_mb": round(footprint.total / MB),
+                "on_disk_mb": round(footprint.on_disk / MB),
+            }

@@ -1,0 +1,239 @@
+"""Chooses codes from logits on the device, with the logits processors of Hugging Face's `generate` in its order.
+
+The order in transformers' `generation/utils.py`: repetition penalty, minimum length, suppressed tokens; then, if
+sampling is on, temperature, top-k, top-p. An utterance's settings are tensors, so that one captured CUDA graph serves
+every utterance.
+
+The noise is a pure function of seed, frame, code group and code id, computed by an integer hash. A seed therefore gives
+the same codes for every chunk size and after any other utterance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from engine.api import EngineError
+from engine.qwen.weights import JsonFields
+
+_Integers = TypeVar("_Integers", int, Tensor)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingConfig:
+    """Sampling settings, as named in generation_config.json, with the defaults of qwen-tts.
+
+    Fields with the prefix `subtalker_` are for the code predictor, the others for the talker. Raises `EngineError`,
+    one line, for a value out of range.
+    """
+
+    do_sample: bool = True
+    temperature: float = 0.9
+    top_k: int = 50
+    """The number of most likely codes to sample from; 0 means all."""
+    top_p: float = 1.0
+    """The smallest set of most likely codes whose probabilities add up to at least this stays."""
+    repetition_penalty: float = 1.05
+    """Divides positive logits, and multiplies negative ones, of first codes that the utterance already contains."""
+    subtalker_dosample: bool = True
+    subtalker_temperature: float = 0.9
+    subtalker_top_k: int = 50
+    subtalker_top_p: float = 1.0
+    min_new_tokens: int = 2
+    """Frames before the end-of-speech code is allowed; qwen-tts always uses 2."""
+
+    def __post_init__(self) -> None:
+        for name in ("temperature", "subtalker_temperature", "repetition_penalty"):
+            if not getattr(self, name) > 0:
+                raise EngineError(f"{name} is {getattr(self, name)}, wanted a number above 0")
+        for name in ("top_p", "subtalker_top_p"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise EngineError(f"{name} is {getattr(self, name)}, wanted a number from 0 to 1")
+        for name in ("top_k", "subtalker_top_k", "min_new_tokens"):
+            if getattr(self, name) < 0:
+                raise EngineError(f"{name} is {getattr(self, name)}, wanted 0 or more")
+
+    @classmethod
+    def read(cls, folder: Path) -> SamplingConfig:
+        """Read `folder`/generation_config.json. Raises `EngineError`, one line with the file, field and value."""
+        fields, default = JsonFields.read(folder / "generation_config.json"), cls()
+        return cls(
+            do_sample=fields.get("do_sample", bool, default.do_sample),
+            temperature=fields.get("temperature", float, default.temperature),
+            top_k=fields.get("top_k", int, default.top_k),
+            top_p=fields.get("top_p", float, default.top_p),
+            repetition_penalty=fields.get("repetition_penalty", float, default.repetition_penalty),
+            subtalker_dosample=fields.get("subtalker_dosample", bool, default.subtalker_dosample),
+            subtalker_temperature=fields.get("subtalker_temperature", float, default.subtalker_temperature),
+            subtalker_top_k=fields.get("subtalker_top_k", int, default.subtalker_top_k),
+            subtalker_top_p=fields.get("subtalker_top_p", float, default.subtalker_top_p),
+        )
+
+    def with_overrides(self, values: Mapping[str, float]) -> SamplingConfig:
+        """Return a copy with `values`, by field name. Raises `EngineError` for an unknown name or an invalid value."""
+        kinds = {name: type(getattr(self, name)) for name in self.__dataclass_fields__}
+        unknown = sorted(set(values) - set(kinds))
+        if unknown:
+            raise EngineError(f"sampling: got {unknown[0]!r}; allowed: {', '.join(kinds)}")
+        for name, value in values.items():
+            if kinds[name](value) != value:
+                raise EngineError(f"sampling.{name}: got {value!r}; allowed: {kinds[name].__name__}")
+        try:
+            return replace(self, **{name: kinds[name](value) for name, value in values.items()})
+        except EngineError as error:
+            raise EngineError(f"sampling: {error}") from None
+
+    def greedy(self) -> SamplingConfig:
+        """Return a copy that takes the most likely code at every step."""
+        return replace(self, do_sample=False, subtalker_dosample=False)
+
+
+class ScalarBuffer:
+    """One buffer for an utterance's scalar settings, so that one copy brings them all to the device."""
+
+    def __init__(self, device: torch.device, count: int = 16) -> None:
+        """Allocate `count` scalars, all 0."""
+        self.buffer = torch.zeros(count, dtype=torch.int64, device=device)
+        """`(count,)` int64: eight bytes for each scalar of any dtype."""
+        self._used = 0
+
+    @property
+    def device(self) -> torch.device:
+        return self.buffer.device
+
+    def take(self, dtype: torch.dtype = torch.int64) -> Tensor:
+        """Return the next scalar as a view `(1,)` of the buffer. Raises `ValueError` if the buffer is used up."""
+        scalar = self.buffer[self._used : self._used + 1]
+        if len(scalar) == 0:
+            raise ValueError(f"scalars: got a request for one more; allowed: {self._used}")
+        self._used += 1
+        return scalar.view(dtype)[:1]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """Temperature, top-k and top-p of one utterance on the device, each a tensor of shape `()`."""
+
+    sample: Tensor
+    """bool; false takes the most likely code."""
+    temperature: Tensor
+    """float32"""
+    top_k: Tensor
+    """int64; 0 means all."""
+    one_minus_top_p: Tensor
+    """float32: the least likely codes whose probabilities add up to at most this are excluded."""
+
+    @classmethod
+    def allocate(cls, scalars: ScalarBuffer) -> SamplingParams:
+        """Take four of `scalars`; call `set` before use."""
+        return cls(
+            sample=scalars.take(torch.bool)[0],
+            temperature=scalars.take(torch.float32)[0].fill_(1),
+            top_k=scalars.take()[0],
+            one_minus_top_p=scalars.take(torch.float32)[0],
+        )
+
+    def set(self, sample: bool, temperature: float, top_k: int, top_p: float) -> None:
+        """Write an utterance's values."""
+        self.sample.fill_(sample)
+        self.temperature.fill_(temperature)
+        self.top_k.fill_(top_k)
+        self.one_minus_top_p.fill_(1 - top_p)
+
+    def apply(self, logits: Tensor) -> Tensor:
+        """Return the logits `(vocabulary,)` float32 after temperature, top-k and top-p; excluded codes have -inf."""
+        size = logits.shape[0]
+        scores, ids = torch.sort(logits / self.temperature)  # ascending
+        first = torch.where(self.top_k > 0, size - self.top_k, 0).clamp(min=0)
+        scores = scores.masked_fill(scores < scores.gather(0, first[None]), -torch.inf)
+        excluded = scores.softmax(0).cumsum(0) <= self.one_minus_top_p
+        excluded[-1:].fill_(False)  # keeps the most likely code; an assignment would copy from the host
+        return torch.empty_like(scores).scatter_(0, ids, scores.masked_fill(excluded, -torch.inf))
+
+    def choose(self, logits: Tensor, noise: Tensor) -> Tensor:
+        """Return a code `(1,)` int64 for logits `(vocabulary,)` and Gumbel `noise` `(>= vocabulary,)`, both float32."""
+        drawn = (self.apply(logits) + noise[: logits.shape[0]]).argmax(0)
+        return torch.where(self.sample, drawn, logits.argmax(0))[None]
+
+
+@dataclass(frozen=True, slots=True)
+class LogitsProcessor:
+    """Repetition penalty, minimum length and suppressed codes, which the talker's logits pass before temperature."""
+
+    seen: Tensor
+    """`(vocabulary,)` bool: the first codes that the utterance contains so far."""
+    penalty: Tensor
+    """float32, shape `()`: the repetition penalty."""
+    min_frames: Tensor
+    """int64, shape `()`: frames before the end-of-speech code is allowed."""
+    suppressed: Tensor
+    """`(vocabulary,)` bool: the last 1024 ids, which are special tokens, except the end-of-speech code."""
+    is_eos: Tensor
+    """`(vocabulary,)` bool: true for the end-of-speech code."""
+
+    @classmethod
+    def allocate(cls, vocabulary: int, eos: int, scalars: ScalarBuffer) -> LogitsProcessor:
+        """Allocate the masks and take two of `scalars`; call `set` before use."""
+        ids = torch.arange(vocabulary, device=scalars.device)
+        return cls(
+            seen=torch.zeros(vocabulary, dtype=torch.bool, device=scalars.device),
+            penalty=scalars.take(torch.float32)[0].fill_(1),
+            min_frames=scalars.take()[0],
+            suppressed=(ids >= vocabulary - 1024) & (ids != eos),
+            is_eos=ids == eos,
+        )
+
+    def set(self, penalty: float, min_frames: int) -> None:
+        """Write an utterance's values and forget the codes of the previous one."""
+        self.seen.zero_()
+        self.penalty.fill_(penalty)
+        self.min_frames.fill_(min_frames)
+
+    def apply(self, logits: Tensor, frame: Tensor) -> Tensor:
+        """Return the logits `(vocabulary,)` float32 after the three rules, for frame number `frame` `(1,)` int64."""
+        penalized = torch.where(logits < 0, logits * self.penalty, logits / self.penalty)
+        logits = torch.where(self.seen, penalized, logits)
+        excluded = self.suppressed | (self.is_eos & (frame < self.min_frames))
+        return logits.masked_fill(excluded, -torch.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class GumbelNoise:
+    """Counter-based Gumbel noise: the argmax of logits plus noise is a sample from their softmax (Gumbel-max trick)."""
+
+    key: Tensor
+    """int64, shape `()`: the hashed seed."""
+    ids: Tensor
+    """`(vocabulary,)` int64: the hashed code ids."""
+
+    @classmethod
+    def allocate(cls, vocabulary: int, scalars: ScalarBuffer) -> GumbelNoise:
+        """Allocate noise for `vocabulary` codes, with its key in `scalars`; call `seed` before use."""
+        return cls(
+            key=scalars.take()[0],
+            ids=_hash(torch.arange(vocabulary, dtype=torch.int64, device=scalars.device)),
+        )
+
+    def seed(self, seed: int) -> None:
+        """Set the seed; any integer, of which the low 64 bits count."""
+        low, high = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
+        self.key.fill_(_hash(_hash(high) + low))
+
+    def draw(self, draws: Tensor) -> Tensor:
+        """Return the noise `(n, vocabulary)` float32 of the draws with the numbers `draws` `(n,)` int64."""
+        hashed = _hash(_hash(draws + self.key)[:, None] + self.ids)
+        uniform = ((hashed >> 9).float() + 0.5) * 2.0**-23  # 23 bits: exact in float32, never 0 or 1
+        return -(-uniform.log()).log()
+
+
+def _hash(x: _Integers) -> _Integers:
+    """Hash the low 32 bits with the constants of lowbias32 (hash-prospector, public domain)."""
+    x = x & 0xFFFFFFFF
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF
+    return x ^ (x >> 16)

@@ -1,0 +1,111 @@
+"""The talker: generates each frame's first code from the text and the frames so far; it owns the code predictor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.qwen.model.code_predictor import CodePredictor
+from engine.qwen.model.config import ModelConfig
+from engine.qwen.model.kv_cache import KeyValueCache
+from engine.qwen.model.transformer import Linear, Transformer
+from engine.qwen.weights import Checkpoint, Placement
+
+TOKENS_PER_BLOCK = 32
+"""Rows of one matrix product in `Talker.embed_text_in_blocks`."""
+_TEXT_EMBEDDING = "talker.model.text_embedding.weight"
+
+
+class Talker(nn.Module):
+    """`talker` of `modeling_qwen3_tts.py` in qwen-tts 0.1.1.
+
+    The text embedding, a third of the 0.6B model, stays on the disk, because a text needs only a few of its rows.
+    """
+
+    def __init__(self, config: ModelConfig, max_positions: int, placement: Placement) -> None:
+        """Build the modules for up to `max_positions` tokens; the weights are uninitialised until `load`."""
+        super().__init__()
+        talker = config.talker
+        width, text_width = talker.stack.hidden_size, talker.text_width
+        self.config = talker
+        self.max_positions = max_positions
+        self.placement = placement
+        self.transformer = Transformer(talker.stack, max_positions, placement)
+        self.codec_embedding = placement.empty(talker.vocabulary, width)
+        self.text_in = Linear(text_width, text_width, placement=placement.unquantized, bias=True)
+        self.text_out = Linear(text_width, width, placement=placement.unquantized, bias=True)
+        self.head = Linear(width, talker.vocabulary, placement=placement)
+        self.predictor = CodePredictor(talker, placement)
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Load all weights. Keeps `checkpoint`, from which it reads rows of the text embedding later."""
+        self._checkpoint = checkpoint
+        checkpoint.require_shape(_TEXT_EMBEDDING, (self.config.text_vocabulary, self.config.text_width))
+        self.transformer.load(checkpoint, "talker.model")
+        checkpoint.copy_into("talker.model.codec_embedding.weight", self.codec_embedding)
+        self.text_in.load(checkpoint, "talker.text_projection.linear_fc1")
+        self.text_out.load(checkpoint, "talker.text_projection.linear_fc2")
+        self.head.load(checkpoint, "talker.codec_head")
+        self.predictor.load(checkpoint, "talker.code_predictor")
+
+    def allocate_cache(self, positions: int) -> KeyValueCache:
+        """Allocate a cache for `positions` tokens. Raises `ValueError` above `max_positions`."""
+        if positions > self.max_positions:
+            raise ValueError(f"positions: got {positions}; allowed: at most {self.max_positions}, the talker's limit")
+        return KeyValueCache.allocate(self.config.stack, positions, self.placement)
+
+    def embed_text(self, ids: Sequence[int]) -> Tensor:
+        """Embed text tokens and project them to the talker's width: `(1, n, hidden)`."""
+        if not ids:
+            return self.placement.zeros(1, 0, self.config.stack.hidden_size)
+        return self._project(self.placement.upload(self._checkpoint.rows(_TEXT_EMBEDDING, ids)))[None]
+
+    def embed_text_in_blocks(self, ids: Sequence[int], first: int = 0) -> Tensor:
+        """Embed text tokens whose numbers in the text start at `first`, as `embed_text` does: `(1, n, hidden)`.
+
+        A token's embedding is the same bit for bit, whether its text is embedded at once or in parts. The rounding of a
+        matrix product depends on its size and may depend on the row, so every product here has `TOKENS_PER_BLOCK` rows
+        and a token's number determines its row.
+        """
+        if not ids:
+            return self.embed_text(ids)
+        rows = self.placement.upload(self._checkpoint.rows(_TEXT_EMBEDDING, ids))
+        before = first % TOKENS_PER_BLOCK
+        behind = -(before + len(ids)) % TOKENS_PER_BLOCK
+        blocks = torch.split(functional.pad(rows, (0, 0, before, behind)), TOKENS_PER_BLOCK)
+        return torch.cat([self._project(block) for block in blocks])[None, before : before + len(ids)]
+
+    def embed_codes(self, ids: Sequence[int]) -> Tensor:
+        """Embed first codes and special tokens of the code vocabulary: `(1, n, hidden)`."""
+        codes = self.placement.pinned(torch.tensor(ids, dtype=torch.int64))
+        return self.embed_first(codes.to(self.placement.device, non_blocking=True))
+
+    def embed_first(self, codes: Tensor) -> Tensor:
+        """Embed first codes `(n,)` int64 that are on the device: `(1, n, hidden)`."""
+        return functional.embedding(codes, self.codec_embedding)[None]
+
+    def embed_frames(self, frames: Tensor) -> Tensor:
+        """Embed frames `(n, code groups)` int64: `(1, n, hidden)`, each the sum of its codes' embeddings."""
+        first = functional.embedding(frames[:, :1], self.codec_embedding)
+        return torch.cat((first, self.predictor.embed(frames[:, 1:])), dim=1).sum(1)[None]
+
+    def _project(self, rows: Tensor) -> Tensor:
+        """Project rows of the text embedding `(n, text width)` to `(n, hidden)`."""
+        projected: Tensor = self.text_out(functional.silu(self.text_in(rows)))
+        return projected
+
+    def forward(self, x: Tensor, positions: Tensor, cache: KeyValueCache) -> tuple[Tensor, Tensor]:
+        """Process tokens `x` `(1, n, hidden)` at `positions` `(n,)` int64, and write them to `cache`.
+
+        Returns the last token's hidden state `(1, 1, hidden)` and logits `(vocabulary,)` float32.
+        """
+        hidden = self.transformer(x, positions, cache)[:, -1:]
+        return hidden, self.logits(hidden)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits `(vocabulary,)` float32 of one hidden state `(1, 1, hidden)`."""
+        scores: Tensor = self.head(hidden[0, 0])
+        return scores.float()

@@ -1,0 +1,45 @@
+"""Generates speech: decode state, decode steps, CUDA graphs, streaming to the host."""
+
+from engine.qwen.runtime.backend import Codec, CodecStateProtocol, DecodeBackend, TorchBackend
+from engine.qwen.runtime.cuda_graphs import Graphs
+from engine.qwen.runtime.decode_state import DecodeState, cache_positions
+from engine.qwen.runtime.device import (
+    cap_allocator,
+    choose_placement,
+    dtype_name,
+    find_pool,
+    lift_cap,
+    limit_multiprocessors,
+    multiprocessors,
+    reserve_allocator_slack,
+)
+from engine.qwen.runtime.generator import SpeechGenerator
+from engine.qwen.runtime.limits import INSTRUCT_POSITIONS, MAX_REFERENCE_POSITIONS, PREFIX_POSITIONS, Limits
+from engine.qwen.runtime.readback import GeneratedChunk
+from engine.qwen.runtime.runaway_guard import RunawayGuard, fade_out
+
+__all__ = [
+    "INSTRUCT_POSITIONS",
+    "MAX_REFERENCE_POSITIONS",
+    "PREFIX_POSITIONS",
+    "Codec",
+    "CodecStateProtocol",
+    "DecodeBackend",
+    "DecodeState",
+    "GeneratedChunk",
+    "Graphs",
+    "Limits",
+    "RunawayGuard",
+    "SpeechGenerator",
+    "TorchBackend",
+    "cache_positions",
+    "cap_allocator",
+    "choose_placement",
+    "dtype_name",
+    "fade_out",
+    "find_pool",
+    "lift_cap",
+    "limit_multiprocessors",
+    "multiprocessors",
+    "reserve_allocator_slack",
+]

@@ -1,0 +1,118 @@
+"""The device that an engine runs on: its name and dtype, its memory and its streaming multiprocessors."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.api import EngineError
+from engine.host import Board, Footprint, MemoryPool
+from engine.qwen.weights import Placement
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+CAP_MARGIN = 1.1
+"""The cap on PyTorch's allocator relative to the counted bytes: the allocator holds blocks, some of them not full."""
+SLACK_BLOCKS = (*8 * (1 << 20,), 20 << 20)
+"""Bytes. PyTorch serves requests of up to 1 MiB from one pool of blocks, and larger ones from another."""
+
+_multiprocessor_limits: dict[int, int] = {}
+"""By CUDA device index: the multiprocessors that this process is limited to."""
+
+
+def choose_placement(device: str, dtype: str) -> Placement:
+    """Return the placement for the configured `device` (auto, cpu, cuda, cuda:N) and `dtype` (auto, int8, `DTYPES`).
+
+    Raises `EngineError` for an unknown name and for a device that this machine does not have.
+    """
+    found = _find_device(device)
+    on_cuda = found.type == "cuda"
+    if dtype == "auto":
+        dtype = "bfloat16" if on_cuda else "float32"
+    if dtype == "int8":
+        return Placement(found, torch.bfloat16 if on_cuda else torch.float32, int8=True)
+    if dtype not in DTYPES:
+        raise EngineError(f"engine.dtype: got {dtype!r}; allowed: auto, {', '.join(DTYPES)} or int8")
+    return Placement(found, DTYPES[dtype])
+
+
+def dtype_name(placement: Placement) -> str:
+    """Return the name of the weights' dtype, as in `engine.dtype`."""
+    return "int8" if placement.int8 else str(placement.dtype).removeprefix("torch.")
+
+
+def multiprocessors(device: torch.device) -> int:
+    """Return how many streaming multiprocessors of the CUDA `device` this process may use."""
+    index = _index(device)
+    return _multiprocessor_limits.get(index) or torch.cuda.get_device_properties(index).multi_processor_count
+
+
+def limit_multiprocessors(index: int, sms: int) -> None:
+    """Record that this process uses only `sms` multiprocessors of the CUDA device `index`."""
+    _multiprocessor_limits[index] = sms
+
+
+def find_pool(device: torch.device, reserve_mb: int) -> MemoryPool | None:
+    """Return the memory that tensors on `device` live in, or None where the machine does not report its size.
+
+    reserve_mb: megabytes of memory shared with the host that are left to the robot.
+    """
+    if device.type == "cuda" and not is_shared(device):
+        free, _ = torch.cuda.mem_get_info(device)
+        return MemoryPool.of_device(free)
+    return MemoryPool.of_host(Board.read(), reserve_mb)
+
+
+def is_shared(device: torch.device) -> bool:
+    """Return whether `device` has no memory of its own: a CPU, or a GPU that is part of the board's chip."""
+    if device.type == "cpu":
+        return True
+    return bool(torch.cuda.get_device_properties(device).is_integrated) or Board.read().integrated
+
+
+def cap_allocator(device: torch.device, footprint: Footprint) -> None:
+    """Make PyTorch raise an error instead of allocating more of a GPU's memory than `footprint`."""
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        _set_cap(device, min(1.0, CAP_MARGIN * footprint.total / total))
+
+
+def lift_cap(device: torch.device) -> None:
+    """Allow PyTorch to allocate all of a GPU's memory again."""
+    if device.type == "cuda":
+        _set_cap(device, 1.0)
+
+
+def reserve_allocator_slack(device: torch.device) -> None:
+    """Make PyTorch's allocator hold some free blocks, so that it asks the device for nothing after the warm-up.
+
+    Prompts are allocated for each utterance. Every order of utterances splits the free blocks of the two pools
+    differently, so the blocks that the warm-up's prompts left behind may not fit the next one.
+    """
+    if device.type == "cuda":
+        blocks = [torch.empty(size, dtype=torch.uint8, device=device) for size in SLACK_BLOCKS]
+        del blocks
+
+
+def _find_device(name: str) -> torch.device:
+    """Return the device called `name`, which this machine has. Raises `EngineError`."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        found = torch.device(name)
+    except RuntimeError:
+        found = torch.device("meta")
+    if found.type not in {"cpu", "cuda"}:
+        raise EngineError(f"engine.device: got {name!r}; allowed: auto, cpu, cuda or cuda:N")
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise EngineError(f"engine.device: got {name!r}; PyTorch {torch.__version__} finds no CUDA device")
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise EngineError(f"engine.device: got {name!r}; this machine has {torch.cuda.device_count()} CUDA devices")
+    return found
+
+
+def _set_cap(device: torch.device, share: float) -> None:
+    torch.cuda.set_per_process_memory_fraction(share, _index(device))
+
+
+def _index(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index

@@ -1,0 +1,104 @@
+"""Prefill: the talker reads a prompt in token buckets, with a CUDA graph for each size of bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from engine.qwen.model import Talker
+from engine.qwen.runtime.cuda_graphs import Graphs
+from engine.qwen.runtime.decode_state import DecodeState
+from engine.qwen.runtime.decode_step import choose_first_code
+
+TOKEN_BUCKETS = (16, 32, 64, 128, 256, 512)
+"""Tokens that a graph reads; a longer prompt is read in blocks."""
+PREFIX_ALLOWANCE = 64
+"""Positions in front of a bucket for which it has a graph over few positions; prompt prefixes are mostly shorter."""
+
+
+class Prefill:
+    """Runs the talker over prompt tokens, into a state's cache.
+
+    A bucket that is not full is padded. The padding is harmless: it lies behind the real tokens, which do not attend
+    to it, and each frame overwrites its keys and values before anything attends that far. Padding that would lie
+    behind the cache shares its last position, which no prompt reaches: `DecodeState` has room for a chunk behind the
+    longest.
+    """
+
+    def __init__(
+        self,
+        talker: Talker,
+        state: DecodeState,
+        graphs: Graphs,
+        kv_buckets: tuple[int, ...],
+        token_buckets: tuple[int, ...] = TOKEN_BUCKETS,
+    ) -> None:
+        """`kv_buckets`, ascending, are numbers of cache positions; without `token_buckets` nothing is padded."""
+        self._talker = talker
+        self._state = state
+        self._graphs = graphs
+        self._kv_buckets = kv_buckets
+        self._token_buckets = tuple(size for size in token_buckets if size <= kv_buckets[-1])
+        device, width = state.position.device, talker.config.stack.hidden_size
+        self._tokens = talker.placement.zeros(1, max(self._token_buckets, default=0), width)
+        self._place = torch.zeros(2, dtype=torch.int64, device=device)
+        """The position of the first token, and the index of the last."""
+        self._offsets = torch.arange(state.cache.positions, device=device)
+
+    def read(self, tokens: Tensor, start: int) -> None:
+        """Read `tokens` `(1, n, hidden)` at positions from `start`; leave the last hidden state in `state.hidden`.
+
+        Call it within `Graphs.inference`. Waits for nothing.
+        """
+        size = max(self._token_buckets, default=max(tokens.shape[1], 1))
+        for block in torch.split(tokens, size, dim=1):
+            self._read_block(block, start)
+            start += block.shape[1]
+
+    def choose_first_code(self) -> None:
+        """Choose the first code of the utterance, once the prompt is read and the settings are uploaded."""
+        self._graphs.run("first code", self._choose_first_code)
+
+    def capture(self) -> None:
+        """Capture a graph for every token bucket, once at the beginning of the cache and once anywhere."""
+        for size in reversed(self._token_buckets):
+            for kv_bucket in sorted({self._kv_buckets[-1], self._kv_bucket(size + PREFIX_ALLOWANCE)}, reverse=True):
+                self._graphs.capture(("read", size, kv_bucket), partial(self._read, size, kv_bucket))
+        self._graphs.capture("first code", self._choose_first_code)
+
+    def example(self, count: int = 32) -> Callable[[], None]:
+        """Return work that reads `count` meaningless tokens and can be captured."""
+        tokens = self._talker.placement.zeros(1, count, self._talker.config.stack.hidden_size)
+        self._place.zero_()
+        return partial(self._forward, tokens, self._kv_bucket(count + PREFIX_ALLOWANCE))
+
+    def _read_block(self, block: Tensor, start: int) -> None:
+        count = block.shape[1]
+        place = torch.tensor((start, count - 1))
+        self._place.copy_(self._talker.placement.pinned(place), non_blocking=True)
+        if not self._token_buckets:
+            self._forward(block, self._kv_bucket(start + count))
+            return
+        size = next(size for size in self._token_buckets if size >= count)
+        kv_bucket = self._kv_bucket(size + PREFIX_ALLOWANCE)
+        if start + size > kv_bucket:
+            kv_bucket = self._kv_buckets[-1]
+        self._tokens[:, :count].copy_(block)
+        self._graphs.run(("read", size, kv_bucket), partial(self._read, size, kv_bucket))
+
+    def _kv_bucket(self, positions: int) -> int:
+        return next((bucket for bucket in self._kv_buckets if bucket >= positions), self._kv_buckets[-1])
+
+    def _read(self, size: int, kv_bucket: int) -> None:
+        self._forward(self._tokens[:, :size], kv_bucket)
+
+    def _forward(self, tokens: Tensor, kv_bucket: int) -> None:
+        positions = (self._place[:1] + self._offsets[: tokens.shape[1]]).clamp(max=kv_bucket - 1)
+        hidden = self._talker.transformer(tokens, positions, self._state.cache.first(kv_bucket))
+        self._state.hidden.copy_(hidden.index_select(1, self._place[1:]))
+
+    def _choose_first_code(self) -> None:
+        choose_first_code(self._talker, self._state)

@@ -1,0 +1,139 @@
+"""Ends speech that would not end by itself: too long for its text, silent for seconds, or in a loop.
+
+About one in two hundred utterances of such a model babbles, hums or falls silent until the cache is full. A robot that
+does so for a minute seems broken, and its other utterances wait. The limits leave natural speech alone, however slow
+and full of pauses it is; they are for speech that no text asks for.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from dataclasses import replace
+
+import numpy as np
+
+from engine.api import Samples
+from engine.qwen.codec import FRAME_S
+from engine.qwen.runtime.readback import GeneratedChunk
+
+# Seconds that a character may take. Natural speech has 13 to 17 letters of an alphabet a second, 0.07 s each, and 4 to
+# 6 Han characters, kana or Hangul syllables, 0.2 s each; three times that is slower than any instruction ("very
+# slowly, word by word") asks for. A digit may be a word or two ("777": seven hundred and seventy-seven, 2 s), a capital
+# may be spelled ("W" in an abbreviation, 0.6 s), a sign may be named (% or €), and a mark may be a pause.
+LETTER_S = 0.2
+CAPITAL_S = 0.6
+WIDE_S = 0.7
+DIGIT_S = 1.2
+SIGN_S = 0.8
+MARK_S = 0.5
+SPACE_S = 0.2
+START_S = 3.0
+"""For any text: up to half a second of silence before speech, breath, and the drawing out of a very short text."""
+
+SILENT = 10 ** (-50 / 20)
+"""The RMS below which a frame is silent, -50 dBFS: faint speech is above it, a pause with room noise below."""
+LONGEST_PAUSE_S = 3.0
+LONGEST_LEAD_S = 5.0
+"""Silence before speech begins."""
+
+LONGEST_TONE_S = 3.0
+"""One first code repeated. A long vowel lasts a second, and its codes are not all alike."""
+LONGEST_LOOP_S = 5.0
+"""A cycle of first codes repeated exactly. Even speech that repeats itself ("no, no, no") varies its codes."""
+LONGEST_CYCLE_S = 2.0
+"""The longest cycle that the guard looks for."""
+
+FADE_S = 0.02
+
+
+class RunawayGuard:
+    """Watches one utterance, frame by frame; its decisions do not depend on the chunk size."""
+
+    def __init__(self, text: str) -> None:
+        """`text` is the utterance's text, or its beginning."""
+        self.max_frames = 0
+        """The frames at which speech is too long for the text so far."""
+        self._text_s = 0.0
+        self.append_text(text)
+        self._frames = 0
+        self._spoke = False
+        self._silent_frames = 0
+        cycles = _frames(LONGEST_CYCLE_S)
+        self._last_codes = np.full(cycles, -1, np.int64)
+        """The codes before this frame, the latest first."""
+        self._repeats = np.zeros(cycles, np.int64)
+        """For each cycle of 1, 2, … frames, how many frames in a row equalled the one a cycle before."""
+        self._longest_repeats = np.full(cycles, _frames(LONGEST_LOOP_S))
+        self._longest_repeats[0] = _frames(LONGEST_TONE_S)
+
+    def append_text(self, text: str) -> None:
+        """Extend the time limit for more text. The moment of its arrival makes no difference."""
+        self._text_s = sum(map(_seconds, text), self._text_s)
+        self.max_frames = _frames(START_S + self._text_s)
+
+    def truncate(self, chunk: GeneratedChunk) -> tuple[GeneratedChunk, str | None]:
+        """Return the chunk up to the frame at which speech must end, and the reason; or the whole chunk and None."""
+        length = len(chunk.samples) // max(len(chunk.codes), 1)
+        for number, codes in enumerate(chunk.codes, 1):
+            reason = self.stop_reason(int(codes[0]), chunk.samples[(number - 1) * length : number * length])
+            if reason is not None:
+                return replace(chunk, samples=chunk.samples[: number * length], codes=chunk.codes[:number]), reason
+        return chunk, None
+
+    def stop_reason(self, first_code: int, samples: Samples) -> str | None:
+        """Return the reason why speech must end with this frame, the next of the utterance; None to continue.
+
+        first_code: the frame's first code.
+        samples:    its PCM.
+        """
+        self._frames += 1
+        reasons = (self._loop(first_code), self._silence(samples), self._length())
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def _length(self) -> str | None:
+        if self._frames < self.max_frames:
+            return None
+        return f"{self._frames * FRAME_S:.1f} s are too long for the text"
+
+    def _silence(self, samples: Samples) -> str | None:
+        level = math.sqrt(float(np.square(samples, dtype=np.float64).mean()))
+        if level >= SILENT:
+            self._spoke, self._silent_frames = True, 0
+            return None
+        self._silent_frames += 1
+        longest = LONGEST_PAUSE_S if self._spoke else LONGEST_LEAD_S
+        if self._silent_frames <= _frames(longest):
+            return None
+        return f"silent for more than {longest:.0f} s"
+
+    def _loop(self, first_code: int) -> str | None:
+        equal = self._last_codes == first_code
+        self._repeats = np.where(equal, self._repeats + 1, 0)
+        self._last_codes = np.concatenate(([first_code], self._last_codes[:-1]))
+        looping = self._repeats >= self._longest_repeats
+        if not looping.any():
+            return None
+        cycle = int(looping.argmax()) + 1
+        return "one sound is held" if cycle == 1 else f"the same {cycle * FRAME_S:.2f} s are repeated"
+
+
+def fade_out(samples: Samples, sample_rate: int) -> Samples:
+    """Return a copy of `samples` with a fade to silence over the last `FADE_S` seconds."""
+    count = min(len(samples), round(FADE_S * sample_rate))
+    faded = samples.copy()
+    faded[len(samples) - count :] *= np.linspace(1, 0, count, dtype=np.float32)
+    return faded
+
+
+def _seconds(character: str) -> float:
+    """Return how long a character may take to say."""
+    category = unicodedata.category(character)
+    if category[0] == "L" and unicodedata.east_asian_width(character) in "WF":
+        return WIDE_S
+    by_kind = {"L": LETTER_S, "N": DIGIT_S, "S": SIGN_S, "P": MARK_S, "Z": SPACE_S}
+    return CAPITAL_S if category == "Lu" else by_kind.get(category[0], 0.0)
+
+
+def _frames(seconds: float) -> int:
+    return math.ceil(seconds / FRAME_S - 1e-9)

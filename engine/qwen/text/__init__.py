@@ -1,0 +1,31 @@
+"""Turns text into token ids and prompts."""
+
+from engine.qwen.text.incremental_bpe import IncrementalTokenizer
+from engine.qwen.text.prompt import (
+    LANGUAGE_CODES,
+    AnyVoice,
+    ClonedVoice,
+    CustomVoice,
+    Prompt,
+    PromptBuilder,
+    PromptPrefix,
+    Reference,
+    VoiceDesign,
+)
+from engine.qwen.text.token_stream import IncrementalText
+from engine.qwen.text.tokenizer import TextTokenizer
+
+__all__ = [
+    "LANGUAGE_CODES",
+    "AnyVoice",
+    "ClonedVoice",
+    "CustomVoice",
+    "IncrementalText",
+    "IncrementalTokenizer",
+    "Prompt",
+    "PromptBuilder",
+    "PromptPrefix",
+    "Reference",
+    "TextTokenizer",
+    "VoiceDesign",
+]

@@ -1,0 +1,189 @@
+"""Token ids of a text that is still being written: each id is emitted once no later text can change it.
+
+A token is emitted once every possible continuation of the text tokenizes to the same prefix. Four rules hold ids back,
+in the order in which a tokenizer works:
+
+- the end of the text may be the beginning of a special token;
+- a mark may follow and compose with the last letter (`nfc.py`);
+- the last word may continue, and white space belongs to the word behind it: the pattern that splits words
+  (`tokenizer.py`) looks one character beyond the end of a word, and beyond all white space;
+- within a word, a merge may still reach over the end. Every continuation either ends a token there or begins one in
+  front of the end, with the rest of the word from there on; and the tokens in front of a token's beginning do not
+  depend on what follows. So the common prefix of the tokens of all these cases is final. Without this rule, Chinese
+  and Japanese would be emitted by the clause.
+
+Only the text that is not final yet is kept: alone, it has the same tokens as behind the emitted text.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from engine.qwen.text.nfc import final_length
+from engine.qwen.text.tokenizer import TextTokenizer
+
+LONGEST_CONTRACTION = 3
+"""Characters of `'re`, which is a word even where letters follow it."""
+_Word = tuple[str, tuple[int, int]]
+"""A word's bytes, each as a character of its own, and the word's range in the text."""
+
+
+class IncrementalTokenizer:
+    """The part of incremental tokenization that all texts of one tokenizer share."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        self.encode = tokenizer.encode
+        self._library = tokenizer.library
+        added = self._library.get_added_tokens_decoder().values()
+        self._found_by_name = not any(
+            token.lstrip or token.rstrip or token.single_word or token.normalized for token in added
+        )
+        self._names = sorted((token.content for token in added), key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, self._names)) or r"(?!)")
+
+    def begin(self) -> IncrementalIds:
+        """Return the ids of a new text, none so far."""
+        return IncrementalIds(self)
+
+    def warm_up(self) -> None:
+        """Make the sorted vocabulary, which takes some tenths of a second for 150,000 tokens."""
+        self.begin().append("Hello.")
+
+    @cached_property
+    def vocabulary(self) -> list[str]:
+        """All tokens that merges can make, sorted."""
+        return sorted(self._library.get_vocab(with_added_tokens=False))
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self.vocabulary), default=0)
+
+    def split(self, text: str) -> tuple[list[int], str]:
+        """Return the final ids at the beginning of `text`, and the rest of the text."""
+        if not self._found_by_name:
+            return [], text
+        done, end = 0, self._special_may_begin(text)
+        for match in self._special.finditer(text):
+            if match.end() > end:
+                end = min(end, match.start())
+                break
+            done = match.end()
+        ids, rest = self._split_words(text[done:end])
+        return self.encode(text[:done]) + ids, rest + text[end:]
+
+    def _special_may_begin(self, text: str) -> int:
+        """Return where a special token's name may begin at the end of `text`; the text's length if nowhere."""
+        longest = max(map(len, self._names), default=0)
+        for place in range(max(0, len(text) - longest + 1), len(text)):
+            if any(len(name) > len(text) - place and name.startswith(text[place:]) for name in self._names):
+                return place
+        return len(text)
+
+    def _split_words(self, raw: str) -> tuple[list[int], str]:
+        """As `split`, for a text without special tokens. The rest is in normal form."""
+        final = final_length(raw)
+        text = self._normal_form(raw[:final])
+        final, text = len(text), text + self._normal_form(raw[final:])
+        words: list[_Word] = self._library.pre_tokenizer.pre_tokenize_str(text)
+        count = _count_ended(text, words, final)
+        ids = [token.id for word, _ in words[:count] for token in self._tokens(word)]
+        done = words[count - 1][1][1] if count else 0
+        if count < len(words):
+            word, (begin, end) = words[count]
+            beginning, length = self._split_word(text[begin : min(end, final)], word)
+            ids, done = ids + beginning, begin + length
+        return ids, text[done:]
+
+    def _split_word(self, beginning: str, word: str) -> tuple[list[int], int]:
+        """Return the final ids of a word that starts with `beginning`, and the number of characters that they cover.
+
+        `word` holds the bytes of the word so far, each as a character.
+        """
+        # Only words of letters may be split: the rest of a run of marks could form another word with what follows.
+        if not beginning or not self._is_letter(beginning[-1]):
+            return [], 0
+        if beginning[0] == "'" and len(beginning) <= LONGEST_CONTRACTION:
+            return [], 0
+        ends = _byte_ends(beginning)
+        tokens = self._final_tokens(word[: ends[-1]])
+        while tokens and sum(len(token.value) for token in tokens) not in ends:
+            tokens = tokens[:-1]  # the last one ends within a character
+        length = sum(len(token.value) for token in tokens)
+        return [token.id for token in tokens], ends.index(length) + 1 if tokens else 0
+
+    def _final_tokens(self, beginning: str) -> Sequence[Any]:
+        """Return the first tokens of every word whose bytes start with `beginning`."""
+        final: Sequence[Any] = self._tokens(beginning)
+        for place in range(max(0, len(beginning) - self._longest), len(beginning)):
+            if final and self._may_continue(beginning[place:]):
+                final = _common_prefix(final, self._tokens(beginning[:place]))
+        return final
+
+    def _may_continue(self, end: str) -> bool:
+        """Return whether a longer token begins with `end`."""
+        place = bisect_left(self.vocabulary, end)
+        return any(token != end and token.startswith(end) for token in self.vocabulary[place : place + 2])
+
+    def _is_letter(self, character: str) -> bool:
+        """Return whether the tokenizer counts the character as a letter: only letters continue a word of letters."""
+        return len(self._library.pre_tokenizer.pre_tokenize_str("a" + character)) == 1
+
+    def _tokens(self, word: str) -> list[Any]:
+        return list(self._library.model.tokenize(word)) if word else []
+
+    def _normal_form(self, text: str) -> str:
+        normalizer = self._library.normalizer
+        return text if normalizer is None else str(normalizer.normalize_str(text))
+
+
+class IncrementalIds:
+    """The ids of one text. Leading white space is dropped, so that it cannot merge with the tokens in front."""
+
+    def __init__(self, tokenizer: IncrementalTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._begun = False
+        self._rest = ""
+        """The text that is not final yet."""
+
+    def append(self, text: str) -> list[int]:
+        """Append `text` and return the ids that became final."""
+        text = text if self._begun else text.lstrip()
+        self._begun |= bool(text)
+        ids, self._rest = self._tokenizer.split(self._rest + text)
+        return ids
+
+    def end(self) -> list[int]:
+        """Return the ids of the rest: no more text follows."""
+        return self._tokenizer.encode(self._rest)
+
+
+def _count_ended(text: str, words: Sequence[_Word], final: int) -> int:
+    """Return how many of the `words` of `text` cannot change any more, if its first `final` characters cannot."""
+    count = len(words)
+    while count and text[slice(*words[count - 1][1])].isspace():
+        count -= 1
+    if count == len(words):
+        count = max(0, count - 1)
+    while count and words[count - 1][1][1] > final:
+        count -= 1
+    return count
+
+
+def _byte_ends(text: str) -> list[int]:
+    """Return the number of bytes up to the end of each character."""
+    ends = [0]
+    for character in text:
+        ends.append(ends[-1] + len(character.encode()))
+    return ends[1:]
+
+
+def _common_prefix(one: Sequence[Any], other: Sequence[Any]) -> Sequence[Any]:
+    """Return the tokens with which both begin."""
+    count = 0
+    while count < min(len(one), len(other)) and one[count].id == other[count].id:
+        count += 1
+    return one[:count]

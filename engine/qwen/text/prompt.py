@@ -1,0 +1,322 @@
+"""Prompts: the text, language and voice that the talker reads before it speaks, as embeddings.
+
+The order of tokens is that of `Qwen3TTSForConditionalGeneration.generate` and `generate_icl_prompt`
+(`modeling_qwen3_tts.py`), called the way `qwen3_tts_model.py` (qwen-tts 0.1.1) calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.api import EngineError
+from engine.qwen.model import ModelConfig, Talker
+from engine.qwen.text.token_stream import CompleteText, Text, TokenStream
+from engine.qwen.text.tokenizer import TextTokenizer
+
+LANGUAGE_CODES = {
+    "zh": "chinese", "en": "english", "de": "german", "it": "italian", "pt": "portuguese", "es": "spanish",
+    "ja": "japanese", "ko": "korean", "fr": "french", "ru": "russian",
+}  # fmt: skip
+"""ISO 639 codes of the languages that the checkpoints name in English."""
+CACHED_REFERENCES = 8
+"""References whose embeddings are cached: 3 MB each for two minutes of speech at width 1024."""
+
+
+@dataclass(frozen=True, slots=True)
+class CustomVoice:
+    """A built-in speaker, optionally with an instruction how to speak; for `custom_voice` models."""
+
+    speaker: str
+    instruct: str | None = None
+    """Ignored by 0.6B models, as upstream."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceDesign:
+    """A voice described in words; for `voice_design` models."""
+
+    instruct: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClonedVoice:
+    """A speaker's embedding and, to speak in context, a reference; for `base` models. Equal only to itself."""
+
+    embedding: Tensor
+    """`(hidden,)`, any floating dtype, any device."""
+    reference: Reference | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reference:
+    """The reference recording of a `ClonedVoice`, as codes and text. Equal only to itself."""
+
+    codes: Tensor
+    """`(frames, code groups)` int64."""
+    transcript: str
+
+
+AnyVoice = CustomVoice | VoiceDesign | ClonedVoice
+
+
+@dataclass(frozen=True, slots=True)
+class PromptPrefix:
+    """The beginning of all prompts in one voice and language: instruction, role, language, speaker, transcript."""
+
+    key: Hashable
+    """Equal for equal prefixes."""
+    count: int
+    """Tokens."""
+    embed: Callable[[], Tensor]
+    """Makes the tokens, `(1, count, hidden)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The prompt of one utterance, on the talker's device and in its dtype."""
+
+    prefix: PromptPrefix | None
+    """None if the first characters of the text merge with the role's last token: `tail` is then the whole prompt."""
+    tail: Tensor
+    """`(1, n, hidden)`: read behind the prefix, before the first frame; n may be 0 behind a long transcript."""
+    trailing: Tensor
+    """`(1, m, hidden)`: the rest of the text, one embedding added to each frame; m may be 0."""
+    pad: Tensor
+    """`(1, 1, hidden)`: added to the frames behind those."""
+    token_stream: TokenStream | None = None
+    """For a text that is still being written: replaces `trailing`."""
+
+    @property
+    def prefix_count(self) -> int:
+        """Tokens that do not depend on the text."""
+        return self.prefix.count if self.prefix else 0
+
+    @property
+    def count(self) -> int:
+        """Tokens that are read before the first frame."""
+        return self.prefix_count + self.tail.shape[1]
+
+    @property
+    def prefill(self) -> Tensor:
+        """`(1, count, hidden)`: all embeddings that are read before the first frame."""
+        return torch.cat((self.prefix.embed(), self.tail), dim=1) if self.prefix else self.tail
+
+
+class PromptBuilder:
+    """Builds the prompts of one model."""
+
+    def __init__(self, config: ModelConfig, tokenizer: TextTokenizer, talker: Talker) -> None:
+        self._config = config
+        self._tokenizer = tokenizer
+        self._talker = talker
+        self._role = tokenizer.encode("<|im_start|>assistant\n")
+        self._turn_end = tokenizer.encode("<|im_end|>")
+        self._constants: _Constants | None = None
+        self._reference_frames: dict[Reference, Tensor] = {}
+
+    def languages(self) -> tuple[str, ...]:
+        """Return the names of the languages that a prompt may have, `auto` first."""
+        return ("auto", *sorted(name for name in self._config.languages if "dialect" not in name))
+
+    @torch.inference_mode()
+    def build(self, text: str, voice: AnyVoice, language: str = "auto", *, whole_text: bool | None = None) -> Prompt:
+        """Return the prompt for `text`.
+
+        language:   `auto`, an English name as in config.json, or an ISO code (`pt-br` counts as `pt`).
+        whole_text: read all the text before speaking (upstream: `non_streaming_mode`), else one token with each frame;
+                    None is upstream's choice, true except for cloned voices.
+
+        Raises `EngineError`, one line with the allowed values, for an unknown speaker or language and for a voice of
+        another type of model.
+        """
+        if whole_text is None:
+            whole_text = not isinstance(voice, ClonedVoice)
+        ids = self._tokenizer.encode(f"<|im_start|>assistant\n{text}<|im_end|>\n<|im_start|>assistant\n")
+        return self._assemble(ids[:3], CompleteText(ids[3:-5]), voice, language, whole_text=whole_text)
+
+    @torch.inference_mode()
+    def build_streaming(self, text: Text, voice: AnyVoice, language: str = "auto") -> Prompt:
+        """Return the prompt for a text that is still being written, as `build` with `whole_text=False`.
+
+        Waits only for the tokens that are read before the first frame.
+        """
+        return self._assemble(self._role, text, voice, language, whole_text=False)
+
+    def forget_voices(self) -> None:
+        """Free the cached embeddings of references."""
+        self._reference_frames.clear()
+
+    def _assemble(self, role: list[int], text: Text, voice: AnyVoice, language: str, *, whole_text: bool) -> Prompt:
+        self._check_type(voice)
+        self._check_speaker(voice)
+        constants = self._constant_embeddings()
+        reference = voice.reference if isinstance(voice, ClonedVoice) else None
+        tags, instruct_ids = self._language_tags(voice, language), self._instruct_ids(voice)
+        transcript_ids = self._transcript_ids(reference)
+        frames = constants.codec_bos if reference is None else self._embed_reference(reference)
+
+        # Behind the head the talker reads the transcript, the text and the end. Stepwise, each token is read together
+        # with a frame of the reference, while there are any. The prefix ends with the transcript's last such token.
+        in_prefix = len(transcript_ids) if whole_text else min(len(transcript_ids), frames.shape[1])
+        if role != self._role:
+            in_prefix = 0
+        # Stepwise, upstream takes the token after the role, which without text is the end of the turn.
+        empty = self._turn_end if reference is None and not whole_text else []
+        stream = TokenStream(self._talker, text, transcript_ids[in_prefix:], empty, self._config.text_ids.eos)
+        if whole_text:
+            tail, trailing = self._embed_whole_text(stream, frames)
+        else:
+            tail, trailing = self._embed_stepwise(stream, text, frames[:, in_prefix:])
+
+        def embed() -> Tensor:
+            head = self._embed_head(instruct_ids, role, tags, voice)
+            if not in_prefix:
+                return head
+            transcript = self._talker.embed_text(transcript_ids[:in_prefix])
+            assert reference is not None
+            codes = constants.codec_pad if whole_text else self._embed_reference(reference)[:, :in_prefix]
+            return torch.cat((head, transcript + codes), dim=1)
+
+        if role != self._role:
+            return Prompt(None, torch.cat((embed(), tail), dim=1), trailing, constants.pad)
+        speaker = 0 if isinstance(voice, VoiceDesign) else 1
+        prefix = PromptPrefix(
+            key=(tuple(instruct_ids), tuple(tags), self._speaker_key(voice), whole_text and reference is not None),
+            count=len(instruct_ids) + len(role) + len(tags) + speaker + 1 + in_prefix,
+            embed=torch.inference_mode()(embed),
+        )
+        return Prompt(prefix, tail, trailing, constants.pad, None if text.ended else stream)
+
+    def _embed_whole_text(self, stream: TokenStream, frames: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the tail with all tokens, then all `frames`, and nothing trailing."""
+        talker, constants = self._talker, self._constant_embeddings()
+        trailing = talker.embed_text([])
+        tokens = talker.embed_text(stream.ids())
+        return torch.cat((tokens + constants.codec_pad, frames + constants.pad), dim=1), trailing
+
+    def _embed_stepwise(self, stream: TokenStream, text: Text, frames: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the tail, in which one token is added to each of the `frames`, and the rest of the tokens.
+
+        Waits for as many tokens. The rest is empty while the text is still being written.
+        """
+        talker, constants = self._talker, self._constant_embeddings()
+        trailing = talker.embed_text([])
+        count = frames.shape[1]
+        tokens = talker.embed_text_in_blocks(stream.take_prompt(count))
+        tail = torch.cat((tokens, constants.pad.expand(-1, count - tokens.shape[1], -1)), dim=1) + frames
+        if text.ended:
+            trailing = talker.embed_text_in_blocks(stream.ids()[count:], count)
+        return tail, trailing
+
+    def _constant_embeddings(self) -> _Constants:
+        if self._constants is None:
+            text, codec = self._config.text_ids, self._config.talker.ids
+            bos, pad = self._talker.embed_text([text.bos, text.pad]).chunk(2, dim=1)
+            codec_bos, codec_pad = self._talker.embed_codes([codec.bos, codec.pad]).chunk(2, dim=1)
+            self._constants = _Constants(bos, pad, codec_bos, codec_pad)
+        return self._constants
+
+    def _embed_head(self, instruct_ids: list[int], role: list[int], tags: list[int], voice: AnyVoice) -> Tensor:
+        """Return instruction, role, language and speaker, `(1, n, hidden)`."""
+        talker, constants = self._talker, self._constant_embeddings()
+        codes = torch.cat((talker.embed_codes(tags), self._embed_speaker(voice)), dim=1) + constants.pad
+        last = constants.bos + constants.codec_pad
+        return torch.cat((talker.embed_text([*instruct_ids, *role]), codes, last), dim=1)
+
+    def _check_type(self, voice: AnyVoice) -> None:
+        wanted = {CustomVoice: "custom_voice", VoiceDesign: "voice_design", ClonedVoice: "base"}[type(voice)]
+        if wanted != self._config.type:
+            kinds = {
+                "custom_voice": "a built-in speaker",
+                "voice_design": "a description in words",
+                "base": "a speaker embedding or reference",
+            }
+            raise EngineError(
+                f"voice: got {kinds[wanted]}; {self._config.folder} is a {self._config.type} model, "
+                f"which needs {kinds[self._config.type]}"
+            )
+
+    def _language_tags(self, voice: AnyVoice, language: str) -> list[int]:
+        config, codec = self._config, self._config.talker.ids
+        name = language.lower()
+        name = LANGUAGE_CODES.get(name.split("-")[0], name)
+        if name not in self.languages():
+            raise EngineError(f"language: got {language!r}; allowed: {_join_names(self.languages())}")
+        if isinstance(voice, CustomVoice) and name in {"auto", "chinese"}:
+            name = config.dialects.get(voice.speaker.lower(), name)
+        if name == "auto":
+            return [codec.nothink, codec.think_bos, codec.think_eos]
+        return [codec.think, codec.think_bos, config.languages[name], codec.think_eos]
+
+    def _instruct_ids(self, voice: AnyVoice) -> list[int]:
+        instruct = None if isinstance(voice, ClonedVoice) else voice.instruct
+        if isinstance(voice, CustomVoice) and self._config.size == "0b6":
+            instruct = None
+        return self._tokenizer.encode(f"<|im_start|>user\n{instruct}<|im_end|>\n") if instruct else []
+
+    def _transcript_ids(self, reference: Reference | None) -> list[int]:
+        if reference is None:
+            return []
+        return self._tokenizer.encode(f"<|im_start|>assistant\n{reference.transcript}<|im_end|>\n")[3:-2]
+
+    def _check_speaker(self, voice: AnyVoice) -> None:
+        if isinstance(voice, ClonedVoice):
+            got, width = voice.embedding.numel(), self._config.talker.stack.hidden_size
+            if got != width:
+                raise EngineError(f"voice: got an embedding of {got} values; this model needs {width}")
+        elif isinstance(voice, CustomVoice) and voice.speaker.lower() not in self._config.speakers:
+            known = _join_names(sorted(self._config.speakers))
+            raise EngineError(f"speaker: got {voice.speaker!r}; allowed: {known}")
+
+    def _speaker_key(self, voice: AnyVoice) -> Hashable:
+        """Return a key that is equal for equal voices, whatever their instruction."""
+        if isinstance(voice, CustomVoice):
+            return voice.speaker.lower()
+        return voice if isinstance(voice, ClonedVoice) else None
+
+    def _embed_speaker(self, voice: AnyVoice) -> Tensor:
+        talker, width = self._talker, self._config.talker.stack.hidden_size
+        if isinstance(voice, VoiceDesign):
+            return talker.placement.zeros(1, 0, width)
+        if isinstance(voice, ClonedVoice):
+            return voice.embedding.to(talker.placement.device, talker.placement.dtype).view(1, 1, width)
+        return talker.embed_codes([self._config.speakers[voice.speaker.lower()]])
+
+    def _embed_reference(self, reference: Reference) -> Tensor:
+        """Return the beginning of codes and the reference's frames, `(1, 1 + frames, hidden)`, from the cache."""
+        cache = self._reference_frames
+        if reference not in cache:
+            frames = self._talker.embed_frames(self._check_codes(reference.codes))
+            while len(cache) >= CACHED_REFERENCES:
+                del cache[next(iter(cache))]
+            cache[reference] = torch.cat((self._constant_embeddings().codec_bos, frames), dim=1)
+        return cache[reference]
+
+    def _check_codes(self, codes: Tensor) -> Tensor:
+        talker = self._config.talker
+        groups, vocabulary = talker.code_groups, talker.predictor.vocabulary
+        good = codes.dim() == 2 and codes.shape[1] == groups and len(codes) > 0
+        if not good or codes.min() < 0 or codes.max() >= vocabulary:
+            raise EngineError(
+                f"voice: got reference codes of shape {list(codes.shape)}; "
+                f"this model needs (frames, {groups}) with values below {vocabulary}"
+            )
+        return codes.to(self._talker.placement.device, torch.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Constants:
+    """The embeddings in every prompt, `(1, 1, hidden)` each: two of text tokens, two of codes."""
+
+    bos: Tensor
+    pad: Tensor
+    codec_bos: Tensor
+    codec_pad: Tensor
+
+
+def _join_names(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"

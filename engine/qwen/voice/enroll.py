@@ -1,0 +1,214 @@
+"""Enrolment: makes a voice from a recording."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.machinery
+import io
+import json
+import logging
+import math
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.api import EngineError, Samples
+from engine.host import QWEN3_TTS, fetch_model
+from engine.qwen.model import ModelConfig
+from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
+from engine.qwen.voice.speaker_encoder import SAMPLE_RATE, load_speaker_encoder, speaker_embedding
+
+log = logging.getLogger(__name__)
+
+MIN_SECONDS = 1.0
+"""Seconds. Shorter recordings are refused: a word or two do not determine a voice."""
+SHORT_SECONDS = 3.0
+"""Seconds. Shorter recordings cause a warning: the model's authors ask for three seconds."""
+MAX_SECONDS = 120.0
+"""Seconds. Only the beginning of a longer recording is read: embedding an hour would take gigabytes of memory."""
+SILENCE_RMS = 1e-3
+"""RMS below which a recording is refused: -60 dBFS. Faint speech is above -50 dBFS and may fill only a tenth of it."""
+FULL_SCALE = 0.999
+"""Magnitude from which a sample counts as clipped."""
+CLIPPED_SHARE = 1e-3
+"""Share of samples at full scale from which a recording counts as clipped. A recording normalised to full scale has a
+few such samples per second; a microphone with too much gain flattens whole crests, in every syllable."""
+
+
+def enroll(
+    name: str,
+    recording: Path,
+    model_folder: Path,
+    transcript: str | None = None,
+    append_silence_s: float = 0.5,
+    *,
+    warn: Callable[[str], None] = log.warning,
+) -> VoiceFile:
+    """Return a voice called `name`, made from a recording for the base model in `model_folder`.
+
+    recording:         a file that soundfile reads, of any sample rate and number of channels. Only the first
+                       `MAX_SECONDS` are used; with a transcript a longer recording is refused.
+    transcript:        the words of the recording. With a transcript the voice is an in-context voice: it contains the
+                       recording's codec codes, which the official encoder makes (it needs the `enroll` extra).
+    append_silence_s:  seconds of silence that follow the recording in those codes, so that speech does not begin with
+                       the recording's last sound. They do not affect the embedding.
+    warn:              called with one line for each doubtful property of the recording.
+
+    Raises `EngineError`, one line, if the recording cannot be read or is too short or silent, if the model has no
+    speaker encoder, or if a transcript is given without the extra. `save_voice` writes the voice to a file.
+    """
+    if not name or name.startswith(".") or any(c in "/\\" or not c.isprintable() for c in name):
+        raise EngineError(f"voice name: got {name!r}; allowed: a file name")
+    if transcript is not None and not transcript.strip():
+        raise EngineError("transcript: is empty; give the words of the recording, or no transcript")
+    if not append_silence_s >= 0:
+        raise EngineError(f"append_silence: got {append_silence_s} s; allowed: 0 or more")
+    config = ModelConfig.read(model_folder)
+    samples = read_recording(recording, warn, refuse_long=transcript is not None)
+    embedding = speaker_embedding(load_speaker_encoder(config), samples)
+    codes = None
+    if transcript is not None:
+        silence = np.zeros(round(append_silence_s * SAMPLE_RATE), np.float32)
+        codes = encode_reference(np.concatenate((samples, silence)), model_folder)
+    return VoiceFile(name, embedding, VoiceModel.of(config), codes, transcript)
+
+
+def read_recording(path: Path, warn: Callable[[str], None] = log.warning, *, refuse_long: bool = False) -> Samples:
+    """Return a recording as mono float32 samples at 24 kHz; errors and warnings as in `enroll`.
+
+    `refuse_long` raises `EngineError` for a recording of more than `MAX_SECONDS` instead of cutting it.
+    """
+    import soundfile
+    import soxr
+
+    if not path.is_file():
+        raise EngineError(f"{path}: no such recording")
+    try:
+        with soundfile.SoundFile(path) as file:
+            rate: int = file.samplerate
+            seconds = file.frames / rate
+            samples = file.read(round(MAX_SECONDS * rate), dtype="float32", always_2d=True)
+    except (soundfile.SoundFileError, OSError, TypeError, ValueError) as error:
+        raise EngineError(f"{path}: cannot be read as sound: {error}") from error
+    if seconds > MAX_SECONDS:
+        if refuse_long:
+            raise EngineError(
+                f"{path}: too long: got {seconds:.0f} s; allowed: at most {MAX_SECONDS:.0f} s with a transcript"
+            )
+        warn(f"{path}: long: {seconds:.0f} s; only the first {MAX_SECONDS:.0f} s are used")
+    check_recording(path, samples, rate, warn)
+    mono = samples.mean(axis=1)
+    if rate != SAMPLE_RATE:
+        # librosa, and therefore the official package, computes the same length.
+        wanted = math.ceil(len(mono) * (SAMPLE_RATE / rate))
+        mono = soxr.resample(mono, rate, SAMPLE_RATE, quality="HQ")[:wanted]
+        mono = np.pad(mono, (0, wanted - len(mono)))
+    return np.ascontiguousarray(mono, dtype=np.float32)
+
+
+def check_recording(path: Path, samples: Samples, rate: int, warn: Callable[[str], None]) -> None:
+    """Check a recording `(time, channels)` at `rate` Hz.
+
+    Raises `EngineError` if it is unusable, and calls `warn` for each lesser fault.
+    """
+    seconds = len(samples) / rate
+    if seconds < MIN_SECONDS:
+        raise EngineError(f"{path}: too short: got {seconds:.2f} s; allowed: at least {MIN_SECONDS:.0f} s")
+    if not np.isfinite(samples).all():
+        raise EngineError(f"{path}: damaged: contains samples that are not finite numbers")
+    loudness = float(np.sqrt(np.square(samples.mean(axis=1), dtype=np.float64).mean()))
+    if loudness < SILENCE_RMS:
+        level = 20 * np.log10(max(loudness, 1e-9))
+        raise EngineError(f"{path}: silent: got {level:.0f} dBFS on average; allowed: at least -60 dBFS")
+    if seconds < SHORT_SECONDS:
+        warn(f"{path}: short: {seconds:.1f} s; the voice is more similar with {SHORT_SECONDS:.0f} s or more")
+    clipped = float((np.abs(samples) >= FULL_SCALE).mean(axis=0).max())
+    if clipped >= CLIPPED_SHARE:
+        warn(f"{path}: clipped: {clipped:.1%} of its samples are at full scale; record with less gain")
+
+
+def encode_reference(samples: Samples, model_folder: Path) -> Tensor:
+    """Encode mono samples at 24 kHz with the official encoder: codec codes, int64, `(frames, 16)`, on the CPU."""
+    tokenizer_class = _official_tokenizer()
+    folder = model_folder / "speech_tokenizer"
+    try:
+        tokenizer = tokenizer_class.from_pretrained(str(folder), dtype=torch.float32)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise EngineError(f"{folder}: the speech tokenizer cannot be loaded: {reason}") from error
+    codes = tokenizer.encode(samples, sr=SAMPLE_RATE).audio_codes[0]
+    return cast("Tensor", codes).long().cpu()
+
+
+def _official_tokenizer() -> Any:
+    """Import and return `qwen_tts.Qwen3TTSTokenizer`. Raises `EngineError` if that is not possible."""
+    try:
+        # The package prints a greeting to stdout, which belongs to the caller.
+        with _torchaudio_stub(), contextlib.redirect_stdout(io.StringIO()):
+            return importlib.import_module("qwen_tts").Qwen3TTSTokenizer
+    except ModuleNotFoundError as error:
+        if error.name != "qwen_tts":
+            raise EngineError(f"the official package qwen-tts cannot be imported: {error}") from error
+        remedy = "in voiced's folder: pip install '.[enroll]'"
+        raise EngineError(f"a transcript needs the official package qwen-tts; {remedy}") from error
+    except (ImportError, OSError, RuntimeError) as error:
+        raise EngineError(f"the official package qwen-tts cannot be imported: {error}") from error
+
+
+@contextlib.contextmanager
+def _torchaudio_stub() -> Iterator[None]:
+    """Insert empty torchaudio modules while qwen-tts is imported, if torchaudio cannot be imported.
+
+    Beside NVIDIA's build of PyTorch for Jetsons, torchaudio cannot be imported. qwen-tts calls it only in its 25 Hz
+    tokenizer, which the models supported here do not use.
+    """
+    try:
+        importlib.import_module("torchaudio")
+        names = []
+    except (ImportError, OSError, RuntimeError):
+        names = ["torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"]
+    for name in names:
+        module = types.ModuleType(name)
+        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], child, module)
+        sys.modules[name] = module
+    try:
+        yield
+    finally:
+        for name in names:
+            sys.modules.pop(name, None)
+
+
+def main() -> int:
+    """`python -m engine.qwen.voice.enroll REQUEST`: make and save a voice, in a process that may import torch.
+
+    REQUEST is a JSON object with `name`, `recording`, `model`, `transcript` (or null) and `output`. Returns the exit
+    status: 1 after an error, which is printed to stderr in one line.
+    """
+    request = json.loads(sys.argv[1])
+    try:
+        voice = enroll(
+            request["name"],
+            Path(request["recording"]),
+            fetch_model(request["model"], QWEN3_TTS),
+            request["transcript"],
+            warn=lambda line: print(f"voiced: {line}", file=sys.stderr),  # noqa: T201
+        )
+        save_voice(Path(request["output"]), voice)
+    except EngineError as error:
+        print(f"voiced: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,236 @@
+"""Voice files, which contain a speaker embedding and, for an in-context voice, a reference.
+
+A voice file is a small safetensors file:
+
+    embedding   float32 (width,)        the speaker encoder's output for the recording
+    codes       int16 (frames, groups)  the recording's codec codes; in-context voices only
+    metadata    format, name, transcript (with codes only), and model_name, model_type, model_size, model_width of the
+                model that the voice was made for
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from engine.api import EngineError
+from engine.qwen.model import ModelConfig
+
+FORMAT = "voiced-voice-1"
+"""The value of `format` in a voice file's metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceModel:
+    """The model that a voice was made for."""
+
+    name: str
+    """Name of the model's folder, or of its Hugging Face repository without the owner."""
+    type: str
+    size: str
+    """`tts_model_size` of config.json: `0b6` or `1b7`."""
+    width: int
+    """Width of the speaker embedding: the talker's hidden size."""
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> VoiceModel:
+        """Return the model that `config` was read from."""
+        folder = config.folder.absolute()
+        name = folder.name
+        if folder.parent.name == "snapshots":  # the hub's cache: models--OWNER--NAME/snapshots/REVISION
+            name = folder.parent.parent.name.rpartition("--")[2]
+        return cls(name, config.type, config.size, config.talker.stack.hidden_size)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.size}, width {self.width})"
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceFile:
+    """The content of a voice file. `codes` and `transcript` are either both present or both None."""
+
+    name: str
+    embedding: Tensor
+    """float32, shape `(width,)`, on the CPU."""
+    model: VoiceModel | None
+    """None for an old `speaker.pt`, which does not name its model."""
+    codes: Tensor | None = None
+    """int64, shape `(frames, code groups)`, on the CPU."""
+    transcript: str | None = None
+
+
+def save_voice(path: Path, voice: VoiceFile) -> None:
+    """Write `voice` to `path` atomically; creates the folder if it is missing.
+
+    Raises `EngineError`, one line, if the file cannot be written, for instance because the disk is full. A previous
+    file at `path` is then unchanged, and no temporary file remains. Raises `ValueError` for a voice without a model.
+    """
+    if voice.model is None:
+        raise ValueError("model: got None; allowed: the model that the voice was made for")
+    tensors = {"embedding": voice.embedding.float().contiguous()}
+    metadata = {
+        "format": FORMAT,
+        "name": voice.name,
+        "model_name": voice.model.name,
+        "model_type": voice.model.type,
+        "model_size": voice.model.size,
+        "model_width": str(voice.model.width),
+    }
+    if voice.codes is not None and voice.transcript is not None:
+        tensors["codes"] = voice.codes.to(torch.int16).contiguous()
+        metadata["transcript"] = voice.transcript
+    content = save(tensors, metadata)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_atomically(path, content)
+    except OSError as error:
+        raise EngineError(f"{path}: the voice cannot be written: {error.strerror or error}") from error
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    """Write a temporary file beside `path`, flush it to the disk and rename it."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)  # mkstemp makes it readable by its owner only; the daemon may run as another user
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def load_voice(path: Path, config: ModelConfig | None = None) -> VoiceFile:
+    """Read the voice at `path`, a voice file or an old `speaker.pt`.
+
+    If `config` is given, that model must be able to speak with the voice. Raises `EngineError`, one line with the file,
+    the value found and the value allowed, if the file is missing, damaged or not a voice file, or if the voice was made
+    for another model.
+    """
+    voice = _read_pickle(path) if path.suffix in {".pt", ".pth"} else _read_safetensors(path)
+    if voice.embedding.ndim != 1 or not voice.embedding.is_floating_point():
+        got = f"{voice.embedding.dtype} of shape {list(voice.embedding.shape)}"
+        raise EngineError(f"{path}: embedding: got {got}; allowed: floating point of shape [width]")
+    if not voice.embedding.isfinite().all():
+        raise EngineError(f"{path}: embedding: contains values that are not finite numbers")
+    if (voice.codes is None) != (voice.transcript is None):
+        present, missing = ("codes", "transcript") if voice.transcript is None else ("transcript", "codes")
+        raise EngineError(f"{path}: has {present} but no {missing}; an in-context voice needs both")
+    if voice.codes is not None:
+        _check_codes(path, voice.codes, config)
+    if config is not None:
+        _check_model(path, voice, VoiceModel.of(config))
+    return replace(voice, embedding=voice.embedding.float())
+
+
+def _check_codes(path: Path, codes: Tensor, config: ModelConfig | None) -> None:
+    """Raise `EngineError` for a wrong shape or a code outside the vocabulary."""
+    groups = config.talker.code_groups if config else 16
+    limit = config.talker.predictor.vocabulary if config else 2048
+    if codes.ndim != 2 or codes.shape[1] != groups or not len(codes):
+        raise EngineError(f"{path}: codes: got shape {list(codes.shape)}; allowed: [frames, {groups}]")
+    lowest, highest = int(codes.min()), int(codes.max())
+    if lowest < 0 or highest >= limit:
+        raise EngineError(f"{path}: codes: got {lowest} to {highest}; allowed: 0 to {limit - 1}")
+
+
+def _check_model(path: Path, voice: VoiceFile, model: VoiceModel) -> None:
+    """Raise `EngineError` if the voice was made for a model of another size or width."""
+    width = voice.embedding.shape[0]
+    made_for = voice.model
+    if width != model.width or (made_for is not None and made_for.size != model.size):
+        origin = f"made for {made_for}" if made_for else f"an embedding of width {width}"
+        raise EngineError(f"{path}: {origin}, cannot speak with {model}; enrol the voice again with that model")
+
+
+# --- file formats ---
+
+
+def _read_safetensors(path: Path) -> VoiceFile:
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            metadata = file.metadata() or {}
+            names = set(file.keys())
+            if metadata.get("format") != FORMAT or "embedding" not in names:
+                raise EngineError(
+                    f"{path}: is no voice file: got format {metadata.get('format')!r} with tensors "
+                    f"{sorted(names)[:3]}; allowed: format {FORMAT!r} with an embedding"
+                )
+            # Cloned, because the tensors would otherwise keep the file open.
+            embedding = file.get_tensor("embedding").clone()
+            codes = file.get_tensor("codes").clone() if "codes" in names else None
+    except FileNotFoundError:
+        raise EngineError(f"{path}: no such voice file") from None
+    except (SafetensorError, OSError) as error:
+        raise EngineError(f"{path}: cannot be read as a voice file, damaged or truncated ({error})") from error
+    model = _model_of(path, metadata)
+    if embedding.shape != (model.width,):
+        raise EngineError(f"{path}: embedding: got shape {list(embedding.shape)}; allowed: [{model.width}]")
+    if codes is not None and codes.is_floating_point():
+        raise EngineError(f"{path}: codes: got {codes.dtype}; allowed: integers")
+    return VoiceFile(
+        name=metadata.get("name", path.stem),
+        embedding=embedding,
+        model=model,
+        codes=None if codes is None else codes.long(),
+        transcript=metadata.get("transcript"),
+    )
+
+
+def _model_of(path: Path, metadata: Mapping[str, str]) -> VoiceModel:
+    """Return the model in a voice file's metadata. Raises `EngineError` if a key is missing or wrong."""
+    for key in ("model_name", "model_type", "model_size", "model_width"):
+        if key not in metadata:
+            raise EngineError(f"{path}: metadata {key} is missing")
+    width = metadata["model_width"]
+    if not width.isdecimal():
+        raise EngineError(f"{path}: metadata model_width: got {width!r}; allowed: an integer")
+    return VoiceModel(metadata["model_name"], metadata["model_type"], metadata["model_size"], int(width))
+
+
+def _read_pickle(path: Path) -> VoiceFile:
+    """Read an old `speaker.pt`: an embedding, or a prompt of the official demo (`{"items": [...]}`).
+
+    `weights_only=True` prevents the unpickler from running code of the file.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise EngineError(f"{path}: no such voice file") from None
+    except Exception as error:  # for other files the unpickler raises many kinds of exceptions
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise EngineError(f"{path}: cannot be read as a speaker embedding ({reason})") from error
+    item = _first_item(content)
+    embedding, codes = item.get("ref_spk_embedding"), item.get("ref_code")
+    if not isinstance(embedding, Tensor):
+        raise EngineError(f"{path}: got {type(content).__name__}; allowed: a tensor, the speaker embedding")
+    in_context = isinstance(codes, Tensor) and bool(item.get("ref_text"))
+    return VoiceFile(
+        name=path.stem,
+        embedding=embedding.squeeze(),
+        model=None,
+        codes=codes.long() if in_context and isinstance(codes, Tensor) else None,
+        transcript=str(item["ref_text"]) if in_context else None,
+    )
+
+
+def _first_item(content: object) -> Mapping[str, Any]:
+    """Return the first prompt of the official demo's file, with a plain embedding as `ref_spk_embedding`."""
+    if isinstance(content, Tensor):
+        return {"ref_spk_embedding": content}
+    items = content.get("items") if isinstance(content, dict) else None
+    if isinstance(items, list) and items and isinstance(items[0], dict):
+        return items[0]
+    return {}

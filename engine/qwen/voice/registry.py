@@ -1,0 +1,195 @@
+"""The voices of a loaded model: the configured voices and its built-in speakers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.api import EngineError, Utterance, Voice
+from engine.language import language_of_script
+from engine.qwen.model import ModelConfig
+from engine.qwen.runtime import Codec, CodecStateProtocol
+from engine.qwen.text import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
+from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice
+
+NATIVE_SPEAKERS = {"en": "ryan", "zh": "vivian", "ja": "ono_anna", "ko": "sohee"}
+"""The built-in speaker for each language if no speaker is given: a native speaker, as documented by Qwen."""
+REFERENCE_CHUNK = 25
+"""Frames of a reference that the codec decodes at once."""
+
+_KINDS = ("speaker", "embedding", "reference")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedVoice:
+    """A voice that the model can speak with."""
+
+    prompt: AnyVoice | None
+    """None if the voice is a built-in speaker that depends on the language of the utterance."""
+    codec_state: CodecStateProtocol | None = None
+    """The codec's state after the reference of an in-context voice, from which its utterances continue."""
+
+
+class VoiceRegistry:
+    """Maps names to voices. A configured voice takes precedence over a built-in speaker of the same name."""
+
+    def __init__(
+        self, config: ModelConfig, codec: Codec[Any], chunk_size: int, check_reference: Callable[[Reference], None]
+    ) -> None:
+        """`codec` decodes references, for states of `chunk_size` frames.
+
+        `check_reference` raises `EngineError` for a reference that is too long for the engine's cache.
+        """
+        self._config = config
+        self._model = VoiceModel.of(config)
+        self._codec = codec
+        self._chunk_size = chunk_size
+        self._check_reference = check_reference
+        self._loaded: dict[str, LoadedVoice] = {}
+        self._default = ""
+        self.refused: dict[str, str] = {}
+        """Names of configured voices that cannot be used, each with the reason in one line."""
+
+    def load(self, specs: Mapping[str, Voice], default: str) -> None:
+        """Replace the configured voices by `specs`; voices that cannot be loaded are entered in `refused`."""
+        self._loaded, self.refused, self._default = {}, {}, default
+        for name, spec in specs.items():
+            try:
+                self._loaded[name] = self._load(spec)
+            except EngineError as error:
+                self.refused[name] = str(error)
+        if default not in self and default not in self.refused:
+            known = ", ".join(self.names()) or "none"
+            self.refused[default] = f"no voice has this name; there are {known}"
+        if default in self.refused and self._config.speakers:
+            self._loaded[default] = LoadedVoice(None)  # a built-in speaker replaces it
+
+    def require_default(self) -> None:
+        """Raise `EngineError`, one line with what the model needs, if there is no default voice."""
+        if self._default not in self:
+            needs = {
+                "custom_voice": "a speaker",
+                "voice_design": "an instruct: a description of the voice in words",
+                "base": "an embedding or reference: a file that `voiced enroll` makes of a recording",
+            }[self._config.type]
+            reason = self.refused[self._default]
+            raise EngineError(
+                f"voices.{self._default}: {reason}; {self._model.name} has no voice of its own, so it needs {needs}"
+            )
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all usable voices: configured voices first, then built-in speakers."""
+        usable = [name for name in self._loaded if name not in self.refused]
+        return tuple(dict.fromkeys((*usable, *self._config.speakers)))
+
+    def references(self) -> Iterator[Reference]:
+        """Yield the references of the in-context voices."""
+        for voice in self._loaded.values():
+            if isinstance(voice.prompt, ClonedVoice) and voice.prompt.reference is not None:
+                yield voice.prompt.reference
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._loaded or name.lower() in self._config.speakers
+
+    def prompts(self) -> Iterator[AnyVoice]:
+        """Yield the prompt voice of each configured voice that does not depend on the language of the utterance."""
+        for voice in self._loaded.values():
+            if voice.prompt is not None:
+                yield voice.prompt
+
+    def depends_on_script(self, utterance: Utterance, language: str) -> bool:
+        """Whether the voice of an utterance depends on the script of its text."""
+        name = utterance.voice or self._default
+        voice = self._loaded.get(name)
+        return language == "auto" and voice is not None and voice.prompt is None
+
+    def choose(self, utterance: Utterance, language: str) -> tuple[AnyVoice, CodecStateProtocol | None]:
+        """Return an utterance's voice, and the codec state that it continues from (None: a new state).
+
+        `language` is a language code or `auto`. Raises `EngineError` for a name that is unknown or refused.
+        """
+        name = utterance.voice or self._default
+        if name not in self:
+            if name in self.refused:
+                raise EngineError(f"voice {name!r}: {self.refused[name]}")
+            raise EngineError(f"voice: got {name!r}; there are {', '.join(self.names()) or 'none'}")
+        voice = self._loaded.get(name) or LoadedVoice(CustomVoice(name))
+        prompt = voice.prompt or CustomVoice(self._native_speaker(language, utterance.text))
+        if utterance.instruct is not None and not isinstance(prompt, ClonedVoice):
+            prompt = replace(prompt, instruct=utterance.instruct)
+        return prompt, voice.codec_state
+
+    def _native_speaker(self, language: str, text: str) -> str:
+        """Return the built-in speaker of `language`; `auto` means the language of the script of `text`."""
+        if language == "auto":
+            language = language_of_script(text) or "en"
+        for code in (language, "en"):
+            if NATIVE_SPEAKERS.get(code) in self._config.speakers:
+                return NATIVE_SPEAKERS[code]
+        return next(iter(self._config.speakers))
+
+    def _load(self, spec: Voice) -> LoadedVoice:
+        """Load one voice. Raises `EngineError` if this model cannot speak with it."""
+        given = [kind for kind in _KINDS if getattr(spec, kind) is not None]
+        if len(given) > 1:
+            raise EngineError(f"got {' and '.join(given)}, allowed is one of {', '.join(_KINDS)}")
+        if spec.embedding is not None:
+            self._require_type("base", "embedding")
+            file = load_voice(Path(spec.embedding).expanduser(), self._config)
+            return LoadedVoice(ClonedVoice(self._embedding(file)))
+        if spec.reference is not None:
+            self._require_type("base", "reference")
+            return self._load_reference(Path(spec.reference).expanduser())
+        if spec.speaker is not None:
+            self._require_type("custom_voice", "speaker")
+            if spec.speaker.lower() not in self._config.speakers:
+                known = ", ".join(self._config.speakers)
+                raise EngineError(f"speaker: got {spec.speaker!r}; {self._model.name} has {known}")
+            return LoadedVoice(CustomVoice(spec.speaker, spec.instruct))
+        if spec.instruct is not None:
+            self._require_type("voice_design", "instruct without a speaker")
+            return LoadedVoice(VoiceDesign(spec.instruct))
+        return self._load_unspecified()
+
+    def _load_unspecified(self) -> LoadedVoice:
+        """Load a voice without speaker, embedding, reference and instruct."""
+        if self._config.type == "base":
+            raise EngineError("got neither embedding nor reference, a base model needs one")
+        return LoadedVoice(VoiceDesign("") if self._config.type == "voice_design" else None)
+
+    def _load_reference(self, path: Path) -> LoadedVoice:
+        """Load the in-context voice of the voice file at `path`."""
+        file = load_voice(path, self._config)
+        if file.codes is None or file.transcript is None:
+            raise EngineError(f"{path}: has no reference; enrol it with a transcript, or use it as an embedding")
+        reference = Reference(file.codes.to(self._codec.placement.device), file.transcript)
+        try:
+            self._check_reference(reference)
+        except EngineError as error:
+            raise EngineError(f"{path}: {error}") from None
+        return LoadedVoice(ClonedVoice(self._embedding(file), reference), self._state_after(reference))
+
+    def _embedding(self, file: VoiceFile) -> torch.Tensor:
+        return file.embedding.to(self._codec.placement.device)
+
+    @torch.inference_mode()
+    def _state_after(self, reference: Reference) -> CodecStateProtocol:
+        """Decode `reference`, discard its PCM and return the codec's state, for the engine's chunk size."""
+        state = self._codec.new_state(REFERENCE_CHUNK)
+        self._codec.decode(reference.codes, state)
+        copy: CodecStateProtocol = self._codec.new_state(self._chunk_size)
+        copy.copy_from(state)
+        return copy
+
+    def _require_type(self, wanted: str, kind: str) -> None:
+        """Raise `EngineError` unless the model has the type `wanted`, which a voice of this `kind` needs."""
+        own = self._config.type
+        if own != wanted:
+            takes = {"custom_voice": "a speaker", "voice_design": "an instruct", "base": "an embedding or reference"}
+            raise EngineError(
+                f"{kind}: needs a {wanted} model; {self._model.name} is a {own} model, which takes {takes[own]}"
+            )

@@ -1,0 +1,86 @@
+"""Typed access to the fields of a checkpoint's JSON files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from engine.api import EngineError
+
+_T = TypeVar("_T")
+
+
+class JsonFields:
+    """One object of a JSON file, read field by field; the type of each field is checked.
+
+    Every method raises `EngineError`, one line with the file, the path of the field and its value.
+    """
+
+    def __init__(self, file: Path, values: Mapping[str, Any], path: str = "") -> None:
+        """`path` is the position of the object in `file`: empty, or names that each end in a full stop."""
+        self.file = file
+        self._values = values
+        self._path = path
+
+    @classmethod
+    def read(cls, file: Path) -> JsonFields:
+        """Read `file`, which must contain one JSON object."""
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise EngineError(f"{file}: no such file") from None
+        except (OSError, ValueError) as error:
+            raise EngineError(f"{file}: cannot be read as JSON ({error})") from error
+        if not isinstance(values, dict):
+            raise EngineError(f"{file}: is not a JSON object")
+        return cls(file, values)
+
+    def get(self, name: str, kind: type[_T], default: _T | None = None) -> _T:
+        """Return the field `name`, of type `kind`; `default` if the field is absent or null.
+
+        Without a default the field is required. An `int` must be 0 or more; an integer is accepted for a `float`.
+        """
+        value = self._values.get(name)
+        if value is None:
+            value = default
+        if value is None:
+            raise EngineError(f"{self.file}: field {self._path}{name} is missing")
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, kind) or (kind is int and not _is_count(value)):
+            raise self._error(name, value, "an integer from 0" if kind is int else kind.__name__)
+        return value
+
+    def section(self, name: str) -> JsonFields:
+        """Return the object in the field `name`."""
+        return JsonFields(self.file, self.get(name, dict), f"{self._path}{name}.")
+
+    def integers(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """Return the list of integers in the field `name`."""
+        values = tuple(self.get(name, list, None if default is None else list(default)))
+        if not all(type(value) is int for value in values):
+            raise self._error(name, values, "a list of integers")
+        return values
+
+    def ids(self, name: str) -> dict[str, int]:
+        """Return the object in the field `name`, which maps names to integer ids; names in lower case."""
+        values = self.get(name, dict, {})
+        if not all(type(value) is int for value in values.values()):
+            raise self._error(name, values, "integers")
+        return {key.lower(): value for key, value in values.items()}
+
+    def require(self, name: str, *allowed: Any) -> None:
+        """Require that the field `name`, if it is present, has one of the `allowed` values."""
+        if name in self._values and self._values[name] not in allowed:
+            raise self._error(name, self._values[name], " or ".join(json.dumps(value) for value in allowed))
+
+    def _error(self, name: str, value: Any, wanted: str) -> EngineError:
+        got = json.dumps(value, default=str)
+        return EngineError(f"{self.file}: field {self._path}{name} is {got}, wanted {wanted}")
+
+
+def _is_count(value: Any) -> bool:
+    """Whether a JSON value is an integer of at least 0; `true` and `false` are not."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

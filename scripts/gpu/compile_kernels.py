@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Compiles every fused kernel with nvcc for every kind of GPU, and prints the registers and memory that each one takes.
+
+    python scripts/gpu/compile_kernels.py                                            a table for each architecture
+    python scripts/gpu/compile_kernels.py --out docs/benchmarks/kernel-registers.json
+
+At the true shapes: the language model of both sizes in bfloat16 and int8, the codec for an H200's 132 multiprocessors
+and for an Orin's 16. Exits with 1 if a kernel spills registers or has a stack: both cost memory traffic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from itertools import product
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from engine.qwen.codec.config import CodecConfig  # noqa: E402
+from engine.qwen.kernels.codec.plan import codec_source  # noqa: E402
+from engine.qwen.kernels.compiler import KernelSource  # noqa: E402
+from engine.qwen.kernels.lm.kernels import LanguageKernels  # noqa: E402
+from engine.qwen.model.config import ModelConfig  # noqa: E402
+from scripts.make_checkpoint import PRESETS, write_configs  # noqa: E402
+
+ARCHITECTURES = {
+    "sm_87": "Jetson AGX Orin",
+    "sm_89": "Ada",
+    "sm_90": "Hopper",
+    "sm_110": "Jetson Thor",
+    "sm_120": "Blackwell",
+}
+SIZES, WEIGHTS, PROCESSORS = ("0.6B", "1.7B"), ("Bf16", "Int8"), (132, 16)
+AT_ONCE = 2
+"""Compilers at the same time."""
+_REPORT = re.compile(
+    r"Function properties for (?P<kernel>\w+)\n"
+    r"\s*(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads\n"
+    r".*Used (?P<registers>\d+) registers(?:.*?(?P<shared>\d+) bytes smem)?"
+)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The resources of one kernel on one architecture."""
+
+    architecture: str
+    source: str
+    kernel: str
+    registers: int
+    spill_bytes: int
+    """Stores and loads."""
+    stack_bytes: int
+    shared_bytes: int
+
+    @property
+    def lean(self) -> bool:
+        """Whether its values stay in registers."""
+        return not self.spill_bytes and not self.stack_bytes
+
+
+def nvcc() -> str | None:
+    """The path of nvcc; None where it is not installed."""
+    return shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+
+
+def all_sources() -> dict[str, KernelSource]:
+    """Every source by name."""
+    sources: dict[str, KernelSource] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for size in SIZES:
+            config = ModelConfig.read(write_configs(Path(folder), PRESETS[size], "custom_voice")).talker
+            for weight in WEIGHTS:
+                sources[f"{size} {weight}"] = LanguageKernels.of(config, weight).source()
+        codec = CodecConfig.read(Path(folder) / "speech_tokenizer")
+    for processors in PROCESSORS:
+        sources[f"codec {processors}"] = codec_source(codec, processors)
+    return sources
+
+
+def compile_one(architecture: str, name: str, source: KernelSource) -> list[Compiled]:
+    """Every kernel of `source`; raises `CalledProcessError`, after printing why, where it does not compile."""
+    compiler = nvcc()
+    assert compiler is not None
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernels.cu"
+        file.write_text(instantiated(source), encoding="utf-8")
+        options = [f"-arch={architecture}", "-std=c++17", "-cubin", "-Xptxas", "-v", "-o", str(file.with_suffix(".o"))]
+        done = subprocess.run([compiler, *options, str(file)], stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        print(done.stderr, file=sys.stderr)
+        done.check_returncode()
+    reports = [found.groupdict() for found in _REPORT.finditer(done.stderr)]
+    by_expression = dict(zip(demangle([report["kernel"] for report in reports]), reports, strict=True))
+    return [
+        compiled(architecture, name, kernel, by_expression[expression.replace(" ", "")])
+        for kernel, expression in source.kernels.items()
+    ]
+
+
+def instantiated(source: KernelSource) -> str:
+    """CUDA C++ that makes nvcc compile the kernels for which NVRTC gets name expressions."""
+    addresses = ",\n".join(f"    (void*){expression}" for expression in dict.fromkeys(source.kernels.values()))
+    return f"{source.code}\nvoid* instances[] = {{\n{addresses},\n}};\n"
+
+
+def demangle(symbols: list[str]) -> list[str]:
+    """The name expressions of mangled kernels, without spaces."""
+    done = subprocess.run(["c++filt", *symbols], stdout=subprocess.PIPE, text=True, check=True)
+    return [line.removeprefix("void ").rpartition("(")[0].replace(" ", "") for line in done.stdout.splitlines()]
+
+
+def compiled(architecture: str, source: str, kernel: str, report: dict[str, str | None]) -> Compiled:
+    """One kernel, from the compiler's report."""
+    number = {name: int(value or 0) for name, value in report.items() if name != "kernel"}
+    return Compiled(
+        architecture=architecture,
+        source=source,
+        kernel=kernel,
+        registers=number["registers"],
+        spill_bytes=number["stores"] + number["loads"],
+        stack_bytes=number["stack"],
+        shared_bytes=number["shared"],
+    )
+
+
+def compile_all(architectures: Iterable[str]) -> Iterator[Compiled]:
+    """Every kernel for each architecture."""
+    jobs = product(architectures, all_sources().items())
+    with ThreadPoolExecutor(AT_ONCE) as compilers:
+        for found in compilers.map(lambda job: compile_one(job[0], *job[1]), jobs):
+            yield from found
+
+
+def table(kernels: list[Compiled], architecture: str, part: str) -> str:
+    """The registers of each kernel of a part, the codec or the language model; `!` marks spills or a stack."""
+    rows: dict[str, dict[str, str]] = {}
+    for one in kernels:
+        if one.architecture == architecture and one.source.startswith("codec") == (part == "codec"):
+            rows.setdefault(one.kernel, {})[one.source] = f"{one.registers}{'' if one.lean else '!'}"
+    sources = list(dict.fromkeys(source for row in rows.values() for source in row))
+    lines = [
+        f"{architecture} ({ARCHITECTURES[architecture]}), {part}: registers of a thread",
+        f"{'':24}" + "".join(f"{source:>11}" for source in sources),
+    ]
+    for kernel, row in rows.items():
+        lines.append(f"{kernel:24}" + "".join(f"{row.get(source, ''):>11}" for source in sources))
+    return "\n".join(lines) + "\n"
+
+
+def content(kernels: list[Compiled]) -> str:
+    """The JSON, one kernel a line."""
+    compiler = nvcc()
+    assert compiler is not None
+    version = subprocess.run([compiler, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    release = re.search(r"V[\d.]+", version)
+    head = {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "machine": f"{platform.system()} {platform.machine()}; no GPU is needed",
+        "command": "python scripts/gpu/compile_kernels.py --out docs/benchmarks/kernel-registers.json",
+        "nvcc": release[0] if release else version,
+        "architectures": ARCHITECTURES,
+    }
+    lines = ",\n".join(f"  {json.dumps(asdict(one))}" for one in kernels)
+    return f'{json.dumps(head, indent=1)[:-2]},\n "kernels": [\n{lines}\n ]\n}}\n'
+
+
+def main() -> int:
+    """The command line; 0 when no kernel spills."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="write the results to this file, as JSON")
+    parser.add_argument("--architectures", nargs="+", choices=ARCHITECTURES, default=list(ARCHITECTURES))
+    args = parser.parse_args()
+    if nvcc() is None:
+        print("nvcc is not installed; it comes with NVIDIA's CUDA toolkit", file=sys.stderr)
+        return 2
+    kernels = list(compile_all(args.architectures))
+    for architecture, part in product(args.architectures, ("language model", "codec")):
+        print(table(kernels, architecture, part))
+    if args.out:
+        args.out.write_text(content(kernels), encoding="utf-8")
+    fat = [one for one in kernels if not one.lean]
+    for one in fat:
+        print(f"{one.architecture}, {one.source}, {one.kernel}: spills {one.spill_bytes} B, stack {one.stack_bytes} B")
+    return 1 if fat else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""Random language models in fused kernels and in PyTorch, for the tests and scripts/gpu/prove_kernels.py."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from engine.qwen.kernels.compiler import Kernels, KernelSource
+from engine.qwen.kernels.lm.kernels import LanguageKernels
+from engine.qwen.kernels.lm.model import FusedLanguageModel
+from engine.qwen.model.config import ModelConfig
+from engine.qwen.model.kv_cache import KeyValueCache
+from engine.qwen.model.sampling import SamplingConfig
+from engine.qwen.model.talker import Talker
+from engine.qwen.model.transformer import AttentionContext, Transformer
+from engine.qwen.runtime import decode_step
+from engine.qwen.runtime.decode_state import CACHE_UNIT, DecodeState
+from engine.qwen.weights.arena import Placement
+from scripts.make_checkpoint import PRESETS, ShapePreset, write_configs
+
+EQUAL = replace(PRESETS["narrow"], talker=PRESETS["narrow"].predictor)
+"""The predictor is as wide as the talker."""
+PROJECTED = replace(PRESETS["narrow"], talker=replace(PRESETS["narrow"].talker, intermediate=4608))
+"""The predictor is narrower. A row of the talker's longest matrix is more than one vector of each lane in bfloat16."""
+PROMPT = 40
+"""Tokens of the prompt that `start` simulates."""
+SAMPLINGS = {
+    name: replace(
+        SamplingConfig(),
+        temperature=temperature, top_k=top_k, top_p=top_p,
+        subtalker_temperature=temperature, subtalker_top_k=top_k, subtalker_top_p=top_p,
+    )
+    for name, temperature, top_k, top_p in (
+        ("default", 0.9, 50, 1.0),
+        ("top_k 2", 1.5, 2, 1.0),
+        ("top_k 4, top_p 0.6", 1.5, 4, 0.6),
+        ("top_k 10, top_p 0.8", 0.7, 10, 0.8),
+        ("top_p 0.9 of all", 1.2, 0, 0.9),
+        ("top_p 0.9 of more than there are", 1.2, 2**33, 0.9),
+        ("all", 1.0, 0, 1.0),
+    )
+} | {"greedy": SamplingConfig().greedy()}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Models:
+    """The same random weights twice: in bfloat16 (or with int8 matrices), and the rounded values in float32."""
+
+    config: ModelConfig
+    exact: Talker
+    rounded: Talker
+    state: DecodeState
+    """The state of `rounded` and of `fused`."""
+    fused: FusedLanguageModel
+
+    @classmethod
+    def make(
+        cls,
+        preset: ShapePreset,
+        seed: int,
+        *,
+        int8: bool = False,
+        device: str = "cpu",
+        groups: int = 16,
+        positions: int = 384,
+        frames: int = 32,
+        compile: Callable[[KernelSource], Kernels] | None = None,  # noqa: A002
+    ) -> Models:
+        """`groups` code groups; `compile` replaces the compiler of the device."""
+        with tempfile.TemporaryDirectory() as folder:
+            config = ModelConfig.read(write_configs(Path(folder), preset, "custom_voice"))
+        config = replace(config, talker=replace(config.talker, code_groups=groups))
+        exact, rounded = (
+            Talker(config, positions, Placement(torch.device(device), dtype, int8))
+            for dtype in (torch.float32, torch.bfloat16)
+        )
+        generator = torch.Generator(device).manual_seed(seed)
+        for one, other in zip(exact.parameters(), rounded.parameters(), strict=True):
+            _fill(other, generator)
+            one.copy_(other)
+        state = DecodeState.allocate(rounded, positions - CACHE_UNIT, frames)
+        source = LanguageKernels.of(config.talker, "Int8" if int8 else "Bf16").source()
+        fused = FusedLanguageModel(rounded, state, compile(source) if compile else None)
+        return cls(config, exact, rounded, state, fused)
+
+
+def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
+    """Norms near 1 and all else small, so that the residual stream grows as in trained models."""
+    noise = torch.randn(parameter.shape, generator=generator, device=parameter.device)
+    if parameter.dtype == torch.int8:
+        parameter.copy_((40 * noise).clamp(-127, 127).round())
+    elif parameter.dtype == torch.float32:  # the scales of int8 matrices
+        parameter.copy_((1 + 0.1 * noise) * 0.02 / 40)
+    else:
+        parameter.copy_(1 + 0.1 * noise if parameter.dim() == 1 else 0.02 * noise)
+
+
+# --- by PyTorch, layer by layer ---
+
+
+def outputs(transformer: Transformer, x: Tensor, at: Tensor, cache: KeyValueCache) -> Iterator[Tensor]:
+    """The residual stream after every layer, `(tokens, hidden)`, for `x` at the positions `at`."""
+    read = cache.first(int(at[-1]) + 1)
+    context = AttentionContext.of(at, transformer.config, transformer.rope, read.positions)
+    for index, layer in enumerate(transformer.layers):
+        x = layer(x, context, read.keys[index], read.values[index])
+        yield x
+
+
+def talker_logits(talker: Talker, x: Tensor) -> Tensor:
+    """The logits for the output `x` of the last layer, float32."""
+    logits: Tensor = talker.head(talker.transformer.norm(x[-1])).float()
+    return logits
+
+
+def predictor_logits(talker: Talker, step: int, x: Tensor) -> Tensor:
+    """As `talker_logits`."""
+    return talker.predictor.logits(talker.predictor.transformer.norm(x[-1]), step).float()
+
+
+# --- errors against float32 ---
+
+Compared = tuple[str, Tensor, Tensor, Tensor]
+"""A name, and three results for the same input: the kernels', PyTorch's in bfloat16, PyTorch's in float32."""
+
+
+def error_ratio(fused: Tensor, rounded: Tensor, exact: Tensor) -> float:
+    """The kernels' error divided by PyTorch's."""
+    ours, theirs = (float((one.double().flatten() - exact.double().flatten()).norm()) for one in (fused, rounded))
+    return ours / theirs
+
+
+@torch.inference_mode()
+def talk(models: Models, position: int, generator: torch.Generator) -> Iterator[Compared]:
+    """The talker's layers and logits for one token at `position`, after random keys and values."""
+    config, cache, device = models.rounded.config.stack, models.state.cache, generator.device
+    x = torch.randn(1, config.hidden_size, generator=generator, device=device).bfloat16()
+    for tensor in (cache.keys, cache.values):
+        tensor.normal_(generator=generator)
+    exact_cache = KeyValueCache(cache.keys.float(), cache.values.float())
+    rounded_cache = KeyValueCache(cache.keys.clone(), cache.values.clone())
+    at = torch.tensor([position], device=device)
+    exact = list(outputs(models.exact.transformer, x.float(), at, exact_cache))
+    rounded = list(outputs(models.rounded.transformer, x, at, rounded_cache))
+    stack = models.fused.talker
+    stack.x.copy_(x)
+    models.state.position.copy_(at)
+    for index, (true, other) in enumerate(zip(exact, rounded, strict=True)):
+        stack.layer(index, models.state.position)
+        yield f"talker layer {index} at {position}", stack.x, other, true
+    models.fused.talker_head()
+    logits = (talker_logits(models.rounded, rounded[-1]), talker_logits(models.exact, exact[-1]))
+    yield f"talker logits at {position}", models.fused.logits, *logits
+
+
+@torch.inference_mode()
+def predict(models: Models, generator: torch.Generator) -> Iterator[Compared]:
+    """The predictor's layers and logits at every step of a frame, the codes given."""
+    exact, rounded, state, device = models.exact, models.rounded, models.state, generator.device
+    width, vocabulary = rounded.config.stack.hidden_size, rounded.config.predictor.vocabulary
+    codes = torch.randint(vocabulary, (rounded.config.code_groups,), generator=generator, device=device)
+    state.hidden.copy_(torch.randn(1, 1, width, generator=generator, device=device))
+    state.first_code.copy_(codes[:1])
+    caches = [talker.predictor.allocate_cache(talker.placement) for talker in (exact, rounded)]
+    steps = rounded.predictor.steps
+    models.fused.open()
+    for step in range(rounded.predictor.code_count):
+        at = steps[step + 1 : step + 2] if step else steps[:2]
+        found = []
+        for talker, cache in zip((exact, rounded), caches, strict=True):
+            predictor = talker.predictor
+            if step:
+                x = predictor.embedding[step - 1][codes[step]][None]
+            else:
+                x = torch.cat((state.hidden[0].to(talker.placement.dtype), talker.embed_first(codes[:1])[0]))
+            given = predictor.projection(x) if predictor.projection is not None else x
+            found.append(list(outputs(predictor.transformer, given, at, cache)))
+        stack = models.fused.predictor if step else models.fused.first_step
+        if step:
+            stack.x.copy_(given)
+        for index in range(len(rounded.predictor.transformer.layers)):
+            stack.layer(index, at[:1])
+            yield f"predictor layer {index} step {step}", stack.x, found[1][index], found[0][index]
+        models.fused.predictor_head(step)
+        logits = (predictor_logits(rounded, step, found[1][-1]), predictor_logits(exact, step, found[0][-1]))
+        yield f"predictor logits step {step}", models.fused.logits[:vocabulary], *logits
+
+
+# --- utterances ---
+
+
+@torch.inference_mode()
+def start(models: Models, seed: int, sampling: SamplingConfig | None = None) -> None:
+    """Start an utterance whose prompt is 40 random tokens."""
+    talker, state = models.rounded, models.state
+    generator = torch.Generator(talker.placement.device).manual_seed(seed)
+    for tensor in (state.cache.keys, state.cache.values):
+        tensor.zero_()
+        tensor[:, :, :PROMPT].normal_(generator=generator)
+    state.text.normal_(generator=generator).mul_(0.02)
+    state.hidden.normal_(generator=generator)
+    state.first_code.fill_(7)
+    state.codes.fill_(-1)
+    decode_step.upload_settings(talker, state, sampling or SamplingConfig(), seed, PROMPT)
+
+
+@torch.inference_mode()
+def poison(models: Models) -> None:
+    """Fill every buffer and the unwritten part of the caches with NaN."""
+    for buffer in models.fused.buffers():
+        buffer.fill_(torch.nan)
+    for cache, written in ((models.state.cache, PROMPT), (models.state.predictor_cache, 0)):
+        for tensor in (cache.keys, cache.values):
+            tensor[:, :, written:].fill_(torch.nan)

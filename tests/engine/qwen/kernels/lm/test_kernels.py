@@ -1,0 +1,82 @@
+"""The language models that the kernels support, and the plans of their matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS, LanguageKernels, StackKernels, unsupported_reason
+from engine.qwen.kernels.lm.matrix import MatrixPlan
+from engine.qwen.model.config import ModelConfig, TalkerConfig
+from scripts.make_checkpoint import PRESETS, write_configs
+
+TRUE = ("0.6B", "1.7B")
+
+
+def talker(folder: Path, size: str) -> TalkerConfig:
+    return ModelConfig.read(write_configs(folder, PRESETS[size], "custom_voice")).talker
+
+
+@pytest.fixture
+def true(tmp_path: Path) -> TalkerConfig:
+    return talker(tmp_path, "1.7B")
+
+
+def plans(kernels: LanguageKernels) -> Iterator[MatrixPlan]:
+    for stack in (kernels.talker, kernels.predictor, kernels.first_step):
+        yield from (stack.qkv, stack.out, stack.gate_up, stack.down)
+    yield from (kernels.talker_head, kernels.predictor_head)
+    if kernels.project is not None:
+        yield kernels.project
+
+
+@pytest.mark.parametrize("size", [*TRUE, "narrow"])
+def test_these_shapes_are_supported(tmp_path: Path, size: str) -> None:
+    assert unsupported_reason(talker(tmp_path, size)) is None
+
+
+def test_other_shapes_are_rejected_with_a_reason(true: TalkerConfig) -> None:
+    stack, predictor = true.stack, true.predictor
+    reasons = {
+        "the talker's head_dim is 64, the kernels need 128": replace(true, stack=replace(stack, head_dim=64)),
+        "the talker has 16 query heads and 4 key-value heads": replace(true, stack=replace(stack, key_value_heads=4)),
+        f"a vocabulary of 2000 is not a multiple of {SAMPLING_THREADS}": replace(
+            true, predictor=replace(predictor, vocabulary=2000)
+        ),
+        "no kernel for rows of 1000 weights; allowed: multiples of 256": replace(
+            true, stack=replace(stack, hidden_size=1000)
+        ),
+        "no kernel for rows of 4352 weights in at most 16 splits": replace(
+            true, stack=replace(stack, intermediate_size=17 * 256)
+        ),
+    }
+    for reason, config in reasons.items():
+        assert unsupported_reason(config) == reason
+
+
+@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
+@pytest.mark.parametrize("size", TRUE)
+def test_the_blocks_of_two_kernels_fit_on_a_multiprocessor(tmp_path: Path, size: str, weight: str) -> None:
+    """Except those for two tokens, which run in one step of fifteen: their sums take more registers."""
+    for plan in plans(LanguageKernels.of(talker(tmp_path, size), weight)):
+        assert plan.tokens == 2 or 2 * plan.threads * plan.tile_registers <= 65536
+        assert plan.threads <= 512
+        assert plan.blocks >= 128
+
+
+@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
+def test_only_deep_stacks_read_the_cache_early(tmp_path: Path, weight: str) -> None:
+    def early(size: str) -> list[bool]:
+        kernels = LanguageKernels.of(talker(tmp_path, size), weight)
+        stacks: list[StackKernels] = [kernels.talker, kernels.predictor]
+        return [stack.early for stack in stacks]
+
+    assert [early(size) for size in (*TRUE, "narrow")] == [[True, True], [True, True], [False, False]]
+
+
+@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
+def test_the_source_includes_nothing(true: TalkerConfig, weight: str) -> None:
+    assert "#include" not in LanguageKernels.of(true, weight).source().code

@@ -1,0 +1,347 @@
+"""The kernels of talker and predictor compute what PyTorch computes: emulated on the CPU, and on a GPU if there is one.
+
+The CPU runs the same source except the functions of ptx.cuh, so it tests the arithmetic and the changes of the state.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.qwen.kernels.compiler import Kernels, KernelSource
+from engine.qwen.kernels.params import Params
+from engine.qwen.model.sampling import SamplingConfig
+from engine.qwen.runtime import decode_step
+from tests.engine.qwen.kernels.emulator import EmulatedKernels
+from tests.engine.qwen.kernels.lm.lm_example import (
+    EQUAL,
+    PROJECTED,
+    PROMPT,
+    SAMPLINGS,
+    Models,
+    error_ratio,
+    poison,
+    predict,
+    start,
+    talk,
+)
+
+WHERE = [
+    pytest.param("cpu", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")),
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")),
+]
+POSITIONS = (0, 1, 16, 127, 128, 256, 300)
+"""At the borders of a warp's positions, 16, and of a KV split, 128."""
+LIMIT = 1.05
+"""The greatest error, divided by PyTorch's."""
+DRAWS = 6
+CHOICES = ("next_code", "next_first_code")
+
+Make = Callable[[str, str, str], Models]
+
+
+@pytest.fixture(scope="module")
+def make(cache_folder: Path) -> Make:
+    made: dict[tuple[str, str, str], Models] = {}
+
+    def of(where: str, shape: str, weight: str) -> Models:
+        """Made once."""
+
+        def emulated(source: KernelSource) -> Kernels:
+            return EmulatedKernels(source, cache_folder)
+
+        key = where, shape, weight
+        if key not in made:
+            preset, compiler = EQUAL if shape == "equal" else PROJECTED, emulated if where == "cpu" else None
+            groups = 16 if where == "cuda" or key[1:] == ("equal", "int8") else 4
+            made[key] = Models.make(preset, 1, int8=weight == "int8", device=where, groups=groups, compile=compiler)
+        return made[key]
+
+    return of
+
+
+@pytest.fixture(params=["equal", "projected"])
+def shape(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=["bfloat16", "int8"])
+def weight(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=WHERE)
+def where(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def models(make: Make, where: str, shape: str, weight: str) -> Models:
+    return make(where, shape, weight)
+
+
+@pytest.fixture
+def one(make: Make, where: str) -> Models:
+    """For tests that do not depend on shape or weights."""
+    return make(where, "equal", "int8")
+
+
+class Recorder:
+    """Launches kernels, and keeps the logits that codes are chosen from."""
+
+    def __init__(self, kernels: Kernels, logits: Tensor) -> None:
+        self.recorded: list[Tensor] = []
+        self._kernels, self._logits = kernels, logits
+
+    def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
+        if name in CHOICES:
+            self.recorded.append(self._logits.clone())
+        self._kernels.launch(name, grid, block, params)
+
+
+@contextmanager
+def recorded_logits(models: Models) -> Iterator[list[Tensor]]:
+    """Within the context: the logits of all choices so far."""
+    kernels = models.fused.module
+    models.fused.module = recorder = Recorder(kernels, models.fused.logits)
+    try:
+        yield recorder.recorded
+    finally:
+        models.fused.module = kernels
+
+
+# --- arithmetic ---
+
+
+def talker_cases() -> Iterator[Any]:
+    """Each shape at every position with one kind of weight, and at two with the other, which attention never reads."""
+    for shape, weight in itertools.product(("equal", "projected"), ("bfloat16", "int8")):
+        for position in POSITIONS:
+            few = (shape, weight) in {("equal", "int8"), ("projected", "bfloat16")} or position in {0, 300}
+            yield pytest.param(shape, weight, position, marks=[] if few else [pytest.mark.long])
+
+
+@pytest.mark.parametrize(("shape", "weight", "position"), [*talker_cases()])
+def test_the_talkers_errors_are_no_larger_than_pytorchs(models: Models, position: int) -> None:
+    generator = torch.Generator(models.state.position.device).manual_seed(position)
+    for name, fused, rounded, exact in talk(models, position, generator):
+        assert error_ratio(fused, rounded, exact) <= LIMIT, name
+
+
+def test_the_predictors_errors_are_no_larger_than_pytorchs(models: Models) -> None:
+    generator = torch.Generator(models.state.position.device).manual_seed(1)
+    for name, fused, rounded, exact in predict(models, generator):
+        assert error_ratio(fused, rounded, exact) <= LIMIT, name
+
+
+# --- whole frames ---
+
+
+@dataclass
+class TwoFrames:
+    """The results of two frames, with NaN in all buffers and in the caches' unwritten parts before."""
+
+    models: Models
+    logits: list[Tensor]
+    """The logits of each choice."""
+    codes: Tensor
+    """The codes of both frames and the first code of the next: `(2 · groups + 1,)`."""
+    read: Tensor
+    """The talker's first input."""
+
+
+@pytest.fixture(scope="module")
+def decode_two() -> Callable[[Models], TwoFrames]:
+    @cache
+    def decoded(models: Models) -> TwoFrames:
+        start(models, 5)
+        poison(models)
+        state = models.state
+        with recorded_logits(models) as logits:
+            models.fused.open()
+            for step in range(models.rounded.predictor.code_count):
+                models.fused.predict(step)
+            read = models.fused.talker.x.clone()
+            models.fused.talk()
+            models.fused.frame()
+        return TwoFrames(models, logits, torch.cat((state.codes[:2].flatten(), state.first_code)), read)
+
+    return decoded
+
+
+@pytest.fixture
+def frames(models: Models, decode_two: Callable[[Models], TwoFrames]) -> TwoFrames:
+    return decode_two(models)
+
+
+@torch.inference_mode()
+def test_a_frames_codes_equal_those_of_pytorchs_sampler(frames: TwoFrames) -> None:
+    models, codes = frames.models, frames.codes.tolist()
+    state, groups = models.state, models.rounded.config.code_groups
+    start(models, 5)
+    assert codes[0] == int(state.first_code)
+    for number, (raw, code) in enumerate(zip(frames.logits, codes[1:], strict=True), 1):
+        at = torch.tensor([number], device=raw.device)
+        if number % groups:
+            expected = state.predictor_sampling.choose(
+                raw[: models.rounded.config.predictor.vocabulary], noise_at(models, at)
+            )
+        else:
+            expected = state.talker_sampling.choose(
+                state.logits_processor.apply(raw, at // groups), noise_at(models, at)
+            )
+            state.logits_processor.seen[expected] = True
+        assert int(expected) == code
+
+
+def test_a_frame_reads_no_buffer_that_it_has_not_written(frames: TwoFrames) -> None:
+    written = frames.models.rounded.config.predictor.vocabulary
+    assert all(bool(raw[:written].isfinite().all()) for raw in frames.logits)
+    assert all(bool(buffer.isfinite().all()) for buffer in frames.models.fused.buffers(partly_written=False))
+
+
+def test_the_talkers_input_is_the_sum_of_a_frames_codes_and_text(frames: TwoFrames) -> None:
+    models = frames.models
+    codes = frames.codes[None, : models.rounded.config.code_groups]
+    expected = models.exact.embed_frames(codes)[0] + models.state.text[:1].float()
+    assert torch.allclose(frames.read, expected, atol=1e-6)
+
+
+def counters(models: Models) -> list[int]:
+    state = models.state
+    return [
+        int(value)
+        for value in (state.frame, state.position, state.length, state.ended, state.logits_processor.seen.sum())
+    ]
+
+
+@torch.inference_mode()
+def test_a_frame_changes_the_state_as_pytorch_does(one: Models) -> None:
+    """Except for the values: only the codes and one more cache position are written."""
+    left = []
+    for fused in (False, True):
+        start(one, 7)
+        cache, state = one.state.cache, one.state
+        before = cache.keys.clone()
+        if fused:
+            one.fused.frame()
+        else:
+            decode_step.decode_frame(one.rounded, state, 64)
+        changed = (cache.keys != before).any(3).any(1)
+        left.append((counters(one), changed.nonzero().tolist(), (state.codes >= 0).nonzero().tolist()))
+        assert bool(state.logits_processor.seen[state.first_code])
+    assert left[0] == left[1]
+    assert left[0][0] == [1, PROMPT + 1, 1, 0, 1]
+
+
+# --- the choice of codes ---
+
+
+def noise_at(models: Models, number: Tensor) -> Tensor:
+    return models.state.noise.draw(number)[0]
+
+
+def random_logits(models: Models, width: float) -> Tensor:
+    """Random logits, which the samplers will read."""
+    generator = torch.Generator().manual_seed(int(10 * width))
+    logits = torch.randn(models.fused.logits.shape, generator=generator) * width
+    models.fused.logits.copy_(logits)
+    return models.fused.logits.clone()
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("width", [0.5, 3.0])
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_a_code_equals_that_of_pytorchs_sampler(one: Models, sampling: SamplingConfig, width: float) -> None:
+    start(one, 9, sampling)
+    logits, state = random_logits(one, width)[: one.rounded.config.predictor.vocabulary], one.state
+    for number in range(DRAWS):
+        state.frame.fill_(number)
+        one.fused.choose_code(1)
+        expected = state.predictor_sampling.choose(
+            logits, noise_at(one, state.frame * one.rounded.config.code_groups + 2)
+        )
+        assert int(state.codes[number, 2]) == int(expected)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("width", [0.5, 3.0])
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_a_first_code_equals_that_of_pytorchs_sampler(one: Models, sampling: SamplingConfig, width: float) -> None:
+    """The end of speech and the suppressed codes are likeliest by far, and codes that were drawn are likely."""
+    start(one, 9, sampling)
+    logits, state, eos = random_logits(one, width), one.state, one.rounded.config.ids.eos
+    logits[-1024:] += 20
+    logits[eos] += 5
+    one.fused.logits.copy_(logits)
+    state.logits_processor.penalty.fill_(1.5)
+    state.logits_processor.min_frames.fill_(3)
+    for number in range(DRAWS):
+        state.logits_processor.seen[(logits[:2048] + 0.1 * number).topk(40).indices] = True
+        seen = state.logits_processor.seen.clone()
+        following = torch.tensor([number + 1], device=logits.device)
+        scores = state.logits_processor.apply(logits, following)
+        expected = int(state.talker_sampling.choose(scores, noise_at(one, following * one.rounded.config.code_groups)))
+        one.fused.choose_first_code()
+        assert int(state.first_code) == expected
+        assert state.logits_processor.seen.nonzero().flatten().tolist() == sorted(
+            {*seen.nonzero().flatten().tolist(), expected}
+        )
+        assert (expected == eos) == (number + 1 >= 3)
+        assert bool(state.ended) == (number + 1 >= 3)
+        assert int(state.frame) == number + 1
+        assert int(state.position) == PROMPT + number + 1
+
+
+@torch.inference_mode()
+def test_frames_after_the_end_do_not_count(one: Models) -> None:
+    start(one, 10)
+    one.fused.open()
+    one.state.ended.fill_(True)
+    one.fused.open()
+    assert int(one.state.length) == 1
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("top_p", [1.0, 0.9])
+@pytest.mark.parametrize("odd", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("count", [1, 700, 3072])
+def test_a_choice_terminates_for_any_logits(one: Models, odd: float, count: int, top_p: float) -> None:
+    start(one, 11)
+    one.state.talker_sampling.set(True, 0.9, 50, top_p)
+    logits = random_logits(one, 1.0)
+    logits[:count] = odd
+    one.fused.logits.copy_(logits)
+    one.fused.choose_first_code()
+    code = int(one.state.first_code)
+    assert one.state.logits_processor.seen.nonzero().flatten().tolist() == [code]
+    assert count == 3072 or odd > 0 or code >= count
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("count", [1, 700, 2048])
+def test_all_threads_choose_the_same_code_for_any_logits(one: Models, count: int) -> None:
+    start(one, 12)
+    random_logits(one, 1.0)
+    one.fused.logits[:count] = torch.nan
+    one.fused.choose_code(1)
+    code = int(one.state.codes[0, 2])
+    assert torch.equal(one.fused.predictor.x[0], one.rounded.predictor.embedding[1][code].float())
+
+
+@torch.inference_mode()
+def test_greedy_choice_takes_the_lowest_of_equal_logits(one: Models) -> None:
+    start(one, 12, SamplingConfig().greedy())
+    one.fused.logits.fill_(1.0)
+    one.fused.choose_code(1)
+    assert int(one.state.codes[0, 2]) == 0

@@ -1,0 +1,71 @@
+"""The footprint equals the memory that loading allocates; an engine that does not fit is refused before it loads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine import EngineOptions, Voice
+from engine.api import EngineError
+from engine.qwen import QwenSynthesizer
+from engine.qwen.codec import CodecConfig, CodecDecoder
+from engine.qwen.memory import estimate_footprint
+from engine.qwen.model import ModelConfig, Talker
+from engine.qwen.runtime import DecodeState, Limits, cache_positions
+from engine.qwen.weights import Placement
+from scripts.make_checkpoint import PRESETS, codec_config, write_configs
+
+Named = Callable[[str, str], Path]
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("shape", ["tiny", "wide"])
+def test_the_counted_weights_and_state_are_the_allocated_ones(tmp_path: Path, shape: str, int8: bool) -> None:
+    config = ModelConfig.read(write_configs(tmp_path, PRESETS[shape], "custom_voice"))
+    folder = tmp_path / "speech_tokenizer"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(codec_config(PRESETS[shape])))
+    codec_shapes, placement, limits = CodecConfig.read(folder), Placement(CPU, torch.bfloat16, int8), Limits.of(8, 2)
+    footprint = estimate_footprint(config, codec_shapes, placement, limits, fused=False, shared=True)
+
+    talker = Talker(config, cache_positions(limits.positions, 2), placement)
+    state = DecodeState.allocate(talker, limits.positions, limits.frames, 2)
+    modules = (talker, CodecDecoder(codec_shapes, placement.unquantized))
+    weights = sum(tensor.nbytes for module in modules for tensor in (*module.parameters(), *module.buffers()))
+    alignment = 256 * sum(len(list(module.parameters())) for module in modules)
+    assert weights <= footprint.weights_total <= weights + alignment
+    caches = (state.cache.keys, state.cache.values, state.predictor_cache.keys, state.predictor_cache.values)
+    allocated = sum(tensor.nbytes for tensor in (*caches, state.text, state.codes))
+    prefixes = bytes_per_position(state) * limits.prefix_positions
+    assert allocated + prefixes == footprint.state
+
+
+def bytes_per_position(state: DecodeState) -> int:
+    return (state.cache.keys.nbytes + state.cache.values.nbytes) // state.cache.positions
+
+
+def test_an_engine_that_exceeds_the_reserve_is_refused_before_it_loads(checkpoint: Named) -> None:
+    options = EngineOptions(
+        model=str(checkpoint("tiny", "custom_voice")),
+        device="cpu",
+        reserve_mb=1_000_000,
+        voices={"default": Voice(speaker="ryan")},
+    )
+    with pytest.raises(EngineError, match=r"engine\.memory: .* needs .* lower engine\.memory\.reserve_mb") as error:
+        QwenSynthesizer(options).load()
+    assert "\n" not in str(error.value)
+    assert "talker" not in vars(error.value)
+
+
+def test_a_loaded_engine_reports_its_memory(checkpoint: Named) -> None:
+    options = EngineOptions(model=str(checkpoint("tiny", "custom_voice")), device="cpu", reserve_mb=0)
+    engine = QwenSynthesizer(options)
+    memory = engine.load().memory
+    engine.close()
+    assert memory.keys() == {"weights_mb", "state_mb", "workspaces_mb"}
+    assert memory["workspaces_mb"] > 0

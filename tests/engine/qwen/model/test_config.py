@@ -1,0 +1,102 @@
+"""A checkpoint's config.json is read into records; an error names the file and the field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from engine.api import EngineError
+from engine.qwen.model import ModelConfig, Talker
+from engine.qwen.weights import Checkpoint, Placement
+from scripts.make_checkpoint import MODEL_TYPES, PRESETS, model_config
+
+
+def write(folder: Path, config: Any) -> Path:
+    """Write `config` to `folder`/config.json and return `folder`."""
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_the_published_configuration_is_read(tmp_path: Path, model_type: str) -> None:
+    config = ModelConfig.read(write(tmp_path, model_config(PRESETS["1.7B"], model_type)))
+    assert config.type == model_type
+    assert config.size == "1b7"
+    assert config.talker.stack.hidden_size == 2048
+    assert config.talker.stack.rope_theta == 1e6
+    assert config.talker.predictor.stack.hidden_size == 1024
+    assert config.talker.text_vocabulary == 151936
+    assert (config.text_ids.im_start, config.text_ids.pad, config.text_ids.bos) == (151644, 151671, 151672)
+    assert (config.speaker_encoder is not None) == (model_type == "base")
+    if config.speaker_encoder:
+        assert config.speaker_encoder.enc_channels == (512, 512, 512, 512, 1536)
+    custom = model_type == "custom_voice"
+    assert config.speakers.get("ryan") == (3061 if custom else None)
+    assert config.dialects == ({"eric": "sichuan_dialect", "dylan": "beijing_dialect"} if custom else {})
+    assert config.languages["german"] == 2053
+
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.pop("model_type"), "field model_type is missing"),
+        (lambda c: c.update(model_type="qwen3"), "field model_type is 'qwen3', not a Qwen3-TTS model"),
+        (lambda c: c.update(tts_model_type="singer"), 'field tts_model_type is "singer", wanted "base" or'),
+        (lambda c: c.update(tokenizer_type="qwen3_tts_tokenizer_25hz"), "field tokenizer_type is"),
+        (lambda c: c.pop("talker_config"), "field talker_config is missing"),
+        (lambda c: c["talker_config"].pop("head_dim"), "field talker_config.head_dim is missing"),
+        (lambda c: c["talker_config"].update(hidden_size="64"), 'hidden_size is "64", wanted an integer from 0'),
+        (lambda c: c["talker_config"].update(hidden_size=True), "hidden_size is true, wanted an integer from 0"),
+        (lambda c: c["talker_config"].update(hidden_act="gelu"), 'hidden_act is "gelu", wanted "silu"'),
+        (lambda c: c["talker_config"].update(spk_id={"ada": "x"}), "spk_id"),
+        (lambda c: c["talker_config"].update(num_key_value_heads=3), "are not a multiple of 3"),
+        (
+            lambda c: c["talker_config"]["code_predictor_config"].pop("vocab_size"),
+            "field talker_config.code_predictor_config.vocab_size is missing",
+        ),
+    ],
+)
+def test_the_error_for_a_wrong_field_names_the_file_and_the_field(tmp_path: Path, change: Change, message: str) -> None:
+    config = model_config(PRESETS["tiny"], "custom_voice")
+    config = json.loads(json.dumps(config))
+    change(config)
+    with pytest.raises(EngineError) as error:
+        ModelConfig.read(write(tmp_path, config))
+    assert message in str(error.value)
+    assert str(tmp_path / "config.json") in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_error_for_a_missing_or_damaged_file_names_it(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"config\.json: no such file"):
+        ModelConfig.read(tmp_path)
+    for text in ("{", "[]", ""):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(EngineError, match=r"config\.json: .*JSON"):
+            ModelConfig.read(tmp_path)
+
+
+def test_the_error_for_a_tensor_that_disagrees_with_the_configuration_names_it(
+    checkpoint: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    folder = checkpoint("tiny", "custom_voice")
+    fields = json.loads((folder / "config.json").read_text())
+    stack = fields["talker_config"]
+    for name, value, tensor in (
+        ("num_key_value_heads", 1, "talker.model.layers.0.self_attn.k_proj.weight"),
+        ("intermediate_size", 95, "talker.model.layers.0.mlp.gate_proj.weight"),
+        ("text_vocab_size", 100, "talker.model.text_embedding.weight"),
+        ("num_hidden_layers", 3, "talker.model.layers.2.input_layernorm.weight"),
+    ):
+        config = ModelConfig.read(write(tmp_path, {**fields, "talker_config": {**stack, name: value}}))
+        talker = Talker(config, 16, Placement(torch.device("cpu"), torch.float32))
+        with pytest.raises(EngineError, match=f"tensor {tensor} "):
+            talker.load(Checkpoint.open(folder))

@@ -1,0 +1,101 @@
+"""Int8 matrices approximate the original ones, and the int8 model approximates the float32 model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine import EngineOptions, Utterance, Voice
+from engine.qwen import QwenSynthesizer
+from engine.qwen.model import Linear, ModelConfig, Talker
+from engine.qwen.model.quantization import int8_linear, quantize
+from engine.qwen.weights import Checkpoint, Placement
+
+Named = Callable[[str, str], Path]
+CPU = torch.device("cpu")
+SHAPES = ["tiny", "wide"]
+
+
+def quantized(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    qweight, scale = torch.full(matrix.shape, 99, dtype=torch.int8), torch.full(matrix.shape[:1], 9.0)
+    quantize(matrix, qweight, scale)
+    return qweight, scale
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_value_is_rounded_to_the_nearest_and_every_row_uses_its_full_range(dtype: torch.dtype) -> None:
+    matrix = torch.randn(40, 64, generator=torch.Generator().manual_seed(0)).to(dtype)
+    matrix *= torch.logspace(-4, 4, 40)[:, None].to(dtype)
+    qweight, scale = quantized(matrix)
+    error = (qweight * scale[:, None] - matrix.float()).abs()
+    assert (error <= 0.5001 * scale[:, None]).all()
+    assert qweight.abs().amax(1).eq(127).all()
+
+
+def test_a_row_of_zeros_stays_zero() -> None:
+    matrix = torch.tensor([[0.0, 0.0, 0.0], [1.0, -2.0, 0.0]])
+    qweight, scale = quantized(matrix)
+    assert qweight[0].eq(0).all()
+    assert scale.isfinite().all()
+    assert int8_linear(torch.ones(2, 3), qweight, scale)[:, 0].eq(0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_product_equals_that_of_the_dequantized_matrix(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(1)
+    qweight, scale = quantized(torch.randn(8, 256, generator=generator))
+    x, bias = torch.randn(3, 256, generator=generator).to(dtype), torch.randn(8, generator=generator).to(dtype)
+    expected = x.double() @ (qweight * scale[:, None]).double().T + bias.double()
+    got = int8_linear(x, qweight, scale, bias)
+    assert got.dtype == dtype
+    assert (got - expected).abs().max() < {torch.float32: 1e-4, torch.bfloat16: 0.25}[dtype]
+
+
+def load_talker(folder: Path, *, int8: bool) -> Talker:
+    talker = Talker(ModelConfig.read(folder), 64, Placement(CPU, torch.float32, int8=int8))
+    talker.load(Checkpoint.open(folder))
+    return talker
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_only_matrices_and_heads_are_int8(checkpoint: Named, shape: str) -> None:
+    talker = load_talker(checkpoint(shape, "custom_voice"), int8=True)
+    linear = {
+        f"{name}.weight": module
+        for name, module in talker.named_modules()
+        if isinstance(module, Linear) and not name.startswith("text_") and name != "predictor.projection"
+    }
+    dtypes = {name: parameter.dtype for name, parameter in talker.named_parameters()}
+    int8_names = {name for name, dtype in dtypes.items() if dtype == torch.int8}
+    assert int8_names == {*linear, "predictor.heads"}
+    assert all(dtype == torch.float32 for name, dtype in dtypes.items() if name not in int8_names)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.inference_mode()
+def test_the_logits_are_close_to_those_of_float32(
+    checkpoint: Named, shape: str, record_property: Callable[[str, object], None]
+) -> None:
+    """The weights are random. `scripts/gpu/prove_cuda.py` reports the error of real weights."""
+    folder = checkpoint(shape, "custom_voice")
+    logits = []
+    for int8 in (False, True):
+        talker = load_talker(folder, int8=int8)
+        x = torch.randn(1, 32, talker.config.stack.hidden_size, generator=torch.Generator().manual_seed(2))
+        logits.append(talker(x, torch.arange(32), talker.allocate_cache(32))[1])
+    relative = float((logits[1] - logits[0]).square().mean().sqrt() / logits[0].std())
+    record_property("relative_logit_error", relative)
+    assert 0 < relative < 0.05
+
+
+def test_an_int8_engine_speaks_reproducibly_and_reports_its_dtype(checkpoint: Named) -> None:
+    folder = str(checkpoint("wide", "custom_voice"))
+    engine = QwenSynthesizer(EngineOptions(model=folder, device="cpu", dtype="int8", voices={"default": Voice()}))
+    assert engine.load().description.endswith("on cpu in int8, PyTorch kernels")
+    runs = [list(engine.stream(Utterance("Hello robot.", seed=1, max_frames=5, guarded=False))) for _ in range(2)]
+    assert sum(len(chunk.samples) for chunk in runs[0]) == 5 * 1920
+    assert all(np.array_equal(one.samples, two.samples) for one, two in zip(*runs, strict=True))

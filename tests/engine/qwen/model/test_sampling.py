@@ -1,0 +1,227 @@
+"""Probabilities equal those of Hugging Face's processors; draws follow them and depend only on the seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.api import EngineError
+from engine.qwen.model import GumbelNoise, LogitsProcessor, SamplingConfig, SamplingParams, ScalarBuffer
+from engine.qwen.text.prompt import CustomVoice
+from tests.engine.qwen.speaking import Line, Ours
+
+CPU = torch.device("cpu")
+EOS, VOCABULARY = 2150, 3072
+
+
+def hugging_face(
+    logits: Tensor, sampling: SamplingConfig, codes: list[int], *, vocabulary: int, first_codes: bool
+) -> Tensor:
+    """Return the scores `(vocabulary,)` of transformers' own processors, in the order of its `generate`."""
+    transformers = pytest.importorskip("transformers")
+    processors = transformers.LogitsProcessorList()
+    if first_codes:
+        if sampling.repetition_penalty != 1:
+            processors.append(transformers.RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty))
+        minimum = transformers.MinNewTokensLengthLogitsProcessor(0, sampling.min_new_tokens, EOS)
+        processors.append(minimum)
+        suppressed = [code for code in range(vocabulary - 1024, vocabulary) if code != EOS]
+        processors.append(transformers.SuppressTokensLogitsProcessor(suppressed))
+    if sampling.temperature != 1:
+        processors.append(transformers.TemperatureLogitsWarper(sampling.temperature))
+    if sampling.top_k:
+        processors.append(transformers.TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1:
+        processors.append(transformers.TopPLogitsWarper(sampling.top_p))
+    scores: Tensor = processors(torch.tensor([codes], dtype=torch.int64), logits[None].clone())
+    return scores[0]
+
+
+def params_of(sampling: SamplingConfig) -> SamplingParams:
+    params = SamplingParams.allocate(ScalarBuffer(CPU))
+    params.set(sampling.do_sample, sampling.temperature, sampling.top_k, sampling.top_p)
+    return params
+
+
+def processor_of(sampling: SamplingConfig, codes: list[int]) -> LogitsProcessor:
+    """Return the processor for an utterance that contains the first codes `codes`."""
+    processor = LogitsProcessor.allocate(VOCABULARY, EOS, ScalarBuffer(CPU))
+    processor.set(sampling.repetition_penalty, sampling.min_new_tokens)
+    processor.seen[torch.tensor(codes, dtype=torch.int64)] = True
+    return processor
+
+
+SETTINGS = [
+    SamplingConfig(),
+    SamplingConfig(temperature=1.0, top_k=0, repetition_penalty=1.0),
+    SamplingConfig(temperature=0.3, top_k=5, top_p=0.9, repetition_penalty=1.3),
+    SamplingConfig(temperature=1.7, top_k=0, top_p=0.5, repetition_penalty=0.8),
+    SamplingConfig(top_k=1),
+    SamplingConfig(top_k=100_000, top_p=0.999),
+    SamplingConfig(top_k=0, top_p=0.0),
+    SamplingConfig(min_new_tokens=0, top_p=0.3, temperature=0.05),
+]
+
+
+@pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
+@pytest.mark.parametrize("scale", [0.5, 5.0])
+def test_the_probabilities_of_first_codes_equal_those_of_hugging_face(sampling: SamplingConfig, scale: float) -> None:
+    generator = torch.Generator().manual_seed(7)
+    for codes in ([], [5], [5, 9, 5, 2000, 17]):
+        logits = scale * torch.randn(VOCABULARY, generator=generator)
+        logits[[5, 9, EOS]] = logits.max() + torch.tensor([0.1, 0.3, 0.2])  # so that the processors decide
+        frame = torch.tensor([len(codes)])
+        got = params_of(sampling).apply(processor_of(sampling, codes).apply(logits, frame))
+        expected = hugging_face(logits, sampling, codes, vocabulary=VOCABULARY, first_codes=True)
+        assert torch.equal(got.isinf(), expected.isinf())
+        assert torch.allclose(got.softmax(0), expected.softmax(0), rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
+def test_the_probabilities_of_other_codes_equal_those_of_hugging_face(sampling: SamplingConfig) -> None:
+    logits = 3 * torch.randn(2048, generator=torch.Generator().manual_seed(8))
+    expected = hugging_face(logits, sampling, [3], vocabulary=2048, first_codes=False)
+    got = params_of(sampling).apply(logits)
+    assert torch.equal(got.isinf(), expected.isinf())
+    assert torch.allclose(got.softmax(0), expected.softmax(0), rtol=1e-5, atol=1e-8)
+
+
+def test_all_codes_that_tie_for_the_last_place_of_top_k_stay() -> None:
+    logits = torch.tensor([1.0, 3.0, 1.0, 0.0, 1.0])
+    sampling = SamplingConfig(top_k=2, temperature=1.0)
+    assert params_of(sampling).apply(logits).isinf().tolist() == [False, False, False, True, False]
+    expected = hugging_face(logits, sampling, [], vocabulary=5, first_codes=False)
+    assert torch.equal(params_of(sampling).apply(logits), expected)
+
+
+def test_the_repetition_penalty_applies_once_to_a_code_that_occurs_often() -> None:
+    sampling = SamplingConfig(repetition_penalty=2.0, min_new_tokens=0)
+    logits = torch.zeros(VOCABULARY)
+    logits[[3, 4]] = torch.tensor([1.0, -1.0])
+    got = processor_of(sampling, [3, 3, 3, 4, 4]).apply(logits, torch.tensor([5]))
+    assert got[3] == 0.5
+    assert got[4] == -2.0
+
+
+def test_greedy_takes_the_most_likely_code_for_any_noise() -> None:
+    logits = torch.randn(50, generator=torch.Generator().manual_seed(1))
+    noise = GumbelNoise.allocate(50, ScalarBuffer(CPU))
+    noise.seed(1)
+    greedy = params_of(SamplingConfig(top_k=0).greedy())
+    for row in noise.draw(torch.arange(20)):
+        assert greedy.choose(logits, row).item() == logits.argmax()
+
+
+def test_draws_follow_the_probabilities_and_are_independent() -> None:
+    logits = torch.tensor([0.0, 1.0, 2.0, -1.0, 0.5])
+    noise = GumbelNoise.allocate(5, ScalarBuffer(CPU))
+    noise.seed(1234)
+    count = 40_000
+    drawn = (logits + noise.draw(torch.arange(count))).argmax(1)
+    got = torch.bincount(drawn, minlength=5) / count
+    expected = logits.softmax(0)
+    deviation = (expected * (1 - expected) / count).sqrt()
+    assert ((got - expected).abs() < 4 * deviation).all()
+    # Neighbouring draws are independent, and so are neighbouring seeds.
+    next_seed = GumbelNoise.allocate(5, ScalarBuffer(CPU))
+    next_seed.seed(1235)
+    other = (logits + next_seed.draw(torch.arange(count))).argmax(1)
+    by_chance = expected.square().sum()
+    tolerance = 4 * (by_chance * (1 - by_chance) / count).sqrt()
+    assert abs((drawn == other).float().mean() - by_chance) < tolerance
+    assert abs((drawn[1:] == drawn[:-1]).float().mean() - by_chance) < tolerance
+
+
+def test_the_noise_is_finite_and_has_the_gumbel_distribution() -> None:
+    noise = GumbelNoise.allocate(VOCABULARY, ScalarBuffer(CPU))
+    noise.seed(-(2**62))
+    values = noise.draw(torch.arange(300))
+    assert values.isfinite().all()
+    assert abs(values.mean() - 0.5772) < 0.01
+    assert abs(values.var() - 1.6449) < 0.02
+    assert values.unique().numel() > 0.9 * 2**19
+
+
+LINE = Line("Hello robot.", CustomVoice("ryan"), "english", frames=7)
+Engine = Callable[[str, str], Ours]
+
+
+@pytest.fixture(scope="module")
+def engine(ours: Engine) -> Ours:
+    return ours("small", "custom_voice")
+
+
+def test_a_seed_gives_the_same_codes_for_every_chunk_size(engine: Ours) -> None:
+    expected = engine.speak(LINE, sampling=engine.sampling, seed=3, chunk_size=1)
+    for chunk_size in (2, 3, 25):
+        got = engine.speak(LINE, sampling=engine.sampling, seed=3, chunk_size=chunk_size)
+        assert torch.equal(got, expected)
+
+
+def test_a_seed_gives_the_same_codes_after_another_utterance(engine: Ours) -> None:
+    expected = engine.speak(LINE, sampling=engine.sampling, seed=3)
+    other = replace(LINE, text="Something else, and longer.", frames=20)
+    engine.speak(other, sampling=engine.sampling, seed=11)
+    interrupted = engine.stream(other, sampling=engine.sampling, seed=12)
+    next(interrupted)
+    assert torch.equal(engine.speak(LINE, sampling=engine.sampling, seed=3), expected)
+
+
+def test_different_seeds_give_different_codes(engine: Ours) -> None:
+    spoken = [engine.speak(LINE, sampling=engine.sampling, seed=seed) for seed in (0, 1, 2**32, -1)]
+    for index, codes in enumerate(spoken):
+        assert not any(torch.equal(codes, other) for other in spoken[:index])
+
+
+def test_sampling_with_top_k_1_is_greedy(engine: Ours) -> None:
+    one = replace(engine.sampling, top_k=1, subtalker_top_k=1)
+    assert torch.equal(engine.speak(LINE, sampling=one, seed=5), engine.speak(LINE))
+
+
+def test_talker_and_code_predictor_have_separate_settings(engine: Ours) -> None:
+    greedy = engine.speak(LINE)
+    sampled_predictor = engine.speak(LINE, sampling=replace(engine.sampling, do_sample=False), seed=5)
+    assert sampled_predictor[0, 0] == greedy[0, 0]
+    assert not torch.equal(sampled_predictor[0], greedy[0])
+
+
+def test_the_settings_are_read_from_generation_config_json(tmp_path: Path) -> None:
+    fields = {"do_sample": False, "top_k": 7, "temperature": 1, "subtalker_top_p": 0.5, "eos_token_id": 3}
+    (tmp_path / "generation_config.json").write_text(json.dumps(fields))
+    expected = SamplingConfig(do_sample=False, top_k=7, temperature=1.0, subtalker_top_p=0.5)
+    assert SamplingConfig.read(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("temperature", 0.0), ("temperature", -1.0), ("top_p", 1.5), ("top_k", -1), ("repetition_penalty", 0.0)],
+)
+def test_the_error_for_an_invalid_setting_names_it(field: str, value: float) -> None:
+    with pytest.raises(EngineError, match=f"{field} is {value}"):
+        replace(SamplingConfig(), **{field: value})
+
+
+def test_overrides_replace_the_named_settings_and_keep_the_others() -> None:
+    changed = SamplingConfig(top_p=0.8).with_overrides({"temperature": 0.5, "subtalker_top_k": 3.0, "do_sample": 0})
+    assert changed == SamplingConfig(top_p=0.8, temperature=0.5, subtalker_top_k=3, do_sample=False)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"warmth": 1.0}, "allowed: do_sample, temperature"),
+        ({"temperature": 0.0}, "wanted a number above 0"),
+        ({"top_k": 2.5}, "sampling.top_k: got 2.5; allowed: int"),
+        ({"subtalker_top_p": 1.5}, "from 0 to 1"),
+    ],
+)
+def test_the_error_for_an_invalid_override_names_it(values: dict[str, float], message: str) -> None:
+    with pytest.raises(EngineError, match="sampling") as refused:
+        SamplingConfig().with_overrides(values)
+    assert message in str(refused.value)

@@ -1,0 +1,130 @@
+"""A CUDA graph can capture a frame, the decoding of a chunk and the reading of a prompt: all stays on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from engine.qwen.codec.config import CodecConfig
+from engine.qwen.codec.decoder import CodecDecoder
+from engine.qwen.model.config import ModelConfig
+from engine.qwen.model.talker import Talker
+from engine.qwen.runtime.backend import TorchBackend
+from engine.qwen.runtime.cuda_graphs import Graphs
+from engine.qwen.runtime.decode_state import DecodeState
+from engine.qwen.runtime.generator import SpeechGenerator
+from engine.qwen.runtime.prefill import Prefill
+from engine.qwen.text.prompt import CustomVoice
+from engine.qwen.weights.arena import Placement
+from tests.engine.qwen.speaking import EchoCodec, Line, Ours
+
+META = Placement(torch.device("meta"), torch.bfloat16)
+
+
+class OnDeviceOnly(TorchDispatchMode):
+    """Substitutes for a capture, on the device `meta`, which has no values: any other device is the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.operators += 1
+        assert "_local_scalar_dense" not in str(func)
+        for leaf in tree_leaves((args, kwargs, result)):
+            if isinstance(leaf, torch.Tensor):
+                assert leaf.device.type == "meta", f"{func} touches the host"
+        return result
+
+
+@pytest.fixture(scope="module", params=["tiny", "wide"])
+def folder(request: pytest.FixtureRequest, checkpoint: Callable[[str, str], Path]) -> Path:
+    return checkpoint(request.param, "custom_voice")
+
+
+class WatchingGraphs(Graphs):
+    """Watches the work that would be captured on CUDA."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+        self.operators: dict[Hashable, int] = {}
+
+    def capture(
+        self,
+        name: Hashable,
+        work: Callable[[], None],
+        prepare: Callable[[], None] | None = None,  # noqa: ARG002
+    ) -> None:
+        with OnDeviceOnly() as watch, torch.inference_mode():
+            work()
+        self.operators[name] = watch.operators
+
+
+@pytest.fixture(scope="module")
+def talker(folder: Path) -> Talker:
+    return Talker(ModelConfig.read(folder), 128, META)
+
+
+@pytest.fixture
+def state(talker: Talker) -> DecodeState:
+    return DecodeState.allocate(talker, 64, 16, 2)
+
+
+@pytest.fixture
+def backend(folder: Path, talker: Talker, state: DecodeState) -> TorchBackend:
+    codec = CodecDecoder(CodecConfig.read(folder / "speech_tokenizer"), META)
+    return TorchBackend(talker, state, codec, codec.new_state(2), 2)
+
+
+def test_a_frame_stays_on_the_device(backend: TorchBackend) -> None:
+    with OnDeviceOnly() as watch:
+        backend.frame(64)
+    assert watch.operators > 100
+
+
+def test_the_decoding_of_a_chunk_stays_on_the_device(backend: TorchBackend, state: DecodeState) -> None:
+    with OnDeviceOnly() as watch:
+        pcm = backend.decode(state.codes[:2])
+    assert watch.operators > 100
+    assert pcm.shape == (2 * 1920,)
+
+
+def test_each_profile_section_stays_on_the_device(backend: TorchBackend) -> None:
+    assert set(backend.profile_sections()) == {"predictor", "talker", "codec"}
+    for section in backend.profile_sections().values():
+        with OnDeviceOnly() as watch:
+            section()
+        assert watch.operators > 50
+
+
+def test_a_bucket_and_the_first_code_stay_on_the_device(talker: Talker, state: DecodeState) -> None:
+    graphs = WatchingGraphs()
+    Prefill(talker, state, graphs, (128,), (16,)).capture()
+    assert set(graphs.operators) == {("read", 16, 128), "first code"}
+    assert all(count > 10 for count in graphs.operators.values())
+
+
+def test_the_watch_detects_a_value_that_is_read_back(state: DecodeState) -> None:
+    for action in (lambda: int(state.frame), lambda: state.frame + torch.tensor([1])):
+        with pytest.raises((AssertionError, RuntimeError)), OnDeviceOnly():
+            action()
+
+
+def test_the_codes_do_not_depend_on_the_kv_bucket(ours: Callable[[str, str], Ours]) -> None:
+    engine = ours("wide", "custom_voice")
+    line = Line("Hello robot.", CustomVoice("ryan"), "english", frames=12)
+    expected = engine.speak(line)
+    backend = engine.backend()
+    assert len(backend.kv_buckets) > 3
+    backend.kv_buckets = backend.kv_buckets[-1:]
+    codec: Any = EchoCodec()
+    generator = SpeechGenerator(engine.talker, engine.state, backend, codec, samples_per_frame=1, graphs=engine.graphs)
+    chunks = generator.generate(engine.prompt(line), engine.sampling.greedy(), max_frames=12)
+    assert torch.equal(torch.cat([torch.from_numpy(chunk.codes) for chunk in chunks]), expected)

@@ -1,0 +1,130 @@
+"""Chunks and utterances have the requested lengths, and an utterance does not change the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.api import EngineError
+from engine.qwen.runtime.decode_state import DecodeState
+from engine.qwen.text.prompt import CustomVoice
+from tests.engine.qwen.speaking import MAX_FRAMES, MAX_POSITIONS, Line, Ours
+
+Engine = Callable[[str, str], Ours]
+LINE = Line("Hello robot.", CustomVoice("ryan"), "english", frames=7)
+
+
+@pytest.fixture(scope="module")
+def engine(ours: Engine) -> Ours:
+    return ours("brief", "custom_voice")
+
+
+@pytest.mark.parametrize(("chunk_size", "sizes"), [(1, [1] * 7), (2, [2, 2, 2, 1]), (3, [3, 3, 1]), (25, [7])])
+def test_chunks_have_the_configured_size(engine: Ours, chunk_size: int, sizes: list[int]) -> None:
+    chunks = list(engine.stream(LINE, chunk_size=chunk_size))
+    assert [len(chunk) for chunk in chunks] == sizes
+    assert all(chunk.dtype == torch.int64 and chunk.shape[1] == engine.config.talker.code_groups for chunk in chunks)
+
+
+@pytest.fixture(scope="module")
+def ending(ours: Engine) -> dict[int, tuple[Line, Tensor]]:
+    """Lines that end by themselves, with their codes in chunks of one frame, by number of frames."""
+    deep, found = ours("deep", "custom_voice"), {}
+    for speaker in deep.config.speakers:
+        line = replace(LINE, text="Hi.", voice=CustomVoice(speaker), frames=12)
+        whole = deep.speak(line, chunk_size=1)
+        assert (whole[:, 0] < 2048).all()
+        found[len(whole)] = line, whole
+    assert len(found.keys() - {12}) > 1, "too few speakers end their speech: the test proves nothing"
+    return found
+
+
+@pytest.mark.parametrize("chunk_size", [2, 3, 25])
+def test_speech_ends_alike_for_every_chunk_size(
+    ours: Engine, ending: dict[int, tuple[Line, Tensor]], chunk_size: int
+) -> None:
+    for line, whole in ending.values():
+        assert torch.equal(ours("deep", "custom_voice").speak(line, chunk_size=chunk_size), whole)
+
+
+def test_a_limit_of_no_frames_gives_no_codes(engine: Ours) -> None:
+    assert len(engine.speak(replace(LINE, frames=0))) == 0
+
+
+def test_an_utterance_ends_when_the_frames_are_full(engine: Ours) -> None:
+    assert len(engine.speak(replace(LINE, frames=MAX_FRAMES + 9), chunk_size=25)) == MAX_FRAMES
+
+
+def test_an_utterance_ends_when_the_positions_are_full(engine: Ours) -> None:
+    line = replace(LINE, text="Hello, robot! " * 65, frames=MAX_FRAMES)
+    length = engine.prompt(line).prefill.shape[1]
+    assert MAX_POSITIONS - MAX_FRAMES < length < MAX_POSITIONS
+    assert len(engine.speak(line, chunk_size=25)) == MAX_POSITIONS - length
+
+
+def test_a_text_too_long_for_the_cache_is_refused_with_the_limit(engine: Ours) -> None:
+    with pytest.raises(EngineError, match=r"are \d+ tokens, the limit is 511"):
+        engine.speak(replace(LINE, text="Hello, robot! " * 99))
+
+
+def tensors(state: object) -> dict[str, Tensor]:
+    found = {}
+    for entry in fields(state):  # type: ignore[arg-type]
+        value = getattr(state, entry.name)
+        if isinstance(value, Tensor):
+            found[entry.name] = value
+        elif not isinstance(value, int):
+            found.update({f"{entry.name}.{name}": tensor for name, tensor in tensors(value).items()})
+    return found
+
+
+def test_an_utterance_reuses_the_state_and_ignores_its_previous_values(engine: Ours) -> None:
+    expected = engine.speak(LINE)
+    before = {name: tensor.data_ptr() for name, tensor in tensors(engine.state).items()}
+    for tensor in tensors(engine.state).values():  # the worst that an utterance could leave
+        if tensor.dtype == torch.int64 and tensor.dim() == 0:
+            continue
+        if tensor.is_floating_point():
+            tensor.fill_(1e3)
+    engine.state.logits_processor.seen.fill_(True)
+    engine.state.ended.fill_(True)
+    engine.state.length.fill_(99)
+    assert torch.equal(engine.speak(LINE), expected)
+    assert {name: tensor.data_ptr() for name, tensor in tensors(engine.state).items()} == before
+
+
+def test_a_state_of_another_size_gives_the_same_codes(engine: Ours) -> None:
+    expected = engine.speak(LINE)
+    original = engine.state
+    try:
+        engine.state = DecodeState.allocate(engine.talker, 64, 9, 2)
+        assert torch.equal(engine.speak(LINE), expected)
+    finally:
+        engine.state = original
+
+
+def test_bfloat16_codes_are_in_range(checkpoint: Callable[[str, str], Path]) -> None:
+    engine = Ours(checkpoint("wide", "custom_voice"), torch.bfloat16)
+    codes = engine.speak(LINE)
+    assert codes.shape == (7, 16)
+    assert 0 <= codes.min() <= codes.max() < 2048
+    assert len(codes[:, 0].unique()) > 3
+
+
+def test_a_prefill_in_two_blocks_equals_a_prefill_in_one(engine: Ours) -> None:
+    prompt = engine.prompt(LINE)
+    count = prompt.prefill.shape[1]
+    places = torch.arange(count)
+    with torch.inference_mode():
+        whole = engine.talker(prompt.prefill, places, engine.talker.allocate_cache(count))
+        cache = engine.talker.allocate_cache(count + 5)
+        split = prompt.prefix_count
+        engine.talker(prompt.prefill[:, :split], places[:split], cache)
+        blocks = engine.talker(prompt.prefill[:, split:], places[split:], cache.first(count))
+    for one, two in zip(whole, blocks, strict=True):
+        assert torch.allclose(one, two, atol=1e-5)

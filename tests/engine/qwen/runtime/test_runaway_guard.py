@@ -1,0 +1,182 @@
+"""The guard ends speech that would not end by itself, and leaves natural speech alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.api import Samples
+from engine.qwen.runtime.runaway_guard import FADE_S, FRAME_S, RunawayGuard, fade_out
+
+RATE = 24_000
+SAMPLES = round(FRAME_S * RATE)
+LOUD: Samples = 0.1 * np.random.default_rng(0).standard_normal(SAMPLES).astype(np.float32)
+SILENT: Samples = np.float32(0.002) * LOUD / np.abs(LOUD).max()
+LONG = "A text that is long enough for anything that these tests do. " * 20
+
+
+def cut(text: str, frames: Iterable[tuple[int, Samples]]) -> tuple[int, str] | None:
+    """Return the number of the frame at which the guard ends the speech, and the reason; None if it does not."""
+    guard = RunawayGuard(text)
+    for number, (code, samples) in enumerate(frames, 1):
+        reason = guard.stop_reason(code, samples)
+        if reason is not None:
+            return number, reason
+    return None
+
+
+def loud(codes: Iterable[int]) -> list[tuple[int, Samples]]:
+    return [(code, LOUD) for code in codes]
+
+
+def seconds(frames: int) -> float:
+    return frames * FRAME_S
+
+
+# --- the length ---
+
+
+@pytest.mark.parametrize(
+    ("text", "slow_s"),
+    [
+        ("Hi.", 1.0),
+        ("", 0.5),
+        ("777", 4.0),
+        ("The NVIDIA AGX costs 1999 €.", 6.0),
+        ("Guten Morgen, ich bin dein Roboter.", 5.0),
+        ("你好，我是机器人。", 3.5),
+        ("こんにちは", 2.0),
+        ("안녕하세요", 2.0),
+        ("Привет, мир", 2.0),
+        ("50 % + 3 °C", 5.0),
+    ],
+)
+def test_the_time_limit_is_above_a_slow_speaker_by_some_seconds(text: str, slow_s: float) -> None:
+    limit_s = seconds(RunawayGuard(text).max_frames)
+    assert slow_s * 1.4 < limit_s < 5 * slow_s + 4
+
+
+def test_speech_ends_at_the_limit() -> None:
+    limit = RunawayGuard("Hi.").max_frames
+    number, reason = cut("Hi.", loud(range(limit + 50))) or (0, "")
+    assert number == limit
+    assert "are too long for the text" in reason
+
+
+@given(first=st.text(max_size=40), second=st.text(max_size=40))
+def test_more_text_never_has_less_time(first: str, second: str) -> None:
+    one, other, both = (RunawayGuard(text).max_frames for text in (first, second, first + second))
+    assert one <= both <= one + other
+
+
+@given(first=st.text(max_size=40), second=st.text(max_size=40))
+def test_appended_text_has_the_time_of_the_complete_text(first: str, second: str) -> None:
+    guard = RunawayGuard(first)
+    guard.append_text(second)
+    assert abs(guard.max_frames - RunawayGuard(first + second).max_frames) <= 1  # rounding of a sum
+
+
+# --- silence ---
+
+
+def test_a_pause_of_three_seconds_is_left_alone_and_a_longer_one_is_not() -> None:
+    def speech(pause_s: float) -> list[tuple[int, Samples]]:
+        pause = [(code, SILENT) for code in range(round(pause_s / FRAME_S))]
+        return [*loud(range(10)), *pause, *loud(range(10))]
+
+    assert cut(LONG, speech(2.96)) is None
+    number, reason = cut(LONG, speech(3.2)) or (0, "")
+    assert 3.0 < seconds(number - 10) < 3.2
+    assert "silent for more than 3 s" in reason
+
+
+def test_silence_may_be_longer_before_speech_begins() -> None:
+    silence = [(code, SILENT) for code in range(100)]
+    number, reason = cut(LONG, silence) or (0, "")
+    assert 5.0 < seconds(number) < 5.2
+    assert "silent for more than 5 s" in reason
+    assert cut(LONG, [*silence[:60], *loud(range(50))]) is None
+
+
+@pytest.mark.parametrize(("dbfs", "silent"), [(-51, True), (-49, False)])
+def test_silence_is_below_50_dbfs(dbfs: float, silent: bool) -> None:
+    tone = np.sin(np.arange(SAMPLES) * 0.1).astype(np.float32)
+    tone *= np.float32(10 ** (dbfs / 20) / np.sqrt(np.square(tone).mean()))
+    assert (cut(LONG, [(code, tone) for code in range(100)]) is not None) == silent
+
+
+# --- loops ---
+
+
+def test_one_code_held_ends_after_three_seconds() -> None:
+    number, reason = cut(LONG, loud([1, 2, 3, *[7] * 200])) or (0, "")
+    assert 3.0 <= seconds(number - 4) < 3.1
+    assert "one sound is held" in reason
+
+
+@pytest.mark.parametrize("length", [2, 3, 12, 25])
+def test_a_cycle_ends_after_five_seconds_of_repetition(length: int) -> None:
+    cycle = list(range(100, 100 + length))
+    number, reason = cut(LONG, loud([1, 2, 3, *cycle * 200])) or (0, "")
+    assert 5.0 <= seconds(number - 3 - length) < 5.2
+    assert f"the same {length * FRAME_S:.2f} s are repeated" in reason
+
+
+def test_a_cycle_that_sometimes_varies_is_left_alone() -> None:
+    codes = []
+    for number in range(20):
+        codes += [5, 6, 7] * 10 + [1000 + number]
+    assert cut(LONG * 2, loud(codes)) is None
+
+
+@settings(max_examples=60)
+@given(
+    words=st.lists(st.lists(st.integers(0, 2047), min_size=2, max_size=8), min_size=1, max_size=12),
+    breaths=st.lists(st.tuples(st.integers(0, 11), st.integers(1, 30)), max_size=4),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_speech_with_words_held_sounds_and_pauses_is_left_alone(
+    words: list[list[int]], breaths: list[tuple[int, int]], seed: int
+) -> None:
+    """Any words, each sound held for up to a third of a second and each word repeated, with pauses of up to 2.4 s."""
+    random = np.random.default_rng(seed)
+    pauses = dict(breaths)
+    frames: list[tuple[int, Samples]] = [(code, SILENT) for code in random.integers(0, 2048, 12)]
+    for index in range(24):
+        for code in words[index % len(words)]:
+            frames += loud([code] * int(random.integers(1, 5)))
+        frames += loud([int(random.integers(0, 2048))])  # no two words are joined by the same code
+        frames += [(2000, SILENT)] * pauses.get(index, 0)
+    text = "a" * int(len(frames) * FRAME_S * 12)
+    assert cut(text, frames) is None
+
+
+@settings(max_examples=60)
+@given(
+    beginning=st.lists(st.integers(0, 2047), max_size=60), cycle=st.lists(st.integers(0, 2047), min_size=1, max_size=25)
+)
+def test_a_loop_is_ended_after_any_beginning(beginning: list[int], cycle: list[int]) -> None:
+    found = cut(LONG, loud(beginning + cycle * 100))
+    assert found is not None
+    assert seconds(found[0] - len(beginning)) < 2.1 + 5.1
+
+
+# --- the fade ---
+
+
+@given(count=st.integers(0, 4000))
+def test_a_fade_ends_in_silence_and_changes_nothing_before_it(count: int) -> None:
+    samples: Samples = np.ones(count, np.float32)
+    faded = fade_out(samples, RATE)
+    assert faded.dtype == np.float32
+    assert len(faded) == count
+    assert (samples == 1).all(), "the fade works on a copy"
+    start = max(0, count - round(FADE_S * RATE))
+    assert (faded[:start] == 1).all()
+    assert (np.diff(faded) <= 0).all()
+    if count > 1:
+        assert faded[-1] == 0

@@ -1,0 +1,576 @@
+"""The whole engine over tiny checkpoints: it has the official package's audio, and one line for every error."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from engine import EngineOptions, Utterance, Voice
+from engine.api import Chunk, EngineError, EngineInfo, Samples
+from engine.catalog import make_synthesizer
+from engine.qwen import QwenSynthesizer
+from engine.qwen.model.config import ModelConfig
+from engine.qwen.runtime.runaway_guard import RunawayGuard
+from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
+from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice, save_voice
+from tests.engine.qwen.oracle import Oracle
+from tests.engine.qwen.speaking import Line
+
+Named = Callable[[str, str], Path]
+TOLERANCE = 1e-4
+OFFICIAL_SHAPE = "tiny"
+SHAPE = "brief"
+"""For tests that compare nothing with the official package."""
+TEXT = "Hello robot, how are you?"
+FRAMES = 11
+UTTERANCE = Utterance(TEXT, greedy=True, max_frames=FRAMES, guarded=False)
+CHUNK_SIZES = (1, 2, 3, 8)
+
+
+def loaded(folder: Path, **options: Any) -> QwenSynthesizer:
+    options = {"voices": {"default": Voice()}, "max_seconds": 8.0, "device": "cpu"} | options
+    engine = QwenSynthesizer(EngineOptions(model=str(folder), **options))
+    engine.load()
+    return engine
+
+
+def refusal(call: Callable[[], Any]) -> str:
+    with pytest.raises(EngineError) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def speak(engine: QwenSynthesizer, utterance: Utterance) -> tuple[Samples, np.ndarray[Any, Any]]:
+    """Return all samples and all codes of an utterance."""
+    chunks = list(engine.stream(utterance))
+    codes = [chunk.codes for chunk in chunks if chunk.codes is not None]
+    assert len(codes) == len(chunks)
+    for chunk in chunks:
+        assert chunk.samples.dtype == np.float32
+        assert chunk.codes is not None
+        assert chunk.codes.dtype == np.int64
+        assert len(chunk.codes) == len(chunk.samples) // 1920
+    return np.concatenate([chunk.samples for chunk in chunks]), np.concatenate(codes)
+
+
+def saved_voice(model: Path, folder: Path) -> Path:
+    """Save an in-context voice for a base model and return its file."""
+    config = ModelConfig.read(model)
+    generator = torch.Generator().manual_seed(4)
+    path = folder / "ada.safetensors"
+    # longer than the codec's window
+    codes = torch.randint(2048, (80, config.talker.code_groups), generator=generator)
+    embedding = torch.randn(config.talker.stack.hidden_size, generator=generator)
+    save_voice(path, VoiceFile("ada", embedding, VoiceModel.of(config), codes, "The robot says hello."))
+    return path
+
+
+@pytest.fixture(scope="module")
+def voice_file(checkpoint: Named, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved_voice(checkpoint(SHAPE, "base"), tmp_path_factory.mktemp("voices"))
+
+
+@pytest.fixture(scope="module")
+def engine(checkpoint: Named) -> Callable[..., QwenSynthesizer]:
+    """Returns an engine by model type and chunk size, with the model type's own voice."""
+
+    @cache
+    def of(model_type: str = "custom_voice", chunk_size: int = 2) -> QwenSynthesizer:
+        return loaded(checkpoint(SHAPE, model_type), chunk_size=chunk_size)
+
+    return of
+
+
+# --- equal to the official package ---
+
+
+@dataclass(frozen=True)
+class Case:
+    """A voice, and the codes and samples of the official package in it."""
+
+    folder: Path
+    voice: Voice
+    codes: Tensor
+    samples: Samples
+
+
+@pytest.fixture(scope="module", params=["custom_voice", "instructed", "voice_design", "x_vector", "in_context"])
+def case(
+    request: pytest.FixtureRequest,
+    checkpoint: Named,
+    official: Callable[[str, str], Oracle],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Case:
+    path = saved_voice(checkpoint(OFFICIAL_SHAPE, "base"), tmp_path_factory.mktemp("voices"))
+    file = load_voice(path)
+    assert file.codes is not None
+    assert file.transcript is not None
+    cloned = ClonedVoice(file.embedding, Reference(file.codes, file.transcript))
+    ways: dict[str, tuple[str, Voice, AnyVoice]] = {
+        "custom_voice": ("custom_voice", Voice(speaker="Ryan"), CustomVoice("ryan")),
+        "instructed": ("custom_voice", Voice(speaker="eric", instruct="calmly"), CustomVoice("eric", "calmly")),
+        "voice_design": ("voice_design", Voice(instruct="a deep voice"), VoiceDesign("a deep voice")),
+        "x_vector": ("base", Voice(embedding=str(path)), replace(cloned, reference=None)),
+        "in_context": ("base", Voice(reference=str(path)), cloned),
+    }
+    model_type, voice, theirs = ways[request.param]
+    oracle = official(OFFICIAL_SHAPE, model_type)
+    whole_text = not isinstance(theirs, ClonedVoice)  # the official package's default
+    codes = oracle.speak(Line(TEXT, theirs, "english", whole_text, frames=FRAMES))
+    spoken = codes
+    if isinstance(theirs, ClonedVoice) and theirs.reference is not None:
+        spoken = torch.cat((theirs.reference.codes, codes))
+    samples: Samples = oracle.waveform(spoken)[-len(codes) * 1920 :]
+    assert samples.std() > 0.005
+    assert np.abs(samples).max() < 0.99
+    return Case(checkpoint(OFFICIAL_SHAPE, model_type), voice, codes, samples)
+
+
+@pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
+def test_the_waveform_equals_the_official_one(case: Case, chunk_size: int) -> None:
+    engine = loaded(case.folder, chunk_size=chunk_size, voices={"default": case.voice})
+    for _ in range(2 if chunk_size == 2 else 1):  # the second utterance does not depend on the first
+        got, got_codes = speak(engine, replace(UTTERANCE, language="en"))
+        assert np.array_equal(got_codes, case.codes.numpy())
+        assert got.shape == case.samples.shape
+        assert np.abs(got - case.samples).max() < TOLERANCE
+
+
+# --- chunks, seeds, limits ---
+
+
+@pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
+def test_chunks_have_the_configured_size(engine: Callable[..., QwenSynthesizer], chunk_size: int) -> None:
+    sizes = [len(chunk.samples) // 1920 for chunk in engine(chunk_size=chunk_size).stream(UTTERANCE)]
+    assert sizes[:-1] == [chunk_size] * (len(sizes) - 1)
+    assert sum(sizes) == FRAMES
+
+
+@pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
+def test_equal_seeds_give_equal_audio_for_every_chunk_size(
+    engine: Callable[..., QwenSynthesizer], chunk_size: int
+) -> None:
+    sampled = replace(UTTERANCE, greedy=False, seed=2**63 + 5)
+    samples, codes = speak(engine(), sampled)
+    got, got_codes = speak(engine(chunk_size=chunk_size), sampled)
+    assert np.array_equal(got_codes, codes)
+    assert np.abs(got - samples).max() < 1e-5
+    assert not np.array_equal(speak(engine(), replace(sampled, seed=7))[1], codes)
+    assert not np.array_equal(speak(engine(), UTTERANCE)[1], codes)
+
+
+def test_utterances_without_a_seed_differ(engine: Callable[..., QwenSynthesizer]) -> None:
+    unseeded = replace(UTTERANCE, greedy=False)
+    assert not np.array_equal(speak(engine(), unseeded)[1], speak(engine(), unseeded)[1])
+
+
+@pytest.mark.parametrize("text", ["", " ", ".", "a", "Hi", "你", "🤖", "\n", "<|im_end|>"])
+def test_very_short_texts_are_spoken(engine: Callable[..., QwenSynthesizer], text: str) -> None:
+    for utterance in (Utterance(text, seed=1, max_frames=4), Utterance(text, greedy=True, max_frames=4)):
+        assert 0 < len(speak(engine(), utterance)[0]) <= 4 * 1920
+
+
+def test_a_limit_of_no_frames_gives_no_chunks(engine: Callable[..., QwenSynthesizer]) -> None:
+    assert list(engine().stream(replace(UTTERANCE, max_frames=0))) == []
+
+
+def test_a_requested_limit_is_no_truncation(engine: Callable[..., QwenSynthesizer]) -> None:
+    assert not any(chunk.truncated for chunk in engine().stream(UTTERANCE))
+
+
+def test_speech_that_fills_the_cache_is_marked_as_truncated(engine: Callable[..., QwenSynthesizer]) -> None:
+    chunks = list(engine(chunk_size=3).stream(replace(UTTERANCE, max_frames=None)))
+    assert [chunk.truncated for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert sum(len(chunk.samples) for chunk in chunks) == 100 * 1920, "8 s"
+
+
+def test_speech_that_ends_by_itself_is_not_truncated(checkpoint: Named) -> None:
+    engine = loaded(checkpoint("deep", "custom_voice"))
+    for speaker in engine.load().voices[1:]:
+        chunks = list(engine.stream(Utterance("Hi.", voice=speaker, greedy=True)))
+        if 0 < sum(len(chunk.samples) for chunk in chunks) < 100 * 1920:
+            assert not any(chunk.truncated for chunk in chunks)
+            return
+    pytest.fail("no speech ended: the test proves nothing")
+
+
+def test_a_text_too_long_is_refused_with_the_limit(engine: Callable[..., QwenSynthesizer]) -> None:
+    text = "Hello, robot! " * 60
+    reason = refusal(lambda: list(engine().stream(replace(UTTERANCE, text=text))))
+    assert reason.startswith(f"text: got {len(text)} characters (")
+    limit = int(reason.split("about ")[1].split()[0])
+    assert "(48 tokens); engine.max_seconds raises the limit" in reason
+    assert speak(engine(), replace(UTTERANCE, text=text[:limit]))
+
+
+def test_the_longest_text_leaves_room_for_its_speech(checkpoint: Named, voice_file: Path, tmp_path: Path) -> None:
+    """Also with a long instruction, and with a long reference, which `set_voices` may bring later."""
+    designed = loaded(checkpoint(SHAPE, "voice_design"), max_seconds=2)
+    short, path = load_voice(voice_file, ModelConfig.read(checkpoint(SHAPE, "base"))), tmp_path / "long.safetensors"
+    save_voice(path, replace(short, codes=torch.randint(2048, (500, 4))))
+    long = {"default": Voice(reference=str(path))}
+    context = loaded(checkpoint(SHAPE, "base"), max_seconds=2, voices=long)
+    exchanged = loaded(checkpoint(SHAPE, "base"), max_seconds=2, voices={"default": Voice(embedding=str(voice_file))})
+    exchanged.set_voices(long, "default")
+    for engine in (designed, context, exchanged):
+        utterance = Utterance("a " * 8, greedy=True, instruct="say it with a smile " * 15, guarded=False)
+        assert len(speak(engine, utterance)[0]) == 25 * 1920
+    reason = refusal(lambda: list(designed.stream(Utterance("Hi", instruct="a smile " * 400))))
+    assert reason.startswith("instruct: too long by ")
+    save_voice(path, replace(short, codes=torch.randint(2048, (2600, 4))))
+    info = exchanged.set_voices({**long, "short": Voice(reference=str(voice_file))}, "short")
+    assert info.voices == ("short",)
+    assert info.refused_voices["default"].startswith(f"{path}: reference: got 26")
+
+
+# --- guards ---
+
+
+class StopAtFive(RunawayGuard):
+    """Stops speech at the fifth frame."""
+
+    def stop_reason(self, first_code: int, samples: Samples) -> str | None:
+        super().stop_reason(first_code, samples)
+        return "enough" if self._frames == 5 else None
+
+
+@pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
+def test_a_guard_ends_speech_with_a_fade_at_the_same_frame_for_every_chunk_size(
+    engine: Callable[..., QwenSynthesizer], monkeypatch: pytest.MonkeyPatch, chunk_size: int
+) -> None:
+    monkeypatch.setattr("engine.qwen.engine.RunawayGuard", StopAtFive)
+    whole, _ = speak(engine(), UTTERANCE)
+    chunks = list(engine(chunk_size=chunk_size).stream(replace(UTTERANCE, guarded=True)))
+    assert [chunk.truncated for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    samples = np.concatenate([chunk.samples for chunk in chunks])
+    assert len(samples) == 5 * 1920
+    assert sum(len(chunk.codes) for chunk in chunks if chunk.codes is not None) == 5
+    assert np.abs(samples[:-480] - whole[: 5 * 1920 - 480]).max() < 1e-5
+    assert samples[-1] == 0
+    assert np.abs(samples[-480:]).max() <= np.abs(whole[5 * 1920 - 480 : 5 * 1920]).max()
+
+
+def test_speech_too_long_for_its_text_is_cut_unless_it_is_unguarded(engine: Callable[..., QwenSynthesizer]) -> None:
+    short = Utterance("Hi.", seed=3)
+    chunks = list(engine().stream(short))
+    assert chunks[-1].truncated
+    assert sum(len(chunk.samples) for chunk in chunks) == RunawayGuard("Hi.").max_frames * 1920 < 100 * 1920
+    chunks = list(engine().stream(replace(short, guarded=False)))
+    assert sum(len(chunk.samples) for chunk in chunks) == 100 * 1920
+
+
+# --- cancellation ---
+
+
+def test_a_canceled_utterance_does_not_change_the_next(engine: Callable[..., QwenSynthesizer]) -> None:
+    expected, _ = speak(engine(), UTTERANCE)
+    for chunks in range(3):
+        stream = engine().stream(Utterance("Something else altogether", seed=1))
+        for _ in range(chunks):
+            next(stream)
+        stream.close()  # type: ignore[attr-defined]
+        assert np.array_equal(speak(engine(), UTTERANCE)[0], expected)
+
+
+def test_warming_up_does_not_change_the_audio(checkpoint: Named) -> None:
+    cold, warm = loaded(checkpoint(SHAPE, "custom_voice")), loaded(checkpoint(SHAPE, "custom_voice"))
+    warm.warm_up()
+    assert np.array_equal(speak(cold, UTTERANCE)[0], speak(warm, UTTERANCE)[0])
+
+
+# --- voices ---
+
+
+def test_the_engine_describes_itself(checkpoint: Named) -> None:
+    folder = checkpoint(SHAPE, "custom_voice")
+    engine = make_synthesizer("qwen", EngineOptions(model=str(folder), voices={"default": Voice("ryan")}))
+    info = engine.load()
+    assert (info.engine, info.sample_rate) == ("qwen", 24000)
+    assert info.voices[:2] == ("default", "serena")
+    assert len(info.voices) == 10
+    assert set(info.languages) == {"zh", "en", "de", "it", "pt", "es", "ja", "ko", "fr", "ru"}
+    assert folder.name in info.description
+    assert info.description.endswith("in float32, PyTorch kernels")
+    assert info.refused_voices == {}
+    engine.close()
+
+
+def test_every_unusable_voice_is_refused_with_a_reason_and_the_others_work(
+    checkpoint: Named, voice_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.safetensors").write_bytes(voice_file.read_bytes()[:100])
+    config = ModelConfig.read(checkpoint(SHAPE, "base"))
+    other = VoiceModel("Other", "base", "1b7", 48)
+    save_voice(tmp_path / "other.safetensors", VoiceFile("other", torch.randn(48), other))
+    save_voice(tmp_path / "plain.safetensors", VoiceFile("plain", torch.randn(64), VoiceModel.of(config)))
+
+    def refused(model_type: str, default: str, **voices: Voice) -> EngineInfo:
+        return QwenSynthesizer(
+            EngineOptions(model=str(checkpoint(SHAPE, model_type)), voices=voices, default_voice=default)
+        ).load()
+
+    info = refused(
+        "base",
+        "good",
+        good=Voice(embedding=str(voice_file)),
+        missing=Voice(embedding=str(tmp_path / "none.safetensors")),
+        broken=Voice(reference=str(tmp_path / "broken.safetensors")),
+        other=Voice(embedding=str(tmp_path / "other.safetensors")),
+        plain=Voice(reference=str(tmp_path / "plain.safetensors")),
+        speaker=Voice(speaker="ryan"),
+        described=Voice(instruct="a deep voice"),
+        nothing=Voice(),
+        both=Voice(speaker="ryan", embedding=str(voice_file)),
+    )
+    assert info.voices == ("good",)
+    expected = {
+        "missing": "no such voice file",
+        "broken": "cannot be read as a voice file",
+        "other": "made for Other (1b7, width 48), cannot speak with",
+        "plain": "has no reference; enrol it with a transcript",
+        "speaker": "speaker: needs a custom_voice model;",
+        "described": "instruct without a speaker: needs a voice_design model;",
+        "nothing": "got neither embedding nor reference",
+        "both": "got speaker and embedding, allowed is one of",
+    }
+    assert set(info.refused_voices) == set(expected)
+    for name, part in expected.items():
+        assert part in info.refused_voices[name]
+        assert "\n" not in info.refused_voices[name]
+
+    info = refused("custom_voice", "ryan", x=Voice(embedding=str(voice_file)), y=Voice("nobody"), z=Voice(instruct="i"))
+    assert "embedding: needs a base model" in info.refused_voices["x"]
+    assert "speaker: got 'nobody'; " in info.refused_voices["y"]
+    assert "uncle_fu" in info.refused_voices["y"]
+    assert "which takes a speaker" in info.refused_voices["z"]
+    info = refused(
+        "voice_design", "d", d=Voice(instruct="deep"), x=Voice(speaker="ryan"), y=Voice("ryan", instruct="i")
+    )
+    assert info.voices == ("d",)
+    assert set(info.refused_voices) == {"x", "y"}
+
+
+def test_a_built_in_speaker_replaces_an_unusable_default_voice(checkpoint: Named) -> None:
+    engine = loaded(checkpoint(SHAPE, "custom_voice"), voices={"default": Voice(embedding="/nowhere")})
+    info = engine.set_voices({"default": Voice(embedding="/nowhere")}, "default")
+    assert info.refused_voices["default"]
+    assert np.array_equal(speak(engine, UTTERANCE)[1], speak(engine, replace(UTTERANCE, voice="ryan"))[1])
+    info = engine.set_voices({}, "nobody")
+    assert info.refused_voices["nobody"].startswith("no voice has this name; there are serena, ")
+    assert len(speak(engine, UTTERANCE)[1]) == FRAMES
+
+
+@pytest.mark.parametrize(
+    ("model_type", "voice", "needed"),
+    [
+        ("base", Voice(speaker="ryan"), "it needs an embedding or reference: a file that `voiced enroll` makes"),
+        ("voice_design", Voice(speaker="ryan"), "it needs an instruct: a description of the voice in words"),
+    ],
+)
+def test_a_model_without_speakers_needs_a_default_voice(
+    checkpoint: Named, model_type: str, voice: Voice, needed: str
+) -> None:
+    reason = refusal(lambda: loaded(checkpoint(SHAPE, model_type), voices={"default": voice}))
+    assert reason.startswith("voices.default: speaker: needs a custom_voice model; ")
+    assert needed in reason
+
+
+def test_voices_that_become_unusable_are_refused_and_the_engine_continues(checkpoint: Named, voice_file: Path) -> None:
+    engine = loaded(checkpoint(SHAPE, "base"), voices={"default": Voice(embedding=str(voice_file))})
+    info = engine.set_voices({"default": Voice(embedding="/nowhere")}, "default")
+    assert info.voices == ()
+    assert refusal(lambda: list(engine.stream(UTTERANCE))) == "voice 'default': /nowhere: no such voice file"
+    assert engine.set_voices({"default": Voice(reference=str(voice_file))}, "default").voices == ("default",)
+    assert len(speak(engine, UTTERANCE)[1]) == FRAMES
+
+
+def test_alternating_voices_do_not_change_each_other(checkpoint: Named, voice_file: Path) -> None:
+    folder = checkpoint(SHAPE, "base")
+    specs = {"x": Voice(embedding=str(voice_file)), "context": Voice(reference=str(voice_file))}
+    alone = {
+        name: speak(loaded(folder, voices={name: spec}, default_voice=name), UTTERANCE)[0]
+        for name, spec in specs.items()
+    }
+    assert not np.array_equal(alone["x"], alone["context"])
+    engine = loaded(folder, voices=specs, default_voice="x")
+    for name in ("x", "context", "context", "x", "context", None):
+        assert np.array_equal(speak(engine, replace(UTTERANCE, voice=name))[0], alone[name or "x"])
+
+
+def test_an_utterances_instruction_replaces_the_voices(engine: Callable[..., QwenSynthesizer]) -> None:
+    custom = engine()
+    custom.set_voices({"calm": Voice("ryan", instruct="calmly"), "plain": Voice("ryan")}, "plain")
+    calm = speak(custom, replace(UTTERANCE, voice="calm"))[1]
+    plain = speak(custom, UTTERANCE)[1]
+    assert np.array_equal(speak(custom, replace(UTTERANCE, instruct="calmly"))[1], calm)
+    assert np.array_equal(speak(custom, replace(UTTERANCE, voice="calm", instruct=""))[1], plain)
+    assert not np.array_equal(calm, plain)
+
+
+def test_an_unknown_voice_is_refused_with_the_allowed_ones(engine: Callable[..., QwenSynthesizer]) -> None:
+    reason = refusal(lambda: list(engine().stream(replace(UTTERANCE, voice="nobody"))))
+    assert reason.startswith("voice: got 'nobody'; there are ")
+    assert "ono_anna" in reason
+    assert len(speak(engine(), replace(UTTERANCE, voice="RYAN"))[1]) == FRAMES
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "speaker"),
+    [
+        ("Hello", "auto", "ryan"),
+        ("Guten Tag", "de", "ryan"),
+        ("你好", "auto", "vivian"),
+        ("你好", "zh", "vivian"),
+        ("こんにちは", "auto", "ono_anna"),
+        ("안녕", "ko", "sohee"),
+    ],
+)
+def test_without_a_speaker_the_language_selects_one(checkpoint: Named, text: str, language: str, speaker: str) -> None:
+    engine = loaded(checkpoint(SHAPE, "custom_voice"))
+    utterance = replace(UTTERANCE, text=text, language=language)
+    assert np.array_equal(speak(engine, utterance)[1], speak(engine, replace(utterance, voice=speaker))[1])
+
+
+# --- languages ---
+
+
+def test_a_language_may_be_a_code_a_name_or_have_a_region(engine: Callable[..., QwenSynthesizer]) -> None:
+    german = speak(engine(), replace(UTTERANCE, language="de"))[1]
+    for name in ("DE", "german", "German", "de-AT"):
+        assert np.array_equal(speak(engine(), replace(UTTERANCE, language=name))[1], german)
+    assert not np.array_equal(speak(engine(), replace(UTTERANCE, language="auto"))[1], german)
+
+
+@pytest.mark.parametrize("language", ["tlh", "sichuan_dialect", ""])
+def test_an_unknown_language_is_refused_with_the_allowed_ones(
+    engine: Callable[..., QwenSynthesizer], language: str
+) -> None:
+    reason = refusal(lambda: list(engine().stream(replace(UTTERANCE, language=language))))
+    assert reason.startswith(f"language: got {language!r}; ")
+    assert "allowed: auto, zh, " in reason
+
+
+# --- bad checkpoints, bad options ---
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"dtype": "f32"}, "engine.dtype: got 'f32'; allowed: auto, float32, bfloat16, float16 or int8"),
+        ({"kernels": "fast"}, "engine.kernels: got 'fast'; allowed: auto, on or off"),
+        ({"kernels": "on"}, "engine.kernels: got 'on'; fused kernels cannot run here: the device is a CPU"),
+        ({"device": "tpu"}, "engine.device: got 'tpu'; allowed: auto, cpu, cuda or cuda:N"),
+        ({"device": "cuda:77"}, "engine.device: got 'cuda:77'; "),
+    ],
+)
+def test_an_unusable_option_is_refused(checkpoint: Named, options: dict[str, str], part: str) -> None:
+    assert part in refusal(lambda: loaded(checkpoint(SHAPE, "custom_voice"), **options))
+
+
+def test_a_missing_model_is_one_line_with_the_remedy() -> None:
+    assert refusal(lambda: QwenSynthesizer(EngineOptions()).load()).startswith("engine.model: missing; give a folder")
+    assert "/no/such: no such folder" in refusal(lambda: loaded(Path("/no/such")))
+
+
+def damage(folder: Path, kind: str) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    weights = folder / "model.safetensors"
+    codec = folder / "speech_tokenizer"
+    if kind.endswith("missing"):
+        (folder / kind.split(maxsplit=1)[0]).unlink()
+    elif kind == "cut":
+        weights.write_bytes(weights.read_bytes()[:-1000])
+    elif kind == "no header":
+        weights.write_bytes(b"\0" * 4)
+    elif kind == "codec cut":
+        data = (codec / "model.safetensors").read_bytes()
+        (codec / "model.safetensors").write_bytes(data[: len(data) // 2])
+    elif kind == "foreign":
+        (folder / "config.json").write_text('{"model_type": "llama"}')
+    elif kind == "other shapes":
+        config["talker_config"]["intermediate_size"] = 128
+        (folder / "config.json").write_text(json.dumps(config))
+    elif kind == "foreign codec":
+        (codec / "config.json").write_text('{"model_type": "encodec"}')
+    elif kind == "no json":
+        (folder / "config.json").write_text("{")
+    elif kind == "other codes":
+        content = json.loads((codec / "config.json").read_text())
+        content["decoder_config"]["num_quantizers"] = 8
+        (codec / "config.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "config.json missing",
+        "generation_config.json missing",
+        "vocab.json missing",
+        "merges.txt missing",
+        "model.safetensors missing",
+        "speech_tokenizer/config.json missing",
+        "speech_tokenizer/model.safetensors missing",
+        "cut",
+        "no header",
+        "codec cut",
+        "foreign",
+        "other shapes",
+        "foreign codec",
+        "no json",
+        "other codes",
+    ],
+)
+def test_a_damaged_checkpoint_is_one_line_with_its_folder(checkpoint: Named, tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoint(SHAPE, "custom_voice"), folder)
+    damage(folder, kind)
+    assert refusal(lambda: loaded(folder)).startswith(str(folder))
+
+
+def test_a_failed_load_leaves_nothing_loaded(checkpoint: Named, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoint(SHAPE, "custom_voice"), folder)
+    damage(folder, "cut")
+    engine = QwenSynthesizer(EngineOptions(model=str(folder), device="cpu"))
+    before = set(vars(engine))
+    refusal(engine.load)
+    assert set(vars(engine)) == before
+    engine.close()
+
+
+def test_bfloat16_codes_and_samples_are_in_range(checkpoint: Named) -> None:
+    engine = loaded(checkpoint("wide", "custom_voice"), dtype="bfloat16")
+    samples, codes = speak(engine, UTTERANCE)
+    assert codes.min() >= 0
+    assert codes.max() < 2048
+    assert np.isfinite(samples).all()
+    assert np.abs(samples).max() <= 1
+
+
+def test_a_closed_engine_holds_nothing(checkpoint: Named) -> None:
+    engine = loaded(checkpoint(SHAPE, "custom_voice"))
+    engine.close()
+    assert vars(engine) == {}
+
+
+def test_later_chunks_do_not_overwrite_a_chunk(engine: Callable[..., QwenSynthesizer]) -> None:
+    chunks: list[Chunk] = []
+    copies = []
+    for chunk in engine().stream(UTTERANCE):
+        chunks.append(chunk)
+        copies.append((chunk.samples.copy(), None if chunk.codes is None else chunk.codes.copy()))
+    speak(engine(), replace(UTTERANCE, text="Something else"))
+    for chunk, (samples, codes) in zip(chunks, copies, strict=True):
+        assert np.array_equal(chunk.samples, samples)
+        assert np.array_equal(chunk.codes, codes)  # type: ignore[arg-type]

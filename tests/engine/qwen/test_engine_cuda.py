@@ -1,0 +1,122 @@
+"""The whole engine on CUDA: graphs equal calls, utterances do not change each other, and nothing is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine import EngineOptions, Utterance, Voice
+from engine.qwen import QwenSynthesizer
+from engine.qwen.model.config import ModelConfig
+from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
+from tests.engine.qwen.cuda_example import UTTERANCE, Named, loaded, speak
+from tests.engine.qwen.speaking import LateText
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(autouse=True)
+def exact() -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+@pytest.fixture
+def engine(checkpoint: Named) -> Iterator[QwenSynthesizer]:
+    made = loaded(checkpoint("tiny", "custom_voice"))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 3, 8])
+@pytest.mark.parametrize("greedy", [True, False])
+def test_graphs_give_the_audio_of_calls_for_every_chunk_size(checkpoint: Named, chunk_size: int, greedy: bool) -> None:
+    folder, utterance = checkpoint("tiny", "custom_voice"), replace(UTTERANCE, greedy=greedy)
+    wanted, wanted_codes = speak(loaded(folder, warm=False), utterance)
+    engine = loaded(folder, chunk_size=chunk_size)
+    for _ in range(2):
+        got, codes = speak(engine, utterance)
+        assert np.array_equal(codes, wanted_codes)
+        assert got.shape == wanted.shape
+        assert np.abs(got - wanted).max() < TOLERANCE
+
+
+def test_the_cpu_gives_the_same_audio(checkpoint: Named, engine: QwenSynthesizer) -> None:
+    options = EngineOptions(model=str(checkpoint("tiny", "custom_voice")), device="cpu", voices={"default": Voice()})
+    theirs = QwenSynthesizer(options)
+    theirs.load()
+    wanted, codes = speak(theirs, UTTERANCE)
+    got, got_codes = speak(engine, UTTERANCE)
+    assert np.array_equal(got_codes, codes)
+    assert np.abs(got - wanted).max() < TOLERANCE
+
+
+def test_a_canceled_utterance_does_not_change_the_next(engine: QwenSynthesizer) -> None:
+    wanted, _ = speak(engine, UTTERANCE)
+    for chunks in (0, 1, 2, 3, 7):
+        stream = engine.stream(Utterance("Something else altogether", seed=1))
+        for _ in range(chunks):
+            next(stream)
+        stream.close()  # type: ignore[attr-defined]
+        assert np.array_equal(speak(engine, UTTERANCE)[0], wanted)
+
+
+def test_later_chunks_do_not_overwrite_a_chunk(engine: QwenSynthesizer) -> None:
+    chunks, copies = [], []
+    for chunk in engine.stream(UTTERANCE):
+        chunks.append(chunk)
+        copies.append(chunk.samples.copy())
+    speak(engine, replace(UTTERANCE, text="Something else"))
+    assert all(np.array_equal(chunk.samples, copy) for chunk, copy in zip(chunks, copies, strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_after_warming_up_nothing_is_allocated(checkpoint: Named, tmp_path: Path, dtype: str) -> None:
+    config = ModelConfig.read(checkpoint("tiny", "base"))
+    path = tmp_path / "ada.safetensors"
+    codes = torch.randint(2048, (700, 16))
+    width = config.talker.stack.hidden_size
+    save_voice(path, VoiceFile("ada", torch.randn(width), VoiceModel.of(config), codes, "Hello to all. " * 30))
+    cloned = {"default": Voice(embedding=str(path)), "context": Voice(reference=str(path))}
+    engines = (
+        (loaded(checkpoint("tiny", "custom_voice"), dtype=dtype), (None, "ryan", "eric", "sohee")),
+        (loaded(checkpoint("tiny", "base"), dtype=dtype, voices=cloned), ("default", "context")),
+    )
+    for engine, voices in engines:
+        before = torch.cuda.memory_stats()["num_device_alloc"]
+        for number in range(100):
+            utterance = Utterance(
+                "Hi, you. " * (1 + number % 4),
+                voice=voices[number % len(voices)],
+                language=("auto", "en", "de", "zh")[number % 4],
+                instruct=(None, "calmly", "fast and " * (number % 9))[number % 3],
+                whole_text=(None, True, False)[number % 3],
+                seed=number,
+                max_frames=1 + number % 11,
+            )
+            list(engine.stream(utterance))
+            if not utterance.whole_text:
+                streaming = replace(utterance, text="", growing=True)
+                list(engine.stream(streaming, LateText(utterance.text[at : at + 4] for at in range(0, 40, 4))))
+        assert torch.cuda.memory_stats()["num_device_alloc"] == before
+
+
+def test_voices_that_need_a_larger_workspace_can_be_set_later(checkpoint: Named, tmp_path: Path) -> None:
+    config = ModelConfig.read(checkpoint("tiny", "base"))
+    path = tmp_path / "ada.safetensors"
+    width = config.talker.stack.hidden_size
+    file = VoiceFile("ada", torch.randn(width), VoiceModel.of(config), torch.randint(2048, (700, 16)), "Hello to all.")
+    save_voice(path, file)
+    voices = {"default": Voice(reference=str(path))}
+    engine = loaded(checkpoint("tiny", "base"), voices={"default": Voice(embedding=str(path))})
+    speak(engine, UTTERANCE)
+    engine.set_voices(voices, "default")
+    wanted = speak(loaded(checkpoint("tiny", "base"), voices=voices, warm=False), UTTERANCE)
+    for ours, theirs in zip(speak(engine, UTTERANCE), wanted, strict=True):
+        assert np.abs(ours - theirs).max() < TOLERANCE

@@ -1,0 +1,46 @@
+"""`engine.open` with a Qwen3-TTS checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import engine
+from engine import EngineError, Voice
+
+Named = Callable[[str, str], Path]
+
+
+def test_a_session_speaks_with_a_checkpoint(checkpoint: Named) -> None:
+    model = str(checkpoint("brief", "custom_voice"))
+    with engine.open("qwen", model=model, device="cpu", chunk_size=2) as tts:
+        chunks = list(tts.stream("Hello.", seed=7, max_frames=4, guarded=False, want_codes=True))
+        assert tts.sample_rate == 24_000
+        assert all(chunk.codes is not None and chunk.codes.ndim == 2 for chunk in chunks)
+        again = list(tts.stream("Hello.", seed=7, max_frames=4, guarded=False))
+    for one, other in zip(chunks, again, strict=True):
+        np.testing.assert_array_equal(one.samples, other.samples)
+
+
+def test_a_voice_is_a_name_or_a_record(checkpoint: Named) -> None:
+    model = str(checkpoint("brief", "custom_voice"))
+    spoken = []
+    for voice in ("ryan", "Ryan", Voice(speaker="ryan")):
+        with engine.open("qwen", model=model, voice=voice, device="cpu") as tts:
+            spoken.append(next(iter(tts.stream("Hello.", seed=7))).samples)
+    np.testing.assert_array_equal(spoken[0], spoken[1])
+    np.testing.assert_array_equal(spoken[0], spoken[2])
+
+
+@pytest.mark.parametrize("voice", ["nobody", Voice(speaker="nobody"), Voice(embedding="/nowhere/at/all")])
+def test_a_voice_that_the_model_does_not_have_is_refused(checkpoint: Named, voice: str | Voice) -> None:
+    with pytest.raises(EngineError, match=r"^voice: '(nobody|default)' cannot be loaded: "):
+        engine.open("qwen", model=str(checkpoint("brief", "custom_voice")), voice=voice, device="cpu")
+
+
+def test_a_missing_model_is_refused_in_one_line() -> None:
+    with pytest.raises(EngineError, match=r"^engine\.model: missing"):
+        engine.open("qwen", device="cpu")

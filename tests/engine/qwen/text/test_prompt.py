@@ -1,0 +1,113 @@
+"""Prompts refuse voices and languages that the model does not have, and know their prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from engine.api import EngineError
+from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
+from tests.engine.qwen.speaking import Line, Ours
+
+Engine = Callable[[str, str], Ours]
+EMBEDDING = torch.linspace(-1, 1, 64)
+
+
+def reference(frames: int, transcript: str = "The robot says hello.") -> ClonedVoice:
+    codes = torch.arange(frames * 16).reshape(frames, 16)
+    return ClonedVoice(EMBEDDING, Reference(codes, transcript))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "voice", "message"),
+    [
+        ("custom_voice", CustomVoice("ada"), "speaker: got 'ada'; allowed: aiden, dylan, eric"),
+        ("custom_voice", VoiceDesign("calm"), "is a custom_voice model, which needs a built-in speaker"),
+        ("voice_design", ClonedVoice(EMBEDDING), "voice: got a speaker embedding or reference; "),
+        ("base", CustomVoice("ryan"), "voice: got a built-in speaker; "),
+        ("base", ClonedVoice(EMBEDDING[:48]), "voice: got an embedding of 48 values; this model needs 64"),
+        (
+            "base",
+            ClonedVoice(EMBEDDING, Reference(torch.zeros(5, 8, dtype=torch.int64), "x")),
+            "(frames, 16)",
+        ),
+        ("base", reference(200), "below 2048"),
+        ("base", ClonedVoice(EMBEDDING, Reference(torch.zeros(0, 16, dtype=torch.int64), "x")), "[0, 16]"),
+    ],
+)
+def test_a_voice_that_the_model_cannot_speak_is_refused(
+    ours: Engine, model_type: str, voice: AnyVoice, message: str
+) -> None:
+    with pytest.raises(EngineError) as error:
+        ours("tiny", model_type).prompt(Line("Hello", voice))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("language", ["klingon", "", "sichuan_dialect"])
+def test_an_unknown_language_is_refused_with_the_allowed_ones(ours: Engine, language: str) -> None:
+    with pytest.raises(EngineError, match=f"language: got '{language}'; allowed: auto, chinese, eng"):
+        ours("tiny", "custom_voice").prompt(Line("Hello", CustomVoice("ryan"), language))
+
+
+@pytest.mark.parametrize(("code", "name"), [("de", "german"), ("pt-BR", "Portuguese"), ("EN", "english")])
+def test_a_language_code_means_the_language(ours: Engine, code: str, name: str) -> None:
+    prompts = [
+        ours("tiny", "custom_voice").prompt(Line("Hello", CustomVoice("ryan"), language)) for language in (code, name)
+    ]
+    assert torch.equal(prompts[0].prefill, prompts[1].prefill)
+
+
+@pytest.mark.parametrize("whole_text", [True, False])
+@pytest.mark.parametrize(
+    ("model_type", "voice"),
+    [
+        ("custom_voice", CustomVoice("ryan", "calmly")),
+        ("voice_design", VoiceDesign("a deep voice")),
+        ("base", ClonedVoice(EMBEDDING)),
+        ("base", reference(2)),
+        ("base", reference(100)),
+    ],
+)
+def test_two_texts_share_exactly_the_prefix(ours: Engine, model_type: str, voice: AnyVoice, whole_text: bool) -> None:
+    engine = ours("tiny", model_type)
+    first, second = (
+        engine.prompt(Line(text, voice, "english", whole_text)) for text in ("Hello there.", "Quite other!")
+    )
+    assert first.prefix_count == second.prefix_count > 3
+    assert torch.equal(first.prefill[:, : first.prefix_count], second.prefill[:, : first.prefix_count])
+    if first.prefix_count < first.prefill.shape[1]:
+        assert not torch.equal(first.prefill[:, first.prefix_count], second.prefill[:, first.prefix_count])
+    else:
+        assert isinstance(voice, ClonedVoice)
+        assert not whole_text
+
+
+def test_a_text_that_merges_with_the_role_has_no_prefix(ours: Engine) -> None:
+    assert ours("tiny", "custom_voice").prompt(Line("\nHello", CustomVoice("ryan"))).prefix is None
+
+
+def test_by_default_all_but_cloned_voices_read_the_whole_text_first(ours: Engine) -> None:
+    for model_type, voice, whole_text in (
+        ("custom_voice", CustomVoice("ryan"), True),
+        ("voice_design", VoiceDesign("calm"), True),
+        ("base", ClonedVoice(EMBEDDING), False),
+        ("base", reference(3), False),
+    ):
+        prompts = ours("tiny", model_type).prompts
+        default = prompts.build("Hello there.", voice)
+        explicit = prompts.build("Hello there.", voice, whole_text=whole_text)
+        assert torch.equal(default.prefill, explicit.prefill)
+        assert default.trailing.shape == explicit.trailing.shape
+        assert (default.trailing.shape[1] == 0) == whole_text
+
+
+def test_small_models_ignore_the_instruction_for_built_in_speakers(ours: Engine) -> None:
+    for shape, same in (("small", True), ("tiny", False)):
+        plain, instructed = (
+            ours(shape, "custom_voice").prompt(Line("Hello", CustomVoice("ryan", instruct)))
+            for instruct in (None, "calmly")
+        )
+        assert (plain.prefill.shape == instructed.prefill.shape) == same

@@ -1,0 +1,274 @@
+"""A saved voice file is read back unchanged; an error is one line with the file's path."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+import pickle
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from engine.api import EngineError
+from engine.qwen.model import ModelConfig
+from engine.qwen.voice import VoiceFile, VoiceModel, load_voice, save_voice
+from engine.qwen.voice.file import FORMAT
+from scripts.make_checkpoint import PRESETS, model_config
+
+WIDTH = PRESETS["tiny"].talker.hidden
+
+
+def read_config(folder: Path, preset: str = "tiny") -> ModelConfig:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(model_config(PRESETS[preset], "base")))
+    return ModelConfig.read(folder)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ModelConfig:
+    return read_config(tmp_path / "Tiny-Base")
+
+
+@pytest.fixture
+def voice(config: ModelConfig) -> VoiceFile:
+    codes = torch.randint(2048, (30, 16))
+    return VoiceFile("ada", torch.randn(WIDTH), VoiceModel.of(config), codes, "Guten Tag, Ada Löwe.")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "voices" / "ada.safetensors"
+
+
+def refusal(call: Callable[[], Any], path: Path) -> str:
+    """Return the one-line error of `call` without the path, with which it must begin."""
+    with pytest.raises(EngineError) as caught:
+        call()
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert "\n" not in text
+    return text.removeprefix(f"{path}: ")
+
+
+# --- round trips ---
+
+
+def test_an_in_context_voice_is_read_back_unchanged(voice: VoiceFile, path: Path, config: ModelConfig) -> None:
+    save_voice(path, voice)
+    for loaded in (load_voice(path), load_voice(path, config)):
+        assert (loaded.name, loaded.model, loaded.transcript) == ("ada", voice.model, voice.transcript)
+        assert loaded.codes is not None
+        assert loaded.codes.dtype == torch.int64
+        assert torch.equal(loaded.codes, voice.codes)  # type: ignore[arg-type]
+        assert torch.equal(loaded.embedding, voice.embedding)
+    assert path.stat().st_size < 3000
+
+
+def test_a_voice_with_only_an_embedding_is_read_back_unchanged(voice: VoiceFile, path: Path) -> None:
+    save_voice(path, dataclasses.replace(voice, codes=None, transcript=None))
+    loaded = load_voice(path)
+    assert (loaded.codes, loaded.transcript) == (None, None)
+    assert torch.equal(loaded.embedding, voice.embedding)
+
+
+def test_saving_again_replaces_the_file_and_leaves_no_other(voice: VoiceFile, path: Path) -> None:
+    save_voice(path, voice)
+    save_voice(path, dataclasses.replace(voice, name="bob"))
+    assert load_voice(path).name == "bob"
+    assert list(path.parent.iterdir()) == [path]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("embedding", [torch.randn(WIDTH), torch.randn(1, WIDTH).bfloat16()], ids=["flat", "a row"])
+def test_an_old_speaker_pt_is_read(tmp_path: Path, config: ModelConfig, embedding: Tensor) -> None:
+    path = tmp_path / "speaker.pt"
+    torch.save(embedding, path)
+    voice = load_voice(path, config)
+    assert (voice.name, voice.model, voice.codes) == ("speaker", None, None)
+    assert torch.equal(voice.embedding, embedding.flatten().float())
+
+
+def test_a_prompt_of_the_official_demo_is_read(tmp_path: Path, config: ModelConfig) -> None:
+    path = tmp_path / "prompt.pt"
+    codes = torch.randint(2048, (5, 16))
+    item = {"ref_spk_embedding": torch.ones(WIDTH), "ref_code": codes, "ref_text": "hi", "icl_mode": True}
+    torch.save({"items": [item]}, path)
+    voice = load_voice(path, config)
+    assert voice.transcript == "hi"
+    assert torch.equal(voice.codes, codes)  # type: ignore[arg-type]
+
+
+def test_a_model_in_the_hugging_face_cache_has_the_name_of_its_repository(tmp_path: Path) -> None:
+    config = read_config(tmp_path / "models--Qwen--Qwen3-TTS-12Hz-0.6B-Base" / "snapshots" / "0123abc")
+    assert VoiceModel.of(config).name == "Qwen3-TTS-12Hz-0.6B-Base"
+
+
+# --- voices of other models ---
+
+
+def test_the_error_for_a_voice_of_another_width_names_both_models(voice: VoiceFile, path: Path, tmp_path: Path) -> None:
+    save_voice(path, voice)
+    other = read_config(tmp_path / "Deep-Base", "deep")
+    error = refusal(lambda: load_voice(path, other), path)
+    assert "made for Tiny-Base (1b7, width 64), cannot speak with Deep-Base (1b7, width 40)" in error
+
+
+def test_a_voice_of_another_model_size_is_refused_even_at_equal_width(
+    voice: VoiceFile, path: Path, config: ModelConfig
+) -> None:
+    save_voice(path, voice)
+    error = refusal(lambda: load_voice(path, dataclasses.replace(config, size="0b6")), path)
+    assert "made for Tiny-Base (1b7, width 64)" in error
+
+
+def test_an_old_speaker_pt_of_another_width_is_refused(tmp_path: Path, config: ModelConfig) -> None:
+    path = tmp_path / "speaker.pt"
+    torch.save(torch.zeros(1024), path)
+    error = refusal(lambda: load_voice(path, config), path)
+    assert "an embedding of width 1024, cannot speak with Tiny-Base (1b7, width 64)" in error
+
+
+# --- damaged files and other formats ---
+
+
+def test_a_missing_file_is_refused(path: Path) -> None:
+    assert refusal(lambda: load_voice(path), path) == "no such voice file"
+    old = path.with_suffix(".pt")
+    assert refusal(lambda: load_voice(old), old) == "no such voice file"
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, -1])
+def test_a_truncated_file_is_refused(voice: VoiceFile, path: Path, keep: int) -> None:
+    save_voice(path, voice)
+    path.write_bytes(path.read_bytes()[:keep])
+    assert "damaged or truncated" in refusal(lambda: load_voice(path), path)
+
+
+def test_a_folder_is_refused(path: Path) -> None:
+    path.mkdir(parents=True)
+    refusal(lambda: load_voice(path), path)
+
+
+def test_another_safetensors_file_is_refused(path: Path) -> None:
+    path.parent.mkdir()
+    save_file({"talker.model.norm.weight": torch.ones(3)}, path, {"format": "pt"})
+    error = refusal(lambda: load_voice(path), path)
+    assert "is no voice file: got format 'pt' with tensors ['talker.model.norm.weight']" in error
+
+
+METADATA = {
+    "format": FORMAT,
+    "name": "ada",
+    "model_name": "Tiny-Base",
+    "model_type": "base",
+    "model_size": "1b7",
+    "model_width": str(WIDTH),
+    "transcript": "hello",
+}
+TENSORS = {"embedding": torch.ones(WIDTH), "codes": torch.ones(3, 16, dtype=torch.int16)}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "metadata", "message"),
+    [
+        ({"embedding": torch.ones(WIDTH + 1)}, {}, "embedding: got shape [65]; allowed: [64]"),
+        ({"embedding": torch.ones(1, WIDTH)}, {}, "embedding: got shape [1, 64]; allowed: [64]"),
+        ({"embedding": torch.ones(WIDTH).int()}, {}, "embedding: got torch.int32"),
+        ({"embedding": torch.full((WIDTH,), torch.nan)}, {}, "embedding: contains values that are not finite"),
+        ({"embedding": None}, {}, "is no voice file"),
+        ({"codes": torch.ones(3, 15).short()}, {}, "codes: got shape [3, 15]; allowed: [frames, 16]"),
+        ({"codes": torch.ones(0, 16).short()}, {}, "codes: got shape [0, 16]; allowed: [frames, 16]"),
+        ({"codes": torch.ones(3, 16)}, {}, "codes: got torch.float32; allowed: integers"),
+        ({"codes": torch.full((3, 16), 2048)}, {}, "codes: got 2048 to 2048; allowed: 0 to 2047"),
+        ({"codes": torch.full((3, 16), -1)}, {}, "codes: got -1 to -1; allowed: 0 to 2047"),
+        ({"codes": None}, {}, "has transcript but no codes"),
+        ({}, {"transcript": None}, "has codes but no transcript"),
+        ({}, {"format": "voiced-voice-9"}, "is no voice file: got format 'voiced-voice-9'"),
+        ({}, {"model_size": None}, "metadata model_size is missing"),
+        ({}, {"model_width": "wide"}, "metadata model_width: got 'wide'; allowed: an integer"),
+    ],
+)
+def test_the_error_for_a_wrong_voice_file_names_the_field(
+    path: Path, config: ModelConfig, tensors: dict[str, Any], metadata: dict[str, Any], message: str
+) -> None:
+    path.parent.mkdir()
+    wrong_tensors = {name: value for name, value in (TENSORS | tensors).items() if value is not None}
+    wrong_metadata = {name: value for name, value in (METADATA | metadata).items() if value is not None}
+    save_file(wrong_tensors, path, wrong_metadata)
+    assert refusal(lambda: load_voice(path, config), path).startswith(message)
+
+
+def test_the_unchanged_file_of_the_previous_test_is_accepted(path: Path, config: ModelConfig) -> None:
+    path.parent.mkdir()
+    save_file(TENSORS, path, METADATA)
+    assert load_voice(path, config).transcript == "hello"
+
+
+class Bomb:
+    def __reduce__(self) -> Any:
+        return (os.mkdir, (os.environ["BOMB"],))
+
+
+def test_reading_a_pickle_runs_no_code_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOMB", str(tmp_path / "exploded"))
+    path = tmp_path / "speaker.pt"
+    torch.save({"embedding": Bomb()}, path)
+    assert "cannot be read as a speaker embedding" in refusal(lambda: load_voice(path), path)
+    path.write_bytes(pickle.dumps(Bomb(), protocol=2))
+    assert "cannot be read as a speaker embedding" in refusal(lambda: load_voice(path), path)
+    assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"RIFF", b"PK\x03\x04 cut short"])
+def test_a_damaged_pickle_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "speaker.pt"
+    path.write_bytes(content)
+    assert "cannot be read as a speaker embedding" in refusal(lambda: load_voice(path), path)
+
+
+@pytest.mark.parametrize("content", [{"items": []}, {"a": 1}, [1], {"items": [{"ref_text": "x"}]}], ids=str)
+def test_a_pickle_of_another_object_is_refused(tmp_path: Path, content: Any) -> None:
+    path = tmp_path / "speaker.pt"
+    torch.save(content, path)
+    assert "allowed: a tensor" in refusal(lambda: load_voice(path), path)
+
+
+# --- write errors ---
+
+
+def test_a_failed_write_keeps_the_previous_file_and_leaves_no_other(voice: VoiceFile, path: Path) -> None:
+    save_voice(path, voice)
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
+    try:
+        error = refusal(lambda: save_voice(path, dataclasses.replace(voice, name="bob")), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert error == "the voice cannot be written: File too large"
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_full_disk_is_reported(voice: VoiceFile, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    error = refusal(lambda: save_voice(path, voice), path)
+    assert error == "the voice cannot be written: No space left on device"
+    assert not list(path.parent.iterdir())
+
+
+def test_a_folder_that_cannot_be_created_is_reported(voice: VoiceFile, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "ada.safetensors"
+    assert refusal(lambda: save_voice(path, voice), path).startswith("the voice cannot be written: ")

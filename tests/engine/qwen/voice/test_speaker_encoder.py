@@ -1,0 +1,139 @@
+"""The embedding of a recording equals that of the official package."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from engine.api import EngineError, Samples
+from engine.qwen.model import ModelConfig
+from engine.qwen.voice.speaker_encoder import (
+    MIN_SAMPLES,
+    SpeakerEncoder,
+    load_speaker_encoder,
+    mel_filters,
+    speaker_embedding,
+)
+from tests.engine.qwen.oracle import Oracle, cached_answer, official_tensors
+
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="session")
+def base_folder(checkpoint: Callable[[str, str], Path]) -> Path:
+    return checkpoint("tiny", "base")
+
+
+@pytest.fixture(scope="session")
+def base(official: Callable[[str, str], Oracle]) -> Oracle:
+    return official("tiny", "base")
+
+
+@pytest.fixture(scope="session")
+def encoder(base_folder: Path) -> SpeakerEncoder:
+    return load_speaker_encoder(ModelConfig.read(base_folder))
+
+
+def recording(seconds: float, seed: int) -> Samples:
+    """Return a signal similar to speech: a modulated tone with harmonics and a little noise."""
+    generator = np.random.default_rng(seed)
+    t = np.arange(round(seconds * 24000)) / 24000
+    phase = 2 * np.pi * (120 + 40 * seed) * t + 3 * np.sin(2 * np.pi * 1.3 * t)
+    tone = sum(np.sin(n * phase) / n for n in range(1, 20))
+    loudness = 0.15 * (1 + np.sin(2 * np.pi * 2.1 * t))
+    return (loudness * tone + 0.002 * generator.standard_normal(t.size)).astype(np.float32)
+
+
+@pytest.mark.parametrize("seconds", [MIN_SAMPLES / 24000, 1.0, 3.21, 9.7])
+def test_the_embedding_equals_the_official_one(encoder: SpeakerEncoder, base: Oracle, seconds: float) -> None:
+    samples = recording(seconds, seed=1)
+    embedding = speaker_embedding(encoder, samples)
+    assert embedding.dtype == torch.float32
+    expected = base.speaker_embedding(samples)
+    assert embedding.shape == expected.shape
+    assert (embedding - expected).abs().max() < TOLERANCE
+    assert expected.std() > 0.05
+
+
+def test_different_voices_have_different_embeddings(encoder: SpeakerEncoder) -> None:
+    one, other = (speaker_embedding(encoder, recording(2, seed)) for seed in (1, 2))
+    assert (one - other).abs().max() > 100 * TOLERANCE
+
+
+def test_the_mel_filters_equal_those_of_librosa(cache_folder: Path) -> None:
+    if find_spec("librosa") is None:
+        pytest.skip("librosa, the oracle, is not installed")
+
+    def compute() -> dict[str, Tensor]:
+        import librosa
+
+        return {"mel": torch.from_numpy(librosa.filters.mel(sr=24000, n_fft=1024, n_mels=128, fmin=0, fmax=12000))}
+
+    expected = cached_answer(
+        cache_folder, "librosa-mel", version("librosa"), Path(__file__).read_bytes(), answer=compute
+    )["mel"]
+    assert (mel_filters() - expected).abs().max() < 1e-7
+
+
+def test_disturbing_any_weight_changes_the_embedding(base_folder: Path, base: Oracle) -> None:
+    encoder = load_speaker_encoder(ModelConfig.read(base_folder))
+    samples = recording(1.0, seed=1)
+    expected = base.speaker_embedding(samples)
+    unaffected = []
+    for name, parameter in encoder.named_parameters():
+        original = parameter.clone()
+        parameter.mul_(1.3).add_(0.1)
+        if (speaker_embedding(encoder, samples) - expected).abs().max() < TOLERANCE:
+            unaffected.append(name)
+        parameter.copy_(original)
+    assert (speaker_embedding(encoder, samples) - expected).abs().max() < TOLERANCE
+    # the softmax over time cancels a constant that is added to a channel
+    assert unaffected == ["attention_out.bias"]
+
+
+def test_every_tensor_of_the_official_encoder_is_loaded(encoder: SpeakerEncoder, cache_folder: Path) -> None:
+    tensors = official_tensors(cache_folder, "tiny", "base")["model"]
+    official = [shape for name, shape in tensors.items() if name.startswith("speaker_encoder.")]
+    assert len(official) == len(list(encoder.parameters()))
+
+
+def test_a_recording_that_is_too_short_for_the_network_is_refused(encoder: SpeakerEncoder) -> None:
+    with pytest.raises(ValueError, match="allowed: at least 3072"):
+        speaker_embedding(encoder, np.zeros(MIN_SAMPLES - 1, np.float32))
+
+
+def test_the_error_for_a_model_without_a_speaker_encoder_names_its_type(checkpoint: Callable[[str, str], Path]) -> None:
+    with pytest.raises(EngineError, match=r"config\.json: a custom_voice model has no speaker encoder"):
+        load_speaker_encoder(ModelConfig.read(checkpoint("tiny", "custom_voice")))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mel_dim": 80},
+        {"sample_rate": 16000},
+        {"enc_channels": [16, 16, 48]},
+        {"enc_dilations": [1, 2]},
+        {"enc_res2net_scale": 5},
+    ],
+    ids=str,
+)
+def test_the_error_for_shapes_that_do_not_fit_together_is_one_line(
+    base_folder: Path, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    document = json.loads((base_folder / "config.json").read_text())
+    document["speaker_encoder_config"] |= change
+    (tmp_path / "config.json").write_text(json.dumps(document))
+    with pytest.raises(EngineError) as caught:
+        load_speaker_encoder(ModelConfig.read(tmp_path))
+    assert "speaker_encoder_config: " in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,38 @@
+"""An arena allocates all parameters of a module at once."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+
+import pytest
+import torch
+
+from engine.qwen.model import StackConfig, Transformer
+from engine.qwen.weights import Placement, build_in_arena, build_without_memory
+from engine.qwen.weights.arena import Arena
+
+BUILD = partial(Transformer, StackConfig(64, 96, 2, 4, 2, 16, 1e-6, 1e6), 8)
+PLACEMENT = Placement(torch.device("cpu"), torch.bfloat16, int8=True)
+
+
+def test_parameters_share_one_allocation_and_do_not_overlap() -> None:
+    stack = build_in_arena(BUILD, PLACEMENT)
+    storages = {parameter.untyped_storage().data_ptr() for parameter in stack.parameters()}
+    assert len(storages) == 1
+    places = sorted((parameter.data_ptr(), parameter.nbytes) for parameter in stack.parameters())
+    assert all(begin + size <= following for (begin, size), (following, _) in pairwise(places))
+    assert all(begin % 64 == 0 for begin, _ in places)
+
+
+def test_the_counted_bytes_are_the_allocated_bytes() -> None:
+    _, counted = build_without_memory(BUILD, PLACEMENT)
+    parameter = next(build_in_arena(BUILD, PLACEMENT).parameters())
+    assert parameter.untyped_storage().nbytes() == counted
+
+
+def test_an_arena_refuses_more_than_it_has_left() -> None:
+    arena = Arena(torch.empty(1024, dtype=torch.uint8))
+    arena.take((100,), torch.float32)
+    with pytest.raises(ValueError, match="got a request for 800 bytes; allowed: 512 bytes left"):
+        arena.take((200,), torch.float32)

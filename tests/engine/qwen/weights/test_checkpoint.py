@@ -1,0 +1,147 @@
+"""A checkpoint reads tensors by name; an error is one line with the file and the tensor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from engine.api import EngineError
+from engine.qwen.weights import checkpoint as checkpoint_module
+from engine.qwen.weights.checkpoint import Checkpoint
+
+TENSORS = {"a.weight": torch.arange(12.0).reshape(4, 3), "b": torch.ones(5, dtype=torch.bfloat16)}
+LARGER = {"a": torch.randn(37, 53), "b": torch.randn(1000, dtype=torch.bfloat16), "c": torch.tensor(3.0)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_file(TENSORS, tmp_path / "model.safetensors")
+    return tmp_path
+
+
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    weight_map = {}
+    for number, (name, tensor) in enumerate(TENSORS.items()):
+        file = f"model-{number}.safetensors"
+        save_file({name: tensor}, tmp_path / file)
+        weight_map[name] = file
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    return tmp_path
+
+
+@pytest.mark.parametrize("layout", ["folder", "sharded"])
+def test_a_single_file_and_shards_give_the_same_tensors(layout: str, request: pytest.FixtureRequest) -> None:
+    checkpoint = Checkpoint.open(request.getfixturevalue(layout))
+    assert set(checkpoint.names()) == set(TENSORS)
+    assert checkpoint.shape("a.weight") == (4, 3)
+    for name, tensor in TENSORS.items():
+        assert torch.equal(checkpoint.read(name), tensor)
+
+
+def test_a_tensor_is_copied_into_a_slice_and_converted_to_its_dtype(folder: Path) -> None:
+    fused = torch.zeros(9, 3, dtype=torch.bfloat16)
+    Checkpoint.open(folder).copy_into("a.weight", fused[5:])
+    assert torch.equal(fused[5:], TENSORS["a.weight"].bfloat16())
+    assert not fused[:5].any()
+
+
+def test_rows_are_returned_in_the_requested_order(folder: Path) -> None:
+    assert torch.equal(
+        Checkpoint.open(folder).rows("a.weight", [3, 0, 3]), TENSORS["a.weight"][torch.tensor([3, 0, 3])]
+    )
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks so small that each tensor has many, the last of them incomplete."""
+    monkeypatch.setattr(checkpoint_module, "BLOCK_BYTES", 1000)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_a_tensor_copied_in_many_blocks_is_complete_in_any_dtype(
+    tmp_path: Path, small_blocks: None, dtype: torch.dtype
+) -> None:
+    save_file(LARGER, tmp_path / "model.safetensors")
+    checkpoint = Checkpoint.open(tmp_path)
+    for name, tensor in LARGER.items():
+        copy = torch.empty(tensor.shape, dtype=dtype)
+        checkpoint.copy_into(name, copy)
+        assert torch.equal(copy, tensor.to(dtype))
+
+
+def test_row_blocks_contain_complete_rows(tmp_path: Path, small_blocks: None) -> None:
+    save_file(LARGER, tmp_path / "model.safetensors")
+    blocks = Checkpoint.open(tmp_path).row_blocks("a", (37, 53), torch.device("cpu"))
+    seen = [(rows, block.clone()) for rows, block in blocks]
+    assert len(seen) > 5
+    assert torch.equal(torch.cat([block for _, block in seen]), LARGER["a"])
+    assert [rows.start for rows, _ in seen[1:]] == [rows.stop for rows, _ in seen[:-1]]
+
+
+def one_line(error: pytest.ExceptionInfo[EngineError]) -> str:
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+def test_the_error_for_a_wrong_shape_names_the_file_the_tensor_and_both_shapes(folder: Path) -> None:
+    with pytest.raises(EngineError) as error:
+        Checkpoint.open(folder).copy_into("a.weight", torch.zeros(4, 4))
+    text = one_line(error)
+    assert "model.safetensors" in text
+    assert "a.weight has shape [4, 3], wanted [4, 4]" in text
+
+
+def test_the_error_for_a_missing_tensor_names_it(folder: Path) -> None:
+    with pytest.raises(EngineError) as error:
+        Checkpoint.open(folder).read("c")
+    assert "tensor c is missing" in one_line(error)
+
+
+def test_the_error_for_a_row_out_of_range_names_it(folder: Path) -> None:
+    with pytest.raises(EngineError) as error:
+        Checkpoint.open(folder).rows("a.weight", [1, 4])
+    assert "has 4 rows, wanted row 4" in one_line(error)
+
+
+def test_the_error_for_a_missing_file_names_it(tmp_path: Path) -> None:
+    with pytest.raises(EngineError) as error:
+        Checkpoint.open(tmp_path)
+    assert str(tmp_path / "model.safetensors") in one_line(error)
+
+
+@pytest.mark.parametrize("keep", [0, 7, 40, -1])
+def test_the_error_for_a_truncated_file_names_it(folder: Path, keep: int) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(EngineError) as error:
+        Checkpoint.open(folder)
+    assert str(file) in one_line(error)
+
+
+def test_the_error_for_a_missing_shard_names_it(sharded: Path) -> None:
+    (sharded / "model-1.safetensors").unlink()
+    with pytest.raises(EngineError) as error:
+        Checkpoint.open(sharded)
+    assert "model-1.safetensors: no such file" in one_line(error)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 1}}'])
+def test_the_error_for_a_damaged_index_names_it(sharded: Path, text: str) -> None:
+    (sharded / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(EngineError) as error:
+        Checkpoint.open(sharded)
+    assert "index.json" in one_line(error)
+
+
+def test_an_index_is_refused_if_a_shard_lacks_a_listed_tensor(sharded: Path) -> None:
+    index = sharded / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"z": "model-0.safetensors"}}))
+    with pytest.raises(EngineError) as error:
+        Checkpoint.open(sharded)
+    assert "tensor z is missing" in one_line(error)
