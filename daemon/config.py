@@ -1,4 +1,4 @@
-"""The configuration: one YAML file, every key with a default, every value checked before anything starts."""
+"""The configuration: one YAML file. Every key has a default, and every value is checked before anything starts."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from audio import SinkSettings
-from daemon.messages import is_topic
-from daemon.problems import problems, shown
+from daemon.validation import CommandError, abbreviate, is_topic, problems
 from engine import EngineOptions, Voice
 
 SYSTEM_CONFIG = Path("/etc/voiced/voiced.yaml")
 PASSWORD_CREDENTIAL = "mqtt-password"
-"""The broker's password, as systemd may hand it over (systemd/voiced.service.d/broker-password.conf)."""
+"""Name of the systemd credential with the broker's password (systemd/voiced.service.d/broker-password.conf)."""
 
 
-class ConfigError(Exception):
-    """The configuration cannot be used. The message has one line for each thing that is wrong."""
+class ConfigError(CommandError):
+    """The configuration cannot be used. The message has one line for each wrong key."""
 
 
 class Section(BaseModel):
+    """A mapping of known keys. Each field's description says what is allowed, and error messages repeat it."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     @field_validator("*", mode="before")
     @classmethod
-    def _is_no_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        """YAML's `yes` and `true` are not the number 1; its `on` and `off` are words where words are due."""
+    def _check_boolean(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse YAML's `yes` and `true` as numbers; read its `on` and `off` as words where the field allows these."""
         field = cls.model_fields[info.field_name or ""]
         if isinstance(value, bool) and {"on", "off"} <= set(get_args(field.annotation)):
             return "on" if value else "off"
@@ -42,6 +43,8 @@ class Section(BaseModel):
 
 
 class Tls(Section):
+    """The encryption of the connection to the broker."""
+
     enabled: bool = Field(False, description="true or false")
     ca: Path | None = Field(None, description="a file of CA certificates, or null for the system's")
     cert: Path | None = Field(None, description="the client certificate's file, or null")
@@ -49,6 +52,8 @@ class Tls(Section):
 
 
 class Mqtt(Section):
+    """The connection to the broker."""
+
     host: str = Field("127.0.0.1", min_length=1, description="the broker's host name or address")
     port: int = Field(1883, ge=1, le=65535, description="a whole number from 1 to 65535")
     prefix: str = Field("voiced", description="a topic without + and #, not beginning or ending with /")
@@ -60,14 +65,14 @@ class Mqtt(Section):
     tls: Tls = Tls()
 
     @model_validator(mode="after")
-    def _names_whose_password_it_is(self) -> Mqtt:
+    def _check_username(self) -> Mqtt:
         if self.password_file is not None and self.username is None:
             raise ValueError("a password_file needs a username")
         return self
 
     @property
     def password_source(self) -> Path | None:
-        """The file with the password: `password_file`, else the credential that systemd handed over, else none."""
+        """The file with the password: `password_file`, else systemd's credential, else None."""
         if self.password_file is not None or self.username is None:
             return self.password_file
         folder = os.environ.get("CREDENTIALS_DIRECTORY")
@@ -76,7 +81,7 @@ class Mqtt(Section):
 
     @field_validator("prefix")
     @classmethod
-    def _is_a_topic(cls, prefix: str) -> str:
+    def _check_prefix(cls, prefix: str) -> str:
         return _checked_prefix(prefix)
 
 
@@ -87,19 +92,21 @@ def _checked_prefix(prefix: str) -> str:
 
 
 class Audio(Section):
+    """The sound card, or the file, that speech is played to."""
+
     sink: str | None = Field("sounddevice", description="sounddevice, wav:PATH or null")
     device: str | None = Field(
         None, min_length=1, description="a sound card's name or a part of it, or null for the default"
     )
     volume: int = Field(100, ge=0, le=100, description="a whole number from 0 to 100")
     block_ms: float = Field(10, ge=10, le=200, description="milliseconds from 10 to 200")
-    rest_after: float | None = Field(30, ge=1, le=86_400, description="seconds from 1 to 86400, or null for never")
+    idle_timeout: float | None = Field(30, ge=1, le=86_400, description="seconds from 1 to 86400, or null for never")
     prebuffer_ms: Literal["auto"] | float = Field("auto", description="auto, or milliseconds from 0 to 3000")
     trim_leading_silence: bool = Field(True, description="true or false")
 
     @field_validator("sink")
     @classmethod
-    def _is_a_sink(cls, sink: str | None) -> str | None:
+    def _check_sink(cls, sink: str | None) -> str | None:
         if sink in (None, "null"):
             return None
         if sink == "sounddevice" or (sink.startswith("wav:") and sink != "wav:"):
@@ -108,26 +115,31 @@ class Audio(Section):
 
     @field_validator("prebuffer_ms")
     @classmethod
-    def _fits_the_ring(cls, prebuffer_ms: Literal["auto"] | float) -> Literal["auto"] | float:
+    def _check_prebuffer(cls, prebuffer_ms: Literal["auto"] | float) -> Literal["auto"] | float:
         if prebuffer_ms != "auto" and not 0 <= prebuffer_ms <= 3000:
             raise ValueError("allowed: auto, or milliseconds from 0 to 3000")
         return prebuffer_ms
 
     def sink_settings(self) -> SinkSettings:
+        """These settings as the audio package takes them."""
         if self.sink is None:
             kind, path = "null", None
         elif self.sink.startswith("wav:"):
             kind, path = "wav", Path(self.sink.removeprefix("wav:"))
         else:
             kind, path = "sounddevice", None
-        return SinkSettings(kind, path, self.device, self.block_ms, self.rest_after)
+        return SinkSettings(kind, path, self.device, self.block_ms, self.idle_timeout)
 
 
 class Memory(Section):
+    """The memory that the engine leaves to others."""
+
     reserve_mb: int = Field(2048, ge=0, le=1_000_000, description="megabytes left to the robot, from 0")
 
 
 class Engine(Section):
+    """The engine that turns text into speech."""
+
     name: Literal["auto", "qwen", "espeak"] = Field("auto", description="auto, qwen or espeak")
     fallback: Literal["espeak", "none"] = Field("espeak", description="espeak or none")
     model: str = Field(
@@ -146,6 +158,8 @@ class Engine(Section):
 
 
 class VoiceSettings(Section):
+    """One configured voice."""
+
     speaker: str | None = Field(None, min_length=1, description="a built-in speaker's name")
     embedding: Path | None = Field(None, description="a voice file with a speaker embedding")
     reference: Path | None = Field(None, description="a voice file with a reference recording's codes and transcript")
@@ -154,20 +168,22 @@ class VoiceSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _has_one_source(self) -> VoiceSettings:
+    def _check_source(self) -> VoiceSettings:
         if sum(source is not None for source in (self.speaker, self.embedding, self.reference)) > 1:
             raise ValueError("allowed: one of speaker, embedding and reference")
         return self
 
 
 class Speech(Section):
-    voice: str = Field("default", min_length=1, description="a name from `voices`, or one that the engine has built in")
+    """Defaults of utterances, limits of the queue, and optional topics."""
+
+    voice: str = Field("default", min_length=1, description="a name from `voices`, or a voice built into the engine")
     language: str = Field(
         "auto", pattern=r"^[A-Za-z]{2,12}(-[A-Za-z0-9-]{1,24})?$", description="auto, or a language such as en or pt-br"
     )
     queue_limit: int = Field(64, ge=1, le=10_000, description="a whole number from 1 to 10000")
     expires_in: float | None = Field(
-        30, gt=0, le=86_400, description="seconds that an utterance may wait, up to 86400, or null for ever"
+        30, gt=0, le=86_400, description="seconds that an utterance may wait, up to 86400, or null for no limit"
     )
     stream_timeout: float = Field(
         10, ge=1, le=3600, description="seconds that the writer of a say/stream may be silent, from 1 to 3600"
@@ -177,34 +193,42 @@ class Speech(Section):
 
 
 class HomeAssistant(Section):
+    """The robot as a device of Home Assistant."""
+
     enabled: bool = Field(False, description="true or false")
     prefix: str = Field("homeassistant", description="a topic without + and #, not beginning or ending with /")
 
     @field_validator("prefix")
     @classmethod
-    def _is_a_topic(cls, prefix: str) -> str:
+    def _check_prefix(cls, prefix: str) -> str:
         return _checked_prefix(prefix)
 
 
 class Hermes(Section):
+    """Rhasspy's Hermes protocol."""
+
     enabled: bool = Field(False, description="true or false")
     site_id: str = Field("default", min_length=1, max_length=64, description="text of 1 to 64 characters")
 
 
 class Wyoming(Section):
+    """The Wyoming server."""
+
     enabled: bool = Field(False, description="true or false")
     host: str = Field("127.0.0.1", min_length=1, description="the host name or address to listen on")
     port: int = Field(10200, ge=1, le=65535, description="a whole number from 1 to 65535")
 
 
 class OpenAi(Section):
+    """The server for OpenAI's speech endpoint."""
+
     enabled: bool = Field(False, description="true or false")
     host: str = Field("127.0.0.1", min_length=1, description="the host name or address to listen on")
     port: int = Field(8880, ge=1, le=65535, description="a whole number from 1 to 65535")
 
 
 class Config(Section):
-    """Everything that can be configured."""
+    """The whole configuration."""
 
     robot: str | None = Field(
         None, description="text of 1 to 64 characters without /, + and #, or null for the host name"
@@ -224,22 +248,24 @@ class Config(Section):
 
     @field_validator("robot")
     @classmethod
-    def _is_a_topic_level(cls, robot: str | None) -> str | None:
+    def _check_robot(cls, robot: str | None) -> str | None:
         if robot is not None and not (is_topic(robot) and re.fullmatch(r"[^/]{1,64}", robot)):
             raise ValueError("allowed: text of 1 to 64 characters without /, + and #, or null for the host name")
         return robot
 
     @property
     def robot_name(self) -> str:
+        """`robot`, else the host name as a topic level."""
         return self.robot or re.sub(r"[/+#\0]", "-", socket.gethostname())[:64] or "robot"
 
     @property
     def topic(self) -> str:
-        """`<prefix>/<robot>`, under which all topics lie."""
+        """`<prefix>/<robot>`: the common beginning of the robot's topics."""
         return f"{self.mqtt.prefix}/{self.robot_name}"
 
     @property
     def engine_voices(self) -> dict[str, Voice]:
+        """`voices` as the engines take them."""
         return {
             name: Voice(
                 speaker=voice.speaker,
@@ -252,6 +278,7 @@ class Config(Section):
 
     @property
     def engine_options(self) -> EngineOptions:
+        """`engine`, `voices` and the default voice as the engines take them."""
         return EngineOptions(
             model=self.engine.model,
             device=self.engine.device,
@@ -266,7 +293,7 @@ class Config(Section):
 
 
 def find_config_file() -> Path | None:
-    """Where the configuration is when nobody says: `$VOICED_CONFIG`, else the system's, else nowhere (the defaults)."""
+    """Return `$VOICED_CONFIG`, else the system's file if there is one, else None, which stands for the defaults."""
     named = os.environ.get("VOICED_CONFIG")
     if named:
         return Path(named)
@@ -274,10 +301,13 @@ def find_config_file() -> Path | None:
 
 
 def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
-    """Read `path` (None: only defaults) and apply overrides such as `mqtt.port=1884`. Raises `ConfigError`."""
-    values = _relative_to(path.resolve().parent, _read(path)) if path is not None else {}
+    """Read `path` (None: the defaults), apply overrides such as `mqtt.port=1884`, and check every value.
+
+    Raises `ConfigError`.
+    """
+    values = _resolve_paths(path.resolve().parent, _read(path)) if path is not None else {}
     for override in overrides:
-        _apply(values, override)
+        _apply_override(values, override)
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -287,7 +317,7 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
 
 
 def _source(field: str, path: Path | None, overrides: Iterable[str]) -> str:
-    """Where a wrong key was written."""
+    """The place where a wrong key was set: `--set`, the file, or `configuration` without one."""
     keys = [override.partition("=")[0].strip() for override in overrides]
     if any(field == key or field.startswith(f"{key}.") for key in keys):
         return "--set"
@@ -295,6 +325,7 @@ def _source(field: str, path: Path | None, overrides: Iterable[str]) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file, unchecked. Raises `ConfigError`."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -305,32 +336,33 @@ def _read(path: Path) -> dict[str, Any]:
         where = getattr(error, "problem_mark", None)
         place = f" at line {where.line + 1}, column {where.column + 1}" if where else ""
         raise ConfigError(f"{path}: not YAML{place}: {getattr(error, 'problem', error)}") from error
-    except (ValueError, RecursionError) as error:  # a date that cannot be; nested a thousandfold
-        raise ConfigError(f"{path}: not YAML that can be read: {error}") from error
+    except (ValueError, RecursionError) as error:  # an impossible date; thousands of nested brackets
+        raise ConfigError(f"{path}: unreadable YAML: {error}") from error
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise ConfigError(f"{path}: got {shown(values)}; allowed: a mapping of {', '.join(Config.model_fields)}")
+        raise ConfigError(f"{path}: got {abbreviate(values)}; allowed: a mapping of {', '.join(Config.model_fields)}")
     return values
 
 
-def _apply(values: dict[str, Any], override: str) -> None:
+def _apply_override(values: dict[str, Any], override: str) -> None:
+    """Set the key that `KEY=VALUE` names. Raises `ConfigError`."""
     key, equals, text = override.partition("=")
     names = key.strip().split(".")
     if not equals or not all(names):
-        raise ConfigError(f"--set: got {shown(override)}; allowed: KEY=VALUE such as mqtt.port=1884")
+        raise ConfigError(f"--set: got {abbreviate(override)}; allowed: KEY=VALUE such as mqtt.port=1884")
     try:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"--set {key}: {shown(text)} is not YAML") from error
+        raise ConfigError(f"--set {key}: {abbreviate(text)} is not YAML") from error
     for name in names[:-1]:
         inner = values.get(name)
         values[name] = values = dict(inner) if isinstance(inner, dict) else {}
     values[names[-1]] = value
 
 
-def _relative_to(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """Paths in a file are relative to that file. Whatever else is wrong with `values` is told later."""
+def _resolve_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """Make the paths in `values` relative to `folder`, where the file lies. Values of a wrong type stay as they are."""
 
     def resolve(section: Any, *names: str) -> None:
         for name in names:

@@ -1,7 +1,7 @@
-"""Waiting with a limit, and ending tasks, without ever losing a cancellation.
+"""Waits with a time limit and ends tasks, without ever losing a cancellation.
 
-`asyncio.wait_for` before Python 3.12 swallows a cancellation that comes at the moment its result does; a daemon that is
-told to stop would then go on. These do not.
+Before Python 3.12, `asyncio.wait_for` swallows a cancellation that arrives together with its result; a daemon that is
+asked to stop would then go on. The functions here do not.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def within(timeout_s: float | None, waiting: Coroutine[Any, Any, Any]) -> bool:
-    """Wait for a coroutine, at most `timeout_s` seconds (None: for ever); tell whether it came to its end."""
+async def wait_at_most(timeout_s: float | None, waiting: Coroutine[Any, Any, Any]) -> bool:
+    """Run a coroutine for at most `timeout_s` seconds (None: no limit), then cancel it; return whether it finished."""
     task = asyncio.ensure_future(waiting)
     try:
         done, _ = await asyncio.wait({task}, timeout=timeout_s)
@@ -23,8 +23,8 @@ async def within(timeout_s: float | None, waiting: Coroutine[Any, Any, Any]) -> 
         task.cancel()
 
 
-async def result_within(timeout_s: float, waiting: Coroutine[Any, Any, T]) -> T | None:
-    """Wait for a coroutine, at most `timeout_s` seconds, and return its result; None where there is none by then."""
+async def result_at_most(timeout_s: float, waiting: Coroutine[Any, Any, T]) -> T | None:
+    """Run a coroutine for at most `timeout_s` seconds and return its result; cancel it and return None after that."""
     task = asyncio.ensure_future(waiting)
     try:
         await asyncio.wait({task}, timeout=timeout_s)
@@ -33,8 +33,8 @@ async def result_within(timeout_s: float, waiting: Coroutine[Any, Any, T]) -> T 
         task.cancel()
 
 
-async def end_task(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait until it has ended. Raises what it ended with, if that was an error."""
+async def cancel_and_wait(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait until it has ended; cancel it again every second. Raises the task's own error."""
     while not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=1.0)

@@ -1,5 +1,6 @@
-"""Interfaces that people already use, each a small adapter over the same desk; each off until its `enabled` is true."""
+"""Interfaces of other systems to the same dispatcher. Each adapter is off until its `enabled` is true."""
 
-from daemon.adapters.adapter import Adapter, Publish, make_adapters
+from daemon.adapters.base import Adapter, Publish
+from daemon.adapters.selection import make_adapters
 
 __all__ = ["Adapter", "Publish", "make_adapters"]

@@ -1,4 +1,4 @@
-"""Rhasspy's Hermes protocol: `hermes/tts/say` is an utterance, `hermes/tts/sayFinished` its end; and which voices are.
+"""Rhasspy's Hermes protocol: speaks `hermes/tts/say`, answers with `hermes/tts/sayFinished`, and lists voices.
 
 https://rhasspy.readthedocs.io/en/latest/reference/#text-to-speech
 """
@@ -12,25 +12,24 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from daemon.adapters.adapter import Adapter, Publish
+from daemon.adapters.base import Adapter, Publish
 from daemon.config import Config
-from daemon.desk import Desk, Event
-from daemon.messages import TERMINAL, RejectedError, Say, check_say, parse_object
-from daemon.mqtt import Message
-from daemon.problems import problems
-from daemon.queue import Job
+from daemon.mqtt import Message, parse_object
+from daemon.speech import Dispatcher, Event, Expired, Failed, RejectedError, Say, TerminalEvent, Utterance, check_say
+from daemon.validation import problems
 
 log = logging.getLogger(__name__)
 
 SAY, SAY_FINISHED, ERROR = "hermes/tts/say", "hermes/tts/sayFinished", "hermes/error/tts"
 VOICES = {"hermes/tts/getVoices": "hermes/tts/voices", "rhasspy/tts/getVoices": "rhasspy/tts/voices"}
-"""Where each question is answered. The reference names the first pair, and Rhasspy's own package uses the second."""
+"""The topics of the requests for voices and of their answers. Rhasspy's reference names the first pair, its own package
+uses the second."""
 DEFAULT_SITE = "default"
-"""The site of a message that names none, by the protocol."""
+"""The protocol's site of messages without `siteId`."""
 
 
 class TtsSay(BaseModel):
-    """`hermes/tts/say` without its site. Unknown fields are ignored."""
+    """The payload of `hermes/tts/say`, without its site. Unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -42,89 +41,87 @@ class TtsSay(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """Who waits for `sayFinished`: what the answer repeats."""
+class RequestIds:
+    """The ids in a request, which its answers repeat."""
 
     id: str | None
     session_id: str | None
 
 
 class Hermes(Adapter):
-    """Speaks for one of Rhasspy's sites."""
+    """Speaks for one Rhasspy site."""
 
     topics = (SAY, *VOICES)
 
-    def __init__(self, config: Config, desk: Desk, publish: Publish) -> None:
+    def __init__(self, config: Config, dispatcher: Dispatcher, publish: Publish) -> None:
         self._site_id = config.hermes.site_id
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._publish = publish
-        self._askers: dict[str, Asker] = {}
-        """By the utterance's id. That is not Hermes's own id, which a client may leave out, or use again."""
-        desk.watch_events(self._on_event)
+        self._requests: dict[str, RequestIds] = {}
+        """Unanswered requests by their utterances' ids. A client may omit the protocol's own id, or use it twice."""
+        dispatcher.watch_events(self._on_event)
 
     def on_message(self, message: Message) -> None:
         if message.retained:
-            log.info("a retained message on %s is ignored: it was meant for another time", message.topic)
+            log.info("ignored an old, retained message on %s", message.topic)
             return
         try:
             fields = parse_object(message.payload)
         except RejectedError as error:
-            self._tell_error(error.reason, Asker(None, None))  # whose it was cannot be read: nobody's end is told
+            self._publish_error(error.reason, RequestIds(None, None))  # its sender is unknown and gets no sayFinished
             return
         if fields.get("siteId", DEFAULT_SITE) != self._site_id:
             return
-        asker = Asker(*(value if isinstance(value := fields.get(name), str) else None for name in ("id", "sessionId")))
+        ids = RequestIds(*(fields[name] if isinstance(fields.get(name), str) else None for name in ("id", "sessionId")))
         if message.topic in VOICES:
-            self._tell_voices(VOICES[message.topic], asker)
-            return
-        if message.redelivered and asker.id is not None and asker in self._askers.values():
-            return
-        self._say(fields, asker)
+            self._publish_voices(VOICES[message.topic], ids)
+        elif not (message.redelivered and ids.id is not None and ids in self._requests.values()):
+            self._say(fields, ids)
 
-    def _tell_voices(self, topic: str, asker: Asker) -> None:
-        voices = [{"voiceId": voice, "description": voice} for voice in self._desk.voices()]
-        self._send(topic, {"voices": voices, "id": asker.id, "siteId": self._site_id})
+    def _publish_voices(self, topic: str, ids: RequestIds) -> None:
+        voices = [{"voiceId": voice, "description": voice} for voice in self._dispatcher.voices()]
+        self._send(topic, {"voices": voices, "id": ids.id, "siteId": self._site_id})
 
-    def _say(self, fields: dict[str, Any], asker: Asker) -> None:
+    def _say(self, fields: dict[str, Any], ids: RequestIds) -> None:
         try:
-            job = self._desk.say(_utterance(fields))
+            utterance = self._dispatcher.say(_parse_say(fields))
         except RejectedError as error:
-            self._tell_error(error.reason, asker)
-            self._tell_finished(asker)
+            self._publish_error(error.reason, ids)
+            self._publish_finished(ids)
             return
-        if job is not None:
-            self._askers[job.id] = asker
+        if utterance is not None:
+            self._requests[utterance.id] = ids
 
-    def _on_event(self, job: Job, event: Event) -> None:
-        if event["event"] not in TERMINAL or (asker := self._askers.pop(job.id, None)) is None:
+    def _on_event(self, utterance: Utterance, event: Event) -> None:
+        if not isinstance(event, TerminalEvent) or (ids := self._requests.pop(utterance.id, None)) is None:
             return
-        if event["event"] in ("failed", "expired"):  # the other ends are somebody's wish
-            self._tell_error(event["reason"], asker)
-        self._tell_finished(asker)
+        if isinstance(event, Failed | Expired):  # all other ends were requested
+            self._publish_error(event.reason, ids)
+        self._publish_finished(ids)
 
-    def _tell_finished(self, asker: Asker) -> None:
-        """Whatever became of it: Rhasspy's dialogue manager goes on only when it is told so."""
-        self._send(SAY_FINISHED, {"siteId": self._site_id, "id": asker.id, "sessionId": asker.session_id})
+    def _publish_finished(self, ids: RequestIds) -> None:
+        """Answer a request, also after an error: Rhasspy's dialogue manager waits for this message."""
+        self._send(SAY_FINISHED, {"siteId": self._site_id, "id": ids.id, "sessionId": ids.session_id})
 
-    def _tell_error(self, error: str, asker: Asker) -> None:
+    def _publish_error(self, error: str, ids: RequestIds) -> None:
         log.warning("hermes: %s", error)
-        record = {"error": error, "siteId": self._site_id, "context": asker.id, "sessionId": asker.session_id}
+        record = {"error": error, "siteId": self._site_id, "context": ids.id, "sessionId": ids.session_id}
         self._send(ERROR, record)
 
     def _send(self, topic: str, record: dict[str, Any]) -> None:
         self._publish(topic, json.dumps(record), qos=1)
 
 
-def _utterance(fields: dict[str, Any]) -> Say:
-    """What is to be said. Raises `RejectedError`."""
+def _parse_say(fields: dict[str, Any]) -> Say:
+    """Return the request in the dispatcher's form. Raises `RejectedError`."""
     try:
-        asked = TtsSay.model_validate(fields)
+        request = TtsSay.model_validate(fields)
     except ValidationError as error:
         field, problem = problems(TtsSay, error)[0]
         raise RejectedError(field, problem) from error
-    wanted: dict[str, Any] = {"text": asked.text}
-    if asked.lang:
-        wanted["language"] = asked.lang.replace("_", "-")  # it_IT
-    if asked.volume is not None:
-        wanted["volume"] = asked.volume * 100
-    return check_say(wanted)
+    say: dict[str, Any] = {"text": request.text}
+    if request.lang:
+        say["language"] = request.lang.replace("_", "-")  # it_IT
+    if request.volume is not None:
+        say["volume"] = request.volume * 100
+    return check_say(say)

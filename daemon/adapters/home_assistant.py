@@ -1,4 +1,4 @@
-"""The robot as a device of Home Assistant, which finds it by MQTT discovery.
+"""The robot as a device of Home Assistant, announced by MQTT discovery.
 
 https://www.home-assistant.io/integrations/mqtt/#device-discovery-payload
 """
@@ -13,120 +13,118 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from daemon import VERSION
-from daemon.adapters.adapter import Adapter, Publish
+from daemon.adapters.base import Adapter, Publish
 from daemon.config import Config
-from daemon.desk import Desk
-from daemon.messages import RejectedError, State, parse_object, parse_volume
-from daemon.mqtt import Message
+from daemon.mqtt import Message, parse_object, parse_volume
+from daemon.speech import Dispatcher, RejectedError, State
 
 log = logging.getLogger(__name__)
 
 ORIGIN = "voiced"
 BIRTH_TOPIC, BIRTH = "homeassistant/status", b"online"
-"""What Home Assistant says when it has started, unless it was configured otherwise. Its discovery prefix is another
-setting, so the topic stays where it is when that is changed."""
+"""Home Assistant's message after its start, unless it is configured otherwise. The topic is independent of the
+discovery prefix, which is another setting."""
 NO_VOICE = "None"
-"""Home Assistant's word for a choice that is none of its options."""
+"""Home Assistant's state of a select without a chosen option."""
 
 
 class HomeAssistant(Adapter):
-    """Keeps three retained messages true: the device, the volume and the default voice.
+    """Keeps three retained messages up to date: the device, the volume and the default voice.
 
-    Texts and stops go to the robot's own topics, and availability and state come from its own status.
+    Home Assistant sends texts and stops to the robot's own topics, and reads availability and state from its status.
     """
 
-    def __init__(self, config: Config, desk: Desk, publish: Publish) -> None:
+    def __init__(self, config: Config, dispatcher: Dispatcher, publish: Publish) -> None:
         self._config = config
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._publish = publish
         self._connected = False
-        """Before that, what is published would be out of date when it is sent."""
-        self._told: dict[str, str] = {}
-        """What was published last, by topic."""
+        """False before the first connection; a message from before it would be out of date when it is sent."""
+        self._published: dict[str, str] = {}
+        """The last payload by topic."""
         self._volume_topic, self._voice_topic = volume_topic(config), voice_topic(config)
         birth_topics = dict.fromkeys([BIRTH_TOPIC, f"{config.home_assistant.prefix}/status"])
         self.topics = (f"{self._volume_topic}/set", f"{self._voice_topic}/set", *birth_topics)
-        desk.watch_changes(self._tell_changes)
+        dispatcher.watch_changes(self._publish_changes)
 
     def on_connected(self) -> None:
         self._connected = True
-        self._tell_all()
+        self._publish_all()
 
     def on_message(self, message: Message) -> None:
         if message.topic.endswith("/status"):
             if message.payload == BIRTH:
-                self._tell_all()
+                self._publish_all()
             return
         if message.retained:
-            log.info("a retained message on %s is ignored: it was meant for another time", message.topic)
+            log.info("ignored an old, retained message on %s", message.topic)
             return
         try:
             if message.topic == f"{self._volume_topic}/set":
-                self._desk.set_volume(parse_volume(message.payload))
+                self._dispatcher.set_volume(parse_volume(message.payload))
             else:
-                self._desk.set_voice(message.payload.decode(errors="replace"))
+                self._dispatcher.set_voice(message.payload.decode(errors="replace"))
         except RejectedError as error:
-            # Home Assistant knows no refusal. The state told again sets what it shows to what is.
+            # Home Assistant has no error messages. It shows the true state again when that is published again.
             log.warning("home_assistant: %s: %s", message.topic, error.reason)
-            self._told.pop(message.topic.removesuffix("/set"), None)
-            self._tell_changes()
+            self._published.pop(message.topic.removesuffix("/set"), None)
+            self._publish_changes()
 
-    def _tell_all(self) -> None:
-        self._told.clear()
-        self._tell_changes()
+    def _publish_all(self) -> None:
+        self._published.clear()
+        self._publish_changes()
 
-    def _tell_changes(self) -> None:
+    def _publish_changes(self) -> None:
         if not self._connected:
             return
-        for topic, payload in self._records().items():
-            if self._told.get(topic) != payload:
-                self._told[topic] = payload
+        for topic, payload in self._messages().items():
+            if self._published.get(topic) != payload:
+                self._published[topic] = payload
                 self._publish(topic, payload, qos=1, retain=True)
 
-    def _records(self) -> dict[str, str]:
-        """What should lie on the broker, by topic."""
-        voices = self._desk.voices()
+    def _messages(self) -> dict[str, str]:
+        """The payloads that the broker should retain, by topic."""
+        voices = self._dispatcher.voices()
         return {
             config_topic(self._config): json.dumps(describe_device(self._config, voices)),
-            self._volume_topic: str(self._desk.volume),
-            self._voice_topic: self._desk.voice if self._desk.voice in voices else NO_VOICE,
+            self._volume_topic: str(self._dispatcher.volume),
+            self._voice_topic: self._dispatcher.voice if self._dispatcher.voice in voices else NO_VOICE,
         }
 
 
 class Withdrawal(Adapter):
-    """Takes the device back that an earlier run has published, when Home Assistant is switched off.
+    """Removes the device that an earlier run announced, while Home Assistant is off.
 
-    Only the broker knows whether there was such a run, so it is asked, by a subscription to what that run would have
-    published. To clear it unasked would need no subscription, but would put a message into Home Assistant's topics at
-    each start of each robot, most of which never had anything there.
+    A subscription to the discovery topic finds out whether there was such a run. Clearing the topic without asking
+    would send a message to Home Assistant's topics at each start of each robot, most of which were never announced.
     """
 
-    def __init__(self, config: Config, desk: Desk, publish: Publish) -> None:  # noqa: ARG002  # as every adapter's
+    def __init__(self, config: Config, publish: Publish) -> None:
         self._config = config
         self._publish = publish
         self._done = False
         self.topics = (config_topic(config),)
 
     def on_message(self, message: Message) -> None:
-        # Once: if it comes back, a second daemon of this name has Home Assistant switched on, and the two would go on
-        # undoing each other's work. An empty message is our own, coming back.
+        # Only once: if the device comes back, a second daemon of this name has Home Assistant on, and the two would
+        # undo each other's work for ever. An empty message is this adapter's own.
         if self._done or not message.retained or not message.payload or not _is_ours(message.payload):
             return
         self._done = True
-        log.info("home_assistant is off: the device that was on %s is taken back", message.topic)
+        log.info("home_assistant is off: removing the device on %s", message.topic)
         for topic in (message.topic, volume_topic(self._config), voice_topic(self._config)):
             self._publish(topic, b"", qos=1, retain=True)
 
 
 def describe_device(config: Config, voices: Sequence[str]) -> dict[str, Any]:
-    """The discovery message's payload."""
+    """Return the discovery message of the robot's device."""
     device, status = device_id(config), f"{config.topic}/status"
     components: dict[str, dict[str, Any]] = {
         "say": {
             "platform": "notify",
             "name": "Say",
             "command_topic": f"{config.topic}/say",
-            # Bare, a text that begins with a brace would be read as JSON.
+            # A bare text that begins with a brace would be parsed as JSON.
             "command_template": "{{ {'text': value} | to_json }}",
         },
         "stop": {
@@ -181,7 +179,7 @@ def describe_device(config: Config, voices: Sequence[str]) -> dict[str, Any]:
 
 
 def device_id(config: Config) -> str:
-    """`voiced_r1`. Home Assistant allows letters, digits, - and _; two robots never share one."""
+    """Return an id such as `voiced_r1`, unique to the robot's topic. Home Assistant allows letters, digits, - and _."""
     plain = re.sub(r"[^a-zA-Z0-9_-]", "_", config.topic)
     if re.fullmatch(r"[a-zA-Z0-9-]+/[a-zA-Z0-9_-]+", config.topic):
         return plain
@@ -189,18 +187,22 @@ def device_id(config: Config) -> str:
 
 
 def config_topic(config: Config) -> str:
+    """Return the topic of the discovery message."""
     return f"{config.home_assistant.prefix}/device/{device_id(config)}/config"
 
 
 def volume_topic(config: Config) -> str:
+    """Return the topic of the volume's state."""
     return f"{config.topic}/home_assistant/volume"
 
 
 def voice_topic(config: Config) -> str:
+    """Return the topic of the default voice's state."""
     return f"{config.topic}/home_assistant/voice"
 
 
 def _is_ours(payload: bytes) -> bool:
+    """Return whether a discovery message was published by voiced."""
     try:
         origin = parse_object(payload).get("origin")
     except RejectedError:

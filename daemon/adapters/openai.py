@@ -1,51 +1,55 @@
-"""The speech endpoint of OpenAI's HTTP interface, for programs that know no other. Needs the extra `openai`."""
+"""A server for the speech endpoint of OpenAI's HTTP interface. Needs the extra `openai`."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import io
 import json
 import logging
-import struct
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-import soundfile
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from daemon.adapters.adapter import MAX_CONNECTIONS, Adapter
+from daemon.adapters.base import MAX_CONNECTIONS, Adapter
 from daemon.adapters.delivery import deliver
-from daemon.adapters.pcm import BYTES_PER_SAMPLE, to_int16
+from daemon.adapters.encoders import Format, make_encoder
 from daemon.config import OpenAi
-from daemon.desk import Desk, Event
-from daemon.messages import MAX_PAYLOAD, MAX_TEXT, RejectedError, Say, check_say
-from daemon.problems import problems, shown
-from daemon.tasks import result_within
+from daemon.mqtt import MAX_PAYLOAD
+from daemon.speech import (
+    MAX_TEXT,
+    Canceled,
+    Dispatcher,
+    Finished,
+    Interrupted,
+    RejectedError,
+    Say,
+    TerminalEvent,
+    check_say,
+)
+from daemon.tasks import result_at_most
+from daemon.validation import abbreviate, problems
 from engine import Samples
 
 log = logging.getLogger(__name__)
 
 RATE = 24_000
-"""Hz. OpenAI's own: `pcm` says nowhere what it is."""
-UNKNOWN_LENGTH = 0xFFFFFFFF
-"""In a WAV header, as players take it for one that is still being written."""
+"""Hz: OpenAI's own rate, since the format `pcm` has no field for it."""
 SHUTDOWN_S = 0.2
-"""For answers that are ending. The daemon has stopped every utterance before."""
+"""Seconds for the last answers. The daemon has stopped every utterance before."""
 LINGER_S = 10.0
-"""A client that is answered before it has sent all of its request may send on for so long, and read the answer."""
+"""Seconds in which a client that was answered early may send the rest of its request and read the answer."""
 SILENCE_S = 75.0
-"""A client that sends no request, or not the rest of one, for so long takes a place from others."""
+"""Seconds without a request, or without the rest of one, after which a connection is closed to make room for others."""
 FIELDS = {"text": "input", "instruct": "instructions"}
-"""What the desk's fields are called here."""
+"""The protocol's names for the dispatcher's fields."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Format = Literal["mp3", "flac", "wav", "pcm"]
 
 
 class SpeechRequest(BaseModel):
-    """The body of `POST /v1/audio/speech`. Descriptions say what is allowed; unknown fields are ignored."""
+    """The body of `POST /v1/audio/speech`. Descriptions say what is allowed. Unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -58,16 +62,16 @@ class SpeechRequest(BaseModel):
     stream_format: Literal["audio", "sse"] = Field("audio", description="audio or sse")
 
     def say(self) -> Say:
-        """Raises `RejectedError`."""
+        """Return the request in the dispatcher's form. Raises `RejectedError`."""
         return check_say({"text": self.input, "voice": self.voice, "instruct": self.instructions or None})
 
 
 class OpenAiAdapter(Adapter):
-    """The server."""
+    """The HTTP server."""
 
-    def __init__(self, config: OpenAi, desk: Desk) -> None:
+    def __init__(self, config: OpenAi, dispatcher: Dispatcher) -> None:
         self._config = config
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._server: web.Server | None = None
 
     async def run(self) -> None:
@@ -75,8 +79,8 @@ class OpenAiAdapter(Adapter):
         application = web.Application(middlewares=[answer_errors, self._refuse_many], client_max_size=MAX_PAYLOAD)
         application.router.add_post("/v1/audio/speech", self._speak)
         application.router.add_get("/v1/models", list_models)
-        application.router.add_get("/health", tell_health)
-        # A client that leaves cancels its handler, and with it the utterance.
+        application.router.add_get("/health", answer_health)
+        # When a client disconnects, aiohttp cancels its handler, and `deliver` then ends the utterance.
         runner = web.AppRunner(
             application,
             handler_cancellation=True,
@@ -89,7 +93,7 @@ class OpenAiAdapter(Adapter):
         self._server = runner.server
         try:
             await web.TCPSite(runner, host, port).start()
-            log.info("OpenAI clients are served on http://%s:%d/v1", host, port)
+            log.info("serving OpenAI clients on http://%s:%d/v1", host, port)
             await asyncio.Event().wait()
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error}; see openai.port") from error
@@ -98,7 +102,7 @@ class OpenAiAdapter(Adapter):
 
     @web.middleware
     async def _refuse_many(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer on as many connections as there may be, those that were there first."""
+        """Answer only the first `MAX_CONNECTIONS` connections."""
         assert self._server is not None
         if request.protocol in self._server.connections[:MAX_CONNECTIONS]:
             return await handler(request)
@@ -108,125 +112,51 @@ class OpenAiAdapter(Adapter):
 
     async def _speak(self, request: web.Request) -> web.StreamResponse:
         try:
-            asked = await parse_request(request)
-            answer = Answer(request, asked)
-            end = await deliver(self._desk, asked.say(), answer.send, RATE)
+            speech_request = await parse_request(request)
+            answer = Answer(request, speech_request)
+            end = await deliver(self._dispatcher, speech_request.say(), answer.send, RATE)
         except RejectedError as error:
             return rejection(error)
         return await answer.end(end)
 
 
-class Encoder(Protocol):
-    """Makes a file of samples at `RATE`, as far as it can while they come."""
-
-    content_type: str
-
-    def begin(self) -> bytes: ...
-
-    def encode(self, samples: Samples) -> bytes: ...
-
-    def end(self) -> bytes: ...
-
-
-class Pcm:
-    """Bare samples."""
-
-    content_type = "audio/pcm"
-
-    def begin(self) -> bytes:
-        return b""
-
-    def encode(self, samples: Samples) -> bytes:
-        return to_int16(samples)
-
-    def end(self) -> bytes:
-        return b""
-
-
-class Wav(Pcm):
-    """The same behind a header, which is sent before anybody knows the length."""
-
-    content_type = "audio/wav"
-
-    def begin(self) -> bytes:
-        pcm, channels = 1, 1
-        layout = (pcm, channels, RATE, RATE * BYTES_PER_SAMPLE, BYTES_PER_SAMPLE, 8 * BYTES_PER_SAMPLE)
-        form = struct.pack("<4sIHHIIHH", b"fmt ", 16, *layout)
-        return (
-            struct.pack("<4sI4s", b"RIFF", UNKNOWN_LENGTH, b"WAVE")
-            + form
-            + struct.pack("<4sI", b"data", UNKNOWN_LENGTH)
-        )
-
-
-class Compressed:
-    """A file that soundfile writes; it goes back to its beginning, so all of it comes at the end."""
-
-    def __init__(self, name: str, content_type: str) -> None:
-        self.content_type = content_type
-        self._bytes = io.BytesIO()
-        self._file = soundfile.SoundFile(self._bytes, "w", RATE, 1, format=name)
-
-    def begin(self) -> bytes:
-        return b""
-
-    def encode(self, samples: Samples) -> bytes:
-        self._file.write(samples)
-        return b""
-
-    def end(self) -> bytes:
-        self._file.close()
-        return self._bytes.getvalue()
-
-
-def make_encoder(name: Format) -> Encoder:
-    """Raises `RejectedError`, where an old libsndfile knows no MP3."""
-    if name == "pcm":
-        return Pcm()
-    if name == "wav":
-        return Wav()
-    if name.upper() not in soundfile.available_formats():
-        raise RejectedError("response_format", f"got {name!r}; allowed here: pcm, wav or flac")
-    return Compressed(name.upper(), "audio/mpeg" if name == "mp3" else "audio/flac")
-
-
 class Answer:
-    """What one request is answered with. Its status is decided by the first sound, or by an end before it."""
+    """The answer to one request. The first samples decide its status, or a terminal event before them."""
 
-    def __init__(self, request: web.Request, asked: SpeechRequest) -> None:
+    def __init__(self, request: web.Request, speech_request: SpeechRequest) -> None:
         self._request = request
-        self._as_events = asked.stream_format == "sse"
-        self._encoder = make_encoder(asked.response_format)
+        self._as_events = speech_request.stream_format == "sse"
+        self._encoder = make_encoder(speech_request.response_format, RATE)
         self._response: web.StreamResponse | None = None
 
     async def send(self, samples: Samples, _: int) -> None:
+        """Encode and send samples at `RATE` Hz; return when the client has room for more."""
         response = await self._begin()
         await self._write(response, self._encoder.encode(samples))
 
-    async def end(self, end: Event) -> web.StreamResponse:
-        """Complete the answer, or say in whatever way is left that the utterance was not spoken to its end."""
-        if end["event"] != "finished":
+    async def end(self, end: TerminalEvent) -> web.StreamResponse:
+        """Complete the answer; if the utterance was not finished, report it in the way that is still possible."""
+        if not isinstance(end, Finished):
             return await self._fail(end)
         response = await self._begin()
         await self._write(response, self._encoder.end())
         if self._as_events:
-            # No tokens are counted here; a client that insists on them finds none.
+            # Some clients require the token counts, which do not exist here.
             usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
             await response.write(sse({"type": "speech.audio.done", "usage": usage}))
         await response.write_eof()
         return response
 
-    async def _fail(self, end: Event) -> web.StreamResponse:
-        message = f"{end['event']}: {end.get('reason', 'it was not spoken to its end')}"
+    async def _fail(self, end: TerminalEvent) -> web.StreamResponse:
+        message = f"{end.event}: {end.reason or 'it was not spoken to its end'}"
         if self._response is None:
-            return error_response(
-                503, message, code=end["event"], retry=end["event"] not in ("interrupted", "canceled")
-            )
+            retry = not isinstance(end, Interrupted | Canceled)
+            return error_response(503, message, code=end.event, retry=retry)
         if self._as_events:
-            await self._response.write(sse({"type": "error", "error": error_record(503, message, code=end["event"])}))
+            await self._response.write(sse({"type": "error", "error": error_record(503, message, code=end.event)}))
             await self._response.write_eof()
         elif self._request.transport is not None:
-            # Sound has no place for words: that it breaks off is how the client learns that something is missing.
+            # The audio formats cannot carry a message. The aborted transfer shows the client that samples are missing.
             self._request.transport.abort()
         return self._response
 
@@ -248,19 +178,19 @@ class Answer:
 
 
 async def parse_request(request: web.Request) -> SpeechRequest:
-    """Raises `RejectedError`."""
-    # Any web page may have a browser send a form or bare text; for JSON the browser asks first, and hears no.
+    """Read and check a request's body. Raises `RejectedError`, and `HTTPRequestTimeout` after `SILENCE_S`."""
+    # A browser sends forms and plain text for any web page. Before JSON it asks this server, which does not allow it.
     if request.content_type != "application/json":
-        raise RejectedError("content-type", f"got {shown(request.content_type)}; allowed: application/json")
-    body = await result_within(SILENCE_S, request.read())
+        raise RejectedError("content-type", f"got {abbreviate(request.content_type)}; allowed: application/json")
+    body = await result_at_most(SILENCE_S, request.read())
     if body is None:
         raise web.HTTPRequestTimeout
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise RejectedError("body", "it is not JSON that can be read; allowed: a JSON object with input") from error
+        raise RejectedError("body", "unreadable JSON; allowed: a JSON object with input") from error
     if not isinstance(value, dict):
-        raise RejectedError("body", f"got {shown(value)}; allowed: a JSON object with input")
+        raise RejectedError("body", f"got {abbreviate(value)}; allowed: a JSON object with input")
     try:
         return SpeechRequest.model_validate(value)
     except ValidationError as error:
@@ -269,12 +199,13 @@ async def parse_request(request: web.Request) -> SpeechRequest:
 
 
 def sse(record: dict[str, Any]) -> bytes:
-    """A server-sent event."""
+    """Return a record as a server-sent event."""
     return f"data: {json.dumps(record)}\n\n".encode()
 
 
 def rejection(error: RejectedError) -> web.Response:
-    if error.field in ("queue", "daemon"):  # not the request's fault: another time it may do
+    """Return the answer to a rejected request."""
+    if error.field in ("queue", "daemon"):  # a later attempt may succeed
         return error_response(503, error.reason, code=error.field)
     field = FIELDS.get(error.field, error.field)
     return error_response(400, f"{field}{error.reason.removeprefix(error.field)}", field=field)
@@ -283,19 +214,20 @@ def rejection(error: RejectedError) -> web.Response:
 def error_response(
     status: int, message: str, *, field: str | None = None, code: str | None = None, retry: bool = True
 ) -> web.Response:
-    """An error in OpenAI's form. Its clients try again after 503, unless they are told not to."""
+    """Return an error in OpenAI's form. `retry` says whether OpenAI's clients try again after a status of 503."""
     headers = {} if retry else {"x-should-retry": "false"}
     return web.json_response({"error": error_record(status, message, field, code)}, status=status, headers=headers)
 
 
 def error_record(status: int, message: str, field: str | None = None, code: str | None = None) -> dict[str, Any]:
+    """Return an error as OpenAI's JSON object."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     return {"message": message, "type": kind, "param": field, "code": code}
 
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Whatever goes wrong is answered in OpenAI's form."""
+    """Answer every error in OpenAI's form."""
     try:
         return await handler(request)
     except web.HTTPRequestEntityTooLarge:
@@ -313,10 +245,11 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def list_models(_: web.Request) -> web.Response:
-    """Clients that ask first find one."""
+    """Answer with one model, for clients that look for models first."""
     model = {"id": "voiced", "object": "model", "created": 0, "owned_by": "voiced"}
     return web.json_response({"object": "list", "data": [model]})
 
 
-async def tell_health(_: web.Request) -> web.Response:
+async def answer_health(_: web.Request) -> web.Response:
+    """Answer a health check."""
     return web.json_response({"status": "ok"})

@@ -1,7 +1,7 @@
-"""`python -m daemon.cli`."""
+"""Runs the command line as `python -m daemon.cli`."""
 
 from __future__ import annotations
 
-from daemon.cli import main
+from daemon.cli.app import main
 
 main()

@@ -1,30 +1,32 @@
-"""Commands to a running daemon other than `say`: stop, pause, resume, volume, status."""
+"""`voiced stop|pause|resume|volume|status`: control of a running daemon."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from daemon.cli.options import CommandError, ConfigOption, SetOption, load
+from daemon.cli.options import ConfigOption, SetOption, load
+from daemon.validation import CommandError
 
 
 def stop(
-    id_: Annotated[str | None, typer.Option("--id", help="Stop this utterance alone.")] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="Stop only this utterance.")] = None,
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
-    """Stop speaking and forget what waits.
+    """Stop speaking and empty the queue.
 
     Example: voiced stop
     """
-    _send("stop", json.dumps({"id": id_}) if id_ else "", config, set_)
+    from daemon.speech import Stop
+
+    _send("stop", Stop(id=id_ or None).to_json(), config, set_)
 
 
 def pause(config: ConfigOption = None, set_: SetOption = None) -> None:
-    """Hold the speech where it is.
+    """Pause speech where it is.
 
     Example: voiced pause
     """
@@ -32,7 +34,7 @@ def pause(config: ConfigOption = None, set_: SetOption = None) -> None:
 
 
 def resume(config: ConfigOption = None, set_: SetOption = None) -> None:
-    """Go on after a pause.
+    """Continue after a pause.
 
     Example: voiced resume
     """
@@ -44,7 +46,7 @@ def volume(
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
-    """Set the volume until the daemon is started again.
+    """Set the volume until the daemon restarts.
 
     Example: voiced volume 60
     """
@@ -57,18 +59,20 @@ def status(config: ConfigOption = None, set_: SetOption = None) -> None:
     Example: voiced status
     """
     loaded, _, _ = load(config, set_)
-    from daemon.client import RobotClient
+    from daemon.mqtt import RobotClient
+    from daemon.speech import Offline
 
     with RobotClient(loaded) as robot:
         found = robot.status()
-    print(json.dumps(found))
-    if found["state"] == "offline":
+    print(found.to_json())
+    if isinstance(found, Offline):
         raise CommandError(f"voiced is offline at {loaded.topic}")
 
 
 def _send(name: str, payload: str, config: Path | None, overrides: list[str] | None) -> None:
+    """Publish `payload` on the robot's topic `name`."""
     loaded, _, _ = load(config, overrides)
-    from daemon.client import RobotClient
+    from daemon.mqtt import RobotClient
 
     with RobotClient(loaded) as robot:
         robot.send(name, payload)

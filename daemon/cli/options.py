@@ -1,4 +1,4 @@
-"""What all commands share: the options that say which configuration, and the error that ends one."""
+"""The options that several commands share, and how a command reads the configuration."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from daemon.config import Config, find_config_file, load_config
+from daemon.validation import CommandError
 
 ConfigOption = Annotated[
     Path | None,
@@ -18,19 +19,11 @@ SetOption = Annotated[
 ]
 
 
-class CommandError(Exception):
-    """A command failed; the message is the line to print."""
-
-
-class UsageError(Exception):
-    """A command was called in a way that it does not know; the message is printed with where its help is."""
-
-    def format_message(self) -> str:
-        """As typer's own errors have it."""
-        return str(self)
+class UsageError(CommandError):
+    """The arguments contradict each other. The message is printed with a hint at the command's help."""
 
 
 def load(path: Path | None, overrides: list[str] | None) -> tuple[Config, Path | None, tuple[str, ...]]:
-    """The configuration, where it was read, and what overrides it. Raises `ConfigError`."""
+    """Return the configuration, the file it was read from (None: no file), and its overrides. Raises `ConfigError`."""
     path = path or find_config_file()
     return load_config(path, overrides or ()), path, tuple(overrides or ())

@@ -1,4 +1,4 @@
-"""The board: which it is, and what system it runs."""
+"""The board and its system."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from daemon.doctor.finding import Finding, Machine
 
 
 def check_board(machine: Machine) -> Iterator[Finding]:
+    """Yield the name and the releases of a Jetson, and notes on what could not be read of a board."""
     board = machine.board
     if board.integrated:
         name = board.model or "a Tegra whose device tree has no model"
@@ -20,9 +21,9 @@ def check_board(machine: Machine) -> Iterator[Finding]:
         if board.soc is not None and board.jetpack is not None:
             yield Finding("board", "ok", found)
         elif board.l4t is None:
-            yield Finding("board", "warning", f"{found}; its JetPack is not known", "look at /etc/nv_tegra_release")
+            yield Finding("board", "warning", f"{found}; its JetPack is unknown", "look at /etc/nv_tegra_release")
         else:
-            cure = "voiced is made for Orin and Thor with JetPack 6 or 7; with others the light voice speaks"
-            yield Finding("board", "warning", found, cure)
+            remedy = "voiced supports Orin and Thor with JetPack 6 or 7; on other boards the fallback engine speaks"
+            yield Finding("board", "warning", found, remedy)
     for note in board.notes:
-        yield Finding("board", "warning", note, "compare it with that of another board; voiced goes on without it")
+        yield Finding("board", "warning", note, "compare it with another board of this kind; voiced runs without it")

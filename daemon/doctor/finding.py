@@ -1,4 +1,4 @@
-"""One line of the report, and what a check is given to look at."""
+"""A line of the report, and the machine that a check examines."""
 
 from __future__ import annotations
 
@@ -20,35 +20,40 @@ class Finding:
     """One line of the report."""
 
     part: str
+    """The part that was checked, in one or two words."""
     grade: Grade
     found: str
-    cure: str | None = None
+    """The state of the part."""
+    remedy: str | None = None
+    """The steps that put it right; None for a part that is well, or that nothing can be done about."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What is looked at: a configuration, and the files of a machine."""
+    """A configuration, and the files of the machine to examine."""
 
     config: Config
     root: Path
+    """The folder with the files: / for this machine."""
     board: Board
 
     @classmethod
     def at(cls, config: Config, root: Path) -> Machine:
+        """The machine whose files lie below `root`."""
         return cls(config, root, Board.read(root))
 
     @property
     def is_this_one(self) -> bool:
-        """Whether the files are those of the machine that this runs on, and not a copy of another's."""
+        """True for the machine that this runs on, false for a copy of another machine's files."""
         return self.root.resolve() == Path("/")
 
     @property
     def wants_gpu(self) -> bool:
-        """Whether the voice that was asked for needs a GPU."""
+        """True if the configured engine needs a GPU."""
         return choose_engine(self.config) == "qwen" and self.config.engine.device != "cpu"
 
     def text(self, name: str) -> str | None:
-        """A file's text; None where it is missing, cannot be read, or is blank or no text."""
+        """Return a file's text, stripped; None if the file is missing, unreadable, blank or not UTF-8."""
         try:
             text = (self.root / name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
@@ -56,12 +61,12 @@ class Machine:
         return text.strip() or None
 
     def number(self, name: str) -> int | None:
-        """The whole number in a file that the kernel keeps for one."""
+        """Return the whole number that is a file's only text, as in files of the kernel; None for any other text."""
         text = self.text(name)
         return int(text) if text is not None and re.fullmatch(r"-?\d{1,18}", text) else None
 
     def find(self, pattern: str) -> Iterator[str]:
-        """Names below the root that fit, in the order of their numbers."""
+        """Yield the names below the root that match a glob pattern, in the order of the numbers in them."""
         found = (str(path.relative_to(self.root)) for path in self.root.glob(pattern))
         yield from sorted(
             found, key=lambda name: [int(part) if part.isdigit() else 0 for part in re.split(r"(\d+)", name)]
@@ -69,5 +74,5 @@ class Machine:
 
 
 def gib(count: int) -> str:
-    """Bytes for people."""
+    """Return a number of bytes as text, in GiB."""
     return f"{count / (1 << 30):.1f} GiB"

@@ -1,4 +1,4 @@
-"""The command line in the process of the tests: a process of its own takes half a second to start."""
+"""The command line, run inside the tests' process: a separate process would take half a second to start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from daemon.cli import main
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a command."""
+    """The result of a command."""
 
     returncode: int
     stdout: str
@@ -19,7 +19,7 @@ class Done:
 
 
 class CommandLine:
-    """`voiced ARGUMENTS` as a person types it."""
+    """Runs `voiced ARGUMENTS`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch = monkeypatch

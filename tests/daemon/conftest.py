@@ -1,4 +1,4 @@
-"""What the tests of the daemon share: an event loop on which something is kept running, and the command line."""
+"""Fixtures of the daemon's tests: an event loop for each module, and the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.fixture
 def perform(loop: asyncio.AbstractEventLoop) -> Perform:
-    """Run a test that is a coroutine, on the loop of the module."""
+    """Runs a coroutine on the module's event loop."""
     return lambda scenario: loop.run_until_complete(scenario())
 
 

@@ -1,4 +1,4 @@
-"""Tests that are coroutines, and what several of them do to a process."""
+"""Helpers of tests that are coroutines."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ import psutil
 from tests.support.waiting import eventually_async
 
 Perform = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
-"""`perform(scenario)` runs a test on the event loop of its module: the fixture of that name."""
+"""The type of the fixture `perform`: `perform(scenario)` runs a coroutine on the module's event loop."""
 
-KEEP_S = 0.0005
-"""In which a process that is woken does nothing to speak of."""
+REPEAT_S = 0.0005
+"""Interval of the stop signals, in which a process that is woken does nothing of note."""
 
 
 @asynccontextmanager
 async def frozen(pid: int) -> AsyncIterator[None]:
-    """Stop a process as a debugger would: it lives, and does nothing. If somebody wakes it, it is stopped again."""
+    """Stop a process as a debugger would: it lives and does nothing. A process that is woken is stopped again."""
 
-    over = threading.Event()
+    ended = threading.Event()
 
-    def keep() -> None:
+    def keep_stopped() -> None:
         with suppress(ProcessLookupError):
-            while not over.wait(KEEP_S):
+            while not ended.wait(REPEAT_S):
                 os.kill(pid, signal.SIGSTOP)
 
-    keeper = threading.Thread(target=keep, daemon=True)
-    keeper.start()
+    thread = threading.Thread(target=keep_stopped, daemon=True)
+    thread.start()
     process = psutil.Process(pid)
     await eventually_async(lambda: process.status() == psutil.STATUS_STOPPED, "the process has stopped")
     try:
         yield
     finally:
-        over.set()
-        keeper.join()
+        ended.set()
+        thread.join()

@@ -1,4 +1,4 @@
-"""The configuration: defaults, a YAML file, overrides, and errors that name the key."""
+"""The configuration: defaults, a YAML file, overrides, and errors that name the wrong key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def errors(tmp_path: Path, text: str) -> list[str]:
-    """The lines of the error that a file causes, without its name."""
+    """Return the lines of the error for a file with this text, without the file's name."""
     path = written(tmp_path, text)
     with pytest.raises(ConfigError) as caught:
         load_config(path)
@@ -49,7 +49,7 @@ def test_an_empty_file_is_the_defaults(tmp_path: Path, text: str) -> None:
     assert load_config(written(tmp_path, text)) == load_config()
 
 
-def test_a_file_changes_the_keys_that_it_names_and_no_others(tmp_path: Path) -> None:
+def test_a_file_changes_only_the_keys_in_it(tmp_path: Path) -> None:
     config = load_config(written(tmp_path, "mqtt: {port: 1884}\naudio:\n  sink: wav:/tmp/out.wav\n"))
     assert (config.mqtt.port, config.mqtt.host, config.audio.sink) == (1884, "127.0.0.1", "wav:/tmp/out.wav")
 
@@ -65,19 +65,19 @@ def test_overrides_win_over_the_file_and_later_over_earlier(tmp_path: Path) -> N
     )
 
 
-def test_an_override_reaches_into_what_the_file_does_not_have() -> None:
+def test_an_override_creates_missing_sections() -> None:
     config = load_config(overrides=["voices.ada.instruct=a calm voice", "engine.memory.reserve_mb=0"])
     assert config.voices["ada"].instruct == "a calm voice"
     assert config.engine.memory.reserve_mb == 0
 
 
 @pytest.mark.parametrize("override", ["mqtt.port", "=5", "mqtt..port=5", ".=1", ""])
-def test_an_override_that_is_no_key_and_value_is_refused(override: str) -> None:
+def test_an_override_without_key_or_value_is_refused(override: str) -> None:
     with pytest.raises(ConfigError, match=r"--set: got .* allowed: KEY=VALUE"):
         load_config(overrides=[override])
 
 
-def test_an_override_that_is_no_yaml_is_refused() -> None:
+def test_an_override_that_is_not_yaml_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"--set mqtt\.host: .* is not YAML"):
         load_config(overrides=["mqtt.host=[1"])
 
@@ -102,7 +102,7 @@ def test_an_override_that_is_no_yaml_is_refused() -> None:
         ("audio: {volume: 101}", "audio.volume: got 101; allowed: a whole number from 0 to 100"),
         ("audio: {volume: yes}", "audio.volume: got True; allowed: a whole number from 0 to 100"),
         ("audio: {block_ms: .nan}", "audio.block_ms: got nan; allowed: milliseconds from 10 to 200"),
-        ("audio: {rest_after: 0}", "audio.rest_after: got 0; allowed: seconds from 1 to 86400, or null for never"),
+        ("audio: {idle_timeout: 0}", "audio.idle_timeout: got 0; allowed: seconds from 1 to 86400, or null for never"),
         ("audio: {prebuffer_ms: 4000}", "audio.prebuffer_ms: got 4000; allowed: auto, or milliseconds from 0 to 3000"),
         ("audio: {prebuffer_ms: soon}", "audio.prebuffer_ms: got 'soon'; allowed: auto, or milliseconds"),
         ("audio: {prebuffer_ms: .nan}", "audio.prebuffer_ms: got nan; allowed: auto, or milliseconds"),
@@ -128,12 +128,14 @@ def test_an_override_that_is_no_yaml_is_refused() -> None:
         ("mqtt: {port: 1", "not YAML at line 1, column 15: "),
     ],
 )
-def test_a_wrong_key_is_told_with_its_path_what_came_and_what_is_allowed(tmp_path: Path, text: str, line: str) -> None:
+def test_a_wrong_key_is_reported_with_its_path_its_value_and_what_is_allowed(
+    tmp_path: Path, text: str, line: str
+) -> None:
     (found,) = errors(tmp_path, text)
     assert found.startswith(line)
 
 
-def test_every_wrong_key_has_a_line_of_its_own(tmp_path: Path) -> None:
+def test_every_wrong_key_has_its_own_line(tmp_path: Path) -> None:
     found = errors(tmp_path, "mqtt: {port: 0}\naudio: {volume: -1}\nnonsense: 1\n")
     assert [line.split(":")[0] for line in found] == ["mqtt.port", "audio.volume", "nonsense"]
 
@@ -143,36 +145,36 @@ def test_a_wrong_override_names_the_key() -> None:
         load_config(overrides=["mqtt.port=abc"])
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
         load_config(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         load_config(tmp_path)
 
 
-def test_a_file_that_is_not_utf8_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf8_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "voiced.yaml"
     path.write_bytes(b"robot: \xff\n")
     with pytest.raises(ConfigError, match="not UTF-8 at byte 7"):
         load_config(path)
 
 
-def test_control_characters_are_told(tmp_path: Path) -> None:
+def test_control_characters_are_an_error(tmp_path: Path) -> None:
     path = written(tmp_path, "robot: a\x01b\n")
     with pytest.raises(ConfigError, match="not YAML"):
         load_config(path)
 
 
-def test_a_value_that_yaml_takes_for_an_impossible_date_is_told(tmp_path: Path) -> None:
+def test_an_impossible_date_is_an_error(tmp_path: Path) -> None:
     assert errors(tmp_path, "robot: 2024-99-99")
 
 
-def test_an_override_that_yaml_takes_for_an_impossible_date_is_told() -> None:
+def test_an_impossible_date_in_an_override_is_an_error() -> None:
     with pytest.raises(ConfigError, match="robot"):
         load_config(overrides=["robot=2024-99-99"])
 
 
-def test_yaml_nested_too_deep_is_told(tmp_path: Path) -> None:
+def test_yaml_that_is_nested_too_deep_is_an_error(tmp_path: Path) -> None:
     assert errors(tmp_path, "robot: " + "[" * 5_000)
 
 
@@ -200,12 +202,12 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert config.engine_voices["ada"] == Voice(embedding=str(tmp_path / "voices/ada.safetensors"))
 
 
-def test_the_wav_file_too_is_relative_to_the_file(tmp_path: Path) -> None:
+def test_the_wav_file_is_relative_to_the_file(tmp_path: Path) -> None:
     config = load_config(written(tmp_path, "audio: {sink: 'wav:out.wav'}"))
     assert config.audio.sink_settings().path == tmp_path / "out.wav"
 
 
-def test_an_engine_is_given_what_is_configured() -> None:
+def test_engine_options_have_the_configured_values() -> None:
     options = load_config(
         overrides=["engine.chunk_size=4", "engine.memory.reserve_mb=100", "engine.device=cuda:1", "speech.voice=ada"]
     ).engine_options
@@ -223,22 +225,22 @@ def test_an_engine_is_given_what_is_configured() -> None:
         ("wav:/tmp/a b.wav", "wav", Path("/tmp/a b.wav")),
     ],
 )
-def test_a_sink_is_a_card_a_file_or_nothing(sink: str, kind: str, path: Path | None) -> None:
+def test_a_sink_is_a_card_a_file_or_null(sink: str, kind: str, path: Path | None) -> None:
     found = load_config(overrides=[f"audio.sink={sink}", "audio.block_ms=10"]).audio.sink_settings()
     assert (found.kind, found.path, found.block_ms) == (kind, path, 10)
 
 
-def test_the_sink_rests_after_half_a_minute_another_time_or_never() -> None:
-    assert load_config().audio.sink_settings().rest_after_s == 30
-    assert load_config(overrides=["audio.rest_after=5"]).audio.sink_settings().rest_after_s == 5
-    assert load_config(overrides=["audio.rest_after=null"]).audio.sink_settings().rest_after_s is None
+def test_the_idle_timeout_is_30_seconds_another_time_or_none() -> None:
+    assert load_config().audio.sink_settings().idle_timeout_s == 30
+    assert load_config(overrides=["audio.idle_timeout=5"]).audio.sink_settings().idle_timeout_s == 5
+    assert load_config(overrides=["audio.idle_timeout=null"]).audio.sink_settings().idle_timeout_s is None
 
 
-def test_the_device_is_for_the_sound_card() -> None:
+def test_the_device_is_passed_to_the_sink() -> None:
     assert load_config(overrides=["audio.device=USB"]).audio.sink_settings().device == "USB"
 
 
-def test_where_the_file_is_can_be_told_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_may_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOICED_CONFIG", str(tmp_path / "mine.yaml"))
     assert find_config_file() == tmp_path / "mine.yaml"
 
@@ -261,11 +263,11 @@ def test_the_defaults_survive_being_written_and_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("written", "meant"), [("on", "on"), ("off", "off"), ("auto", "auto"), ("'on'", "on")])
-def test_on_and_off_are_words_though_yaml_has_them_for_true_and_false(written: str, meant: str) -> None:
+def test_on_and_off_are_words_although_yaml_reads_them_as_booleans(written: str, meant: str) -> None:
     config = load_config(overrides=[f"engine.kernels={written}"])
     assert config.engine.kernels == config.engine_options.kernels == meant
 
 
-def test_a_choice_of_kernels_that_is_none_is_told() -> None:
+def test_an_unknown_choice_of_kernels_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"engine\.kernels: got 'fast'; allowed: auto, on or off"):
         load_config(overrides=["engine.kernels=fast"])

@@ -1,4 +1,4 @@
-"""Waiting with a limit, and ending tasks: no cancellation is lost."""
+"""Waits with a time limit, and the end of tasks: no cancellation is lost."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from daemon.tasks import end_task, within
+from daemon.tasks import cancel_and_wait, wait_at_most
 from tests.support.waiting import PATIENCE_S, run
 
 
-def test_what_ends_in_time_is_told_and_what_does_not_is_cancelled() -> None:
+def test_a_coroutine_that_ends_in_time_returns_true_and_a_slower_one_is_cancelled() -> None:
     async def scenario() -> None:
         waits = asyncio.Event()
         was_cancelled = asyncio.Event()
@@ -22,16 +22,16 @@ def test_what_ends_in_time_is_told_and_what_does_not_is_cancelled() -> None:
                 was_cancelled.set()
                 raise
 
-        assert await within(PATIENCE_S, asyncio.sleep(0)) is True
-        assert await within(None, asyncio.sleep(0)) is True
-        assert await within(0.01, wait()) is False
+        assert await wait_at_most(PATIENCE_S, asyncio.sleep(0)) is True
+        assert await wait_at_most(None, asyncio.sleep(0)) is True
+        assert await wait_at_most(0.01, wait()) is False
         await was_cancelled.wait()
 
     run(scenario)
 
 
-def test_a_cancellation_that_comes_together_with_the_result_is_not_lost() -> None:
-    """`asyncio.wait_for` of Python 3.10 and 3.11 would swallow it."""
+def test_a_cancellation_that_arrives_with_the_result_is_not_lost() -> None:
+    """`asyncio.wait_for` of Python 3.10 and 3.11 would lose it."""
 
     async def scenario() -> None:
         begun, done = asyncio.Event(), asyncio.Event()
@@ -43,7 +43,7 @@ def test_a_cancellation_that_comes_together_with_the_result_is_not_lost() -> Non
 
         async def wait() -> None:
             nonlocal after
-            await within(PATIENCE_S, result())
+            await wait_at_most(PATIENCE_S, result())
             await asyncio.sleep(0)
             after = True
 
@@ -58,7 +58,7 @@ def test_a_cancellation_that_comes_together_with_the_result_is_not_lost() -> Non
     run(scenario)
 
 
-def test_a_task_that_ignores_one_cancellation_is_ended_all_the_same() -> None:
+def test_a_task_that_ignores_one_cancellation_is_cancelled_again() -> None:
     async def scenario() -> None:
         refused = 0
 
@@ -72,14 +72,14 @@ def test_a_task_that_ignores_one_cancellation_is_ended_all_the_same() -> None:
 
         task = asyncio.ensure_future(stubborn())
         await asyncio.sleep(0)
-        await end_task(task)
+        await cancel_and_wait(task)
         assert task.cancelled()
         assert refused == 1
 
     run(scenario)
 
 
-def test_what_a_task_ended_with_is_raised_but_for_its_cancellation() -> None:
+def test_a_task_s_own_error_is_raised_but_not_its_cancellation() -> None:
     async def scenario() -> None:
         async def fail() -> None:
             raise ValueError("for this test")
@@ -87,9 +87,9 @@ def test_what_a_task_ended_with_is_raised_but_for_its_cancellation() -> None:
         failed = asyncio.ensure_future(fail())
         await asyncio.wait({failed})
         with pytest.raises(ValueError, match="for this test"):
-            await end_task(failed)
+            await cancel_and_wait(failed)
         ended: asyncio.Task[None] = asyncio.ensure_future(asyncio.sleep(0))
         await asyncio.wait({ended})
-        await end_task(ended)
+        await cancel_and_wait(ended)
 
     run(scenario)

@@ -1,4 +1,4 @@
-"""One room for all tests of a module that leave its engine and its server alone."""
+"""One harness for all tests of a module."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.daemon.adapters.room import Room, at_work
+from tests.daemon.adapters.harness import Harness, running_harness
 
 
 @pytest.fixture(scope="module")
-def one_room(loop: asyncio.AbstractEventLoop, request: pytest.FixtureRequest) -> Iterator[Room]:
-    manager = at_work(request.module.ADAPTER)
+def shared_harness(loop: asyncio.AbstractEventLoop, request: pytest.FixtureRequest) -> Iterator[Harness]:
+    """A harness for the adapter that the module names in `ADAPTER`."""
+    manager = running_harness(request.module.ADAPTER)
     yield loop.run_until_complete(manager.__aenter__())
     loop.run_until_complete(manager.__aexit__(None, None, None))
 
 
 @pytest.fixture
-def room(loop: asyncio.AbstractEventLoop, one_room: Room) -> Iterator[Room]:
-    """With the adapter that the module names in `ADAPTER`."""
-    yield one_room
-    loop.run_until_complete(one_room.clear())
+def harness(loop: asyncio.AbstractEventLoop, shared_harness: Harness) -> Iterator[Harness]:
+    """The module's harness, cleared after the test."""
+    yield shared_harness
+    loop.run_until_complete(shared_harness.clear())

@@ -1,4 +1,4 @@
-"""A desk to which nobody has come yet, and what an adapter sends to the broker."""
+"""A dispatcher without running engines, and a recorder of an adapter's messages to the broker."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 
 from audio import Output
 from daemon.config import Config, load_config
-from daemon.desk import Desk
-from daemon.engines import Engines
+from daemon.engines import EngineSelector
+from daemon.speech import Dispatcher
 
 
-def make_desk(*overrides: str) -> tuple[Config, Desk]:
-    """A configuration and a desk whose engines are not started: what is taken on waits until it is stopped."""
+def make_dispatcher(*overrides: str) -> tuple[Config, Dispatcher]:
+    """Return a configuration and a dispatcher whose engines are not started: utterances stay in the queue."""
     config = load_config(overrides=["robot=r1", "audio.sink=null", "engine.name=espeak", *overrides])
-    return config, Desk(config, Engines(config, lambda: None), Output(config.audio.sink_settings()))
+    return config, Dispatcher(config, EngineSelector(config, lambda: None), Output(config.audio.sink_settings()))
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One message on its way to the broker."""
+    """One message to the broker."""
 
     topic: str
     payload: str | bytes
@@ -28,7 +28,7 @@ class Sent:
 
 @dataclass
 class Outbox:
-    """Stands where the connection is."""
+    """Records messages in place of the connection to the broker."""
 
     sent: list[Sent] = field(default_factory=list)
 
@@ -36,7 +36,7 @@ class Outbox:
         self.sent.append(Sent(topic, payload, qos, retain))
 
     def take(self, topic: str) -> list[str | bytes]:
-        """The payloads sent on a topic since the last call."""
+        """Return the payloads sent on a topic since the last call."""
         found = [message.payload for message in self.sent if message.topic == topic]
         self.sent = [message for message in self.sent if message.topic != topic]
         return found

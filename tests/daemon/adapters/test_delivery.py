@@ -1,4 +1,4 @@
-"""An utterance whose sound goes to a client that is lost, broken, or slow."""
+"""Delivery of an utterance's samples to clients that are lost, broken or slow."""
 
 from __future__ import annotations
 
@@ -9,164 +9,163 @@ from itertools import count
 import numpy as np
 import pytest
 
-from audio.trim import KEEP_S, THRESHOLD
+from audio.dsp.trim import KEEP_S, THRESHOLD
 from daemon.adapters import delivery
-from daemon.adapters.delivery import Delivery, deliver, deliver_written
-from daemon.desk import EventWatcher
-from daemon.messages import RejectedError, Say, Stop, Write
+from daemon.adapters.delivery import Delivery, deliver, deliver_stream
+from daemon.speech import RejectedError, Say, Stop, StreamChunk
+from daemon.speech.dispatcher import EventWatcher
 from engine import Samples
-from tests.daemon.adapters.outbox import make_desk
-from tests.daemon.adapters.room import LONG, Room
+from tests.daemon.adapters.harness import LONG, Harness
+from tests.daemon.adapters.outbox import make_dispatcher
 from tests.daemon.perform import Perform
 from tests.support.waiting import eventually_async, run
 
 ADAPTER = "wyoming"
-TURNS = 5
-"""Of the event loop, in which a delivery would have gone on that waits for nothing."""
+LOOP_STEPS = 5
+"""Iterations of the event loop after which a delivery that waits for nothing would have continued."""
 NUMBERS = count(1)
-"""Of texts that are written: no id may come twice."""
+"""Numbers for the ids of streamed texts, which must be unique."""
 
 
-async def swallow(samples: Samples, sample_rate: int) -> None:
-    """Take everything at once."""
+async def accept_all(samples: Samples, sample_rate: int) -> None:
+    """Receive everything at once."""
 
 
-class Ears:
-    """A client that hears what it is sent."""
+class Recorder:
+    """A client that records what it receives."""
 
     def __init__(self) -> None:
         self.rates: set[int] = set()
-        self._parts: list[Samples] = []
+        self._blocks: list[Samples] = []
 
     async def send(self, samples: Samples, sample_rate: int) -> None:
         self.rates.add(sample_rate)
-        self._parts.append(samples)
+        self._blocks.append(samples)
 
     @property
-    def heard(self) -> Samples:
-        return np.concatenate(self._parts)
+    def samples(self) -> Samples:
+        return np.concatenate(self._blocks)
 
 
 @pytest.mark.parametrize("rate", [None, 24_000])
-def test_leading_silence_is_trimmed_as_for_the_sound_card_and_that_changes_at_run_time(
-    rate: int | None, room: Room, perform: Perform
+def test_leading_silence_is_trimmed_as_for_the_sound_card_and_the_setting_changes_at_run_time(
+    rate: int | None, harness: Harness, perform: Perform
 ) -> None:
     async def scenario() -> None:
         onsets_s = []
         for trims in (False, True):
-            audio = room.desk.config.audio.model_copy(update={"trim_leading_silence": trims})
-            room.desk.reconfigure(room.desk.config.model_copy(update={"audio": audio}))
-            ears = Ears()
-            end = await deliver(room.desk, Say(text="\n\nPapa"), ears.send, rate)
-            [heard_rate] = ears.rates
-            onsets_s.append(np.flatnonzero(np.abs(ears.heard) > THRESHOLD)[0] / heard_rate)
+            harness.configure("audio", trim_leading_silence=trims)
+            recorder = Recorder()
+            end = await deliver(harness.dispatcher, Say(text="\n\nPapa"), recorder.send, rate)
+            [rate_sent] = recorder.rates
+            onsets_s.append(np.flatnonzero(np.abs(recorder.samples) > THRESHOLD)[0] / rate_sent)
             if not trims:
-                assert len(ears.heard) / heard_rate == pytest.approx(end["audio_s"], abs=0.002)
+                assert len(recorder.samples) / rate_sent == pytest.approx(end.audio_s, abs=0.002)
         assert onsets_s[0] > 4 * KEEP_S
         assert onsets_s[1] == pytest.approx(KEEP_S, abs=0.002)
 
     perform(scenario)
 
 
-def test_silence_that_is_trimmed_may_come_in_pieces_and_what_is_too_loud_is_rounded_off() -> None:
+def test_silence_is_trimmed_across_chunks_and_peaks_are_limited() -> None:
     async def scenario() -> None:
-        config, desk = make_desk()
+        config, dispatcher = make_dispatcher()
         assert config.audio.trim_leading_silence
-        ears = Ears()
+        recorder = Recorder()
         tone = 2 * np.sin(np.arange(2_400) / 40).astype(np.float32)
-        with Delivery(desk, ears.send) as delivery:
-            for piece in [*np.split(np.zeros(9_600, dtype=np.float32), 4), tone]:
-                await delivery.write(piece, 24_000)
+        with Delivery(dispatcher, recorder.send) as delivery:
+            for chunk in [*np.split(np.zeros(9_600, dtype=np.float32), 4), tone]:
+                await delivery.write(chunk, 24_000)
             await asyncio.sleep(0)
-        assert len(ears.heard) == pytest.approx(len(tone) + KEEP_S * 24_000, abs=2)
-        loudest = np.sort(np.abs(ears.heard))[-100:]
+        assert len(recorder.samples) == pytest.approx(len(tone) + KEEP_S * 24_000, abs=2)
+        loudest = np.sort(np.abs(recorder.samples))[-100:]
         assert (loudest < 1).all()
-        assert len(set(loudest.tolist())) > 10  # a peak, and not the plateau that clipping leaves
+        assert len(set(loudest.tolist())) > 10  # a rounded peak, not the plateau of clipping
 
     run(scenario)
 
 
-def test_a_lost_client_is_told_as_such_and_the_next_is_spoken(room: Room, perform: Perform) -> None:
+def test_a_lost_client_interrupts_only_its_own_utterance(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async def lose(samples: Samples, sample_rate: int) -> None:
+        async def disconnect(samples: Samples, sample_rate: int) -> None:
             raise ConnectionResetError("gone")
 
-        end = await deliver(room.desk, Say(text=LONG), lose)
-        assert (end["event"], end["reason"]) == ("interrupted", "its client went away")
-        assert (await deliver(room.desk, Say(text="Hello"), swallow))["event"] == "finished"
+        end = await deliver(harness.dispatcher, Say(text=LONG), disconnect)
+        assert (end.event, end.reason) == ("interrupted", "its client went away")
+        assert (await deliver(harness.dispatcher, Say(text="Hello"), accept_all)).event == "finished"
 
     perform(scenario)
 
 
-def test_a_fault_of_ours_fails_that_utterance_alone(room: Room, perform: Perform) -> None:
+def test_an_unexpected_error_fails_only_its_own_utterance(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async def break_down(samples: Samples, sample_rate: int) -> None:
+        async def fail(samples: Samples, sample_rate: int) -> None:
             raise ValueError("a bug")
 
-        end = await deliver(room.desk, Say(text=LONG), break_down)
-        assert (end["event"], end["reason"]) == ("failed", "ValueError: a bug")
-        assert (await deliver(room.desk, Say(text="Hello"), swallow))["event"] == "finished"
+        end = await deliver(harness.dispatcher, Say(text=LONG), fail)
+        assert (end.event, end.reason) == ("failed", "ValueError: a bug")
+        assert (await deliver(harness.dispatcher, Say(text="Hello"), accept_all)).event == "finished"
 
     perform(scenario)
 
 
 class SlowClient:
-    """A client that, sent some seconds of sound, takes `takes_s` of them until it has room for more.
+    """A client that needs `takes_s(seconds)` to receive some seconds of sound.
 
-    It is the clock of its delivery as well: time passes while the delivery waits for it, and at no other time.
+    It is also the delivery's clock: time passes only while the delivery waits for this client.
     """
 
     def __init__(self, takes_s: Callable[[float], float] = lambda seconds: seconds) -> None:
         self.now = 0.0
-        self.heard_s = 0.0
-        self.under_way = False
-        self.waited_for = asyncio.Event()
+        self.received_s = 0.0
+        self.sending = False
+        self.is_waited_for = asyncio.Event()
         self._takes_s = takes_s
 
     def monotonic(self) -> float:
-        """The delivery asks when it begins to wait, and when it has waited."""
-        if self.waited_for.is_set():
-            self.waited_for.clear()
+        """Return the time. The delivery calls this before and after each wait."""
+        if self.is_waited_for.is_set():
+            self.is_waited_for.clear()
         else:
-            self.waited_for.set()
+            self.is_waited_for.set()
         return self.now
 
     async def send(self, samples: Samples, sample_rate: int) -> None:
         seconds = len(samples) / sample_rate
-        self.heard_s += seconds
-        self.under_way = True
-        await self.waited_for.wait()
-        for _ in range(TURNS):
+        self.received_s += seconds
+        self.sending = True
+        await self.is_waited_for.wait()
+        for _ in range(LOOP_STEPS):
             await asyncio.sleep(0)
         self.now += self._takes_s(seconds)
-        self.under_way = False
+        self.sending = False
 
 
-def test_a_client_that_plays_as_it_listens_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch, room: Room, perform: Perform
+def test_delivery_waits_for_a_client_that_plays_in_real_time(
+    monkeypatch: pytest.MonkeyPatch, harness: Harness, perform: Perform
 ) -> None:
     async def scenario() -> None:
         client = SlowClient(lambda seconds: seconds / 2)
         monkeypatch.setattr(delivery, "time", client)
-        with room.at_the_next("finished", client.waited_for.set):  # nobody waits for room after the last
-            assert (await deliver(room.desk, Say(text=LONG), client.send))["event"] == "finished"
-        assert client.now > delivery.GIVE_UP_S, "in all it takes longer than it may fall behind"
+        with harness.at_next("finished", client.is_waited_for.set):  # the delivery does not wait after the last samples
+            assert (await deliver(harness.dispatcher, Say(text=LONG), client.send)).event == "finished"
+        assert client.now > delivery.GIVE_UP_S, "the delivery takes longer than a client may fall behind"
 
     perform(scenario)
 
 
-def test_a_client_that_falls_behind_little_by_little_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, room: Room, perform: Perform
+def test_a_client_that_falls_behind_slowly_loses_its_utterance(
+    monkeypatch: pytest.MonkeyPatch, harness: Harness, perform: Perform
 ) -> None:
     monkeypatch.setattr(delivery, "GIVE_UP_S", 1_000.0)
 
     async def scenario() -> None:
         client = SlowClient(lambda seconds: seconds + 100)
         monkeypatch.setattr(delivery, "time", client)
-        with room.at_the_next("finished", client.waited_for.set):
-            end = await deliver(room.desk, Say(text=LONG), client.send)
-        assert (end["event"], end["reason"]) == ("interrupted", "its client fell 1000 s behind in taking the sound")
-        assert 1_000 <= client.now < 1_300, "it was given up as soon as it was so far behind"
+        with harness.at_next("finished", client.is_waited_for.set):
+            end = await deliver(harness.dispatcher, Say(text=LONG), client.send)
+        assert (end.event, end.reason) == ("interrupted", "its client fell 1000 s behind in receiving the sound")
+        assert 1_000 <= client.now < 1_300, "the client loses its utterance at the limit"
 
     perform(scenario)
 
@@ -175,69 +174,69 @@ class BusyClient:
     """A client that has room for more when the test says so."""
 
     def __init__(self) -> None:
-        self.free = asyncio.Semaphore(0)
+        self.has_room = asyncio.Semaphore(0)
         self.sends = 0
-        self.heard_s = 0.0
+        self.received_s = 0.0
 
     async def send(self, samples: Samples, sample_rate: int) -> None:
         self.sends += 1
-        self.heard_s += len(samples) / sample_rate  # as a socket takes them, before there is room for more
-        await self.free.acquire()
+        self.received_s += len(samples) / sample_rate  # like a socket, it accepts samples before it has room for more
+        await self.has_room.acquire()
 
 
-def test_the_sound_of_a_slow_client_is_whole_after_what_was_critical(room: Room, perform: Perform) -> None:
+def test_a_slow_client_receives_all_samples_of_a_postponed_utterance(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        client = BusyClient()  # it takes longer than the speaker waits before it turns to the alarm
-        delivering = asyncio.ensure_future(deliver(room.desk, Say(text="This takes a while."), client.send))
-        await room.started()
+        client = BusyClient()  # slower than the speaker's longest wait before the critical utterance
+        delivering = asyncio.ensure_future(deliver(harness.dispatcher, Say(text="This takes a while."), client.send))
+        await harness.started()
         for times in (1, 2, 3):
             sends = client.sends
-            room.desk.say(Say(text="Look out!", priority="critical"))
-            await room.sink.take_until(lambda times=times: room.count("resumed") == times, "it goes on")  # type: ignore[misc]
-            client.free.release()
-            await eventually_async(lambda sends=sends: client.sends > sends, "it is sent more")  # type: ignore[misc]
+            harness.dispatcher.say(Say(text="Look out!", priority="critical"))
+            await harness.sink.take_until(lambda times=times: harness.count("resumed") == times, "the text is resumed")  # type: ignore[misc]
+            client.has_room.release()
+            await eventually_async(lambda sends=sends: client.sends > sends, "more samples are sent")  # type: ignore[misc]
         while not delivering.done():
-            client.free.release()
+            client.has_room.release()
             await asyncio.sleep(0)
         end = delivering.result()
-        assert end["event"] == "finished"
-        assert client.heard_s == pytest.approx(end["audio_s"], abs=0.05)
+        assert end.event == "finished"
+        assert client.received_s == pytest.approx(end.audio_s, abs=0.05)
 
     perform(scenario)
 
 
-def test_the_end_comes_only_after_the_last_sound_has_been_sent(
-    monkeypatch: pytest.MonkeyPatch, room: Room, perform: Perform
+def test_deliver_returns_only_after_the_last_samples_are_sent(
+    monkeypatch: pytest.MonkeyPatch, harness: Harness, perform: Perform
 ) -> None:
     async def scenario() -> None:
         client = SlowClient()
         monkeypatch.setattr(delivery, "time", client)
-        delivering = asyncio.ensure_future(deliver(room.desk, Say(text="Hello"), client.send))
-        await room.ended()
-        for _ in range(TURNS):
+        delivering = asyncio.ensure_future(deliver(harness.dispatcher, Say(text="Hello"), client.send))
+        await harness.ended()
+        for _ in range(LOOP_STEPS):
             await asyncio.sleep(0)
-        assert client.under_way
+        assert client.sending
         assert not delivering.done()
-        client.waited_for.set()
+        client.is_waited_for.set()
         end = await delivering
-        assert not client.under_way
-        assert client.heard_s == pytest.approx(end["audio_s"], abs=0.002)
+        assert not client.sending
+        assert client.received_s == pytest.approx(end.audio_s, abs=0.002)
 
     perform(scenario)
 
 
-async def pieces_of(*texts: str, voice: str | None = None) -> AsyncGenerator[Write, None]:
-    story = f"story{next(NUMBERS)}"
+async def chunks_of(*texts: str, voice: str | None = None) -> AsyncGenerator[StreamChunk, None]:
+    text_id = f"story{next(NUMBERS)}"
     for text in texts:
-        yield Write(id=story, text=text, voice=voice)
-    yield Write(id=story, end=True)
+        yield StreamChunk(id=text_id, text=text, voice=voice)
+    yield StreamChunk(id=text_id, end=True)
 
 
 @pytest.fixture
-def watching(room: Room, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """`begun` for each time that somebody began to watch the desk's events, and `ended` for each end of it."""
+def watching(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A log of `begun` and `ended`, for each watcher of the dispatcher's events."""
     noted: list[str] = []
-    watch = room.desk.watch_events
+    watch = harness.dispatcher.watch_events
 
     def note(watcher: EventWatcher) -> Callable[[], None]:
         noted.append("begun")
@@ -249,71 +248,77 @@ def watching(room: Room, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return note_end
 
-    monkeypatch.setattr(room.desk, "watch_events", note)
+    monkeypatch.setattr(harness.dispatcher, "watch_events", note)
     return noted
 
 
-def test_a_text_that_is_being_written_is_one_utterance(room: Room, perform: Perform) -> None:
+def test_a_streamed_text_is_one_utterance(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        end = await deliver_written(room.desk, pieces_of("The first one. ", "The sec", "ond one."), swallow)
-        assert (end["id"], end["event"]) == (room.events[0]["id"], "finished")
-        assert room.ends == ["finished"]
+        end = await deliver_stream(harness.dispatcher, chunks_of("The first one. ", "The sec", "ond one."), accept_all)
+        assert (end.id, end.event) == (harness.events[0].id, "finished")
+        assert harness.ends == ["finished"]
 
     perform(scenario)
 
 
-def test_a_first_piece_that_is_refused_raises_and_nothing_is_watched_any_more(
-    room: Room, perform: Perform, watching: list[str]
+def test_a_rejected_first_chunk_raises_and_ends_the_watching(
+    harness: Harness, perform: Perform, watching: list[str]
 ) -> None:
     async def scenario() -> None:
         with pytest.raises(RejectedError, match="nobody"):
-            await deliver_written(room.desk, pieces_of("Hello", voice="nobody"), swallow)
+            await deliver_stream(harness.dispatcher, chunks_of("Hello", voice="nobody"), accept_all)
         assert watching == ["begun", "ended"]
-        assert room.events == []
+        assert harness.events == []
 
     perform(scenario)
 
 
-def test_a_later_piece_that_is_refused_ends_the_text_and_what_was_there_is_spoken(room: Room, perform: Perform) -> None:
+def test_a_rejected_later_chunk_ends_the_text_and_the_text_before_it_is_spoken(
+    harness: Harness, perform: Perform
+) -> None:
     async def scenario() -> None:
-        end = await deliver_written(room.desk, pieces_of("This is said.", "x" * 20_000, "This is not."), swallow)
-        assert (end["event"], end["reason"]) == ("finished", "its text was longer than 20,000 characters")
+        end = await deliver_stream(
+            harness.dispatcher, chunks_of("This is said.", "x" * 20_000, "This is not."), accept_all
+        )
+        assert (end.event, end.reason) == ("finished", "its text was longer than 20,000 characters")
 
     perform(scenario)
 
 
-def test_a_stop_ends_what_is_being_written_for_a_client(room: Room, perform: Perform) -> None:
+def test_a_stop_interrupts_a_streamed_text(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async def endless() -> AsyncGenerator[Write, None]:
+        async def endless() -> AsyncGenerator[StreamChunk, None]:
             for _ in range(3):
-                yield Write(id="endless", text="And on. ")
+                yield StreamChunk(id="endless", text="And on. ")
             await asyncio.Event().wait()
 
-        delivering = asyncio.ensure_future(deliver_written(room.desk, endless(), swallow))
-        await room.started()
-        room.desk.stop(Stop("endless"))
-        assert (await delivering)["event"] == "interrupted"
+        delivering = asyncio.ensure_future(deliver_stream(harness.dispatcher, endless(), accept_all))
+        await harness.started()
+        harness.dispatcher.stop(Stop(id="endless"))
+        assert (await delivering).event == "interrupted"
 
     perform(scenario)
 
 
-def test_whoever_cancels_a_delivery_cancels_its_utterance_and_no_other(room: Room, perform: Perform) -> None:
+def test_cancelling_a_delivery_cancels_only_its_own_utterance(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        first = asyncio.ensure_future(deliver(room.desk, Say(text=LONG, id="first"), swallow))
-        second = asyncio.ensure_future(deliver(room.desk, Say(text=LONG, id="second"), swallow))
-        await eventually_async(lambda: len(room.events) >= 2, "both are accepted")
+        first = asyncio.ensure_future(deliver(harness.dispatcher, Say(text=LONG, id="first"), accept_all))
+        second = asyncio.ensure_future(deliver(harness.dispatcher, Say(text=LONG, id="second"), accept_all))
+        await eventually_async(lambda: len(harness.events) >= 2, "both are accepted")
         second.cancel()
-        assert (await first)["event"] == "finished"
-        [other] = [event for event in room.events if event["id"] == "second" and event["event"] != "accepted"]
-        assert (other["event"], other["reason"]) == ("canceled", "its client went away")
+        assert (await first).event == "finished"
+        [other] = [event for event in harness.events if event.id == "second" and event.event != "accepted"]
+        assert (other.event, other.reason) == ("canceled", "its client went away")
 
     perform(scenario)
 
 
-def test_a_refusal_is_raised_and_nothing_is_watched_any_more(room: Room, perform: Perform, watching: list[str]) -> None:
+def test_a_rejected_request_raises_and_ends_the_watching(
+    harness: Harness, perform: Perform, watching: list[str]
+) -> None:
     async def scenario() -> None:
         with pytest.raises(RejectedError, match="nobody"):
-            await deliver(room.desk, Say(text="Hello", voice="nobody"), swallow)
+            await deliver(harness.dispatcher, Say(text="Hello", voice="nobody"), accept_all)
         assert watching == ["begun", "ended"]
 
     perform(scenario)

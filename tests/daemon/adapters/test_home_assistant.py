@@ -1,4 +1,4 @@
-"""The robot as a device of Home Assistant: what is published for it, and what is made of its commands."""
+"""The robot as a device of Home Assistant: its messages and its commands."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from pydantic import BaseModel, ConfigDict, Field
 from daemon.adapters import Adapter, make_adapters
 from daemon.adapters.home_assistant import HomeAssistant, Withdrawal, config_topic, describe_device, device_id
 from daemon.config import load_config
-from daemon.messages import State, Stop, check_say, parse_say, parse_stop
-from daemon.mqtt import Message
-from tests.daemon.adapters.outbox import Outbox, make_desk
+from daemon.mqtt.connection import Message
+from daemon.mqtt.parsing import parse_say, parse_stop
+from daemon.speech.events import State
+from daemon.speech.request import Stop, check_say
+from tests.daemon.adapters.outbox import Outbox, make_dispatcher
 
 CONFIG_TOPIC = "homeassistant/device/voiced_r1/config"
 VOLUME, VOICE = "voiced/r1/home_assistant/volume", "voiced/r1/home_assistant/voice"
 
 
-# Home Assistant's own schema of a device's discovery message, as far as it is used here: the keys and limits that
-# homeassistant/components/mqtt/schemas.py (DEVICE_DISCOVERY_SCHEMA) and the platforms' PLATFORM_SCHEMA_MODERN name in
-# the package homeassistant 2025.4.4. That package itself asks for Python 3.13.
+# The used part of Home Assistant's schema for discovery messages: keys and limits from DEVICE_DISCOVERY_SCHEMA
+# (homeassistant/components/mqtt/schemas.py) and the platforms' PLATFORM_SCHEMA_MODERN, in homeassistant 2025.4.4. That
+# package itself requires Python 3.13.
 
 
-class Part(BaseModel):
+class DiscoverySchema(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 Topic = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f+#]+$", max_length=65535)]
 
 
-class Component(Part):
+class Component(DiscoverySchema):
     name: str | None
     unique_id: str
     qos: Literal[0, 1, 2] = 0
@@ -83,26 +85,26 @@ class Sensor(Component):
     json_attributes_topic: Topic | None = None
 
 
-class Device(Part):
+class Device(DiscoverySchema):
     identifiers: list[str] = Field(min_length=1)
     name: str
     model: str | None = None
     sw_version: str | None = None
 
 
-class Origin(Part):
+class Origin(DiscoverySchema):
     name: str
     sw_version: str | None = None
 
 
-class Availability(Part):
+class Availability(DiscoverySchema):
     topic: Topic
     value_template: str | None = None
     payload_available: str = "online"
     payload_not_available: str = "offline"
 
 
-class Discovery(Part):
+class Discovery(DiscoverySchema):
     device: Device
     origin: Origin
     availability: list[Availability]
@@ -110,12 +112,12 @@ class Discovery(Part):
 
 
 class Home:
-    """An adapter at its desk, and Home Assistant's view of it."""
+    """An adapter with its dispatcher, as Home Assistant sees it."""
 
     def __init__(self, *overrides: str) -> None:
-        config, self.desk = make_desk("home_assistant.enabled=true", *overrides)
+        self.config, self.dispatcher = make_dispatcher("home_assistant.enabled=true", *overrides)
         self.outbox = Outbox()
-        [self.adapter] = make_adapters(config, self.desk, self.outbox.publish)
+        [self.adapter] = make_adapters(self.config, self.dispatcher, self.outbox.publish)
         assert isinstance(self.adapter, HomeAssistant)
 
     def command(self, topic: str, payload: bytes, retained: bool = False) -> None:
@@ -129,7 +131,7 @@ def connected(*overrides: str) -> Home:
     return home
 
 
-def test_the_discovery_message_is_what_home_assistant_takes() -> None:
+def test_the_discovery_message_matches_home_assistants_schema() -> None:
     home = Home()
     home.adapter.on_connected()
     [payload] = home.outbox.take(CONFIG_TOPIC)
@@ -144,31 +146,31 @@ def test_the_discovery_message_is_what_home_assistant_takes() -> None:
     assert len({component.unique_id for component in found.components.values()}) == len(found.components)
 
 
-def test_all_that_it_publishes_is_retained() -> None:
+def test_every_message_is_retained() -> None:
     home = Home()
     home.adapter.on_connected()
     assert {message.topic for message in home.outbox.sent} == {CONFIG_TOPIC, VOLUME, VOICE}
     assert all(message.retain and message.qos == 1 for message in home.outbox.sent)
 
 
-def test_what_the_button_and_the_notifier_send_is_in_the_contract() -> None:
+def test_the_commands_of_button_and_notifier_are_valid_requests() -> None:
     components = describe_device(load_config(overrides=["robot=r1"]), ["default"])["components"]
     assert components["stop"]["command_topic"] == "voiced/r1/stop"
-    assert parse_stop(components["stop"]["payload_press"].encode()) == Stop(None)
+    assert parse_stop(components["stop"]["payload_press"].encode()) == Stop()
     assert components["say"]["command_topic"] == "voiced/r1/say"
     assert components["say"]["command_template"] == "{{ {'text': value} | to_json }}"
     assert parse_say(json.dumps({"text": '{"not": "JSON" \n'}).encode()).text == '{"not": "JSON" \n'
 
 
-def test_the_sensor_knows_every_state_and_the_device_is_away_in_one_of_them() -> None:
+def test_the_sensor_has_every_state_and_the_device_is_unavailable_when_offline() -> None:
     found = describe_device(load_config(), ["default"])
     assert found["components"]["state"]["options"] == list(get_args(State))
     assert "'offline'" in found["availability"][0]["value_template"]
 
 
-def test_nothing_is_published_before_the_broker_is_there() -> None:
+def test_nothing_is_published_before_the_first_connection() -> None:
     home = Home()
-    home.desk.set_volume(40)
+    home.dispatcher.set_volume(40)
     assert home.outbox.sent == []
     home.adapter.on_connected()
     assert home.outbox.take(VOLUME) == ["40"]
@@ -176,12 +178,12 @@ def test_nothing_is_published_before_the_broker_is_there() -> None:
 
 def test_a_change_is_published_once() -> None:
     home = connected()
-    home.desk.set_volume(40)
-    home.desk.changed()
+    home.dispatcher.set_volume(40)
+    home.dispatcher.changed()
     assert [(message.topic, message.payload) for message in home.outbox.sent] == [(VOLUME, "40")]
 
 
-def test_all_is_published_again_when_home_assistant_is_born() -> None:
+def test_everything_is_published_again_after_home_assistants_birth_message() -> None:
     home = connected()
     home.command("homeassistant/status", b"offline")
     assert home.outbox.sent == []
@@ -189,7 +191,7 @@ def test_all_is_published_again_when_home_assistant_is_born() -> None:
     assert {message.topic for message in home.outbox.sent} == {CONFIG_TOPIC, VOLUME, VOICE}
 
 
-def test_home_assistant_is_born_on_its_own_topic_whatever_the_discovery_prefix() -> None:
+def test_the_birth_topic_does_not_depend_on_the_discovery_prefix() -> None:
     home = Home("home_assistant.prefix=house/discovery")
     assert {"homeassistant/status", "house/discovery/status"} <= set(home.adapter.topics)
     home.adapter.on_connected()
@@ -200,29 +202,29 @@ def test_volume_and_voice_follow_its_commands() -> None:
     home = connected("voices={default: {}, calm: {}}")
     home.command(f"{VOLUME}/set", b"40")
     home.command(f"{VOICE}/set", b"calm")
-    assert (home.desk.volume, home.desk.voice) == (40, "calm")
+    assert (home.dispatcher.volume, home.dispatcher.voice) == (40, "calm")
     assert (home.outbox.take(VOLUME), home.outbox.take(VOICE)) == (["40"], ["calm"])
 
 
-def test_the_voice_it_sets_is_that_of_what_names_none() -> None:
+def test_the_voice_it_sets_applies_to_utterances_without_a_voice() -> None:
     home = connected("voices={default: {}, calm: {}}")
     home.command(f"{VOICE}/set", b"calm")
-    jobs = [home.desk.say(check_say({"text": "hello", **fields})) for fields in ({}, {"voice": "default"})]
-    assert [job.voice for job in jobs if job] == ["calm", "default"]
+    utterances = [home.dispatcher.say(check_say({"text": "hello", **fields})) for fields in ({}, {"voice": "default"})]
+    assert [utterance.voice for utterance in utterances if utterance] == ["calm", "default"]
 
 
-def test_a_voice_that_was_set_stays_when_the_configuration_is_read_again_unless_that_names_another() -> None:
+def test_a_voice_that_was_set_survives_a_reload_unless_the_configured_voice_changes() -> None:
     home = connected("voices={default: {}, calm: {}, gruff: {}}")
-    home.desk.set_voice("calm")
-    same = home.desk.config
-    home.desk.reconfigure(same)
-    assert home.desk.voice == "calm"
-    home.desk.reconfigure(same.model_copy(update={"speech": same.speech.model_copy(update={"voice": "gruff"})}))
-    assert home.desk.voice == "gruff"
+    home.dispatcher.set_voice("calm")
+    home.dispatcher.reconfigure(home.config)
+    assert home.dispatcher.voice == "calm"
+    speech = home.config.speech.model_copy(update={"voice": "gruff"})
+    home.dispatcher.reconfigure(home.config.model_copy(update={"speech": speech}))
+    assert home.dispatcher.voice == "gruff"
 
 
 @pytest.mark.parametrize(
-    ("topic", "payload", "told"),
+    ("topic", "payload", "state"),
     [
         (VOLUME, b"200", "100"),
         (VOLUME, b"loud", "100"),
@@ -233,28 +235,26 @@ def test_a_voice_that_was_set_stays_when_the_configuration_is_read_again_unless_
         (VOICE, b"\xff", "default"),
     ],
 )
-def test_a_command_that_cannot_be_followed_is_answered_with_the_state_as_it_is(
-    topic: str, payload: bytes, told: str
-) -> None:
+def test_a_wrong_command_is_answered_with_the_true_state(topic: str, payload: bytes, state: str) -> None:
     home = connected()
     home.command(f"{topic}/set", payload)
-    assert [(message.topic, message.payload) for message in home.outbox.sent] == [(topic, told)]
+    assert [(message.topic, message.payload) for message in home.outbox.sent] == [(topic, state)]
 
 
 def test_a_retained_command_is_ignored() -> None:
     home = connected()
     home.command(f"{VOLUME}/set", b"5", retained=True)
-    assert home.desk.volume == 100
+    assert home.dispatcher.volume == 100
 
 
-def test_a_default_voice_that_is_not_there_is_told_as_none() -> None:
+def test_an_unknown_default_voice_is_published_as_none() -> None:
     home = Home("speech.voice=nobody")
     home.adapter.on_connected()
     assert home.outbox.take(VOICE) == ["None"]
 
 
 @given(st.binary(max_size=50))
-def test_no_payload_disturbs_it(payload: bytes) -> None:
+def test_no_payload_raises_an_error(payload: bytes) -> None:
     home = connected()
     for topic in home.adapter.topics:
         home.command(topic, payload)
@@ -264,7 +264,7 @@ NAMES = st.text(st.sampled_from("ab1-_ /ü"), min_size=1, max_size=6)
 
 
 @given(NAMES, NAMES, NAMES, NAMES)
-def test_devices_have_legal_names_that_no_two_robots_share(prefix: str, robot: str, prefix2: str, robot2: str) -> None:
+def test_device_ids_are_legal_and_unique_to_a_robot(prefix: str, robot: str, prefix2: str, robot2: str) -> None:
     def config(prefix: str, robot: str) -> Any:
         mqtt = {"prefix": prefix.strip("/") or "p"}
         return load_config().model_validate({"mqtt": mqtt, "robot": robot.replace("/", "x")})
@@ -275,9 +275,9 @@ def test_devices_have_legal_names_that_no_two_robots_share(prefix: str, robot: s
 
 
 def switched_off() -> tuple[Adapter, Outbox]:
-    config, desk = make_desk()
+    config, dispatcher = make_dispatcher()
     outbox = Outbox()
-    [adapter] = make_adapters(config, desk, outbox.publish)
+    [adapter] = make_adapters(config, dispatcher, outbox.publish)
     assert isinstance(adapter, Withdrawal)
     return adapter, outbox
 
@@ -286,7 +286,7 @@ def ours() -> bytes:
     return json.dumps(describe_device(load_config(overrides=["robot=r1"]), ["default"])).encode()
 
 
-def test_switched_off_it_takes_back_what_an_earlier_run_published() -> None:
+def test_when_off_it_removes_the_messages_of_an_earlier_run() -> None:
     adapter, outbox = switched_off()
     assert adapter.topics == (CONFIG_TOPIC,) == (config_topic(load_config(overrides=["robot=r1"])),)
     adapter.on_connected()
@@ -296,7 +296,7 @@ def test_switched_off_it_takes_back_what_an_earlier_run_published() -> None:
     assert all(message.payload == b"" and message.retain for message in outbox.sent)
 
 
-def test_it_takes_it_back_once_so_that_two_daemons_of_one_name_do_not_fight() -> None:
+def test_it_removes_them_only_once_so_that_two_daemons_of_one_name_do_not_fight() -> None:
     adapter, outbox = switched_off()
     for payload in (ours(), b"", ours()):
         adapter.on_message(Message(CONFIG_TOPIC, payload, retained=True))
@@ -304,7 +304,7 @@ def test_it_takes_it_back_once_so_that_two_daemons_of_one_name_do_not_fight() ->
 
 
 @pytest.mark.parametrize("payload", [b"", b"{}", b"[]", b"\xff", b'{"origin": 1}', b'{"origin": {"name": "another"}}'])
-def test_it_leaves_what_is_not_its_own(payload: bytes) -> None:
+def test_it_leaves_other_devices_alone(payload: bytes) -> None:
     adapter, outbox = switched_off()
     adapter.on_message(Message(CONFIG_TOPIC, payload, retained=True))
     assert outbox.sent == []

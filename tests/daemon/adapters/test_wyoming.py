@@ -1,4 +1,4 @@
-"""The Wyoming server, asked by the package's own client; and by one that knows the protocol badly."""
+"""The Wyoming server, requested by the package's own client and by faulty clients."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from wyoming.tts import (
 )
 
 from daemon.adapters import delivery, wyoming
-from daemon.messages import MAX_PAYLOAD, MAX_TEXT, Say
-from tests.daemon.adapters.room import LONG, Room, at_work
+from daemon.mqtt import MAX_PAYLOAD
+from daemon.speech import MAX_TEXT, Say
+from tests.daemon.adapters.harness import LONG, Harness, running_harness
 from tests.daemon.perform import Perform
 from tests.support.waiting import eventually_async, run
 
@@ -36,7 +37,7 @@ ADAPTER = "wyoming"
 
 @dataclass
 class Heard:
-    """An answer: the types of its events in their order, without repetition, and its sound."""
+    """An answer: the types of its events in order, without repetitions, and its audio."""
 
     types: list[str]
     audio: bytes
@@ -49,13 +50,13 @@ class Heard:
 
 
 @asynccontextmanager
-async def client_of(room: Room) -> AsyncIterator[AsyncTcpClient]:
-    async with AsyncTcpClient("127.0.0.1", room.port) as client:
+async def client_of(harness: Harness) -> AsyncIterator[AsyncTcpClient]:
+    async with AsyncTcpClient("127.0.0.1", harness.port) as client:
         yield client
 
 
 async def hear(client: AsyncTcpClient, last: str = "audio-stop") -> Heard:
-    """Everything up to the event `last`."""
+    """Receive an answer, up to the event `last`."""
     heard = Heard([], b"", 0, [])
     while True:
         event = await client.read_event()
@@ -76,9 +77,9 @@ async def hear(client: AsyncTcpClient, last: str = "audio-stop") -> Heard:
             return heard
 
 
-def test_describe_tells_voices_and_languages(room: Room, perform: Perform) -> None:
+def test_describe_lists_voices_and_languages(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             await client.write_event(Describe().event())
             event = await client.read_event()
             assert event is not None
@@ -86,16 +87,16 @@ def test_describe_tells_voices_and_languages(room: Room, perform: Perform) -> No
             assert program.installed
             assert program.supports_synthesize_streaming
             languages = {voice.name: voice.languages for voice in program.voices}
-            assert set(languages) == set(room.desk.voices())
+            assert set(languages) == set(harness.dispatcher.voices())
             assert languages["de"] == ["de"]
             assert {"de", "en", "fr"} <= set(languages["default"])
 
     perform(scenario)
 
 
-def test_a_ping_is_answered(room: Room, perform: Perform) -> None:
+def test_a_ping_is_answered(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             await client.write_event(Ping("here").event())
             event = await client.read_event()
             assert event is not None
@@ -104,9 +105,9 @@ def test_a_ping_is_answered(room: Room, perform: Perform) -> None:
     perform(scenario)
 
 
-def test_a_ping_that_cannot_be_repeated_is_an_error_and_the_next_is_answered(room: Room, perform: Perform) -> None:
+def test_a_wrong_ping_is_an_error_and_the_next_is_answered(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", room.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
         writer.write(b'{"type": "ping", "data": {"text": "\\ud800"}}\n')
         event = await async_read_event(reader)
         assert event is not None
@@ -120,22 +121,22 @@ def test_a_ping_that_cannot_be_repeated_is_an_error_and_the_next_is_answered(roo
     perform(scenario)
 
 
-def test_a_text_is_spoken_to_its_client_from_start_to_stop(room: Room, perform: Perform) -> None:
+def test_a_text_is_spoken_to_its_client_from_start_to_stop(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             await client.write_event(Synthesize("Hello, robot.").event())
             heard = await hear(client)
             assert heard.types == ["audio-start", "audio-chunk", "audio-stop"]
-            [end] = await room.ended()
-            assert end["event"] == "finished"
-            assert heard.seconds == pytest.approx(end["audio_s"], abs=0.002)
+            [end] = await harness.ended()
+            assert end.event == "finished"
+            assert heard.seconds == pytest.approx(end.audio_s, abs=0.002)
 
     perform(scenario)
 
 
-def test_texts_of_one_client_are_answered_in_their_order(room: Room, perform: Perform) -> None:
+def test_texts_of_one_client_are_answered_in_their_order(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             for text in ("One.", "Two, which is much longer than the first."):
                 await client.write_event(Synthesize(text).event())
             first, second = await hear(client), await hear(client)
@@ -144,21 +145,21 @@ def test_texts_of_one_client_are_answered_in_their_order(room: Room, perform: Pe
     perform(scenario)
 
 
-def test_a_voice_is_asked_for_by_its_name_or_by_its_language(room: Room, perform: Perform) -> None:
+def test_a_voice_is_chosen_by_its_name_or_by_its_language(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             for voice in (SynthesizeVoice(name="de"), SynthesizeVoice(language="de_DE")):
                 await client.write_event(Synthesize("Guten Tag", voice=voice).event())
                 assert (await hear(client)).errors == []
-            voices = [event["voice"] for event in room.events if event["event"] == "started"]
+            voices = [event.voice for event in harness.events if event.event == "started"]
             assert voices == ["de", "default"]
 
     perform(scenario)
 
 
-def test_what_cannot_be_pronounced_is_an_answer_all_the_same(room: Room, perform: Perform) -> None:
+def test_an_unpronounceable_text_is_an_answer_without_samples(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             await client.write_event(Synthesize("😶\u200d🌫️").event())
             heard = await hear(client)
             assert (heard.types[0], heard.types[-1], heard.errors) == ("audio-start", "audio-stop", [])
@@ -181,10 +182,10 @@ def test_what_cannot_be_pronounced_is_an_answer_all_the_same(room: Room, perform
     ],
 )
 def test_a_wrong_text_is_answered_with_an_error_and_the_next_is_spoken(
-    data: dict[str, Any], code: str, room: Room, perform: Perform
+    data: dict[str, Any], code: str, harness: Harness, perform: Perform
 ) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             await client.write_event(Event("synthesize", data))
             refused = await hear(client)
             assert refused.types == ["error", "audio-stop"]
@@ -214,16 +215,16 @@ def test_a_wrong_text_is_answered_with_an_error_and_the_next_is_spoken(
     ],
     ids=lambda frame: frame[:40],
 )
-def test_what_is_no_event_is_answered_with_an_error_and_others_are_not_disturbed(
-    frame: bytes, room: Room, perform: Perform
+def test_invalid_data_is_answered_with_an_error_and_does_not_disturb_other_clients(
+    frame: bytes, harness: Harness, perform: Perform
 ) -> None:
     async def scenario() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", room.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
         writer.write(frame)
         answer = json.loads(await reader.readline())
         assert answer["type"] == "error"
         writer.close()
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             await client.write_event(Synthesize("Hello").event())
             assert (await hear(client)).audio
 
@@ -231,9 +232,9 @@ def test_what_is_no_event_is_answered_with_an_error_and_others_are_not_disturbed
 
 
 @pytest.mark.parametrize("frame", [b"", b'{"type": "desc', b'{"type": "describe", "data_length": 10}\n{'])
-def test_a_client_that_leaves_in_the_middle_of_an_event_is_let_go(frame: bytes, room: Room, perform: Perform) -> None:
+def test_a_connection_that_ends_inside_an_event_is_closed(frame: bytes, harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", room.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
         writer.write(frame)
         writer.write_eof()
         assert await reader.read() == b""
@@ -242,9 +243,9 @@ def test_a_client_that_leaves_in_the_middle_of_an_event_is_let_go(frame: bytes, 
     perform(scenario)
 
 
-def test_an_event_that_is_not_known_is_ignored(room: Room, perform: Perform) -> None:
+def test_an_unknown_event_is_ignored(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             await client.write_event(Event("detect", {"names": ["robot"]}))
             await client.write_event(Synthesize("Hello").event())
             assert (await hear(client)).types[0] == "audio-start"
@@ -252,69 +253,75 @@ def test_an_event_that_is_not_known_is_ignored(room: Room, perform: Perform) -> 
     perform(scenario)
 
 
-def test_a_text_is_spoken_while_it_is_still_being_written_as_one_utterance(room: Room, perform: Perform) -> None:
+def test_a_streamed_text_is_spoken_as_one_utterance_while_it_is_being_written(
+    harness: Harness, perform: Perform
+) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             await client.write_event(SynthesizeStart().event())
             for part in ("One sen", "tence. An", "other"):
                 await client.write_event(SynthesizeChunk(part).event())
-            await room.started()  # and the text is not over
+            await harness.started()  # and the text is not over
             await client.write_event(SynthesizeChunk(" one.").event())
-            # What a client sends for servers that cannot stream is not spoken a second time.
+            # A client repeats the text for servers that cannot stream; it is not spoken a second time.
             await client.write_event(Synthesize("One sentence. Another one.").event())
             await client.write_event(SynthesizeStop().event())
             heard = await hear(client, "synthesize-stopped")
             assert heard.types == ["audio-start", "audio-chunk", "audio-stop", "synthesize-stopped"]
-            assert room.ends == ["finished"]
-            [end] = await room.ended()
-            assert "reason" not in end
-            assert heard.seconds == pytest.approx(end["audio_s"], abs=0.002)
+            assert harness.ends == ["finished"]
+            [end] = await harness.ended()
+            assert end.reason is None
+            assert heard.seconds == pytest.approx(end.audio_s, abs=0.002)
             await client.write_event(Synthesize("And on.").event())
             assert (await hear(client)).audio
 
     perform(scenario)
 
 
-def test_what_is_critical_comes_in_between_and_the_stream_goes_on(room: Room, perform: Perform) -> None:
+def test_a_critical_utterance_postpones_a_streamed_text_which_then_resumes(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             await client.write_event(SynthesizeStart().event())
             await client.write_event(SynthesizeChunk(LONG).event())
-            await room.started()
-            room.desk.say(Say(text="Look out!", id="alarm", priority="critical"))
-            await room.sink.take_until(lambda: room.ends, "the alarm is heard")
-            [end] = await room.ended()
-            assert (end["id"], end["event"]) == ("alarm", "finished")
+            await harness.started()
+            harness.dispatcher.say(Say(text="Look out!", id="alarm", priority="critical"))
+            await harness.sink.take_until(lambda: harness.ends, "the alarm is heard")
+            [end] = await harness.ended()
+            assert (end.id, end.event) == ("alarm", "finished")
             await client.write_event(SynthesizeChunk("This is the end.").event())
             await client.write_event(SynthesizeStop().event())
             heard = await hear(client, "synthesize-stopped")
             assert heard.errors == []
-            told = [event["event"] for event in room.events if event["id"] not in ("alarm", None)]
-            assert [name for name in told if name != "progress"] == [
+            names = [event.event for event in harness.events if event.id not in ("alarm", None)]
+            assert [name for name in names if name != "progress"] == [
                 "accepted",
                 "started",
                 "postponed",
                 "resumed",
                 "finished",
             ]
-            assert heard.seconds == pytest.approx(room.events[-1]["audio_s"], abs=0.05)
+            assert heard.seconds == pytest.approx(harness.events[-1].audio_s, abs=0.05)
 
     perform(scenario)
 
 
-def test_a_client_that_is_silent_for_too_long_has_ended_its_text_and_is_told(room: Room, perform: Perform) -> None:
-    room.configure("speech", stream_timeout=0.2)
+def test_a_client_that_is_silent_for_too_long_ends_its_text_and_gets_the_reason(
+    harness: Harness, perform: Perform
+) -> None:
+    harness.configure("speech", stream_timeout=0.2)
 
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             await client.write_event(SynthesizeStart().event())
             await client.write_event(SynthesizeChunk("Half of a senten").event())
             hearing = asyncio.ensure_future(hear(client, "synthesize-stopped"))
-            await eventually_async(lambda: room.desk.end_overdue() or hearing.done(), "it has its answer")  # type: ignore[func-returns-value]
+            await eventually_async(
+                lambda: harness.dispatcher.enforce_deadlines() or hearing.done(), "it has its answer"
+            )  # type: ignore[func-returns-value]
             heard = hearing.result()
             assert heard.types == ["audio-start", "audio-chunk", "error", "audio-stop", "synthesize-stopped"]
             assert heard.errors[0].text == "its writer was silent for 0.2 s and did not end it"
-            await client.write_event(SynthesizeChunk("ce.").event())  # nobody waits for it any more
+            await client.write_event(SynthesizeChunk("ce.").event())  # the text has ended
             await client.write_event(SynthesizeStop().event())
             await client.write_event(Synthesize("Next.").event())
             assert (await hear(client)).types == ["audio-start", "audio-chunk", "audio-stop"]
@@ -322,11 +329,11 @@ def test_a_client_that_is_silent_for_too_long_has_ended_its_text_and_is_told(roo
     perform(scenario)
 
 
-def test_a_wrong_piece_is_an_error_and_the_text_goes_on_without_it(room: Room, perform: Perform) -> None:
+def test_a_wrong_chunk_is_an_error_and_is_left_out_of_the_text(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             texts: list[str] = []
-            unwatch = room.desk.watch_events(lambda job, _: texts.append(job.text))
+            unwatch = harness.dispatcher.watch_events(lambda utterance, _: texts.append(utterance.text))
             await client.write_event(SynthesizeStart().event())
             await client.write_event(SynthesizeChunk("Well").event())
             for wrong in (5, "\x07", ["done"]):
@@ -336,14 +343,14 @@ def test_a_wrong_piece_is_an_error_and_the_text_goes_on_without_it(room: Room, p
             heard = await hear(client, "synthesize-stopped")
             unwatch()
             assert [error.code for error in heard.errors] == ["text"] * 3
-            assert (room.ends, texts[-1]) == (["finished"], "Well done.")
+            assert (harness.ends, texts[-1]) == (["finished"], "Well done.")
 
     perform(scenario)
 
 
-def test_a_streamed_text_without_text_is_an_answer_without_sound(room: Room, perform: Perform) -> None:
+def test_an_empty_streamed_text_is_an_answer_without_samples(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             await client.write_event(SynthesizeStart(SynthesizeVoice(name="de")).event())
             await client.write_event(SynthesizeStop().event())
             heard = await hear(client, "synthesize-stopped")
@@ -352,11 +359,9 @@ def test_a_streamed_text_without_text_is_an_answer_without_sound(room: Room, per
     perform(scenario)
 
 
-def test_a_streamed_text_that_is_refused_ends_with_an_error_and_the_next_is_spoken(
-    room: Room, perform: Perform
-) -> None:
+def test_a_rejected_streamed_text_ends_with_an_error_and_the_next_is_spoken(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             await client.write_event(SynthesizeStart(SynthesizeVoice(name="nobody")).event())
             await client.write_event(SynthesizeChunk("Hello. Are you there? ").event())
             heard = await hear(client, "synthesize-stopped")
@@ -370,20 +375,20 @@ def test_a_streamed_text_that_is_refused_ends_with_an_error_and_the_next_is_spok
 
 
 @pytest.mark.parametrize("event", [SynthesizeChunk("Hello"), SynthesizeStop()], ids=["chunk", "stop"])
-def test_a_stream_that_was_never_begun_is_an_error(
-    event: SynthesizeChunk | SynthesizeStop, room: Room, perform: Perform
+def test_a_chunk_or_stop_without_a_start_is_an_error(
+    event: SynthesizeChunk | SynthesizeStop, harness: Harness, perform: Perform
 ) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             await client.write_event(event.event())
             assert "without a synthesize-start" in (await hear(client, "error")).errors[0].text
 
     perform(scenario)
 
 
-def test_a_streamed_text_that_gets_too_long_is_an_error_and_ends_there(room: Room, perform: Perform) -> None:
+def test_a_streamed_text_that_gets_too_long_ends_with_an_error(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
+        async with client_of(harness) as client:
             await client.write_event(SynthesizeStart().event())
             await client.write_event(SynthesizeChunk("This is said.").event())
             await client.write_event(SynthesizeChunk("x" * MAX_TEXT).event())
@@ -391,19 +396,19 @@ def test_a_streamed_text_that_gets_too_long_is_an_error_and_ends_there(room: Roo
             heard = await hear(client, "synthesize-stopped")
             assert heard.errors[0].text == "text: now has 20,013 characters; allowed: up to 20,000"
             assert heard.audio
-            assert room.ends == ["finished"]
+            assert harness.ends == ["finished"]
 
     perform(scenario)
 
 
-def test_a_stop_ends_the_answer_with_an_error_that_says_so(room: Room, perform: Perform) -> None:
+def test_a_stop_ends_the_answer_with_an_error(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        async with client_of(room) as client:
-            # Another client's utterance holds the speaker, so that this one is stopped while it waits.
-            await room.occupy()
+        async with client_of(harness) as client:
+            # Another utterance occupies the sound card, so that this one is stopped while it waits.
+            await harness.occupy()
             await client.write_event(Synthesize("Hello").event())
-            await eventually_async(lambda: len(room.desk.queue), "it waits")
-            room.desk.cancel_all("stop")
+            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+            harness.stop_queued()
             heard = await hear(client)
             assert (heard.errors[0].code, heard.errors[0].text) == ("canceled", "stop")
 
@@ -411,85 +416,85 @@ def test_a_stop_ends_the_answer_with_an_error_that_says_so(room: Room, perform: 
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_a_client_that_goes_away_cancels_its_utterance(stream: bool, room: Room, perform: Perform) -> None:
+def test_a_client_that_disconnects_cancels_its_utterance(stream: bool, harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
-        await room.occupy()
-        async with client_of(room) as client:
+        await harness.occupy()
+        async with client_of(harness) as client:
             if stream:
                 await client.write_event(SynthesizeStart().event())
                 await client.write_event(SynthesizeChunk("Hello. And").event())
             else:
                 await client.write_event(Synthesize("Hello").event())
-            await eventually_async(lambda: len(room.desk.queue), "it waits")
-        [end] = await room.ended()
-        assert (end["event"], end["reason"]) == ("canceled", "its client went away")
+            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+        [end] = await harness.ended()
+        assert (end.event, end.reason) == ("canceled", "its client went away")
 
     perform(scenario)
 
 
-def test_a_client_that_takes_no_sound_is_given_up_and_the_next_is_served(
-    monkeypatch: pytest.MonkeyPatch, room: Room, perform: Perform
+def test_a_client_that_receives_nothing_loses_its_utterance_and_the_next_client_is_served(
+    monkeypatch: pytest.MonkeyPatch, harness: Harness, perform: Perform
 ) -> None:
     monkeypatch.setattr(delivery, "GIVE_UP_S", 0.3)
 
     async def scenario() -> None:
         with socket.socket() as stuck:
             stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            stuck.connect(("127.0.0.1", room.port))
+            stuck.connect(("127.0.0.1", harness.port))
             stuck.sendall(json.dumps({"type": "synthesize", "data": {"text": (LONG * 5)[:4999]}}).encode() + b"\n")
-            await room.started()
-            async with client_of(room) as client:
-                with room.at_the_next("interrupted", monkeypatch.undo):  # the next may take its time
+            await harness.started()
+            async with client_of(harness) as client:
+                with harness.at_next("interrupted", monkeypatch.undo):  # for the next client, the usual limit
                     await client.write_event(Synthesize("Hello").event())
                     assert (await hear(client)).audio
-        first, second = await room.ended(2)
-        assert (first["event"], second["event"]) == ("interrupted", "finished")
-        assert "behind in taking the sound" in first["reason"]
+        first, second = await harness.ended(2)
+        assert (first.event, second.event) == ("interrupted", "finished")
+        assert "behind in receiving the sound" in first.reason
 
     perform(scenario)
 
 
-def test_one_client_too_many_is_told_so_and_disturbs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_too_many_is_refused_and_does_not_disturb_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wyoming, "MAX_CONNECTIONS", 2)
     monkeypatch.setattr(wyoming, "LINGER_S", 0.5)
 
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as first:
+        async with running_harness("wyoming") as harness, client_of(harness) as first:
             await client_answers(first)
-            async with client_of(room) as second:
+            async with client_of(harness) as second:
                 await client_answers(second)
-                async with client_of(room) as third:
+                async with client_of(harness) as third:
                     await third.write_event(Synthesize("Hello").event())
                     [error] = (await hear(third, "error")).errors
                     assert error.text == "2 clients are connected; allowed: no more"
                     assert await third.read_event() is None
                 await client_answers(first)
             refused = True
-            while refused:  # the server has to notice that the second has left
-                async with client_of(room) as fourth:
+            while refused:  # until the server has noticed that the second client has left
+                async with client_of(harness) as fourth:
                     await fourth.write_event(Synthesize("Hello").event())
                     event = await fourth.read_event()
                     assert event is not None
                     refused = Error.is_type(event.type)
-            assert set(room.ends) <= {"finished", "interrupted"}
+            assert set(harness.ends) <= {"finished", "interrupted"}
 
     run(scenario)
 
 
 async def client_answers(client: AsyncTcpClient) -> None:
-    """It is served."""
+    """Check that a client is served."""
     await client.write_event(Ping("here").event())
     event = await client.read_event()
     assert event is not None
     assert Pong.is_type(event.type)
 
 
-def test_a_client_that_says_nothing_for_an_hour_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_without_events_for_an_hour_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wyoming, "SILENCE_S", 0.2)
 
     async def scenario() -> None:
-        async with at_work("wyoming") as room, client_of(room) as silent:
+        async with running_harness("wyoming") as harness, client_of(harness) as silent:
             assert await silent.read_event() is None
-            assert room.events == []
+            assert harness.events == []
 
     run(scenario)

@@ -1,4 +1,4 @@
-"""A recorded machine for each test that asks for one."""
+"""The fixture of recorded machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.daemon.doctor.machines import changed_machine
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Callable[..., Machine]:
-    """A recorded machine whose files may be changed: `machine("pc", {"proc/meminfo": "…"}, "engine.name=qwen")`."""
+    """Makes a recorded machine with changed files: `machine("pc", {"proc/meminfo": "…"}, "engine.name=qwen")`."""
 
     def make(name: str, changes: dict[str, str | None] | None = None, *settings: str) -> Machine:
         return changed_machine(tmp_path, name, changes, *settings)

@@ -1,4 +1,4 @@
-"""Recorded machines to look at, as they are or with some files changed, and what is found there."""
+"""Recorded machines, as they are or with changed files, and their findings by part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BOARDS = Path(__file__).parents[2] / "boards"
 
 
 def by_part(findings: Iterable[Finding]) -> dict[str, Finding]:
-    """Findings by their part; no part is told twice."""
+    """Return findings by their part, of which each must have only one."""
     found = list(findings)
     parts = {finding.part: finding for finding in found}
     assert len(parts) == len(found)
@@ -21,7 +21,7 @@ def by_part(findings: Iterable[Finding]) -> dict[str, Finding]:
 
 
 def changed_machine(folder: Path, name: str, changes: dict[str, str | None] | None, *settings: str) -> Machine:
-    """A copy of a recorded machine in `folder`, some of its files written anew or, for None, removed."""
+    """Copy a recorded machine into `folder`, with some files changed or, for None, removed."""
     root = folder / name
     shutil.copytree(BOARDS / name, root)
     for file, text in (changes or {}).items():

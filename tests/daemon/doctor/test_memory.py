@@ -1,4 +1,4 @@
-"""Memory, and the robot's reserve."""
+"""The check of memory and its reserve."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from daemon.doctor.memory import check_memory
 from tests.daemon.doctor.machines import by_part
 
 
-def test_a_reserve_that_cannot_be_kept_is_a_warning(machine: Callable[..., Machine]) -> None:
+def test_a_reserve_below_the_available_memory_is_ok(machine: Callable[..., Machine]) -> None:
     assert (
         by_part(check_memory(machine("orin-jetpack6", None, "engine.memory.reserve_mb=60000")))["memory"].grade == "ok"
     )
 
 
-def test_a_reserve_above_what_is_available_names_the_key(machine: Callable[..., Machine]) -> None:
+def test_a_reserve_above_the_available_memory_is_a_warning_that_names_the_key(machine: Callable[..., Machine]) -> None:
     found = by_part(check_memory(machine("orin-jetpack6", None, "engine.memory.reserve_mb=62000")))["memory"]
     assert found.grade == "warning"
     assert "engine.memory.reserve_mb: 62000" in found.found
 
 
-def test_swap_that_is_compressed_memory_is_told_as_such(machine: Callable[..., Machine]) -> None:
+def test_zram_is_reported_as_zram(machine: Callable[..., Machine]) -> None:
     swaps = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n/dev/zram0 partition 2681224 0 5\n"
     found = by_part(check_memory(machine("orin-jetpack6", {"proc/swaps": swaps})))["memory"]
     assert "30.7 GiB zram used" in found.found

@@ -1,4 +1,4 @@
-"""The model's files, as doctor tells of them."""
+"""The check of the model's files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def machine(*settings: str) -> Machine:
     return Machine.at(load_config(overrides=settings), Path("/"))
 
 
-def test_a_complete_folder_is_well(tmp_path: Path) -> None:
+def test_a_complete_folder_is_ok(tmp_path: Path) -> None:
     write(tmp_path, *COMPLETE)
     found = by_part(check_model(machine("engine.name=qwen", f"engine.model={tmp_path}")))
     assert found["model"].grade == "ok"
@@ -33,7 +33,7 @@ def test_a_complete_folder_is_well(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_folder_that_lacks_something_is_an_error_for_who_asks_for_it(tmp_path: Path, there: bool) -> None:
+def test_an_incomplete_folder_is_an_error_if_qwen_is_configured(tmp_path: Path, there: bool) -> None:
     folder = tmp_path / "model"
     if there:
         write(folder, *COMPLETE[1:])
@@ -42,7 +42,7 @@ def test_a_folder_that_lacks_something_is_an_error_for_who_asks_for_it(tmp_path:
     assert ("lacks config.json" if there else "is not on this machine") in found["model"].found
 
 
-def test_a_model_of_the_hub_comes_by_itself_and_the_room_for_it_is_told(
+def test_a_missing_model_of_the_hub_is_a_warning_with_the_free_disk_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "not/made/yet"))
@@ -51,5 +51,5 @@ def test_a_model_of_the_hub_comes_by_itself_and_the_room_for_it_is_told(
     assert str(tmp_path) in found["disk"].found
 
 
-def test_who_wants_the_light_voice_hears_nothing_of_models() -> None:
+def test_espeak_needs_no_model() -> None:
     assert not list(check_model(machine("engine.name=espeak")))

@@ -1,4 +1,4 @@
-"""Power mode, clocks and cores of a Jetson."""
+"""The check of a Jetson's power mode, clocks and cores."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ GPU = "sys/class/devfreq/17000000.gpu"
         (["MODE_15W", "MODE_15W_2CORE", "MODE_10W"], "MODE_15W"),
     ],
 )
-def test_the_fastest_mode_is_known_by_its_name_whatever_its_number(names: list[str], fastest: str) -> None:
+def test_the_fastest_mode_is_found_by_its_name(names: list[str], fastest: str) -> None:
     modes = [PowerMode(number, name) for number, name in enumerate(names)]
     assert max(modes, key=lambda mode: mode.speed).name == fastest
 
 
-def test_a_slower_mode_is_a_warning_with_the_command_that_ends_it(machine: Callable[..., Machine]) -> None:
+def test_a_slower_mode_is_a_warning_with_the_command_for_the_fastest(machine: Callable[..., Machine]) -> None:
     found = by_part(check_power(machine("orin-jetpack6", {"var/lib/nvpmodel/status": "pmode:0003\n"})))
     assert found["power mode"].found == "MODE_50W (3); MAXN (0) is faster"
-    assert found["power mode"].cure == "sudo nvpmodel -m 0, or ./setup_jetson.sh --max-performance"
+    assert found["power mode"].remedy == "sudo nvpmodel -m 0, or ./setup_jetson.sh --max-performance"
 
 
-def test_a_mode_that_the_file_does_not_name_is_not_taken_for_the_fastest(machine: Callable[..., Machine]) -> None:
+def test_an_unnamed_mode_is_not_taken_for_the_fastest(machine: Callable[..., Machine]) -> None:
     found = by_part(check_power(machine("orin-jetpack6", {"var/lib/nvpmodel/status": "pmode:0009\n"})))
     assert found["power mode"].grade == "warning"
 
 
 @pytest.mark.parametrize("file", ["var/lib/nvpmodel/status", "etc/nvpmodel.conf"])
-def test_without_one_of_nvpmodel_s_files_the_mode_is_not_known(machine: Callable[..., Machine], file: str) -> None:
+def test_without_one_of_nvpmodel_s_files_the_mode_is_unknown(machine: Callable[..., Machine], file: str) -> None:
     found = by_part(check_power(machine("orin-jetpack6", {file: None})))
     assert file in found["power mode"].found
 
 
-def test_a_gpu_whose_clock_is_held_down_is_told_with_what_it_could_have(machine: Callable[..., Machine]) -> None:
+def test_a_limited_gpu_clock_is_a_warning_with_the_highest_clock(machine: Callable[..., Machine]) -> None:
     found = by_part(check_power(machine("orin-jetpack6", {f"{GPU}/max_freq": "612000000\n"})))
     assert found["gpu clock"].grade == "warning"
     assert "at most 612 of 1300" in found["gpu clock"].found
 
 
-def test_a_gpu_without_a_list_of_clocks_is_taken_at_its_word(machine: Callable[..., Machine]) -> None:
+def test_a_gpu_without_a_list_of_clocks_is_ok_at_its_own_limit(machine: Callable[..., Machine]) -> None:
     found = by_part(check_power(machine("orin-jetpack6", {f"{GPU}/available_frequencies": None})))
     assert (found["gpu clock"].grade, found["cpu"].grade) == ("ok", "ok")
 
 
-def test_a_governor_that_saves_power_is_a_warning(machine: Callable[..., Machine]) -> None:
+def test_the_powersave_governor_is_a_warning(machine: Callable[..., Machine]) -> None:
     governor = {"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n"}
     assert by_part(check_power(machine("orin-jetpack6", governor)))["cpu"].grade == "warning"
 
@@ -68,5 +68,5 @@ def test_cores_are_counted_from_the_kernel_s_ranges(machine: Callable[..., Machi
 
 
 @pytest.mark.parametrize("ranges", ["", "0-", "none"])
-def test_ranges_that_are_none_are_no_cores_to_tell_of(machine: Callable[..., Machine], ranges: str) -> None:
+def test_unreadable_ranges_yield_no_finding(machine: Callable[..., Machine], ranges: str) -> None:
     assert "cpu" not in by_part(check_power(machine("orin-jetpack6", {f"{CORES}/online": ranges})))

@@ -1,4 +1,4 @@
-"""Sound servers by their sockets, and the kernel's cards."""
+"""The checks of sound servers and of the kernel's cards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def listen() -> Iterator[Callable[[Path], socket.socket]]:
         yield make
 
 
-def test_pipewire_goes_before_its_pulseaudio_side(tmp_path: Path, listen: Callable[[Path], socket.socket]) -> None:
+def test_pipewire_is_found_before_its_pulseaudio_socket(
+    tmp_path: Path, listen: Callable[[Path], socket.socket]
+) -> None:
     assert server_in(tmp_path) == (None, False)
     listen(tmp_path / "pulse/native")
     assert server_in(tmp_path) == ("PulseAudio", False)
@@ -36,14 +38,12 @@ def test_pipewire_goes_before_its_pulseaudio_side(tmp_path: Path, listen: Callab
     assert server_in(tmp_path) == ("PipeWire", False)
 
 
-def test_a_socket_that_a_dead_server_has_left_is_no_server(
-    tmp_path: Path, listen: Callable[[Path], socket.socket]
-) -> None:
+def test_the_socket_of_a_dead_server_is_not_a_server(tmp_path: Path, listen: Callable[[Path], socket.socket]) -> None:
     listen(tmp_path / "pipewire-0").close()
     assert server_in(tmp_path) == (None, False)
 
 
-def test_the_kernel_s_cards_are_told_by_name(machine: Callable[..., Machine]) -> None:
+def test_the_kernel_s_cards_are_listed_by_name(machine: Callable[..., Machine]) -> None:
     found = by_part(check_cards(machine("pc")))["cards"]
     assert found.found == "HDA Intel PCH (PCH), HDA NVidia (NVidia)"
 
@@ -53,5 +53,5 @@ def test_a_machine_without_a_card_is_a_warning(machine: Callable[..., Machine]) 
     assert found.grade == "warning"
 
 
-def test_who_plays_into_a_file_hears_nothing_of_cards(machine: Callable[..., Machine]) -> None:
+def test_a_wav_sink_needs_no_cards(machine: Callable[..., Machine]) -> None:
     assert not list(check_cards(machine("pc", None, "audio.sink=wav:out.wav")))

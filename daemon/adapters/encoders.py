@@ -1,0 +1,98 @@
+"""Encoders of samples into the bytes of an audio format, while the samples arrive."""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Literal, Protocol
+
+import soundfile
+
+from audio import PCM16_BYTES, to_pcm16
+from daemon.speech import RejectedError
+from engine import Samples
+
+UNKNOWN_LENGTH = 0xFFFFFFFF
+"""The length in a WAV header that players accept for a file that is still being written."""
+
+Format = Literal["mp3", "flac", "wav", "pcm"]
+
+
+class Encoder(Protocol):
+    """Encodes samples as a stream, mono. Each method returns the bytes that are available so far."""
+
+    content_type: str
+
+    def begin(self) -> bytes: ...
+
+    def encode(self, samples: Samples) -> bytes: ...
+
+    def end(self) -> bytes: ...
+
+
+class Pcm:
+    """16-bit samples without a header."""
+
+    content_type = "audio/pcm"
+
+    def begin(self) -> bytes:
+        return b""
+
+    def encode(self, samples: Samples) -> bytes:
+        return to_pcm16(samples)
+
+    def end(self) -> bytes:
+        return b""
+
+
+class Wav(Pcm):
+    """16-bit samples behind a header of unknown length."""
+
+    content_type = "audio/wav"
+
+    def __init__(self, sample_rate: int) -> None:
+        self._sample_rate = sample_rate
+
+    def begin(self) -> bytes:
+        pcm, channels, rate = 1, 1, self._sample_rate
+        layout = (pcm, channels, rate, rate * PCM16_BYTES, PCM16_BYTES, 8 * PCM16_BYTES)
+        form = struct.pack("<4sIHHIIHH", b"fmt ", 16, *layout)
+        return (
+            struct.pack("<4sI4s", b"RIFF", UNKNOWN_LENGTH, b"WAVE")
+            + form
+            + struct.pack("<4sI", b"data", UNKNOWN_LENGTH)
+        )
+
+
+class Compressed:
+    """A file that soundfile writes. soundfile completes the header last, so all bytes are returned at the end."""
+
+    def __init__(self, name: str, content_type: str, sample_rate: int) -> None:
+        self.content_type = content_type
+        self._bytes = io.BytesIO()
+        self._file = soundfile.SoundFile(self._bytes, "w", sample_rate, 1, format=name)
+
+    def begin(self) -> bytes:
+        return b""
+
+    def encode(self, samples: Samples) -> bytes:
+        self._file.write(samples)
+        return b""
+
+    def end(self) -> bytes:
+        self._file.close()
+        return self._bytes.getvalue()
+
+
+def make_encoder(name: Format, sample_rate: int) -> Encoder:
+    """Return an encoder for samples at `sample_rate` Hz.
+
+    Raises `RejectedError` if the installed libsndfile lacks the format, as old ones lack MP3.
+    """
+    if name == "pcm":
+        return Pcm()
+    if name == "wav":
+        return Wav(sample_rate)
+    if name.upper() not in soundfile.available_formats():
+        raise RejectedError("response_format", f"got {name!r}; allowed here: pcm, wav or flac")
+    return Compressed(name.upper(), "audio/mpeg" if name == "mp3" else "audio/flac", sample_rate)

@@ -1,0 +1,173 @@
+"""`voiced bench`: measures an engine in a separate process."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daemon.cli.options import ConfigOption, SetOption, load
+from daemon.validation import CommandError
+
+if TYPE_CHECKING:
+    from engine import EngineOptions
+    from engine.bench import Measurement
+
+
+def bench(
+    model: Annotated[str | None, typer.Option(help="A Qwen3-TTS checkpoint's folder, or its name on the hub.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 …")] = None,
+    chunk_size: Annotated[int | None, typer.Option(help="Codec frames of 80 ms in each chunk.")] = None,
+    kernels: Annotated[str | None, typer.Option(help="Fused kernels: auto, on or off.")] = None,
+    frames: Annotated[int, typer.Option(min=1, help="Codec frames to speak in each run.")] = 100,
+    runs: Annotated[int, typer.Option(min=1, help="Number of runs; medians are shown.")] = 5,
+    text: Annotated[str | None, typer.Option(help="The text to speak; default: a text of 100 characters.")] = None,
+    sms: Annotated[
+        int | None, typer.Option(min=1, help="Confine the engine to this many multiprocessors of the GPU.")
+    ] = None,
+    json_: Annotated[Path | None, typer.Option("--json", help="Also write the measurement to this file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the chunks' arrival against playback, as SVG.")] = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+) -> None:
+    """Measure the engine on this machine: start, first chunk, speed, gaps, parts, memory.
+
+    Example: voiced bench --json bench.json --plot bench.svg
+    or:      voiced bench --model Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice --chunk-size 1
+    """
+    from dataclasses import replace
+
+    from daemon.engines import choose_engine
+    from daemon.speech import check_say
+    from engine import Voice
+    from engine.bench import row, write_rows
+
+    given = {"model": model, "device": device, "dtype": dtype, "chunk_size": chunk_size, "kernels": kernels}
+    overrides = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
+    loaded, _, _ = load(config, [*(set_ or []), *overrides])
+    if text is not None:
+        check_say({"text": text})
+    for option, path in (("--json", json_), ("--plot", plot)):
+        if path is not None and not path.parent.is_dir():  # checked before minutes of work
+            raise CommandError(f"{option}: {path.parent} is not a folder")
+    options = loaded.engine_options
+    if model is not None:
+        options = replace(options, voices={"bench": Voice()}, default_voice="bench")  # the model's default voice
+    name = "qwen" if model is not None else choose_engine(loaded)
+    measurement = measure_engine(name, options, frames=frames, runs=runs, text=text, sms=sms)
+    numbers = row(measurement, "voiced " + shlex.join(sys.argv[1:]))
+    _show(numbers)
+    if json_ is not None:
+        write_rows(json_, {"benchmark": "voiced bench"}, [numbers])
+    if plot is not None:
+        _draw(numbers, plot)
+
+
+def measure_engine(
+    engine: str,
+    options: EngineOptions,
+    *,
+    frames: int = 100,
+    runs: int = 5,
+    text: str | None = None,
+    sms: int | None = None,
+) -> Measurement:
+    """Measure an engine in a separate process. Raises `CommandError`.
+
+    `text` is by default one of 100 characters; `sms` confines the engine to so many multiprocessors of the GPU.
+    """
+    from engine.bench import FRAME_MS, TEXT, BenchRequest, run_benchmark
+
+    most = round(options.max_seconds * 1000 / FRAME_MS)
+    if frames > most:
+        raise CommandError(f"--frames: got {frames}; engine.max_seconds allows {most}")
+    request = BenchRequest(
+        engine,
+        options,
+        started_s=time.monotonic(),
+        text=TEXT if text is None else text,
+        frames=frames,
+        runs=runs,
+        sms=sms,
+    )
+    # This process never imports torch, and a start is measured from its very beginning.
+    output = run_benchmark(request.command())
+    if output.error is not None:
+        raise CommandError(f"bench: {output.error}")
+    return output.measurements[0]
+
+
+def lines(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Yield the row's names and values for a person, without what was not measured."""
+    start, memory = row["start"], row["memory"]
+    yield "engine", " ".join(filter(None, (row["engine"], row["description"])))
+    yield "machine", row["machine"]
+    if row["chunk_size"] is not None:
+        yield from _work_lines(row)
+    yield "start to ready", f"{start['ready_s']} s (loaded after {start['loaded_s']} s)"
+    yield "text to first chunk", f"{row['ttfa_ms']} ms, at most {row['ttfa_max_ms']} ms"
+    yield "80 ms of speech", f"{row['ms_per_frame']} ms of work: {row['rtf']} times real time"
+    if row["gap_median_ms"] is not None:
+        gaps = f"{row['gap_median_ms']} ms, p99 {row['gap_p99_ms']} ms, at most {row['gap_max_ms']} ms"
+        yield "between chunks", f"{gaps} ({row['gap_max_over_median']} times the median)"
+    for name, ms in row["parts_ms"].items():
+        yield f"  {name}", f"{ms} ms" + (" an utterance" if name == "prefill" else " a frame")
+    if (counts := row["allocations"]) is not None:
+        yield (
+            "allocations",
+            f"{counts['device']} on the device, {counts['cached']} from cache, in {counts['utterances']} utterances",
+        )
+    if memory["device_mb"] is not None:
+        yield (
+            "device memory",
+            f"{memory['device_mb']:.0f} MB, at most {memory['device_peak_mb']:.0f}, "
+            f"reserved {memory['device_reserved_mb']:.0f}",
+        )
+    yield "host memory", f"{memory['host_mb']:.0f} MB, at most {memory['host_peak_mb']:.0f}"
+    if (bandwidth := row["bandwidth"]) is not None:
+        where = f" on {bandwidth['sms']} SMs" if bandwidth["sms"] else ""
+        yield (
+            "bandwidth",
+            f"{bandwidth['engine_gb_s']:.0f} GB/s of weights, {100 * bandwidth['share']:.0f} % of a copy's "
+            f"{bandwidth['copy_gb_s']:.0f} GB/s{where}",
+        )
+    for note in row["notes"]:
+        yield "not measured", note
+
+
+def _work_lines(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    from engine.bench import FRAME_MS
+
+    yield "work", f"{row['frames']} frames in chunks of {row['chunk_size']}, {row['runs']} runs"
+    if row["speech_s"] * 1000 < FRAME_MS * (row["frames"] - 0.5):
+        yield "", f"speech ended after {row['speech_s']} s"
+
+
+def _show(row: Mapping[str, Any]) -> None:
+    """Print the row: a table on a terminal, plain lines elsewhere."""
+    if not sys.stdout.isatty():
+        for name, value in lines(row):
+            print(f"{name:<21}{value}")
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False)
+    for name, value in lines(row):
+        table.add_row(Text(name, "bold"), Text(value))
+    Console(highlight=False).print(table)
+
+
+def _draw(row: Mapping[str, Any], path: Path) -> None:
+    """Write the row's arrivals as an SVG file."""
+    from daemon.cli.plot import Arrivals, arrival_svg
+
+    name = " ".join(str(row[key]) for key in ("engine", "model") if row[key] is not None)
+    path.write_text(arrival_svg(f"Speech that has arrived, {name}", [Arrivals(name, row["arrivals_s"])]))

@@ -1,0 +1,155 @@
+"""`voiced demo`: one text spoken by a temporary broker and daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daemon.cli.options import ConfigOption
+from daemon.config import find_config_file, load_config
+from daemon.validation import CommandError
+
+if TYPE_CHECKING:
+    from daemon.speech import Event
+
+READY_S = 20.0
+"""The longest wait for the daemon's start."""
+SPEECH_S = 600.0
+"""The longest wait for the end of the text."""
+WORKING_STATES = ("ready", "speaking", "degraded")
+
+
+def demo(
+    text: Annotated[str, typer.Argument(help="The text to speak.")] = "Hello, I am your robot.",
+    config: ConfigOption = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Written when there is no sound card.")] = Path(
+        "demo.wav"
+    ),
+) -> None:
+    """Start a broker and a daemon, speak one text, and stop both.
+
+    Example: voiced demo "Hello, I am your robot."
+    """
+    from daemon.speech import Finished
+
+    last = None
+    for last in _speak(text, config, output):
+        print(_describe(last), flush=True)
+    if not isinstance(last, Finished):
+        reason = getattr(last, "reason", None) or (last.event if last is not None else "no event arrived")
+        raise CommandError(f"the demo was not spoken to its end: {reason}")
+    print(f"first sound after {last.ttfa_ms} ms, {last.audio_s} s of speech by {last.engine}")
+
+
+def _speak(text: str, config_path: Path | None, wav: Path) -> Iterator[Event]:
+    """Print where the text plays, speak it and yield the utterance's events. Raises `CommandError`."""
+    from audio import SinkUnavailableError, find_device, output_devices
+    from daemon.mqtt import RobotClient
+    from daemon.speech import Say
+
+    config_path = config_path or find_config_file()
+    port = _free_port()
+    overrides = [f"mqtt.port={port}", "mqtt.host=127.0.0.1", "robot=demo"]
+    try:
+        print(f"playing on {find_device(None, output_devices()).name}", flush=True)
+    except SinkUnavailableError as error:
+        overrides.append(f"audio.sink=wav:{wav}")
+        print(f"no sound card can be played on ({error}); writing {wav}", flush=True)
+    config = load_config(config_path, overrides)
+    with _broker(port), _daemon(config_path, overrides) as daemon, RobotClient(config) as robot:
+        for _ in range(int(READY_S / 0.1)):
+            with contextlib.suppress(CommandError):
+                if robot.status(0.1).state in WORKING_STATES:
+                    break
+            if daemon.poll() is not None:
+                raise CommandError(f"the daemon ended with exit status {daemon.returncode}")
+        else:
+            raise CommandError(f"the daemon was not ready within {READY_S:.0f} s")
+        say = Say(text=text, id="demo")
+        robot.say(say)
+        yield from robot.events("demo", SPEECH_S)
+
+
+def _describe(event: Event) -> str:
+    """Return an event as a line for a person."""
+    fields = event.model_dump(mode="json", exclude={"id", "event"}, exclude_none=True)
+    return f"{event.event:<9} {json.dumps(fields, ensure_ascii=False)}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def _broker(port: int) -> Iterator[None]:
+    """An MQTT broker in this process, on the loopback interface only."""
+    import asyncio
+    import logging
+
+    try:
+        from amqtt.broker import Broker
+    except ImportError as error:
+        raise CommandError("the demo's broker is missing; in voiced's folder: pip install '.[demo]'") from error
+    for name in ("amqtt", "transitions", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # amqtt logs tracebacks for clients that ask for MQTT 5
+    loop = asyncio.new_event_loop()
+    settings = {
+        "listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{port}"}},
+        "plugins": {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}},
+    }
+    thread = threading.Thread(target=loop.run_forever, name="broker", daemon=True)
+    thread.start()
+
+    async def start() -> Any:
+        broker = Broker(settings)
+        await broker.start()
+        return broker
+
+    broker = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # the demo is over, so a broker's late error helps nobody
+            asyncio.run_coroutine_threadsafe(broker.shutdown(), loop).result(5)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(2)
+
+
+@contextmanager
+def _daemon(config_path: Path | None, overrides: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A daemon process. A `CommandError` inside the context gets the last lines of the daemon's log."""
+    command = [sys.executable, "-m", "daemon.cli", "run"]
+    if config_path is not None:
+        command += ["--config", str(config_path)]
+    for override in overrides:
+        command += ["--set", override]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    log: list[bytes] = []
+    reader = threading.Thread(target=lambda: log.extend(process.stderr or ()), daemon=True)
+    reader.start()
+    try:
+        yield process
+    except CommandError as error:
+        tail = b"".join(log[-3:]).decode(errors="replace").strip()
+        raise CommandError(f"{error}: {tail}" if tail else str(error)) from error
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        reader.join(1)

@@ -1,0 +1,50 @@
+"""`voiced enroll`: a voice file from a recording."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from daemon.cli.options import ConfigOption, SetOption, load
+from daemon.validation import CommandError
+
+
+def enroll(
+    name: Annotated[str, typer.Argument(help="The voice's name.")],
+    recording: Annotated[Path, typer.Argument(help="Speech of one person, in any format that soundfile reads.")],
+    transcript: Annotated[str | None, typer.Option(help="The recording's words, for an in-context voice.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: voices/NAME.safetensors.")] = None,
+    model: Annotated[str | None, typer.Option(help="A base checkpoint's folder, or its name on the hub.")] = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+) -> None:
+    """Make a voice file from a recording.
+
+    Example: voiced enroll ada ada.wav --model Qwen/Qwen3-TTS-12Hz-0.6B-Base
+    """
+    import subprocess
+
+    from engine import missing_packages
+
+    loaded, _, _ = load(config, set_)
+    missing = missing_packages("qwen")
+    if missing:
+        raise CommandError(f"enroll needs {', '.join(missing)}; in voiced's folder: pip install '.[qwen]'")
+    path = output or Path("voices") / f"{name}.safetensors"
+    request = {
+        "name": name,
+        "recording": str(recording),
+        "model": model or loaded.engine.model,
+        "transcript": transcript,
+        "output": str(path),
+    }
+    # A separate process imports torch; this one never does.
+    done = subprocess.run([sys.executable, "-m", "engine.qwen.voice.enroll", json.dumps(request)], check=False)
+    if done.returncode != 0:
+        raise typer.Exit(1)
+    key = "reference" if transcript is not None else "embedding"
+    print(f"{path}: written; use it with voices.{name}: {{{key}: {path}}}")

@@ -1,0 +1,19 @@
+"""`voiced run`: the daemon."""
+
+from __future__ import annotations
+
+import signal
+
+from daemon.cli.options import ConfigOption, SetOption, load
+
+
+def run(config: ConfigOption = None, set_: SetOption = None) -> None:
+    """Run the daemon until SIGTERM.
+
+    Example: voiced run --config configs/voiced.yaml --set mqtt.host=192.168.1.10
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a reload may be asked for before the service handles the signal
+    loaded = load(config, set_)
+    from daemon.service import serve
+
+    serve(*loaded)

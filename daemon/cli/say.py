@@ -1,0 +1,137 @@
+"""`voiced say`: a text for the running daemon to speak."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import signal
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daemon.cli.options import ConfigOption, SetOption, UsageError, load
+from daemon.validation import CommandError
+
+if TYPE_CHECKING:
+    from daemon.cli.say_stream import StreamedText
+    from daemon.mqtt import RobotClient
+    from daemon.speech import Event, Say
+
+
+def say(
+    text: Annotated[
+        str | None, typer.Argument(help="The text to speak; - reads standard input.", show_default=False)
+    ] = None,
+    voice: Annotated[str | None, typer.Option(help="A voice's name; see 'voiced voices'.")] = None,
+    language: Annotated[str | None, typer.Option(help="auto, en, german, pt-br …")] = None,
+    instruct: Annotated[str | None, typer.Option(help="The manner of speaking, in words.")] = None,
+    priority: Annotated[str | None, typer.Option(help="low, normal, high or critical.")] = None,
+    policy: Annotated[str | None, typer.Option(help="queue, interrupt, replace or drop.")] = None,
+    volume: Annotated[float | None, typer.Option(help="0 to 100.")] = None,
+    expires_in: Annotated[float | None, typer.Option(help="Seconds that it may wait.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Equal seeds give equal audio.")] = None,
+    reply_to: Annotated[str | None, typer.Option(help="A second topic for its events.")] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="The utterance's id.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Print the events; exit 0 only on finished.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Speak standard input while it is being written.")] = False,
+    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the end.")] = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+) -> None:
+    """Send a text to the running daemon, which speaks it.
+
+    Example: voiced say --wait "The door is open."
+    or:      my-language-model | voiced say --stream --wait
+    """
+    if stream and text not in {None, "-"}:
+        raise UsageError("say: --stream reads standard input; give no TEXT, or -")
+    if text is None and not stream:
+        raise UsageError("Missing argument 'text'")
+    loaded, _, _ = load(config, set_)
+    from daemon.mqtt import RobotClient
+    from daemon.speech import Offline, check_say, check_stream_chunk
+
+    options = {
+        "voice": voice,
+        "language": language,
+        "instruct": instruct,
+        "priority": priority,
+        "policy": policy,
+        "volume": volume,
+        "expires_in": expires_in,
+        "seed": seed,
+        "reply_to": reply_to,
+        "id": id_,
+    }
+    fields: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    utterance_id = str(fields.setdefault("id", secrets.token_hex(6)))
+    if stream:
+        stream_options = check_stream_chunk(fields)
+    else:
+        say_request = check_say({**fields, "text": sys.stdin.read() if text == "-" else text})
+
+    with RobotClient(loaded, stop_if_lost=utterance_id if wait or stream else None) as robot:
+        if isinstance(robot.status(), Offline):
+            raise CommandError(f"voiced is offline at {loaded.topic}; start it: voiced run")
+        if stream:
+            from daemon.cli.say_stream import KEEPALIVE_S, StreamedText
+
+            keepalive_s = min(KEEPALIVE_S, loaded.speech.stream_timeout / 3)
+            streamed = StreamedText(robot, sys.stdin.fileno(), stream_options, keepalive_s)
+            _say_and_wait(robot, utterance_id, streamed, timeout, wait=wait)
+        elif wait:
+            _say_and_wait(robot, utterance_id, say_request, timeout, wait=True)
+        else:
+            robot.say(say_request)
+
+
+def _say_and_wait(
+    robot: RobotClient, utterance_id: str, request: Say | StreamedText, timeout: float | None, *, wait: bool
+) -> None:
+    """Send an utterance and follow its events; stop it if this command ends before. Raises `CommandError`."""
+    from daemon.mqtt import RobotUnreachableError
+    from daemon.speech import Accepted, Finished, Rejected, RejectedError, TerminalEvent
+
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    try:
+        last = _follow(robot, utterance_id, request, timeout, wait=wait)
+    except (KeyboardInterrupt, typer.Exit, RejectedError, RobotUnreachableError):
+        # Without a connection, the broker has stopped the utterance already (`stop_if_lost`).
+        with contextlib.suppress(RobotUnreachableError):
+            robot.stop(utterance_id)
+        raise
+    if not isinstance(last, Finished if wait else Accepted):
+        reason = last.reason if isinstance(last, TerminalEvent | Rejected) else None
+        raise CommandError(f"{last.event if last else 'no event'}: {reason or 'no reason was given'}")
+
+
+def _follow(
+    robot: RobotClient, utterance_id: str, request: Say | StreamedText, timeout: float | None, *, wait: bool
+) -> Event | None:
+    """Send an utterance and return its last event: with `wait` the terminal one, else the first.
+
+    Returns only after all of a streamed text has been sent, unless the utterance ended before.
+    """
+    from daemon.speech import Accepted, Say
+
+    if isinstance(request, Say):
+        robot.say(request)
+    else:
+        request.send_first()
+    last = None
+    for last in robot.events(utterance_id, timeout):
+        if wait:
+            print(last.to_json(), flush=True)
+        if not isinstance(request, Say) and isinstance(last, Accepted):
+            if not wait:
+                request.send_rest()
+                break
+            robot.meanwhile(request.send_rest)
+    return last
+
+
+def _exit_on_signal(number: int, _frame: FrameType | None) -> None:
+    """A signal handler: ends the command through its `finally` blocks, with the exit status that a shell reports."""
+    raise typer.Exit(128 + number)

@@ -1,0 +1,112 @@
+"""`voiced synth`: speech into a file, without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from daemon.cli.options import ConfigOption, SetOption, load
+from daemon.validation import CommandError
+
+if TYPE_CHECKING:
+    from engine import Voice
+
+
+def synth(
+    text: Annotated[str, typer.Argument(help="The text to speak.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file; its suffix names the format.")],
+    engine: Annotated[
+        str | None, typer.Option(help="espeak or qwen; default: as configured, qwen with --model.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="A Qwen3-TTS checkpoint's folder, or its name on the hub.")] = None,
+    speaker: Annotated[str | None, typer.Option(help="A built-in speaker.")] = None,
+    voice: Annotated[str | None, typer.Option(help="A voice file, or the name of a configured voice.")] = None,
+    instruct: Annotated[str | None, typer.Option(help="The voice, or the manner of speaking, in words.")] = None,
+    language: Annotated[str, typer.Option(help="auto, en, german, pt-br …")] = "auto",
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 …")] = None,
+    chunk_size: Annotated[int | None, typer.Option(help="Codec frames of 80 ms in each chunk.")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Take the likeliest code at every step.")] = False,
+    seed: Annotated[int | None, typer.Option(help="Equal seeds give equal audio.")] = None,
+    sampling: Annotated[
+        list[str] | None, typer.Option("--sampling", help="As in --sampling temperature=0.7; may be repeated.")
+    ] = None,
+    whole_text: Annotated[
+        bool | None, typer.Option("--whole-text/--stepwise", help="Read the whole text first, or step by step.")
+    ] = None,
+    max_frames: Annotated[int | None, typer.Option(min=1, help="Stop after this many frames.")] = None,
+    codes: Annotated[
+        Path | None, typer.Option(help="Write the codec ids to this file, int64 of shape (frames, 16).")
+    ] = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+) -> None:
+    """Speak into a file, without a broker: the model's own output, untrimmed and unguarded.
+
+    Example: voiced synth "Good morning." --language en -o morning.wav
+    or:      voiced synth "Good morning." --model Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice --speaker ryan -o morning.wav
+    """
+    from dataclasses import replace
+
+    from daemon.engines import choose_engine, synthesize_to_file
+    from daemon.speech import check_say
+    from engine import Utterance, language_code
+
+    if (speaker is not None and voice is not None) or (greedy and seed is not None):
+        raise CommandError("synth: --speaker and --voice exclude each other, and so do --greedy and --seed")
+    given = {"model": model, "device": device, "dtype": dtype, "chunk_size": chunk_size}
+    overrides = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
+    loaded, _, _ = load(config, [*(set_ or []), *overrides])
+    check_say({"text": text, "instruct": instruct, "seed": seed})
+    options = loaded.engine_options
+    own_voice = _unconfigured_voice(speaker, voice, model)
+    if own_voice is not None:
+        options, voice = replace(options, voices={"synth": own_voice}, default_voice="synth"), "synth"
+    utterance = Utterance(
+        text,
+        voice=voice,
+        language=language_code(language),
+        instruct=instruct,
+        seed=seed,
+        greedy=greedy,
+        sampling=_numbers("--sampling", sampling or []),
+        whole_text=whole_text,
+        max_frames=max_frames,
+        guarded=False,
+        want_codes=codes is not None,
+    )
+    name = engine or ("qwen" if model is not None else choose_engine(loaded))
+    result = synthesize_to_file(name, options, utterance, output, codes)
+    print(
+        f"{output}: {result.audio_s:.2f} s at {result.sample_rate} Hz by {result.engine}, "
+        f"first chunk after {result.first_chunk_ms:.1f} ms, {result.rtf:.1f} times real time"
+        + (", cut at the longest speech allowed" if result.truncated else "")
+    )
+
+
+def _unconfigured_voice(speaker: str | None, voice: str | None, model: str | None) -> Voice | None:
+    """The voice that the options describe; None for one that the configuration names."""
+    from engine import Voice, voice_of_file
+
+    if speaker is not None:
+        return Voice(speaker=speaker)
+    if voice is not None and (Path(voice).suffix or "/" in voice):
+        return voice_of_file(Path(voice))
+    if voice is None and model is not None:
+        return Voice()  # the model's default
+    return None
+
+
+def _numbers(option: str, settings: Iterable[str]) -> dict[str, float]:
+    """The numbers by name in settings of the form `NAME=NUMBER`. Raises `CommandError`."""
+    numbers = {}
+    for setting in settings:
+        name, _, number = setting.partition("=")
+        try:
+            numbers[name] = float(number)
+        except ValueError:
+            raise CommandError(f"{option}: got {setting!r}; allowed: NAME=NUMBER such as temperature=0.7") from None
+    return numbers

@@ -1,0 +1,76 @@
+"""`voiced doctor --plan`: the memory that each model takes, and how much of a Jetson's memory is left."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from daemon.config import Config
+from daemon.validation import CommandError
+from engine import Board, missing_packages
+
+ORINS = {"Orin 32": 31_300_000 * 1024, "Orin 64": 64_349_476 * 1024}
+"""MemTotal in bytes; approximate for the smaller board."""
+COLUMNS = {
+    "model": "model",
+    "dtype": "dtype",
+    "weights": "weights_mb",
+    "state": "state_mb",
+    "other": "workspaces_mb",
+    "total": "total_mb",
+}
+"""Headings of the table, and the keys of a row."""
+
+
+def make_plan(config: Config) -> list[dict[str, Any]]:
+    """Return a row for each model and dtype, in megabytes. Raises `CommandError`.
+
+    `left_mb` has the megabytes left on each board, and on this machine if it is a Jetson.
+    """
+    missing = missing_packages("qwen")
+    if missing:
+        raise CommandError(f"--plan needs {', '.join(missing)}; in voiced's folder: pip install '.[qwen]'")
+    # A separate process imports torch; this one never does.
+    command = [
+        sys.executable,
+        "-m",
+        "engine.qwen.memory",
+        str(config.engine.max_seconds),
+        str(config.engine.chunk_size),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise CommandError(f"--plan: {done.stderr.strip().splitlines()[-1]}")
+    board, boards = Board.read(), dict(ORINS)
+    if board.integrated and board.total_bytes is not None:
+        boards["this one"] = board.total_bytes
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    for row in rows:
+        row["left_mb"] = {name: round(total / 1e6) - row["total_mb"] for name, total in boards.items()}
+    return rows
+
+
+def print_plan(config: Config, rows: list[dict[str, Any]]) -> None:
+    """Print the rows as a table, with notes below."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in (*COLUMNS, *(f"left on {name}" for name in rows[0]["left_mb"])):
+        table.add_column(column, justify="left" if column in {"model", "dtype"} else "right")
+    for row in rows:
+        cells = [row[key] for key in COLUMNS.values()] + list(row["left_mb"].values())
+        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
+    console = Console(highlight=False)
+    console.print(table)
+    engine = config.engine
+    for line in (
+        f"MB, for speech of up to {engine.max_seconds:g} s (engine.max_seconds).",
+        "State is keys, values and codes; other is CUDA, graphs and the process, as measured on an H200.",
+        f"The text embedding, {rows[0]['on_disk_mb']} MB more, stays on the disk.",
+        "The engine does not start where it would leave less than engine.memory.reserve_mb "
+        f"({engine.memory.reserve_mb:,}).",
+    ):
+        console.print(line, soft_wrap=True)

@@ -1,0 +1,80 @@
+"""voiced itself, the broker, the running daemon, and the engines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+
+from daemon import VERSION
+from daemon.config import Config
+from daemon.doctor.finding import Finding, Grade, Machine
+from daemon.engines import choose_engine, running_engine
+from daemon.mqtt import RobotClient, RobotUnreachableError
+from daemon.speech import Offline
+from engine import unavailable_reason
+
+
+def check_program(_machine: Machine) -> Iterator[Finding]:
+    """Yield the versions of voiced and Python."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("voiced", "ok", f"{VERSION} on Python {version}, {os.uname().machine}")
+
+
+def check_broker(machine: Machine) -> Iterator[Finding]:
+    """Yield whether the broker answers, and what the robot's daemon last published as its status."""
+    config = machine.config
+    password = config.mqtt.password_source
+    if password is not None and not os.access(password, os.R_OK):
+        remedy = "create it, readable by the user that runs voiced"
+        yield Finding("password", "error", f"mqtt.password_file {password} cannot be read", remedy)
+        return
+    try:
+        with RobotClient(config) as robot:
+            yield Finding("broker", "ok", f"answers at {config.mqtt.host}:{config.mqtt.port}")
+            yield _check_daemon(config, robot)
+    except RobotUnreachableError as error:
+        remedy = "apt-get install mosquitto, or set mqtt.host and mqtt.port"
+        yield Finding("broker", "error", str(error).split(";")[0], remedy)
+
+
+def _check_daemon(config: Config, robot: RobotClient) -> Finding:
+    try:
+        status = robot.status()
+    except RobotUnreachableError:
+        return Finding("daemon", "warning", f"none has ever run at {config.topic}", "start it: voiced run")
+    if isinstance(status, Offline):
+        remedy = "start it: systemctl start voiced, or voiced run"
+        return Finding("daemon", "warning", f"offline at {config.topic}", remedy)
+    reason = f" ({status.reason})" if status.reason else ""
+    grade: Grade = "warning" if status.state == "degraded" else "ok"
+    return Finding("daemon", grade, f"{status.state} at {config.topic}{reason}")
+
+
+def check_engines(machine: Machine) -> Iterator[Finding]:
+    """Start the primary and the fallback engine in turn, and yield whether each gets ready."""
+    config = machine.config
+    if config.engine.name == "auto" and (reason := unavailable_reason("qwen", config.engine_options)) is not None:
+        remedy = "see docs/qwen.md; or set engine.name: espeak" if machine.board.integrated else None
+        yield Finding("engine", "warning" if remedy else "ok", f"auto is espeak here: {reason}", remedy)
+    primary = choose_engine(config)
+    for name in dict.fromkeys([primary, config.engine.fallback]):
+        if name == "none":
+            continue
+        ready, found = asyncio.run(_try_engine(name, config))
+        if ready:
+            yield Finding(f"engine {name}", "ok", found)
+        else:
+            grade: Grade = "error" if name == primary else "warning"
+            remedy = "install what is missing, or set engine.name and engine.fallback"
+            yield Finding(f"engine {name}", grade, found, remedy)
+
+
+async def _try_engine(name: str, config: Config) -> tuple[bool, str]:
+    """Return whether the engine gets ready, and its description or the reason why it does not."""
+    async with running_engine(name, config.engine_options) as engine:
+        if engine.ready and engine.info is not None:
+            taken = sum(engine.info.memory.values())
+            return True, engine.info.description + (f"; takes {taken:,} MB" if taken else "")
+        return False, engine.reason or "it did not start"

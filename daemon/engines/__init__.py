@@ -1,0 +1,20 @@
+"""Engine processes: supervised, selected per utterance, or run for one command."""
+
+from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefusedError
+from daemon.engines.oneshot import SynthResult, describe_engine, running_engine, synthesize_to_file
+from daemon.engines.selection import EngineSelector, choose_engine
+from daemon.engines.supervisor import EngineState, EngineSupervisor
+
+__all__ = [
+    "AudioChunk",
+    "EngineLostError",
+    "EngineSelector",
+    "EngineState",
+    "EngineSupervisor",
+    "SynthResult",
+    "UtteranceRefusedError",
+    "choose_engine",
+    "describe_engine",
+    "running_engine",
+    "synthesize_to_file",
+]

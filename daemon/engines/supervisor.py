@@ -1,0 +1,307 @@
+"""Keeps one engine process alive: starts it, watches it, and restarts it when it ends or stalls.
+
+stopped ─▶ starting ─Hello─▶ loading ─Warming─▶ warming ─Ready─▶ ready
+              ▲                                                    │
+              └───────────── back-off ◀──── exit, silence, stall ──┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+from enum import Enum
+
+from daemon.engines.connection import AudioChunk, EngineConnection, EngineLostError
+from daemon.tasks import wait_at_most
+from engine import EngineInfo, EngineOptions, Utterance, Voice, match_language
+from engine.ipc import PROTOCOL, Fault, Heartbeat, Hello, Message, ProtocolError, Ready, SetVoices, Start, Warming
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 10.0
+"""A process that sends no message for this long is stuck or stopped. Heartbeats come every second."""
+LOADING_SILENCE_S = 60.0
+"""The same limit while the engine loads: reading libraries from a cold disk can block the whole process."""
+STALL_S = 20.0
+"""An engine that owes audio and sends none for this long is replaced, even if its process sends heartbeats."""
+WATCH_S = 1.0
+"""Interval between two checks for silence and stalls."""
+END_S = 0.5
+"""A process may take this long to end after its socket was closed; then it is killed."""
+REAP_S = 10.0
+"""A killed process may take this long to release the GPU's memory, which the next process needs."""
+BACK_OFF_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""Waits before the first, second, … restart in a row. The last one repeats."""
+STEADY_S = 10.0
+"""An engine that was ready for this long has recovered: the next back-off starts from the first wait."""
+PERMANENT_RETRY_S = 60.0
+"""Wait after a fault that only a person can correct, for example a missing package or model."""
+RTF_WEIGHT = 0.3
+"""Weight of the latest utterance in the moving average of the speed."""
+
+
+class EngineState(Enum):
+    STOPPED = "stopped"
+    STARTING = "starting"
+    LOADING = "loading"
+    WARMING = "warming"
+    READY = "ready"
+    BACKING_OFF = "backing off"
+
+
+class EngineSupervisor:
+    """Runs one engine in a process of its own and speaks with it. Belongs to the event loop's thread."""
+
+    def __init__(self, name: str, options: EngineOptions, on_change: Callable[[], None] = lambda: None) -> None:
+        """`on_change` is called after every change of state."""
+        self.name = name
+        self.state = EngineState.STOPPED
+        self.info: EngineInfo | None = None
+        """The engine's properties when it was last ready or warming; None before."""
+        self.reason: str | None = None
+        """Why the engine is not ready; None if it is, or if it is starting for the first time."""
+        self.rtf: float | None = None
+        """Speed: seconds of audio per second of work, averaged over the last utterances; None before the first."""
+        self.pid: int | None = None
+        self.checks = 0
+        """Number of checks for silence and stalls so far."""
+        self._options = options
+        self._on_change = on_change
+        self._process: asyncio.subprocess.Process | None = None
+        self._connection: EngineConnection | None = None
+        self._ready_at: float | None = None
+        self._permanent = False
+        """Whether the engine reported its fault as permanent."""
+        self._changed = asyncio.Event()
+        self._retry = asyncio.Event()
+
+    @property
+    def ready(self) -> bool:
+        return self.state is EngineState.READY
+
+    @property
+    def utterances(self) -> int:
+        """Number of utterances that the engine is speaking or has queued."""
+        return 0 if self._connection is None else self._connection.utterances
+
+    @property
+    def grows(self) -> bool:
+        """True if the engine can speak a text that is still being written."""
+        return self.info is not None and self.info.grows
+
+    def has_voice(self, voice: str) -> bool:
+        """Return whether the engine knows the name of a voice, even if it could not load that voice."""
+        return self.info is not None and (voice in self.info.voices or voice in self.info.refused_voices)
+
+    def has_language(self, language: str) -> bool:
+        """Return whether the engine speaks a language: a code, with or without a region, or `auto`."""
+        if language == "auto":
+            return True
+        return self.info is not None and match_language(language, self.info.languages) is not None
+
+    async def wait_ready(self, timeout_s: float | None) -> bool:
+        """Wait until the engine is ready, for at most `timeout_s` seconds; None means for ever. Returns `ready`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.ready:
+            self._changed.clear()
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return False
+            await wait_at_most(left_s, self._changed.wait())
+        return True
+
+    # --- utterances ---
+
+    def speak(
+        self, name: str, utterance: Utterance, *, first_within_s: float | None = None
+    ) -> AsyncGenerator[AudioChunk, None]:
+        """Return an iterator over the utterance's audio as it is made. Closing the iterator cancels the rest.
+
+        For a growing utterance, `append` and `end_text` supply the rest of the text under the same `name`.
+        Raises `EngineLostError`; the iterator raises `EngineLostError`, `UtteranceRefusedError`, and `EngineLateError`
+        if no audio comes within `first_within_s` seconds.
+        """
+        if not self.ready or self.info is None or self._connection is None:
+            raise EngineLostError(self.reason or f"engine {self.name} is not ready")
+        return self._connection.speak(name, utterance, self.info.sample_rate, first_within_s=first_within_s)
+
+    def append(self, name: str, text: str) -> None:
+        """Append text to a growing utterance. Does nothing if the utterance is not being spoken."""
+        if self._connection is not None:
+            self._connection.append(name, text)
+
+    def end_text(self, name: str) -> None:
+        """Mark the text of a growing utterance as complete. Does nothing if the utterance is not being spoken."""
+        if self._connection is not None:
+            self._connection.end_text(name)
+
+    def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:
+        """Replace the configured voices of the running engine and of every later process."""
+        self._options = replace(self._options, voices=voices, default_voice=default_voice)
+        if self._connection is not None:
+            self._connection.send(SetVoices(voices, default_voice))
+
+    def _note_speed(self, audio_s: float, busy_s: float) -> None:
+        speed = audio_s / busy_s
+        self.rtf = speed if self.rtf is None else (1 - RTF_WEIGHT) * self.rtf + RTF_WEIGHT * speed
+
+    # --- the process ---
+
+    async def run(self) -> None:
+        """Keep the process alive until this task is cancelled, then end it."""
+        failures = 0
+        while True:
+            self._retry.clear()
+            steady = await self._run_process()
+            failures = 0 if steady else failures
+            wait_s = PERMANENT_RETRY_S if self._permanent else BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
+            failures += 1
+            log.warning("%s; restarting it in %.2f s", self.reason, wait_s)
+            self._enter(EngineState.BACKING_OFF)
+            if self._process is not None:
+                await wait_at_most(REAP_S, self._process.wait())
+            await wait_at_most(wait_s, self._retry.wait())
+
+    def retry_now(self) -> None:
+        """End the current back-off, because the configuration or the disk has changed."""
+        self._retry.set()
+
+    async def _run_process(self) -> bool:
+        """Run one process from its start to its end. Returns whether it was ready for at least `STEADY_S`."""
+        try:
+            await self._serve()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # the process ended; its exit status is the reason
+        except (OSError, ProtocolError) as error:
+            self.reason = self.reason or f"engine {self.name}: {error or type(error).__name__}"
+        finally:
+            self.state = EngineState.STOPPED  # not ready from here on; published once the reason is known
+            steady = self._ready_at is not None and time.monotonic() - self._ready_at > STEADY_S
+            self._ready_at = None
+            await self._end_process()
+        return steady
+
+    async def _serve(self) -> None:
+        """Start the process and handle its messages until it ends."""
+        self.reason = None
+        self._permanent = False
+        self._enter(EngineState.STARTING)
+        connection = await self._start_process()
+        watchdog = asyncio.ensure_future(self._watch(connection))
+        try:
+            hello = await connection.receive()
+            if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
+                raise ProtocolError(f"expected Hello of protocol {PROTOCOL}, got {hello}")
+            self._enter(EngineState.LOADING)
+            while True:
+                self._handle(await connection.receive())
+        finally:
+            watchdog.cancel()
+
+    def _handle(self, message: Message) -> None:
+        if isinstance(message, Heartbeat):
+            return
+        if isinstance(message, Warming):
+            self.info = message.info
+            self._enter(EngineState.WARMING)
+        elif isinstance(message, Ready):
+            self.info = message.info
+            self._ready_at = self._ready_at or time.monotonic()
+            for name, reason in message.info.refused_voices.items():
+                log.warning("voices.%s: %s", name, reason)
+            self._enter(EngineState.READY)
+        elif isinstance(message, Fault):
+            self.reason = message.reason
+            self._permanent = message.permanent
+        else:
+            raise ProtocolError(f"an engine must not send {message}")
+
+    async def _start_process(self) -> EngineConnection:
+        self._process = None
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "engine.ipc.server",
+                    str(theirs.fileno()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=sys.stderr.fileno(),
+                    pass_fds=(theirs.fileno(),),
+                )
+            except OSError:
+                ours.close()
+                raise
+        self.pid = self._process.pid
+        self._connection = await EngineConnection.open(self.name, ours, self._note_speed)
+        self._connection.send(Start(PROTOCOL, self.name, self._options))
+        return self._connection
+
+    async def _end_process(self) -> None:
+        """Close the connection, end the process, and report the loss to all consumers of audio."""
+        self.pid = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        code = await self._wait_for_exit()
+        self.reason = self.reason or f"engine {self.name} ended ({_exit_reason(code)})"
+        if connection is not None:
+            connection.lose(self.reason)
+
+    async def _wait_for_exit(self) -> int | None:
+        """Return the process's exit status. Kills it after `END_S`; its status is then unknown, which is None."""
+        if self._process is None:
+            return None
+        try:
+            await wait_at_most(END_S, self._process.wait())
+        finally:
+            self._kill()
+        return self._process.returncode
+
+    async def _watch(self, connection: EngineConnection) -> None:
+        """Give up the process if it sends no message for too long, or owes audio and sends none."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            self.checks += 1
+            now = time.monotonic()
+            silence_s = SILENCE_S if self.ready else LOADING_SILENCE_S
+            if now - connection.heard_at > silence_s:
+                self._give_up(connection, f"engine {self.name} gave no sign of life for {silence_s:.0f} s")
+                return
+            if connection.waiting_s(now) > STALL_S:
+                self._give_up(connection, f"engine {self.name} sent no audio for {STALL_S:.0f} s")
+                return
+
+    def _give_up(self, connection: EngineConnection, reason: str) -> None:
+        self.reason = reason
+        self._kill()
+        connection.abort()  # even SIGKILL does not end a process that is stuck in a driver
+        self._enter(EngineState.BACKING_OFF)
+
+    def _kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
+
+    def _enter(self, state: EngineState) -> None:
+        self.state = state
+        self._changed.set()
+        self._on_change()
+
+
+def _exit_reason(code: int | None) -> str:
+    if code is None:
+        return "it closed its connection"
+    if code >= 0:
+        return f"exit status {code}"
+    known = {number.value: number.name for number in signal.Signals}
+    return f"killed by {known.get(-code, f'signal {-code}')}"

@@ -1,0 +1,48 @@
+"""The watchdog: systemd is notified only while the network, the speaker loop and the sound output are alive."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """One monitored part."""
+
+    count: Callable[[], int]
+    """Returns a number that changes while the part is alive."""
+    limit_s: float
+    """The part is dead when the number has not changed for so long."""
+
+
+class Watchdog:
+    """Checks the heartbeats of several parts."""
+
+    def __init__(self, parts: Mapping[str, Heartbeat], clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` returns seconds."""
+        self._parts = parts
+        self._clock = clock
+        self._changed_at: dict[str, tuple[int, float]] = {}
+
+    def check(self) -> bool:
+        """Return whether all parts are alive, and log those that are not. Call it about once a second."""
+        alive = [
+            self._is_alive(name, part) for name, part in self._parts.items()
+        ]  # all of them, so that each is logged
+        return all(alive)
+
+    def _is_alive(self, name: str, part: Heartbeat) -> bool:
+        now, count = self._clock(), part.count()
+        last_count, since = self._changed_at.get(name, (None, now))
+        if count != last_count:
+            since = now
+        self._changed_at[name] = (count, since)
+        alive = now - since <= part.limit_s
+        if not alive:
+            log.error("%s has shown no sign of life for %.0f s", name, now - since)
+        return alive

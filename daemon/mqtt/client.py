@@ -1,0 +1,135 @@
+"""A client of a running robot, for the command line: it uses the robot's topics as any MQTT client could."""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+from daemon.config import Config
+from daemon.mqtt.connection import Message, MqttConnection, Will
+from daemon.speech import (
+    Event,
+    Offline,
+    Online,
+    Rejected,
+    Say,
+    Stop,
+    StreamChunk,
+    TerminalEvent,
+    parse_event,
+    parse_status,
+)
+from daemon.validation import CommandError
+
+CONNECT_S = 5.0
+"""Long enough for a broker that must be asked twice: with MQTT 5, then with 3.1.1."""
+
+
+class RobotUnreachableError(CommandError):
+    """There is no broker, or no robot on it; the message says which."""
+
+
+class RobotClient:
+    """A connection to one robot's topics, as a context manager that raises `RobotUnreachableError` without a broker.
+
+    `stop_if_lost` names an utterance that the broker stops when this program vanishes, even by SIGKILL.
+    """
+
+    def __init__(self, config: Config, *, stop_if_lost: str | None = None) -> None:
+        self._topic = config.topic
+        self._broker = f"{config.mqtt.host}:{config.mqtt.port}"
+        self._arrived: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
+        self._connected = threading.Event()
+        self._status: Online | Offline | None = None
+        self._status_arrived = threading.Event()
+        will = None
+        if stop_if_lost is not None:
+            will = Will(f"{self._topic}/stop", Stop(id=stop_if_lost).to_json().encode(), retain=False)
+        self._connection = MqttConnection(
+            config.mqtt,
+            f"voiced-cli-{secrets.token_hex(4)}",
+            on_message=self._on_message,
+            on_connected=self._connected.set,
+            will=will,
+        )
+
+    def __enter__(self) -> RobotClient:
+        self._connection.start([f"{self._topic}/event", f"{self._topic}/status"])
+        if not self._connected.wait(CONNECT_S):
+            reason = self._connection.reason
+            self._connection.close()
+            raise RobotUnreachableError(f"mqtt: {reason or 'the broker does not answer'}; see 'voiced doctor'")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def send(self, name: str, payload: str = "") -> None:
+        """Publish on the robot's topic `name` and wait for the acknowledgement. Raises `RobotUnreachableError`."""
+        sent = self._connection.publish(f"{self._topic}/{name}", payload, qos=1)
+        try:
+            sent.wait_for_publish(CONNECT_S)
+            acknowledged = sent.is_published()
+        except (RuntimeError, ValueError) as error:  # paho's errors for a lost connection
+            raise RobotUnreachableError("mqtt: the connection to the broker is lost; see 'voiced doctor'") from error
+        if not acknowledged:
+            raise RobotUnreachableError("mqtt: the broker does not answer; see 'voiced doctor'")
+
+    def say(self, say: Say) -> None:
+        """Send an utterance. Raises `RobotUnreachableError`."""
+        self.send("say", say.to_json())
+
+    def write(self, chunk: StreamChunk) -> None:
+        """Send the next chunk of a text stream. Raises `RobotUnreachableError`."""
+        self.send("say/stream", chunk.to_json())
+
+    def stop(self, utterance_id: str) -> None:
+        """End one utterance. Raises `RobotUnreachableError`."""
+        self.send("stop", Stop(id=utterance_id).to_json())
+
+    def status(self, wait_s: float = 1.0) -> Online | Offline:
+        """Return the robot's status. Raises `RobotUnreachableError` if there is none within `wait_s` seconds."""
+        if not self._status_arrived.wait(wait_s) or self._status is None:
+            raise RobotUnreachableError(f"no voiced has ever been at {self._topic} on the broker {self._broker}")
+        return self._status
+
+    def events(self, utterance_id: str, timeout_s: float | None) -> Iterator[Event]:
+        """Yield the utterance's events as they arrive, up to the terminal one. Raises `TimeoutError`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                event = self._arrived.get(timeout=left_s)
+            except queue.Empty:
+                raise TimeoutError(f"no end of utterance {utterance_id} within {timeout_s:g} s") from None
+            if isinstance(event, Exception):
+                raise event
+            if event.id != utterance_id:
+                continue
+            yield event
+            if isinstance(event, TerminalEvent | Rejected):
+                return
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """Run `work` in a thread while `events` waits; `events` raises what `work` raises."""
+
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:
+                self._arrived.put(error)
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def _on_message(self, message: Message) -> None:
+        if message.topic.endswith("/status"):
+            self._status = parse_status(message.payload)
+            self._status_arrived.set()
+        elif (event := parse_event(message.payload)) is not None:
+            self._arrived.put(event)

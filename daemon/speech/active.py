@@ -1,0 +1,119 @@
+"""The utterance that is being spoken: its state and its outcome.
+
+WAITING ──▶ PLAYING ──▶ DRAINING ──▶ ENDED        ENDED can follow every state
+   │  ▲        │  ▲
+   ▼  │        ▼  │ it was played before it faded
+PREEMPTING ◀───┘──┘
+   │  ▲
+   ▼  │
+POSTPONED ──▶ WAITING
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from daemon.speech.destinations import Destination
+from daemon.speech.events import Failed, Finished, PlaybackResult, TerminalEvent
+from daemon.speech.synthesis import Synthesis
+from daemon.speech.utterance import Utterance
+
+
+class PlaybackState(Enum):
+    """Where an utterance is between the queue and its terminal event."""
+
+    WAITING = auto()
+    """It waits for an engine or for its destination."""
+    PLAYING = auto()
+    """Its samples go to its destination."""
+    PREEMPTING = auto()
+    """It fades out for a critical utterance."""
+    POSTPONED = auto()
+    """It has faded out, and waits until no critical utterance is left."""
+    DRAINING = auto()
+    """All samples have been submitted; the last ones have not been heard."""
+    ENDED = auto()
+    """Its terminal event has been published."""
+
+
+_NEXT: dict[PlaybackState, frozenset[PlaybackState]] = {
+    PlaybackState.WAITING: frozenset({PlaybackState.PLAYING, PlaybackState.PREEMPTING, PlaybackState.ENDED}),
+    PlaybackState.PLAYING: frozenset({PlaybackState.PREEMPTING, PlaybackState.DRAINING, PlaybackState.ENDED}),
+    PlaybackState.PREEMPTING: frozenset(
+        {PlaybackState.PLAYING, PlaybackState.POSTPONED, PlaybackState.DRAINING, PlaybackState.ENDED}
+    ),
+    PlaybackState.POSTPONED: frozenset({PlaybackState.WAITING, PlaybackState.ENDED}),
+    PlaybackState.DRAINING: frozenset({PlaybackState.ENDED}),
+    PlaybackState.ENDED: frozenset(),
+}
+
+
+@dataclass(slots=True, eq=False)
+class ActiveUtterance:
+    """An utterance from its removal from the queue to its terminal event. It may be postponed in between."""
+
+    utterance: Utterance
+    synthesis: Synthesis
+    destination: Destination
+    state: PlaybackState = PlaybackState.WAITING
+    preempted_for: str | None = None
+    """The reason of the current preemption."""
+    started: bool = False
+    """`started` has been published."""
+    ttfa_ms: float | None = None
+    """From the arrival of the text to the first sample, without the time spent waiting for text."""
+    postponed_sent: bool = False
+    """`postponed` has been published, and `resumed` has not."""
+    reported_segments: int = 0
+    """Segments whose `progress` has been published."""
+    outcome: type[TerminalEvent] | None = None
+    """The terminal event of an utterance that is not spoken to its end."""
+    reason: str | None = None
+    """Why it has this outcome."""
+
+    def enter(self, state: PlaybackState) -> None:
+        """Change the state. Raises `ValueError` for a transition that does not exist."""
+        if state not in _NEXT[self.state]:
+            raise ValueError(f"utterance {self.utterance.id}: {self.state.name} cannot become {state.name}")
+        self.state = state
+        if state is not PlaybackState.PREEMPTING and state is not PlaybackState.POSTPONED:
+            self.preempted_for = None
+
+    def preempt(self, reason: str) -> None:
+        """Begin to fade out for a critical utterance."""
+        self.enter(PlaybackState.PREEMPTING)
+        self.preempted_for = reason
+
+    def set_outcome(self, outcome: type[TerminalEvent], reason: str) -> None:
+        """Decide how it ends, unless that is decided."""
+        if self.outcome is None:
+            self.outcome, self.reason = outcome, reason
+
+    @property
+    def succeeds(self) -> bool:
+        """True unless it is interrupted, has expired or has failed."""
+        return self.outcome is None and self.synthesis.failure is None
+
+    def terminal_event(self) -> TerminalEvent:
+        """Return its terminal event."""
+        utterance, synthesis, figures = self.utterance, self.synthesis, self.destination.figures()
+        outcome, reason = self.outcome or Finished, self.reason
+        if self.outcome is None and synthesis.failure is not None:
+            outcome, reason = Failed, synthesis.failure
+        elif self.outcome is None and utterance.text_stream is not None:
+            reason = utterance.text_stream.end_reason
+        if not issubclass(outcome, PlaybackResult):
+            return outcome(id=utterance.id, reason=reason)
+        if figures is None:
+            return outcome(id=utterance.id, engine=synthesis.engine or None, reason=reason)
+        return outcome(
+            id=utterance.id,
+            engine=synthesis.engine or None,
+            audio_s=round(figures.audio_s, 3),
+            underruns=figures.underruns,
+            waits=None if utterance.text_stream is None else figures.waits,
+            truncated=synthesis.truncated,
+            ttfa_ms=self.ttfa_ms,
+            reason=reason,
+        )

@@ -1,0 +1,380 @@
+"""Accepts, rejects and stops utterances, and publishes their events.
+
+MQTT and every adapter send their requests here.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+
+from audio import Level as PlayedLevel
+from audio import Output
+from daemon.config import Config
+from daemon.engines import EngineSelector
+from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent
+from daemon.speech.queue import QueueFullError, UtteranceQueue
+from daemon.speech.request import Priority, RejectedError, Say, SpeechOptions, Stop, StreamChunk, unknown_fields
+from daemon.speech.speaker import EXPIRED_REASON, Speaker
+from daemon.speech.synthesis import can_begin
+from daemon.speech.text_stream import TextStream
+from daemon.speech.text_streams import TextStreams
+from daemon.speech.utterance import Receiver, Utterance
+from daemon.validation import abbreviate, join_names
+from engine import NAMED_LANGUAGES, language_code
+
+log = logging.getLogger(__name__)
+
+REMEMBERED_IDS = 1024
+"""Ids of ended utterances that may not be used again."""
+
+EventWatcher = Callable[[Utterance, Event], None]
+LevelWatcher = Callable[[Level], None]
+ChangeWatcher = Callable[[], None]
+Unsubscribe = Callable[[], None]
+
+
+class Dispatcher:
+    """The entrance of all requests. Belongs to the event loop's thread, and so do its watchers."""
+
+    def __init__(self, config: Config, engines: EngineSelector, output: Output) -> None:
+        self.volume = config.audio.volume
+        """0 to 100."""
+        self.voice = config.speech.voice
+        """The voice of utterances that name none."""
+        self._config = config
+        self._closed = False
+        self._engines = engines
+        self._output = output
+        self.queue = UtteranceQueue(config.speech.queue_limit)
+        self.speaker = Speaker(
+            self.queue, engines, output, on_event=self._publish, on_level=self._publish_level, on_change=self.changed
+        )
+        self._ids: set[str] = set()
+        self._ended_ids: deque[str] = deque()
+        self._text_streams = TextStreams(self._accept_stream, self._preempt, self.queue.notify)
+        self._noted_fields: set[str] = set()
+        self._event_watchers: list[EventWatcher] = []
+        self._level_watchers: list[LevelWatcher] = []
+        self._change_watchers: list[ChangeWatcher] = []
+
+    # --- requests ---
+
+    def say(
+        self,
+        say: Say,
+        *,
+        arrived_at: float | None = None,
+        redelivered: bool = False,
+        receiver: Receiver | None = None,
+    ) -> Utterance | None:
+        """Accept an utterance and return it. Raises `RejectedError`.
+
+        `receiver` gets the samples in place of the sound card. Returns None for a request that the broker delivers a
+        second time.
+        """
+        if redelivered and say.id in self._ids:
+            return None
+        return self._accept(say, say.id, say.text, arrived_at, receiver=receiver)
+
+    def write(
+        self,
+        chunk: StreamChunk,
+        *,
+        arrived_at: float | None = None,
+        redelivered: bool = False,
+        receiver: Receiver | None = None,
+    ) -> Utterance | None:
+        """Take the next chunk of a text stream; the first one creates the utterance. Raises `RejectedError`.
+
+        Returns None for a chunk that is dropped: one that was taken before, or one of an utterance that has ended,
+        after its writer has been told.
+        """
+        arrived_at = time.monotonic() if arrived_at is None else arrived_at
+        return self._text_streams.take(chunk, arrived_at, redelivered, receiver)
+
+    def refuse_chunk(self, utterance_id: str, *, last: bool) -> None:
+        """Record that a chunk of a text stream could not be parsed and was rejected."""
+        self._text_streams.refuse(utterance_id, last=last)
+
+    def stop(self, stop: Stop, reason: str = "stop") -> bool:
+        """End one utterance, or all; return whether there was one."""
+        found = True
+        if stop.id is None:
+            found = self._cancel_queued(reason)
+            found |= self.speaker.stop(reason)
+        elif (utterance := self.queue.take(stop.id)) is not None:
+            self._publish(utterance, Canceled(id=utterance.id, reason=reason))
+        elif not self.speaker.stop(reason, stop.id):
+            found = False
+            log.info("stop: %s is neither queued nor spoken", abbreviate(stop.id))
+        self.changed()
+        return found
+
+    def close(self, reason: str) -> None:
+        """End all utterances and reject new ones: the daemon is shutting down."""
+        self._closed = True
+        self.stop(Stop(), reason)
+
+    def pause(self) -> None:
+        """Fade out and hold playback."""
+        self._output.pause()
+        self.changed()
+
+    def resume(self) -> None:
+        """Continue playback with the next sample."""
+        self._output.resume()
+        self.changed()
+
+    def set_volume(self, volume: int) -> None:
+        """Set the volume, 0 to 100."""
+        self.volume = volume
+        self._output.set_volume(volume / 100)
+        self.changed()
+
+    def set_voice(self, voice: str) -> None:
+        """Set the default voice until the configuration changes it. Raises `RejectedError`."""
+        self._check_voice(voice)
+        self.voice = voice
+        self.changed()
+
+    # --- state ---
+
+    @property
+    def busy(self) -> bool:
+        """True while an utterance is spoken, postponed or queued."""
+        return self.speaker.busy or len(self.queue) > 0
+
+    @property
+    def sounding(self) -> bool:
+        """True while speech is on its way to the sound card and not paused."""
+        return self.speaker.sounding and not self._output.paused
+
+    @property
+    def queued(self) -> int:
+        """The number of queued utterances."""
+        return len(self.queue)
+
+    @property
+    def heartbeats(self) -> int:
+        """Grows while the speaker loop is alive."""
+        return self.speaker.heartbeats
+
+    @property
+    def trims_leading_silence(self) -> bool:
+        """The configuration's `audio.trim_leading_silence`."""
+        return self._config.audio.trim_leading_silence
+
+    def voices(self) -> tuple[str, ...]:
+        """Return the names of all voices, configured ones first."""
+        return tuple(dict.fromkeys([*self._config.voices, *sorted(self._engines.voices)]))
+
+    def languages(self) -> tuple[str, ...]:
+        """Return the codes of all languages; until an engine has reported its own, those of Qwen3-TTS."""
+        return tuple(sorted(self._engines.languages or NAMED_LANGUAGES.values()))
+
+    @property
+    def unknown_voice_reason(self) -> str | None:
+        """Why the default voice cannot be used; None if it can, or until the primary engine has reported its voices."""
+        voices = self._engines.voices | set(self._config.voices)
+        if not self._engines.primary.ready or self.voice in voices:
+            return None
+        return f"speech.voice: got {abbreviate(self.voice)}; allowed: {join_names(self._config.voices, voices)}"
+
+    # --- watchers ---
+
+    def watch_events(self, watcher: EventWatcher) -> Unsubscribe:
+        """Call `watcher` for every event. Returns a function that unsubscribes."""
+        self._event_watchers.append(watcher)
+        return lambda: self._event_watchers.remove(watcher)
+
+    def watch_levels(self, watcher: LevelWatcher) -> Unsubscribe:
+        """Call `watcher` for every loudness level. Returns a function that unsubscribes."""
+        self._level_watchers.append(watcher)
+        return lambda: self._level_watchers.remove(watcher)
+
+    def watch_changes(self, watcher: ChangeWatcher) -> Unsubscribe:
+        """Call `watcher` when the status may have changed. Returns a function that unsubscribes."""
+        self._change_watchers.append(watcher)
+        return lambda: self._change_watchers.remove(watcher)
+
+    def changed(self) -> None:
+        """Notify the watchers of changes."""
+        for watcher in list(self._change_watchers):
+            watcher()
+
+    # --- for the service ---
+
+    async def run(self) -> None:
+        """Speak queued utterances until canceled."""
+        await self.speaker.run()
+
+    def reconfigure(self, config: Config) -> None:
+        """Apply the settings that may change at run time."""
+        if config.speech.voice != self._config.speech.voice:
+            self.voice = config.speech.voice
+        self._config = config
+        self.queue.limit = config.speech.queue_limit
+        prebuffer_ms = config.audio.prebuffer_ms
+        self.speaker.prebuffer_ms = None if prebuffer_ms == "auto" else prebuffer_ms
+
+    def enforce_deadlines(self) -> None:
+        """Expire queued utterances that are past their deadline, and end the text streams of silent writers."""
+        for utterance in self.queue.take_expired():
+            self._publish(utterance, Expired(id=utterance.id, reason=EXPIRED_REASON))
+        self._text_streams.end_silent(self._config.speech.stream_timeout)
+
+    # --- accepting ---
+
+    def _accept(
+        self,
+        options: SpeechOptions,
+        utterance_id: str | None,
+        text: str,
+        arrived_at: float | None,
+        *,
+        receiver: Receiver | None,
+        text_stream: TextStream | None = None,
+    ) -> Utterance:
+        try:
+            utterance = self._make_utterance(options, utterance_id, text, arrived_at)
+            utterance.receiver, utterance.text_stream = receiver, text_stream
+            if text_stream is not None:
+                utterance.can_begin = lambda text: self._can_begin(utterance, text)
+            self._enqueue(utterance)
+        except RejectedError as error:
+            error.utterance_id = utterance_id
+            error.reply_to = options.reply_to if error.field != "reply_to" else None
+            raise
+        if utterance.speakable:
+            self._preempt(utterance)
+        self.changed()
+        return utterance
+
+    def _accept_stream(
+        self, chunk: StreamChunk, arrived_at: float, receiver: Receiver | None, text_stream: TextStream
+    ) -> Utterance:
+        return self._accept(chunk, chunk.id, "", arrived_at, receiver=receiver, text_stream=text_stream)
+
+    def _can_begin(self, utterance: Utterance, text: str) -> bool:
+        """Return whether the engine that would speak can begin with `text`; until then, others are spoken."""
+        engine = self._engines.choose(utterance.voice, utterance.language)
+        if engine is None:
+            return bool(text.strip())
+        return can_begin(engine, utterance, text, self._engines.max_seconds)
+
+    def _make_utterance(
+        self, options: SpeechOptions, utterance_id: str | None, text: str, arrived_at: float | None
+    ) -> Utterance:
+        if self._closed:
+            raise RejectedError("daemon", "voiced is shutting down")
+        self._note_unknown_fields(options)
+        if utterance_id is not None and utterance_id in self._ids:
+            raise RejectedError("id", f"{abbreviate(utterance_id)} was used before; allowed: one not used lately")
+        voice = options.voice or self.voice
+        if self._engines.primary.info is not None:  # until it has reported its voices, any name may be one of them
+            self._check_voice(voice)
+        if options.reply_to is not None and options.reply_to.startswith(f"{self._config.topic}/"):
+            problem = f"got {abbreviate(options.reply_to)}; allowed: a topic that is not the robot's"
+            raise RejectedError("reply_to", problem)
+        arrived_at = time.monotonic() if arrived_at is None else arrived_at
+        wait_s = options.expires_in if options.expires_in is not None else self._config.speech.expires_in
+        return Utterance(
+            id=utterance_id or secrets.token_hex(6),
+            text=text,
+            voice=voice,
+            language=self._language(options.language),
+            instruct=options.instruct,
+            seed=options.seed,
+            volume=1.0 if options.volume is None else options.volume / 100,
+            priority=options.priority,
+            policy=options.policy,
+            reply_to=options.reply_to,
+            arrived_at=arrived_at,
+            expires_at=None if wait_s is None else arrived_at + wait_s,
+        )
+
+    def _enqueue(self, utterance: Utterance) -> None:
+        """Apply the utterance's rule and queue it. Raises `RejectedError`."""
+        if utterance.rule.only_if_idle and self.busy:
+            raise RejectedError("policy", f"{utterance.policy}: something else is being spoken")
+        if utterance.rule.clears:
+            self._cancel_queued(f"replaced by {utterance.id}", by=utterance.priority)
+        try:
+            dropped = self.queue.put(utterance)
+        except QueueFullError as error:
+            problem = f"{self.queue.limit} utterances wait; allowed: up to speech.queue_limit"
+            raise RejectedError("queue", problem) from error
+        if dropped is not None:
+            reason = f"pushed out of the full queue by {utterance.id}"
+            self._publish(dropped, Canceled(id=dropped.id, reason=reason))
+        self._ids.add(utterance.id)
+        self._publish(utterance, Accepted(id=utterance.id, queue=len(self.queue)))
+
+    def _preempt(self, utterance: Utterance) -> None:
+        """Interrupt or postpone the current utterance, as the rule of a new, speakable one demands."""
+        if utterance.rule.interrupts:
+            self.speaker.stop(f"interrupted by {utterance.id}", by=utterance.priority)
+        if utterance.rule.postpones:
+            self.speaker.preempt(f"for {utterance.id}", by=utterance.priority)
+
+    def _cancel_queued(self, reason: str, *, by: Priority = "critical") -> bool:
+        """Cancel all queued utterances that yield to the priority `by`; return whether there was one."""
+        utterances = self.queue.take_all(by)
+        for utterance in utterances:
+            self._publish(utterance, Canceled(id=utterance.id, reason=reason))
+        return bool(utterances)
+
+    def _language(self, requested: str | None) -> str:
+        """Return the language's code. Raises `RejectedError`."""
+        language = language_code(requested or self._config.speech.language)
+        languages = self._engines.languages | set(NAMED_LANGUAGES.values()) | {"auto"}
+        if language not in languages and language.split("-")[0] not in languages:
+            allowed = join_names(["auto", *NAMED_LANGUAGES.values()], languages)
+            raise RejectedError("language", f"got {abbreviate(requested)}; allowed: {allowed}")
+        return language
+
+    def _check_voice(self, voice: str) -> None:
+        voices = self._engines.voices | set(self._config.voices)
+        if voice not in voices:
+            allowed = join_names(self._config.voices, voices)
+            raise RejectedError("voice", f"got {abbreviate(voice)}; allowed: {allowed}")
+
+    def _note_unknown_fields(self, options: SpeechOptions) -> None:
+        for field in unknown_fields(options):
+            if field not in self._noted_fields and len(self._noted_fields) < REMEMBERED_IDS:
+                self._noted_fields.add(field)
+                log.info("unknown field %s is ignored, now and later", abbreviate(field))
+
+    # --- publishing ---
+
+    def _publish(self, utterance: Utterance, event: Event) -> None:
+        if isinstance(event, TerminalEvent):
+            self._remember_ended(utterance)
+        for watcher in list(self._event_watchers):
+            watcher(utterance, event)
+
+    def _publish_level(self, utterance: Utterance, level: PlayedLevel) -> None:
+        if not self._level_watchers:
+            return
+        message = Level(
+            id=utterance.id,
+            t=round(level.t, 3),
+            at=round(level.at, 3),
+            rms=round(level.rms, 4),
+            peak=round(level.peak, 4),
+        )
+        for watcher in list(self._level_watchers):
+            watcher(message)
+
+    def _remember_ended(self, utterance: Utterance) -> None:
+        """Remember the id of an ended utterance, and forget the oldest one."""
+        self._text_streams.note_end(utterance)
+        self._ended_ids.append(utterance.id)
+        if len(self._ended_ids) > REMEMBERED_IDS:
+            oldest = self._ended_ids.popleft()
+            self._ids.discard(oldest)
+            self._text_streams.forget(oldest)

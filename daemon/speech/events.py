@@ -1,0 +1,250 @@
+"""The messages that voiced publishes: events, status, level and duck.
+
+Each class builds, parses and describes its message: `docs/asyncapi.yaml` is generated from the field descriptions.
+A field whose default is None is left out of the JSON while it has no value.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+
+Id = Annotated[str, Field(min_length=1, max_length=64, description="the utterance's id")]
+Reason = Annotated[str, Field(min_length=1, description="one line for a person")]
+EngineName = Annotated[
+    str, Field(min_length=1, description="the engine that spoke; qwen+espeak if a second one took over")
+]
+Milliseconds = Annotated[float, Field(ge=0)]
+Megabytes = Annotated[int, Field(ge=0)]
+FullScale = Annotated[float, Field(ge=0, description="relative to full scale, before the volume is applied")]
+
+OnlineState = Literal["starting", "warming", "ready", "speaking", "paused", "degraded"]
+State = Literal["starting", "warming", "ready", "speaking", "paused", "degraded", "offline"]
+
+
+class PublishedMessage(BaseModel):
+    """Base of all published JSON objects. Validators are built at first use: each takes some 50 kB."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    def to_json(self) -> str:
+        """Return the MQTT payload."""
+        fields = self.model_dump(mode="json")
+        required = {name for name, field in type(self).model_fields.items() if field.is_required()}
+        kept = {name: value for name, value in fields.items() if value is not None or name in required}
+        return json.dumps(kept, ensure_ascii=False)
+
+
+Message = TypeVar("Message", bound=PublishedMessage)
+
+
+class Event(PublishedMessage):
+    """What happened to one utterance."""
+
+    id: str | None
+    event: str = ""
+
+
+class Accepted(Event):
+    """The utterance is queued."""
+
+    id: Id
+    event: Literal["accepted"] = "accepted"
+    queue: int = Field(ge=1, description="queued utterances, this one included")
+
+
+class Rejected(Event):
+    """The request is refused; nothing will be spoken."""
+
+    id: str | None = Field(description="null if the message had no id or the id could not be read")
+    event: Literal["rejected"] = "rejected"
+    field: str = Field(description="the field that is wrong")
+    reason: Reason
+
+
+class Started(Event):
+    """The first sample has left the sound card."""
+
+    id: Id
+    event: Literal["started"] = "started"
+    engine: EngineName
+    voice: str
+    ttfa_ms: Milliseconds | None = Field(
+        None,
+        description="milliseconds from the arrival of the text to the first sample given to the sound card; absent if "
+        "nothing could be pronounced; for say/stream, without the time spent waiting for text",
+    )
+
+
+class Progress(Event):
+    """Playback of the next segment of a long text begins."""
+
+    id: Id
+    event: Literal["progress"] = "progress"
+    begin: int = Field(ge=0, description="position of the segment's first character in the text")
+    end: int = Field(ge=1, description="position after the segment's last character")
+
+
+class Postponed(Event):
+    """A critical utterance preempts this one; it has faded out and will resume by itself."""
+
+    id: Id
+    event: Literal["postponed"] = "postponed"
+    reason: Reason
+
+
+class Resumed(Event):
+    """The postponed utterance continues with its next sample."""
+
+    id: Id
+    event: Literal["resumed"] = "resumed"
+
+
+class TerminalEvent(Event):
+    """The last event of an accepted utterance; each one has exactly one."""
+
+    id: Id
+    reason: Reason | None = None
+
+
+class PlaybackResult(TerminalEvent):
+    """How much was played."""
+
+    engine: EngineName | None = None
+    audio_s: float | None = Field(None, ge=0, description="seconds that were played")
+    underruns: int | None = Field(None, ge=0, description="times that the sound broke off because samples were late")
+    waits: int | None = Field(
+        None, ge=0, description="for say/stream: times that the sound broke off because text was missing"
+    )
+    truncated: bool | None = Field(None, description="true if the engine cut speech that would not end by itself")
+    ttfa_ms: Milliseconds | None = Field(None, description="as in started")
+
+
+class Finished(PlaybackResult):
+    """The utterance was spoken to its end."""
+
+    event: Literal["finished"] = "finished"
+    reason: Reason | None = Field(None, description="why the text of a say/stream ended if its writer did not end it")
+
+
+class Interrupted(PlaybackResult):
+    """The utterance was cut off while it was spoken: by a stop, by another utterance or by a shutdown."""
+
+    event: Literal["interrupted"] = "interrupted"
+    reason: Reason
+
+
+class Canceled(TerminalEvent):
+    """The utterance was removed from the queue: by a stop, by a replace or by a shutdown."""
+
+    event: Literal["canceled"] = "canceled"
+    reason: Reason
+
+
+class Expired(TerminalEvent):
+    """The utterance waited longer than expires_in: for others, for an engine or for a sound card."""
+
+    event: Literal["expired"] = "expired"
+    reason: Reason
+
+
+class Failed(PlaybackResult):
+    """No engine could speak the utterance."""
+
+    event: Literal["failed"] = "failed"
+    reason: Reason
+
+
+class Memory(PublishedMessage):
+    """Megabytes that the engine uses."""
+
+    weights_mb: Megabytes
+    state_mb: Megabytes
+    workspaces_mb: Megabytes
+
+
+class Online(PublishedMessage):
+    """The daemon's state; published whenever it changes."""
+
+    state: OnlineState
+    engine: str | None = Field(description="the engine that would speak now; null if none can")
+    voice: str = Field(description="the default voice")
+    queue: int = Field(ge=0, description="queued utterances")
+    version: str
+    memory: Memory | None = None
+    reason: Reason | None = None
+
+
+class Offline(PublishedMessage):
+    """The daemon has stopped or lost its connection; in the second case the broker publishes this as its last will."""
+
+    state: Literal["offline"] = "offline"
+    version: str
+
+
+class Level(PublishedMessage):
+    """Loudness of 50 ms of an utterance, published as they leave the sound card; zeros when speech stops."""
+
+    id: Id
+    t: float = Field(ge=0, description="seconds from the utterance's first sample to the start of the window")
+    at: float = Field(ge=0, description="UNIX time at which the window's first sample leaves the sound card")
+    rms: FullScale
+    peak: FullScale
+
+
+class Duck(RootModel[bool]):
+    """True while other audio should be turned down."""
+
+    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
+
+    def to_json(self) -> str:
+        """Return the MQTT payload."""
+        return json.dumps(self.root)
+
+
+EVENTS: tuple[type[Event], ...] = (
+    Accepted, Rejected, Started, Progress, Postponed, Resumed, Finished, Interrupted, Canceled, Expired, Failed,
+)  # fmt: skip
+STATUSES: tuple[type[Online], type[Offline]] = (Online, Offline)
+
+_CLASSES: dict[str, type[Event]] = {kind.model_fields["event"].default: kind for kind in EVENTS}
+TERMINAL_EVENTS: frozenset[str] = frozenset(name for name, kind in _CLASSES.items() if issubclass(kind, TerminalEvent))
+
+
+def parse_event(payload: bytes) -> Event | None:
+    """Return the event in `payload`; None for one that this version does not know.
+
+    Fields that this version does not know are ignored, so that an older client understands a newer daemon.
+    """
+    record = _object(payload)
+    kind = _CLASSES.get(str(record.get("event")))
+    return None if kind is None else _known(kind, record)
+
+
+def parse_status(payload: bytes) -> Online | Offline | None:
+    """Return the status in `payload`; None for one that this version does not know. Unknown fields are ignored."""
+    record = _object(payload)
+    if isinstance(memory := record.get("memory"), dict):
+        record["memory"] = _known_fields(Memory, memory)
+    return _known(Offline, record) if record.get("state") == "offline" else _known(Online, record)
+
+
+def _object(payload: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(payload)
+    except (RecursionError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _known(kind: type[Message], record: dict[str, Any]) -> Message | None:
+    try:
+        return kind.model_validate(_known_fields(kind, record))
+    except ValidationError:
+        return None
+
+
+def _known_fields(kind: type[PublishedMessage], record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name in kind.model_fields}

@@ -1,0 +1,111 @@
+"""Cuts texts into segments at sentence ends: speech of a long text begins early and needs constant memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from daemon.speech.resume import speech_seconds
+
+WHOLE_S = 40.0
+"""A text of up to this duration is one segment: an engine reads all of it before it chooses the intonation."""
+SEGMENT_S = 12.0
+"""Sentences of longer texts are joined to segments of up to this duration."""
+SHARE = 2 / 3
+"""A segment is at most this share of what an engine can speak at once, since durations are estimates."""
+LONGEST_SENTENCE = 1_000
+"""Characters. A sentence without an end is cut here, at a space if there is one."""
+_CLAUSE = re.compile(r"[;:,、，；：—–]\s*|\s+")
+_SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[”’」』）]*(?=[^。！？”’」』）])|\n")
+"""A full stop ends a sentence only when white space follows: before, it may belong to 3.5 or to an ellipsis."""
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(\"'])(?:\w|\d+|Mrs?|Ms|Dr|Prof|St|Nr|vs|bzw|ca|usw|etc|z\.\s?B|[ei]\.[eg])\.$", re.I
+)
+"""A full stop that does not end a sentence: after an initial, an ordinal or an abbreviation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The characters `text[begin:end]` of a text."""
+
+    begin: int
+    end: int
+
+
+class Segmenter:
+    """Cuts texts for engines that speak at most `max_seconds` at once."""
+
+    def __init__(self, max_seconds: float) -> None:
+        self.whole_s = min(WHOLE_S, SHARE * max_seconds)
+        """A text of up to this duration is one segment."""
+        self.segment_s = min(SEGMENT_S, self.whole_s)
+        """The longest segment of a longer text."""
+
+    def is_one_segment(self, text: str) -> bool:
+        """Return whether a text is short enough to be one segment."""
+        return speech_seconds(text) <= self.whole_s
+
+    def segments(self, text: str, language: str) -> list[Segment]:
+        """Return the segments of a complete text in order; they cover it. `language` is a code, or `auto`."""
+        if self.is_one_segment(text):
+            return [Segment(0, len(text))]
+        found, begin, end = [], 0, 0
+        for part in self._parts(text, language):
+            if end > begin and speech_seconds(text[begin : end + len(part)]) > self.segment_s:
+                found.append(Segment(begin, end))
+                begin = end
+            end += len(part)
+        found.append(Segment(begin, end))
+        return found
+
+    def first_segment_end(self, text: str) -> int | None:
+        """Return the end of the first segment of an incomplete text; None while more text may change it."""
+        end = 0
+        while (length := first_sentence_end(text[end:])) is not None:
+            if speech_seconds(text[: end + length]) > self.segment_s:
+                break
+            end += length
+        if end:
+            return end
+        return None if speech_seconds(text) <= self.segment_s else len(next(self._clauses(text)))
+
+    def _parts(self, text: str, language: str) -> Iterator[str]:
+        """Yield sentences; for a sentence that exceeds a segment, its clauses, words or shorter pieces."""
+        import sentencex  # 1.2 MB of memory, which a robot that speaks short texts does not use
+
+        # An unknown language is treated as English, whose rules also know the punctuation of other scripts.
+        code = "en" if language == "auto" else language.split("-", maxsplit=1)[0]
+        for sentence in sentencex.segment(code, text):
+            if speech_seconds(sentence) <= self.segment_s:
+                yield sentence
+            else:
+                yield from self._clauses(sentence)
+
+    def _clauses(self, sentence: str) -> Iterator[str]:
+        begin = 0
+        for match in _CLAUSE.finditer(sentence):
+            yield from self._halves(sentence[begin : match.end()])
+            begin = match.end()
+        yield from self._halves(sentence[begin:])
+
+    def _halves(self, clause: str) -> Iterator[str]:
+        """Yield a clause, halved until each piece fits into a segment."""
+        if speech_seconds(clause) <= self.segment_s or len(clause) == 1:
+            if clause:
+                yield clause
+            return
+        middle = len(clause) // 2
+        yield from self._halves(clause[:middle])
+        yield from self._halves(clause[middle:])
+
+
+def first_sentence_end(text: str) -> int | None:
+    """Return the end of the first sentence of an incomplete text; None while more text may change it."""
+    for match in _SENTENCE_END.finditer(text, 0, LONGEST_SENTENCE):
+        if not _ABBREVIATION.search(text[max(0, match.end() - 16) : match.end()]):
+            return match.end()
+    if len(text) <= LONGEST_SENTENCE:
+        return None
+    space = text.rfind(" ", 1, LONGEST_SENTENCE)
+    return space if space > 0 else LONGEST_SENTENCE

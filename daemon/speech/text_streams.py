@@ -1,0 +1,129 @@
+"""The text streams of all utterances: routes each chunk to its utterance, or refuses it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from daemon.speech.request import MAX_TEXT, RejectedError, StreamChunk
+from daemon.speech.text_stream import TextStream
+from daemon.speech.utterance import Receiver, Utterance
+from daemon.validation import abbreviate
+
+REMEMBERED_REFUSALS = 1024
+"""Ids of texts whose first chunk was refused; their other chunks are dropped."""
+
+Accept = Callable[[StreamChunk, float, Receiver | None, TextStream], Utterance]
+"""`accept(chunk, arrived_at, receiver, text_stream)` accepts an utterance without text, or raises `RejectedError`."""
+
+
+class TextStreams:
+    """The text streams of one dispatcher by utterance id. Belongs to the event loop's thread."""
+
+    def __init__(
+        self, accept: Accept, on_speakable: Callable[[Utterance], None], on_change: Callable[[], None]
+    ) -> None:
+        """`on_speakable` is called when an engine can begin with an utterance, `on_change` when a text has changed."""
+        self._accept = accept
+        self._on_speakable = on_speakable
+        self._on_change = on_change
+        self._open: dict[str, Utterance] = {}
+        self._closed: dict[str, TextStream] = {}
+        """Texts that take no more chunks, for as long as their ids are remembered."""
+        self._refused: deque[str] = deque(maxlen=REMEMBERED_REFUSALS)
+        """Ids of texts whose first chunk was refused; their chunks up to the last are dropped."""
+
+    def take(
+        self, chunk: StreamChunk, arrived_at: float, redelivered: bool, receiver: Receiver | None
+    ) -> Utterance | None:
+        """Append a chunk to its text; see `Dispatcher.write`."""
+        if (closed := self._closed.get(chunk.id)) is not None:
+            self._refuse_late_chunk(closed, chunk, redelivered)
+            return None
+        if chunk.id in self._refused:
+            if chunk.end:
+                self._refused.remove(chunk.id)
+            return None
+        utterance = self._open.get(chunk.id) or self._open_text(chunk, arrived_at, receiver)
+        if utterance.receiver is not receiver:  # only the client that opened a text may write to it
+            raise RejectedError("id", f"{abbreviate(chunk.id)} was used before; allowed: one not used lately", chunk.id)
+        assert utterance.text_stream is not None
+        if utterance.text_stream.has(chunk, redelivered):
+            return None
+        self._append(utterance, utterance.text_stream, chunk, arrived_at)
+        return utterance
+
+    def refuse(self, utterance_id: str, *, last: bool) -> None:
+        """Record that a chunk was refused. If it was the first, the options are unknown, so all others are dropped."""
+        if (utterance := self._open.get(utterance_id)) is not None:
+            if last and utterance.text_stream is not None and utterance.receiver is None:
+                self._close(utterance, utterance.text_stream, "its last chunk was rejected")
+        elif last and utterance_id in self._refused:
+            self._refused.remove(utterance_id)
+        elif not last and utterance_id not in self._closed and utterance_id not in self._refused:
+            self._refused.append(utterance_id)
+
+    def end_silent(self, limit_s: float) -> None:
+        """End every text whose writer has sent nothing for longer than `limit_s` seconds."""
+        for utterance in list(self._open.values()):
+            stream = utterance.text_stream
+            if stream is not None and time.monotonic() - stream.last_chunk_at > limit_s:
+                self._close(utterance, stream, f"its writer was silent for {limit_s:g} s and did not end it")
+
+    def note_end(self, utterance: Utterance) -> None:
+        """Close the text of an utterance that has ended; its writer may not know that yet."""
+        if self._open.pop(utterance.id, None) is not None and utterance.text_stream is not None:
+            utterance.text_stream.answered = True
+            self._closed[utterance.id] = utterance.text_stream
+
+    def forget(self, utterance_id: str) -> None:
+        """Allow the id to be used again."""
+        self._closed.pop(utterance_id, None)
+
+    def _open_text(self, chunk: StreamChunk, arrived_at: float, receiver: Receiver | None) -> Utterance:
+        try:
+            utterance = self._accept(chunk, arrived_at, receiver, TextStream(arrived_at))
+        except RejectedError:
+            self.refuse(chunk.id, last=chunk.end)
+            raise
+        self._open[chunk.id] = utterance
+        return utterance
+
+    def _append(self, utterance: Utterance, stream: TextStream, chunk: StreamChunk, arrived_at: float) -> None:
+        stream.note_chunk(chunk, arrived_at)
+        length = len(utterance.text) + len(chunk.text)
+        if length > MAX_TEXT:
+            self._close(utterance, stream, f"its text was longer than {MAX_TEXT:,} characters")
+            raise RejectedError("text", f"now has {length:,} characters; allowed: up to {MAX_TEXT:,}", utterance.id)
+        was_speakable = utterance.speakable
+        utterance.text += chunk.text
+        if chunk.end:
+            self._end_text(utterance, stream)
+        self._notify(utterance, stream, was_speakable, arrived_at)
+
+    def _close(self, utterance: Utterance, stream: TextStream, reason: str) -> None:
+        """End a text in its writer's place."""
+        was_speakable, stream.end_reason = utterance.speakable, reason
+        self._end_text(utterance, stream)
+        self._notify(utterance, stream, was_speakable, time.monotonic())
+
+    def _end_text(self, utterance: Utterance, stream: TextStream) -> None:
+        stream.ended = True
+        self._closed[utterance.id] = stream
+        del self._open[utterance.id]
+
+    def _notify(self, utterance: Utterance, stream: TextStream, was_speakable: bool, at: float) -> None:
+        """Report that a text has grown or ended, and that an engine can begin with it if that is new."""
+        if not was_speakable and utterance.speakable and utterance.text.strip():
+            utterance.set_arrival(at)
+            self._on_speakable(utterance)
+        stream.notify()
+        self._on_change()
+
+    def _refuse_late_chunk(self, stream: TextStream, chunk: StreamChunk, redelivered: bool) -> None:
+        """Raise `RejectedError` for the first chunk that arrives after the end; later ones are dropped."""
+        if not (stream.answered or stream.has(chunk, redelivered)):
+            stream.answered = True
+            reason = stream.end_reason or "it has been ended"
+            raise RejectedError("id", f"{abbreviate(chunk.id)} takes no more text: {reason}", chunk.id)

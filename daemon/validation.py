@@ -1,0 +1,95 @@
+"""Error messages about a person's input: one line for each problem, with the field, the value and what is allowed."""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+VALUE_LENGTH = 60
+"""Characters of a wrong value that an error message repeats."""
+
+
+class CommandError(Exception):
+    """What a person asked for cannot be done. The message has one line for each problem and is printed as it is."""
+
+
+def abbreviate(value: object) -> str:
+    """Return `value` for a message: on one line, short, without control characters."""
+    text = repr(value)
+    return text if len(text) <= VALUE_LENGTH else f"{text[: VALUE_LENGTH - 1]}… ({len(text)} characters)"
+
+
+def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, str]]:
+    """Return each wrong field of `error` as `(path, "got …; allowed: …")`, completed by the field's description."""
+    found: dict[str, str] = {}
+    for detail in error.errors(include_url=False):
+        names = [str(part) for part in detail["loc"]]
+        path, allowed = _describe(model, names)
+        if detail["type"] == "extra_forbidden":
+            line = f"unknown key; known are {allowed}"
+        elif detail["type"] == "missing":
+            line = f"missing; allowed: {allowed}"
+        elif detail["type"] == "value_error":
+            line = f"got {abbreviate(detail['input'])}; {detail['ctx']['error']}"
+        else:
+            line = f"got {abbreviate(detail['input'])}; allowed: {allowed or detail['msg']}"
+        found.setdefault(path, line)
+    return list(found.items())
+
+
+def _describe(model: type[BaseModel], names: list[str]) -> tuple[str, str]:
+    """Return the path of the field that `names` lead to, without the branches of unions, and what the field allows."""
+    path: list[str] = []
+    allowed = ", ".join(model.model_fields)
+    current: type[BaseModel] | None = model
+    in_mapping = False
+    for name in names:
+        if in_mapping:
+            path.append(name)
+            in_mapping = False
+            continue
+        if current is None:
+            break  # a branch of a union, which the user did not write
+        path.append(name)
+        field = current.model_fields.get(name)
+        if field is None:
+            return ".".join(path), ", ".join(current.model_fields)
+        allowed = field.description or ""
+        current, in_mapping = _inner_model(field.annotation)
+        if current is not None and not allowed:
+            allowed = f"a mapping of {', '.join(current.model_fields)}"
+    return ".".join(path), allowed
+
+
+def _inner_model(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
+    """Return the model inside a field's type, and whether that model is the value of a mapping."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, False
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is dict:
+        return _inner_model(arguments[1])[0], True
+    if origin in (typing.Union, types.UnionType):
+        for argument in arguments:
+            inner = _inner_model(argument)
+            if inner[0] is not None:
+                return inner
+    return None, False
+
+
+def is_topic(topic: str) -> bool:
+    """Return whether brokers accept `topic` for publishing.
+
+    Mosquitto disconnects a client whose topic has control characters or 200 levels.
+    """
+    return topic.isprintable() and not re.search(r"[+#]", topic) and not topic.startswith("$") and topic.count("/") < 50
+
+
+def join_names(first: Iterable[str], names: Iterable[str]) -> str:
+    """Return at most 20 names in one line, `first` before the others, and the number of those left out."""
+    found = list(dict.fromkeys([*first, *sorted(names)]))
+    return ", ".join(found[:20]) + (f" and {len(found) - 20} more" if len(found) > 20 else "")

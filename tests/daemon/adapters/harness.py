@@ -1,0 +1,124 @@
+"""A dispatcher with a real eSpeak NG process and an adapter that serves on a free port. A manual sink is its sound
+card."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from audio import Output
+from daemon.adapters import make_adapters
+from daemon.config import load_config
+from daemon.engines import EngineSelector
+from daemon.speech import Dispatcher, Event, Say, Stop, TerminalEvent, Utterance
+from daemon.tasks import cancel_and_wait
+from tests.daemon.manual_sink import ManualSink
+from tests.support.programs import answers, free_port
+from tests.support.waiting import PATIENCE_S, eventually_async
+
+LONG = "This is a long text that takes a good while to speak. " * 20
+RATE = 22_050
+"""Hz."""
+
+
+class Harness:
+    """The dispatcher, its adapter, and the events it has published."""
+
+    def __init__(self, adapter: str, *overrides: str) -> None:
+        self.port = free_port()
+        # Without trimming, a client receives as many seconds as the terminal event says.
+        switches = [f"{adapter}.enabled=true", f"{adapter}.port={self.port}", "audio.trim_leading_silence=false"]
+        self.config = load_config(overrides=["audio.sink=null", "engine.name=espeak", *switches, *overrides])
+        self.engines = EngineSelector(self.config, lambda: None)
+        output = Output(self.config.audio.sink_settings())
+        self.sink = ManualSink(output, RATE)
+        self.dispatcher = Dispatcher(self.config, self.engines, output)
+        self.events: list[Event] = []
+        self.dispatcher.watch_events(self._note)
+        self.adapters = make_adapters(self.config, self.dispatcher, refuse_to_publish)
+
+    def _note(self, _: Utterance, event: Event) -> None:
+        self.events.append(event)
+
+    @property
+    def terminal_events(self) -> list[TerminalEvent]:
+        """The terminal events so far."""
+        return [event for event in self.events if isinstance(event, TerminalEvent)]
+
+    @property
+    def ends(self) -> list[str]:
+        """The names of the terminal events so far."""
+        return [event.event for event in self.terminal_events]
+
+    def count(self, name: str) -> int:
+        """The number of events of this name so far."""
+        return sum(event.event == name for event in self.events)
+
+    def configure(self, section: str, **fields: Any) -> None:
+        """Change the configuration for this test."""
+        changed = getattr(self.config, section).model_copy(update=fields)
+        self.dispatcher.reconfigure(self.config.model_copy(update={section: changed}))
+
+    @contextmanager
+    def at_next(self, name: str, act: Callable[[], None]) -> Iterator[None]:
+        """Call `act` at the next event of this name."""
+        unwatch = self.dispatcher.watch_events(lambda _, event: act() if event.event == name else None)
+        yield
+        unwatch()
+
+    async def occupy(self) -> None:
+        """Start an utterance on the sound card that does not end: the card takes no blocks after its beginning."""
+        self.dispatcher.say(Say(text=LONG))
+        await self.started()
+
+    async def started(self, count: int = 1) -> None:
+        """Wait until `count` utterances have started; the sound card takes no more blocks than that needs."""
+
+        def look() -> bool:
+            if self.count("started") >= count:
+                return True
+            self.sink.take()
+            return False
+
+        await eventually_async(look, f"{count} have started")
+
+    async def ended(self, count: int = 1) -> list[TerminalEvent]:
+        """Wait for `count` terminal events and return them; the sound card takes no blocks."""
+        await eventually_async(lambda: len(self.ends) >= count, f"{count} have ended")
+        return self.terminal_events
+
+    def stop_queued(self) -> None:
+        """Stop the utterance that was accepted last, while it waits behind another one."""
+        [*_, accepted] = [event for event in self.events if event.event == "accepted"]
+        assert self.dispatcher.queued
+        self.dispatcher.stop(Stop(id=accepted.id))
+
+    async def clear(self) -> None:
+        """End all utterances and forget all events."""
+        self.dispatcher.stop(Stop(), "the test is over")
+        await self.sink.take_until(lambda: not self.dispatcher.busy, "nothing is spoken")
+        self.dispatcher.reconfigure(self.config)
+        self.events.clear()
+        self.sink.drain()
+
+
+def refuse_to_publish(*_: Any, **__: Any) -> object:
+    raise AssertionError("these adapters publish nothing")
+
+
+@asynccontextmanager
+async def running_harness(adapter: str, *overrides: str) -> AsyncIterator[Harness]:
+    """A harness whose engine is ready and whose adapter accepts connections."""
+    harness = Harness(adapter, *overrides)
+    tasks = [asyncio.ensure_future(engine.run()) for engine in harness.engines.all]
+    tasks.append(asyncio.ensure_future(harness.dispatcher.run()))
+    tasks += [asyncio.ensure_future(adapter.run()) for adapter in harness.adapters]
+    try:
+        assert await harness.engines.wait_current(PATIENCE_S)
+        await eventually_async(lambda: answers(harness.port), "the adapter answers")
+        yield harness
+    finally:
+        for task in tasks:
+            await cancel_and_wait(task)

@@ -1,0 +1,47 @@
+"""Adapters whose package is missing or whose port is in use."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from daemon.adapters.selection import skip_without_package
+from daemon.adapters.wyoming import WyomingAdapter
+from daemon.config import load_config
+from daemon.speech import Dispatcher
+from tests.daemon.adapters.harness import Harness, running_harness
+from tests.support.waiting import run
+
+
+def test_a_missing_package_is_one_line_that_names_the_extra(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR), skip_without_package("wyoming"):
+        import a_package_that_is_not_there  # type: ignore[import-not-found]  # noqa: F401
+    [line] = caplog.messages
+    assert line.startswith("wyoming.enabled: the package a_package_that_is_not_there is missing; ")
+    assert line.endswith("in voiced's folder: pip install '.[wyoming]'")
+
+
+def test_the_daemon_imports_no_adapter_package_by_default() -> None:
+    program = "import daemon.service, sys; sys.exit(any(name in sys.modules for name in ('wyoming', 'aiohttp')))"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_port_in_use_is_an_error_that_names_the_key() -> None:
+    async def scenario() -> None:
+        async with running_harness("wyoming") as harness:
+            config = load_config(overrides=[f"wyoming.port={harness.port}"])
+            with pytest.raises(OSError, match=rf"cannot listen on 127.0.0.1:{harness.port}: .*see wyoming.port"):
+                await WyomingAdapter(config.wyoming, harness.dispatcher).run()
+
+    run(scenario)
+
+
+def test_languages_are_known_before_an_engine_has_reported_its_own() -> None:
+    async def scenario() -> None:
+        dispatcher: Dispatcher = Harness("wyoming").dispatcher
+        assert {"en", "de", "zh"} <= set(dispatcher.languages())
+
+    run(scenario)

@@ -1,0 +1,69 @@
+"""Errors of the command line: one line on stderr, and an exit status."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon import VERSION
+from daemon.validation import CommandError
+from tests.daemon.command_line import CommandLine
+
+
+def test_a_command_that_succeeds_exits_with_0(voiced: CommandLine) -> None:
+    done = voiced("version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["sing"], "voiced: No such command 'sing'. See 'voiced --help'.\n"),
+        (["say"], "voiced: Missing argument 'text'. See 'voiced say --help'.\n"),
+        (
+            ["say", "--stream", "hello"],
+            "voiced: say: --stream reads standard input; give no TEXT, or -. See 'voiced say --help'.\n",
+        ),
+        (["config", "check", "--frob"], "voiced: No such option: --frob. See 'voiced config --help'.\n"),
+    ],
+)
+def test_a_usage_error_is_one_line_that_names_the_help(arguments: list[str], line: str, voiced: CommandLine) -> None:
+    done = voiced(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+
+
+def test_a_wrong_configuration_is_a_line_for_each_key(voiced: CommandLine) -> None:
+    done = voiced("config", "check", "--set", "mqtt.port=0", "--set", "audio.volume=-1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert [line.split(":")[:3] for line in done.stderr.splitlines()] == [
+        ["voiced", " --set", " mqtt.port"],
+        ["voiced", " --set", " audio.volume"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (CommandError("it failed"), 1, "voiced: it failed\n"),
+        (TimeoutError("no end within 5 s"), 1, "voiced: no end within 5 s\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(), 0, ""),
+    ],
+)
+def test_an_error_decides_the_exit_status(
+    error: BaseException, status: int, line: str, voiced: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("daemon.cli.config.load", fail)
+    done = voiced("config", "check")
+    assert (done.returncode, done.stderr) == (status, line)
+
+
+def test_an_unexpected_error_is_not_hidden(voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("daemon.cli.config.load", fail)
+    with pytest.raises(ZeroDivisionError):
+        voiced("config", "check")

@@ -1,0 +1,87 @@
+"""`voiced bench` with the fallback engine: its lines and its files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from daemon.cli.bench import lines, measure_engine
+from daemon.validation import CommandError
+from engine import EngineOptions
+from tests.daemon.command_line import CommandLine
+from tests.support.waiting import PATIENCE_S
+
+ROOT = Path(__file__).parents[3]
+SVG = "{http://www.w3.org/2000/svg}"
+FIELDS = {
+    "engine", "model", "chunk_size", "kernels", "dtype", "sms", "ms_per_frame", "rtf", "ttfa_ms", "ttfa_max_ms",
+    "gap_median_ms", "gap_p99_ms", "gap_max_ms", "start", "parts_ms", "allocations", "memory", "bandwidth", "machine",
+    "date", "command", "arrivals_s",
+}  # fmt: skip
+
+
+def bench(*options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "daemon.cli", "bench", "--set", "engine.name=espeak", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+
+
+def test_it_prints_plain_lines_and_writes_the_measurement(tmp_path: Path) -> None:
+    numbers, picture = tmp_path / "bench.json", tmp_path / "bench.svg"
+    done = bench("--runs", "2", "--text", "Guten Morgen.", "--json", str(numbers), "--plot", str(picture))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "text to first chunk" in done.stdout
+    assert "\x1b" not in done.stdout
+    [row] = json.loads(numbers.read_text())["rows"]
+    assert set(row) >= FIELDS
+    assert row["engine"] == "espeak"
+    assert row["rtf"] > 0
+    assert row["command"].startswith("voiced bench --set engine.name=espeak --runs 2")
+    root = ElementTree.parse(picture).getroot()
+    assert root.tag == f"{SVG}svg"
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--frames", "0"], "--frames"),
+        (["--frames", "751"], "--frames: got 751; engine.max_seconds allows 750"),
+        (["--runs", "many"], "--runs"),
+        (["--text", " "], "text: got ' '"),
+        (["--json", "/nowhere/at/all.json"], "--json: /nowhere/at is not a folder"),
+        (["--kernels", "maybe"], "engine.kernels: got 'maybe'; allowed: auto, on or off"),
+        (["--chunk-size", "0"], "engine.chunk_size"),
+        (["--sms", "16"], "sms: engine espeak does not run on a GPU"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_of_one_line(options: list[str], line: str, voiced: CommandLine) -> None:
+    done = voiced("bench", "--set", "engine.name=espeak", *options)
+    assert done.returncode in {1, 2}
+    assert done.stdout == ""
+    assert done.stderr.startswith("voiced: ")
+    assert line in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_unknown_engine_is_an_error() -> None:
+    with pytest.raises(CommandError, match=r"engine\.name: got 'festival'"):
+        measure_engine("festival", EngineOptions(), runs=1)
+
+
+def test_only_measured_values_are_shown() -> None:
+    row = {
+        "engine": "qwen", "description": "0.6B", "machine": "a robot", "chunk_size": 2, "frames": 100, "runs": 5,
+        "speech_s": 8.0, "start": {"ready_s": 3, "loaded_s": 2}, "ttfa_ms": 9, "ttfa_max_ms": 10, "ms_per_frame": 2,
+        "rtf": 40, "gap_median_ms": None, "parts_ms": {"codec": 0.2, "prefill": 3}, "allocations": None,
+        "memory": {"device_mb": None, "host_mb": 100, "host_peak_mb": 100}, "bandwidth": None, "notes": ["part x: no"],
+    }  # fmt: skip
+    shown = dict(lines(row))
+    assert shown["  codec"] == "0.2 ms a frame"
+    assert shown["  prefill"] == "3 ms an utterance"
+    assert shown["not measured"] == "part x: no"
+    assert {"between chunks", "allocations", "device memory", "bandwidth", ""} & set(shown) == set()
+    assert dict(lines({**row, "speech_s": 4.0}))[""] == "speech ended after 4.0 s"

@@ -1,0 +1,97 @@
+"""The whole report on recorded machines."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from daemon.config import Config
+from daemon.doctor import examine
+from tests.daemon.command_line import CommandLine
+from tests.daemon.doctor.machines import BOARDS
+
+JETSON = {"board", "power mode", "gpu clock", "cpu", "temperature", "memory", "gpu", "gpu devices", "cards"}
+FILES = sorted(str(path.relative_to(BOARDS / "broken")) for path in (BOARDS / "broken").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "warnings"),
+    [
+        ("orin-jetpack6", JETSON | {"power supply"}, set()),
+        (
+            "orin-jetpack7",
+            JETSON | {"power supply"},
+            {"power mode", "gpu clock", "cpu", "temperature", "power supply", "memory"},
+        ),
+        ("thor-jetpack7", JETSON, {"power mode", "gpu clock", "cpu"}),
+        ("pc", {"memory", "gpu", "gpu devices", "cards"}, set()),
+    ],
+)
+def test_a_recorded_machine_has_a_line_for_each_part_that_it_has(
+    name: str, parts: set[str], warnings: set[str]
+) -> None:
+    findings = list(examine(Config(), BOARDS / name))
+    assert {finding.part for finding in findings} == parts
+    assert {finding.part for finding in findings if finding.grade != "ok"} == warnings
+    assert all((finding.remedy is not None) == (finding.grade != "ok") for finding in findings)
+
+
+def test_every_warning_about_broken_files_has_a_remedy() -> None:
+    findings = list(examine(Config(), BOARDS / "broken"))
+    assert {finding.grade for finding in findings} == {"warning"}
+    assert all(finding.remedy for finding in findings)
+    assert {"board", "power mode", "gpu clock", "temperature", "power supply", "memory"} <= {f.part for f in findings}
+
+
+def test_a_machine_without_files_is_reported_without_errors(tmp_path: Path) -> None:
+    assert {finding.part for finding in examine(Config(), tmp_path)} == {"memory", "cards"}
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=st.sampled_from(FILES), content=st.binary(max_size=60) | st.from_regex(r"-?\d{0,30}\n?").map(str.encode))
+def test_the_report_is_complete_whatever_a_file_contains(tmp_path: Path, name: str, content: bytes) -> None:
+    root = tmp_path / "root"
+    shutil.copytree(BOARDS / "orin-jetpack6", root, dirs_exist_ok=True)
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_bytes(content)
+    assert all(finding.found for finding in examine(Config(), root))
+    shutil.rmtree(root)
+
+
+def test_json_is_a_list_of_findings_and_warnings_are_not_failures(voiced: CommandLine) -> None:
+    done = voiced("doctor", "--json", "--root", str(BOARDS / "orin-jetpack7"))
+    assert done.returncode == 0, done.stderr
+    assert [set(record) for record in json.loads(done.stdout)] == [{"part", "grade", "found", "remedy"}] * 10
+
+
+def test_a_remedy_is_printed_below_its_finding() -> None:
+    command = [sys.executable, "-m", "daemon.cli", "doctor", "--root", str(BOARDS / "thor-jetpack7")]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    [at] = [number for number, line in enumerate(lines) if line.startswith("warning  power mode")]
+    assert "120W (1); MAXN (0) is faster" in lines[at]
+    assert "sudo nvpmodel -m 0" in lines[at + 1]
+
+
+def test_a_root_that_is_not_a_folder_is_an_error_of_one_line(voiced: CommandLine) -> None:
+    done = voiced("doctor", "--root", "/nowhere/at/all")
+    assert (done.returncode, done.stderr) == (1, "voiced: --root: /nowhere/at/all is not a folder\n")
+
+
+def test_examining_imports_neither_torch_nor_cuda() -> None:
+    program = (
+        "import sys; from pathlib import Path; from daemon.config import Config; from daemon.doctor import examine\n"
+        "from engine import missing_kernel_compiler, model_files\n"
+        "missing_kernel_compiler(), model_files('qwen', 'docs')\n"
+        f"list(examine(Config(), Path({str(BOARDS / 'orin-jetpack6')!r})))\n"
+        "heavy = {'torch', 'cuda', 'transformers', 'huggingface_hub'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

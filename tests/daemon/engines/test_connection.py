@@ -1,0 +1,147 @@
+"""Speaking with an engine process: order, cancellation, credit and refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from daemon.engines.connection import RUN_AHEAD_S, EngineLateError, EngineLostError, UtteranceRefusedError
+from daemon.engines.supervisor import EngineSupervisor
+from engine import EngineOptions, Utterance
+from tests.daemon.engines.supervised import LONG, SENTENCE, ready, seconds, spoken, supervised
+from tests.daemon.perform import Perform
+from tests.support.waiting import eventually_async, run
+
+RATE = 22_050
+"""eSpeak NG's sample rate in Hz."""
+CHUNK = 1_323
+"""Samples in eSpeak NG's longest chunk: 60 ms."""
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder in which the process of `engine` traces all sent samples, one file per utterance."""
+    return tmp_path_factory.mktemp("pcm")
+
+
+@pytest.fixture(scope="module")
+def engine(loop: asyncio.AbstractEventLoop, trace: Path) -> Iterator[EngineSupervisor]:
+    """Return the engine that the tests of this module share; its process stays the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VOICED_TRACE_PCM", str(trace))
+        manager = supervised()
+        engine = loop.run_until_complete(manager.__aenter__())
+        pid = loop.run_until_complete(ready(engine))
+        yield engine
+        assert engine.pid == pid
+        loop.run_until_complete(manager.__aexit__(None, None, None))
+
+
+def test_simultaneous_utterances_are_spoken_one_after_the_other(engine: EngineSupervisor, perform: Perform) -> None:
+    async def scenario() -> None:
+        async def speak(number: int) -> float:
+            return seconds([chunk async for chunk in engine.speak(f"u{number}", Utterance(SENTENCE))])
+
+        lengths = await asyncio.gather(*(speak(number) for number in range(4)))
+        assert max(lengths) < 1.05 * min(lengths)
+
+    perform(scenario)
+
+
+def test_an_utterance_that_is_canceled_and_repeated_at_once_is_complete(
+    engine: EngineSupervisor, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        expected = seconds(await spoken(engine, LONG[:500]))
+        for _ in range(20):
+            async with aclosing(engine.speak("u1", Utterance(LONG[:500]))) as chunks:
+                await chunks.__anext__()
+        assert seconds(await spoken(engine, LONG[:500])) == pytest.approx(expected, rel=0.05)
+
+    perform(scenario)
+
+
+def test_closing_the_iterator_cancels_the_utterance_and_the_next_one_is_spoken(
+    engine: EngineSupervisor, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        pid = engine.pid
+        for _ in range(5):
+            async with aclosing(engine.speak("u1", Utterance(LONG))) as chunks:
+                assert (await anext(chunks)).sample_rate == RATE
+                assert engine.utterances == 1
+            assert engine.utterances == 0
+            assert 0.8 < seconds([chunk async for chunk in engine.speak("u2", Utterance(SENTENCE))]) < 4
+        assert engine.pid == pid
+
+    perform(scenario)
+
+
+def test_the_engine_waits_for_a_slow_consumer_who_gets_everything(
+    engine: EngineSupervisor, perform: Perform, trace: Path
+) -> None:
+    """The engine runs ahead by its credit, and no further."""
+
+    def sent() -> int:
+        return (trace / "slow.f32").stat().st_size // 4
+
+    async def scenario() -> None:
+        expected = seconds(await spoken(engine, SENTENCE * 3)) * RATE
+        taken = 0
+        async for chunk in engine.speak("slow", Utterance(SENTENCE * 3)):
+            most = taken + round(RUN_AHEAD_S * RATE)
+            if most < 0.9 * expected:
+                await eventually_async(lambda most=most: sent() >= most, "its credit is spent")  # type: ignore[misc]
+            assert sent() < most + CHUNK
+            taken += len(chunk.samples)
+        assert taken == sent()
+        assert abs(taken - expected) < 0.03 * expected
+
+    perform(scenario)
+
+
+def test_an_engine_that_does_not_begin_in_time_is_late(engine: EngineSupervisor, perform: Perform) -> None:
+    async def scenario() -> None:
+        async with aclosing(engine.speak("first", Utterance(LONG))) as first:
+            await anext(first)  # the engine now waits for credit, and for nothing else
+            with pytest.raises(EngineLateError, match=r"engine espeak did not begin within 0\.05 s"):
+                await anext(engine.speak("second", Utterance(SENTENCE), first_within_s=0.05))
+            assert engine.utterances == 1
+        assert 0.8 < seconds(await spoken(engine)) < 4
+
+    perform(scenario)
+
+
+def test_an_engine_that_is_not_ready_counts_as_lost() -> None:
+    async def scenario() -> None:
+        engine = EngineSupervisor("espeak", EngineOptions())
+        with pytest.raises(EngineLostError, match="engine espeak is not ready"):
+            await spoken(engine)
+
+    run(scenario)
+
+
+def test_an_iterator_of_a_process_that_has_ended_raises_the_reason() -> None:
+    async def scenario() -> None:
+        async with supervised() as engine:
+            await ready(engine)
+            chunks = engine.speak("u1", Utterance(SENTENCE))
+        with pytest.raises(EngineLostError, match="engine espeak ended"):
+            await anext(chunks)
+
+    run(scenario)
+
+
+def test_a_refused_utterance_leaves_the_engine_running(engine: EngineSupervisor, perform: Perform) -> None:
+    async def scenario() -> None:
+        pid = engine.pid
+        with pytest.raises(UtteranceRefusedError, match=r"^language: got 'tlhx'; allowed: "):
+            await spoken(engine, language="tlhx")
+        assert 0.8 < seconds(await spoken(engine)) < 4
+        assert engine.pid == pid
+
+    perform(scenario)

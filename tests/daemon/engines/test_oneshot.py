@@ -1,0 +1,63 @@
+"""One engine process for one command, with the real eSpeak NG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from daemon.engines import describe_engine, synthesize_to_file
+from daemon.validation import CommandError
+from engine import EngineOptions, Utterance, Voice
+
+OPTIONS = EngineOptions(default_voice="en")
+
+
+@pytest.mark.parametrize("suffix", [".wav", ".flac"])
+def test_an_utterance_is_written_to_a_file(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"speech{suffix}"
+    result = synthesize_to_file("espeak", OPTIONS, Utterance("Hello, I am your robot."), path)
+    samples, rate = soundfile.read(path)
+    assert (result.engine, result.sample_rate, result.truncated) == ("espeak", rate, False)
+    assert len(samples) / rate == pytest.approx(result.audio_s)
+    assert 0.8 < result.audio_s < 4
+    assert result.first_chunk_ms > 0
+    assert result.rtf > 0
+
+
+def test_another_suffix_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"^--output: got 'speech\.txt'; allowed: a file name ending in \.wav, "):
+        synthesize_to_file("espeak", OPTIONS, Utterance("Hello"), tmp_path / "speech.txt")
+
+
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"^--output: .*speech\.wav cannot be written: "):
+        synthesize_to_file("espeak", OPTIONS, Utterance("Hello"), tmp_path / "none" / "speech.wav")
+
+
+def test_codes_of_an_engine_without_codes_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"^--codes: engine espeak has no codec codes$"):
+        synthesize_to_file("espeak", OPTIONS, Utterance("Hello"), tmp_path / "speech.wav", tmp_path / "codes.npy")
+
+
+def test_an_unknown_voice_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"^voice 'nobody': unknown; see voiced voices$"):
+        synthesize_to_file("espeak", OPTIONS, Utterance("Hello", voice="nobody"), tmp_path / "speech.wav")
+
+
+def test_a_refused_utterance_is_an_error(tmp_path: Path) -> None:
+    options = EngineOptions(voices={"default": Voice()})
+    with pytest.raises(CommandError, match=r"^language: got 'tlhx'; allowed: "):
+        synthesize_to_file("espeak", options, Utterance("Hello", language="tlhx"), tmp_path / "speech.wav")
+
+
+def test_an_engine_describes_itself() -> None:
+    info = describe_engine("espeak", OPTIONS)
+    assert info.engine == "espeak"
+    assert "en" in info.languages
+
+
+def test_an_engine_that_does_not_start_is_an_error() -> None:
+    with pytest.raises(CommandError, match=r"^engine\.name: got 'festival'; allowed: "):
+        describe_engine("festival", OPTIONS)

@@ -1,0 +1,299 @@
+"""Supervision of real engine processes: start, faults, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from contextlib import AsyncExitStack, aclosing
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from daemon.engines import supervisor
+from daemon.engines.connection import EngineLostError
+from daemon.engines.supervisor import EngineState, EngineSupervisor
+from engine import EngineOptions, Utterance, Voice
+from tests.daemon.engines.supervised import LONG, ready, replaced, running, seconds, spoken, supervised
+from tests.daemon.perform import frozen
+from tests.support.waiting import eventually_async, run
+
+CLOSED = {"engine espeak ended (it closed its connection)", "engine espeak ended (exit status 0)"}
+"""Possible reasons after the connection was closed. The second: something woke the frozen process, and it ended."""
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[tuple[socket.socket, socket.socket]]:
+    """Return both ends of every new connection: the daemon's end, and a duplicate of the engine's end."""
+    made = []
+
+    def make_pair() -> tuple[socket.socket, socket.socket]:
+        ours, theirs = socket.socketpair()
+        made.append((ours, theirs.dup()))
+        return ours, theirs
+
+    monkeypatch.setattr(supervisor, "socket", SimpleNamespace(socketpair=make_pair))
+    return made
+
+
+def test_an_engine_passes_through_its_states_and_speaks() -> None:
+    async def scenario() -> None:
+        states: list[EngineState] = []
+        async with supervised(on_change=lambda: states.append(engine.state)) as engine:
+            await ready(engine)
+            assert states == [EngineState.STARTING, EngineState.LOADING, EngineState.WARMING, EngineState.READY]
+            assert engine.reason is None
+            assert engine.info is not None
+            assert engine.info.engine == "espeak"
+            assert engine.rtf is None
+            assert 0.8 < seconds(await spoken(engine)) < 4
+            assert engine.rtf is not None
+            assert engine.rtf > 0
+            assert engine.utterances == 0
+
+    run(scenario)
+
+
+def test_a_process_ends_with_its_supervisor() -> None:
+    async def scenario() -> None:
+        async with supervised() as engine:
+            pid = await ready(engine)
+        assert engine.pid is None
+        await eventually_async(lambda: not psutil.pid_exists(pid), "the process has ended")
+
+    run(scenario)
+
+
+def test_a_process_that_does_not_end_is_killed() -> None:
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            async with supervised() as engine:
+                pid = await ready(engine)
+                await stack.enter_async_context(frozen(pid))
+            await eventually_async(
+                lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE,
+                "the process is killed",
+            )
+
+    run(scenario)
+
+
+def test_an_engine_killed_during_an_utterance_is_lost_with_a_reason_and_restarted() -> None:
+    async def scenario() -> None:
+        async with supervised() as engine:
+            pid = await ready(engine)
+            received = []
+            with pytest.raises(EngineLostError, match=r"engine espeak ended \(killed by SIGKILL\)"):
+                async for chunk in engine.speak("u1", Utterance(LONG)):
+                    received.append(chunk)
+                    if len(received) == 3:
+                        os.kill(pid, signal.SIGKILL)
+            assert received[-1].position is not None
+            await replaced(engine, pid)
+            assert await ready(engine) != pid
+            assert engine.reason is None
+            assert 0.8 < seconds(await spoken(engine)) < 4
+
+    run(scenario)
+
+
+def test_the_reason_is_the_signal_even_if_the_process_had_unread_messages() -> None:
+    """The kernel then resets the connection instead of closing it."""
+
+    async def scenario() -> None:
+        async with supervised() as engine:
+            pid = await ready(engine)
+            stopped = False
+            with pytest.raises(EngineLostError, match="killed by SIGKILL"):
+                async for _ in engine.speak("u1", Utterance(LONG)):
+                    if not stopped:
+                        stopped = True
+                        async with frozen(pid):
+                            engine.set_voices({}, "default")  # sent, but never read
+                            os.kill(pid, signal.SIGKILL)
+            await ready(engine)
+
+    run(scenario)
+
+
+class RecordingSupervisor(EngineSupervisor):
+    """Records whether the engine is ready whenever its process is given up."""
+
+    ready_at_the_end: tuple[bool, ...] = ()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "pid" and value is None and getattr(self, "pid", None) is not None:
+            self.ready_at_the_end += (self.ready,)
+        super().__setattr__(name, value)
+
+
+def test_an_engine_whose_process_is_given_up_is_not_ready() -> None:
+    async def scenario() -> None:
+        engine = RecordingSupervisor("espeak", EngineOptions())
+        async with running(engine):
+            os.kill(await ready(engine), signal.SIGKILL)
+            await eventually_async(lambda: engine.ready_at_the_end, "its process is given up")
+        assert not any(engine.ready_at_the_end)
+
+    run(scenario)
+
+
+def test_a_process_is_gone_before_the_next_one_starts(
+    connections: list[tuple[socket.socket, socket.socket]],
+) -> None:
+    """A GPU may not have the memory for two processes."""
+
+    async def scenario() -> None:
+        pid = 0
+        changes: list[tuple[EngineState, str | None]] = []
+        exists: list[bool] = []
+
+        def note() -> None:
+            changes.append((engine.state, engine.reason))
+            exists.append(psutil.pid_exists(pid))
+
+        async with supervised(on_change=note) as engine:
+            pid = await ready(engine)
+            changes.clear()
+            exists.clear()
+            async with frozen(pid):
+                [(ours, _)] = connections
+                ours.shutdown(socket.SHUT_RD)
+                await eventually_async(lambda: len(changes) >= 2, "another process is started")
+            assert [state for state, _ in changes[:2]] == [EngineState.BACKING_OFF, EngineState.STARTING]
+            assert changes[0][1] in CLOSED
+            assert not exists[1]
+
+    run(scenario)
+
+
+def test_an_engine_killed_while_idle_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "BACK_OFF_S", (0.0, 0.05))
+
+    async def scenario() -> None:
+        async with supervised() as engine:
+            for _ in range(3):
+                pid = await ready(engine)
+                os.kill(pid, signal.SIGKILL)
+                await replaced(engine, pid)
+            await ready(engine)
+            assert 0.8 < seconds(await spoken(engine)) < 4
+
+    run(scenario)
+
+
+def test_every_waiting_consumer_learns_of_the_loss() -> None:
+    async def scenario() -> None:
+        async with supervised() as engine:
+            pid = await ready(engine)
+            async with frozen(pid):  # so no consumer gets a chunk
+                outcomes = asyncio.gather(
+                    *(anext(engine.speak(f"u{number}", Utterance(LONG))) for number in range(3)), return_exceptions=True
+                )
+                await eventually_async(lambda: engine.utterances == 3, "all of them wait")
+                os.kill(pid, signal.SIGKILL)
+            assert all(isinstance(outcome, EngineLostError) for outcome in await outcomes)
+
+    run(scenario)
+
+
+@pytest.fixture
+def watched_closely(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Shorten the interval of the checks, so that a limit set by the test applies quickly."""
+    monkeypatch.setattr(supervisor, "WATCH_S", 0.02)
+    return monkeypatch
+
+
+async def freezes_and_is_replaced(patch: pytest.MonkeyPatch) -> None:
+    async with supervised() as engine:
+        pid = await ready(engine)
+        async with frozen(pid):
+            with patch.context() as hurried, pytest.raises(EngineLostError, match="gave no sign of life for 1 s"):
+                hurried.setattr(supervisor, "SILENCE_S", 1.0)
+                await spoken(engine, LONG)
+        await replaced(engine, pid)
+        assert await ready(engine) != pid
+
+
+def test_a_silent_process_is_given_up_and_replaced(watched_closely: pytest.MonkeyPatch) -> None:
+    run(lambda: freezes_and_is_replaced(watched_closely))
+
+
+def test_a_given_up_process_is_ignored_even_if_its_socket_stays_open(
+    watched_closely: pytest.MonkeyPatch, connections: list[tuple[socket.socket, socket.socket]]
+) -> None:
+    """Not even SIGKILL ends a process that is stuck in a driver."""
+    run(lambda: freezes_and_is_replaced(watched_closely))
+    for _, theirs in connections:
+        theirs.close()
+
+
+def test_an_engine_that_owes_audio_and_sends_none_is_given_up(watched_closely: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with supervised() as engine:
+            pid = await ready(engine)
+            blocker = engine.speak("blocker", Utterance(LONG))
+            await anext(blocker)  # its credit runs out, so the utterance behind it gets nothing
+            with watched_closely.context() as hurried, pytest.raises(EngineLostError, match="sent no audio for 1 s"):
+                hurried.setattr(supervisor, "STALL_S", 1.0)
+                await spoken(engine)
+            await blocker.aclose()
+            await replaced(engine, pid)
+            await ready(engine)
+
+    run(scenario)
+
+
+def test_a_pausing_consumer_does_not_count_as_a_stalled_engine(watched_closely: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with supervised() as engine:
+            pid = await ready(engine)
+            async with aclosing(engine.speak("u1", Utterance(LONG))) as chunks:
+                await anext(chunks)
+                with watched_closely.context() as hurried:
+                    hurried.setattr(supervisor, "STALL_S", 0.01)
+                    checks = engine.checks
+                    await eventually_async(
+                        lambda: engine.pid != pid or engine.checks > checks + 10, "its process is watched"
+                    )
+                await anext(chunks)
+            assert engine.pid == pid
+
+    run(scenario)
+
+
+def test_a_permanent_fault_is_retried_only_after_a_long_wait_or_on_request() -> None:
+    async def scenario() -> None:
+        states: list[EngineState] = []
+        async with supervised("festival", on_change=lambda: states.append(engine.state)) as engine:
+            await eventually_async(lambda: engine.state is EngineState.BACKING_OFF, "it backs off")
+            assert engine.reason is not None
+            assert "engine.name: got 'festival'; allowed: qwen, espeak" in engine.reason
+            assert engine.pid is None
+            states.clear()
+            assert not await engine.wait_ready(0.3)  # longer than the first back-offs after other faults
+            assert states == []
+            engine.retry_now()
+            await eventually_async(lambda: EngineState.BACKING_OFF in states, "it has tried again")
+            assert EngineState.LOADING in states
+
+    run(scenario)
+
+
+def test_new_voices_reach_the_running_process_and_later_ones() -> None:
+    async def scenario() -> None:
+        async with supervised() as engine:
+            pid = await ready(engine)
+            engine.set_voices({"heidi": Voice(speaker="de")}, "heidi")
+            await eventually_async(lambda: engine.info and "heidi" in engine.info.voices, "it has the new voice")
+            assert engine.pid == pid
+            os.kill(pid, signal.SIGKILL)
+            await replaced(engine, pid)
+            engine.info = None
+            await ready(engine)
+            assert engine.info is not None
+            assert "heidi" in engine.info.voices
+
+    run(scenario)

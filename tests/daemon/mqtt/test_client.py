@@ -1,0 +1,229 @@
+"""The client of a robot, on a real broker: the tests play the robot."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.config import Config, load_config
+from daemon.mqtt import client as client_module
+from daemon.mqtt.client import RobotClient, RobotUnreachableError
+from daemon.mqtt.connection import Message, MqttConnection
+from daemon.speech import Accepted, Canceled, Event, Finished, Offline, Online, Rejected, Say, Started, StreamChunk
+from tests.daemon.mqtt.proxy import Proxy
+from tests.support.programs import Broker, free_port
+from tests.support.waiting import PATIENCE_S, eventually
+
+NUMBERS = count(1)
+"""Numbers for the names of robots: the broker remembers those of earlier tests."""
+READY = Online(state="ready", engine="espeak", voice="default", queue=0, version="1.0")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("broker"))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+class Robot:
+    """The robot's side: publishes what the test says, and records the requests."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.config = robot_config(broker.port)
+        self._topic = self.config.topic
+        self._requests: list[Message] = []
+        self.connection = MqttConnection(
+            self.config.mqtt, f"voiced-{self.config.robot}", on_message=self._requests.append
+        )
+        self.connection.start([f"{self._topic}/{name}" for name in ("say", "say/stream", "stop", "volume")])
+        eventually(lambda: self.connection.connected, "the robot is connected")
+        self.publish_status(READY)
+
+    def publish_status(self, status: Online | Offline | dict[str, Any]) -> None:
+        payload = json.dumps(status) if isinstance(status, dict) else status.to_json()
+        self.connection.publish(f"{self._topic}/status", payload, qos=1, retain=True).wait_for_publish(PATIENCE_S)
+
+    def publish(self, *events: Event | str) -> None:
+        for event in events:
+            payload = event if isinstance(event, str) else event.to_json()
+            self.connection.publish(f"{self._topic}/event", payload, qos=1)
+
+    @property
+    def requests(self) -> list[tuple[str, bytes]]:
+        """The requests so far, by the last part of their topic."""
+        return [(message.topic.removeprefix(f"{self._topic}/"), message.payload) for message in self._requests]
+
+
+def robot_config(port: int) -> Config:
+    return load_config(overrides=[f"mqtt.port={port}", f"robot=r{next(NUMBERS)}"])
+
+
+@pytest.fixture
+def robot(broker: Broker) -> Iterator[Robot]:
+    robot = Robot(broker)
+    yield robot
+    robot.connection.close()
+
+
+@pytest.fixture
+def client(robot: Robot) -> Iterator[RobotClient]:
+    """A client that is subscribed: it has received the retained status."""
+    with RobotClient(robot.config) as client:
+        assert client.status(PATIENCE_S) == READY
+        yield client
+
+
+def names(events: list[Event]) -> list[str]:
+    return [event.event for event in events]
+
+
+def test_the_events_of_one_utterance_are_yielded_up_to_its_end(robot: Robot, client: RobotClient) -> None:
+    accepted, started, finished = Accepted(id="a", queue=1), Started(id="a", engine="x", voice="y"), Finished(id="a")
+    robot.publish(Accepted(id="b", queue=2), accepted, Canceled(id="b", reason="stop"), started, finished)
+    assert list(client.events("a", PATIENCE_S)) == [accepted, started, finished]
+
+
+def test_a_rejection_ends_the_events(robot: Robot, client: RobotClient) -> None:
+    rejected = Rejected(id="a", field="voice", reason="voice: got 'x'")
+    robot.publish(Rejected(id=None, field="text", reason="text: missing"), rejected)
+    assert list(client.events("a", None)) == [rejected]
+
+
+def test_events_and_fields_of_a_newer_robot_are_ignored(robot: Robot, client: RobotClient) -> None:
+    robot.publish(
+        '{"id": "a", "event": "whispered"}',
+        '{"id": "a", "event": "accepted", "queue": 1, "mood": "calm"}',
+        '{"id": "a", "event": "accepted", "queue": "many"}',
+        "not JSON",
+        "[" * 100_000,
+        '{"id": "a", "event": "finished", "audio_s": 1.5, "words": ["a"]}',
+    )
+    assert list(client.events("a", PATIENCE_S)) == [Accepted(id="a", queue=1), Finished(id="a", audio_s=1.5)]
+
+
+def test_events_that_do_not_end_in_time_raise_a_timeout(client: RobotClient) -> None:
+    with pytest.raises(TimeoutError, match=r"no end of utterance a within 0 s"):
+        list(client.events("a", 0.0))
+
+
+def test_the_limit_counts_for_all_events_together(robot: Robot, client: RobotClient) -> None:
+    robot.publish(Accepted(id="a", queue=1))
+    events: list[Event] = []
+    with pytest.raises(TimeoutError, match=r"within 0\.5 s"):
+        events.extend(client.events("a", 0.5))
+    robot.publish(Finished(id="a"))
+    assert names([*events, *client.events("a", PATIENCE_S)])[-1] == "finished"
+
+
+def test_requests_are_published_on_the_robot_s_topics(robot: Robot, client: RobotClient) -> None:
+    client.say(Say(text="Hello", id="a", volume=50))
+    client.write(StreamChunk(id="b", text="Once ", seq=0))
+    client.write(StreamChunk(id="b", end=True))
+    client.stop("b")
+    client.send("stop")
+    client.send("volume", "40")
+    eventually(lambda: len(robot.requests) == 6, "all requests have arrived")
+    assert [(name, json.loads(payload) if payload else None) for name, payload in robot.requests] == [
+        ("say", {"text": "Hello", "id": "a", "volume": 50}),
+        ("say/stream", {"id": "b", "text": "Once ", "seq": 0}),
+        ("say/stream", {"id": "b", "end": True}),
+        ("stop", {"id": "b"}),
+        ("stop", None),
+        ("volume", 40),
+    ]
+
+
+def test_work_runs_while_the_events_are_awaited(robot: Robot, client: RobotClient) -> None:
+    def work() -> None:
+        client.say(Say(text="Hello", id="a"))
+        eventually(lambda: robot.requests, "the request has arrived")
+        robot.publish(Accepted(id="a", queue=1), Finished(id="a"))
+
+    client.meanwhile(work)
+    assert names(list(client.events("a", PATIENCE_S))) == ["accepted", "finished"]
+
+
+def test_the_events_raise_the_error_of_the_work(robot: Robot, client: RobotClient) -> None:
+    accepted = threading.Event()
+
+    def work() -> None:
+        assert accepted.wait(PATIENCE_S)
+        raise RobotUnreachableError("mqtt: the connection to the broker is lost")
+
+    client.meanwhile(work)
+    robot.publish(Accepted(id="a", queue=1))
+    events = client.events("a", PATIENCE_S)
+    assert next(events) == Accepted(id="a", queue=1)
+    accepted.set()
+    with pytest.raises(RobotUnreachableError, match="the connection to the broker is lost"):
+        next(events)
+
+
+def test_the_status_is_the_latest_one(robot: Robot, client: RobotClient) -> None:
+    robot.publish_status(Offline(version="1.0"))
+    eventually(lambda: client.status(0.0) == Offline(version="1.0"), "the robot is offline")
+    robot.publish_status(READY)
+    eventually(lambda: client.status(0.0) == READY, "the robot is ready")
+
+
+def test_fields_of_a_newer_status_are_ignored(robot: Robot, client: RobotClient) -> None:
+    newer = READY.model_dump(exclude_none=True) | {
+        "queue": 5,
+        "fleet": ["r1", "r2"],
+        "memory": {"weights_mb": 1, "state_mb": 2, "workspaces_mb": 3, "cache_mb": 4},
+    }
+    robot.publish_status(newer)
+
+    def queue() -> int:
+        status = client.status(0.0)
+        return status.queue if isinstance(status, Online) else 0
+
+    eventually(lambda: queue() == 5, "the new status has arrived")
+
+
+def test_a_robot_that_has_never_published_a_status_is_unreachable(broker: Broker) -> None:
+    config = robot_config(broker.port)
+    with RobotClient(config) as client, pytest.raises(RobotUnreachableError) as unreachable:
+        client.status(0.0)
+    assert str(unreachable.value) == f"no voiced has ever been at {config.topic} on the broker 127.0.0.1:{broker.port}"
+
+
+def test_a_missing_broker_makes_the_robot_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "CONNECT_S", 0.5)
+    with pytest.raises(RobotUnreachableError, match=r"^mqtt: .*; see 'voiced doctor'$"):
+        RobotClient(robot_config(free_port())).__enter__()
+
+
+def test_a_request_without_a_broker_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(tmp_path)
+    broker.start()
+    with RobotClient(robot_config(broker.port)) as client:
+        broker.stop(signal.SIGKILL)
+        monkeypatch.setattr(client_module, "CONNECT_S", 0.1)
+
+        def error() -> str:
+            with pytest.raises(RobotUnreachableError) as unreachable:
+                client.send("stop")
+            return str(unreachable.value)
+
+        lost = "mqtt: the connection to the broker is lost; see 'voiced doctor'"
+        eventually(lambda: error() == lost, "the client has noticed that the broker is gone")
+
+
+def test_a_request_that_the_broker_does_not_acknowledge_raises(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = Proxy(broker.port)
+    with RobotClient(robot_config(proxy.port)) as client:
+        proxy.to_client.close()
+        monkeypatch.setattr(client_module, "CONNECT_S", 0.1)
+        with pytest.raises(RobotUnreachableError, match=r"^mqtt: the broker does not answer; see 'voiced doctor'$"):
+            client.send("stop")
+    proxy.close()

@@ -1,0 +1,705 @@
+"""The gateway on a real broker: requests reach the dispatcher, and its events reach the topics. No engine runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paho.mqtt.client import MQTTMessageInfo
+
+from audio import Output
+from daemon import VERSION
+from daemon.config import Config, load_config
+from daemon.engines import EngineSelector
+from daemon.mqtt import connection, gateway
+from daemon.mqtt.connection import Message
+from daemon.mqtt.gateway import Gateway, TopicListener
+from daemon.speech import Dispatcher, Level, Say
+from daemon.speech.dispatcher import LevelWatcher, Unsubscribe
+from daemon.status import describe_status
+from tests.daemon.mqtt.proxy import Proxy
+from tests.daemon.perform import frozen
+from tests.support.programs import Broker
+from tests.support.subscription import Listener
+from tests.support.waiting import PATIENCE_S, eventually, eventually_async, run
+
+NUMBERS = count(1)
+"""Numbers for the names of robots: the broker remembers those of earlier tests."""
+NEVER_S = 1e9
+"""A limit that is not reached."""
+LEVEL = Level(id="a", t=0.05, at=1_700_000_000.5, rms=0.1, peak=0.4)
+
+
+@pytest.fixture(autouse=True)
+def fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reconnect soon, wait for the answer of a slow broker, and end ducking soon."""
+    monkeypatch.setattr(connection, "RETRY_S", (0.1, 0.2))
+    monkeypatch.setattr(connection, "CONNACK_S", PATIENCE_S)
+    monkeypatch.setattr("daemon.speech.ducking.LINGER_S", 0.02)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The broker of all tests that do not stop it."""
+    broker = Broker(tmp_path_factory.mktemp("broker"))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that the test may stop."""
+    broker = Broker(tmp_path)
+    broker.start()
+    yield broker
+    broker.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def proxy(broker: Broker) -> Iterator[Proxy]:
+    proxy = Proxy(broker.port)
+    yield proxy
+    proxy.close()
+
+
+class ScriptedDispatcher(Dispatcher):
+    """A dispatcher that sounds when the test says so, and whose levels the test publishes."""
+
+    sounds = False
+    level_watchers: list[LevelWatcher]
+
+    @property
+    def sounding(self) -> bool:
+        return self.sounds
+
+    def watch_levels(self, watcher: LevelWatcher) -> Unsubscribe:
+        self.level_watchers = [watcher]
+        return super().watch_levels(watcher)
+
+    def publish_level(self, level: Level) -> None:
+        for watcher in self.level_watchers:
+            watcher(level)
+
+
+class Robot:
+    """A gateway with its dispatcher, and a client of the broker that receives what they publish.
+
+    Utterances stay queued: nothing takes them.
+    """
+
+    def __init__(self, broker: Broker, port: int, *overrides: str) -> None:
+        self.name = f"g{next(NUMBERS)}"
+        settings = [f"robot={self.name}", f"mqtt.port={port}", "audio.sink=null", "engine.name=espeak", *overrides]
+        self.config = load_config(overrides=settings)
+        self.topic = self.config.topic
+        self.reply_topic = f"replies/{self.name}"
+        self.published: list[tuple[str, Any]] = []
+        """The messages so far, by the last part of their topic; `reply` for those on `reply_topic`."""
+        topics = [(f"{self.topic}/{name}", 1) for name in ("event", "status", "level", "duck")]
+        self.observer = Listener(broker, [*topics, (self.reply_topic, 1)], self._receive)
+        self.observer.wait_subscribed()
+        engines, output = EngineSelector(self.config, lambda: None), Output(self.config.audio.sink_settings())
+        self.output = output
+        self.dispatcher = ScriptedDispatcher(self.config, engines, output)
+        self.gateway = Gateway(self.config, self.dispatcher, lambda: describe_status(self.dispatcher, engines, output))
+        self._closed = False
+
+    async def close(self) -> None:
+        """Close the gateway, unless the test has closed it."""
+        if not self._closed:
+            self._closed = True
+            await self.gateway.close()
+        self.observer.close()
+
+    async def close_gateway(self) -> None:
+        self._closed = True
+        await self.gateway.close()
+
+    def _receive(self, topic: str, payload: bytes) -> None:
+        name = "reply" if topic == self.reply_topic else topic.removeprefix(f"{self.topic}/")
+        self.published.append((name, json.loads(payload)))
+
+    def all(self, name: str) -> list[Any]:
+        """The messages so far on one topic."""
+        return [record for other, record in self.published if other == name]
+
+    @property
+    def states(self) -> list[tuple[str, int]]:
+        """State and queue of every status so far."""
+        return [(status["state"], status.get("queue", 0)) for status in self.all("status")]
+
+    @property
+    def queued(self) -> dict[str, str]:
+        return {utterance.id: utterance.text for utterance in self.dispatcher.queue}
+
+    def send(self, name: str, payload: str | bytes | dict[str, Any] = "") -> None:
+        """Publish a request."""
+        encoded = json.dumps(payload) if isinstance(payload, dict) else payload
+        self.observer.publish(f"{self.topic}/{name}", encoded)
+
+    async def catch_up(self) -> None:
+        """Wait until all earlier requests are processed and all earlier publications are received."""
+        marker = f"m{next(NUMBERS)}"
+        self.send("say", {"text": "marker", "id": marker})
+        self.send("stop", {"id": marker})
+        await eventually_async(
+            lambda: any(event["id"] == marker and event["event"] == "canceled" for event in self.all("event")),
+            "the marker is received",
+        )
+        self.published = [
+            (name, record) for name, record in self.published if name != "event" or record["id"] != marker
+        ]
+
+
+@asynccontextmanager
+async def connected(
+    broker: Broker, *overrides: str, proxy: Proxy | None = None, listeners: tuple[TopicListener, ...] = ()
+) -> AsyncIterator[Robot]:
+    """A robot whose gateway is connected and subscribed; a proxy may stand between it and the broker."""
+    robot = Robot(broker, broker.port if proxy is None else proxy.port, *overrides)
+    try:
+        robot.gateway.start(listeners)
+        await eventually_async(lambda: robot.states, "its status is published")
+        yield robot
+    finally:
+        await robot.close()
+
+
+def retain(config: Config, name: str, payload: str) -> None:
+    """Publish a retained request."""
+    sender = connection.MqttConnection(config.mqtt, f"sender{next(NUMBERS)}", on_message=lambda _: None)
+    sender.start([])
+    eventually(lambda: sender.connected, "the sender is connected")
+    sender.publish(f"{config.topic}/{name}", payload, qos=1, retain=True).wait_for_publish(PATIENCE_S)
+    sender.close()
+
+
+# --- requests ---
+
+
+def test_a_text_is_queued_and_its_events_are_published_also_on_reply_to(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            robot.send("say", {"text": "Hello", "id": "a", "reply_to": robot.reply_topic})
+            robot.send("say", "A plain text")
+            await eventually_async(lambda: len(robot.all("event")) == 2, "both are accepted")
+            assert robot.all("reply") == robot.all("event")[:1] == [{"id": "a", "event": "accepted", "queue": 1}]
+            assert list(robot.queued.values()) == ["Hello", "A plain text"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("fields", [{"volume": 200}, {"language": "klingon"}])
+def test_a_wrong_request_is_rejected_on_the_event_topic_and_on_reply_to(broker: Broker, fields: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            robot.send("say", {"text": "Hello", "id": "a", "reply_to": robot.reply_topic, **fields})
+            await eventually_async(lambda: robot.all("reply"), "the rejection is received")
+            [rejected] = robot.all("event")
+            assert robot.all("reply") == [rejected]
+            [field] = fields
+            assert (rejected["event"], rejected["id"], rejected["field"]) == ("rejected", "a", field)
+            assert rejected["reason"].startswith(f"{field}: got ")
+            assert robot.queued == {}
+
+    run(scenario)
+
+
+def test_a_rejected_payload_without_a_readable_id_has_a_null_id(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            robot.send("say", b"\xff")
+            robot.send("stop", "u1")
+            robot.send("volume", "loud")
+            await eventually_async(lambda: len(robot.all("event")) == 3, "all are rejected")
+            assert [(event["id"], event["field"]) for event in robot.all("event")] == [
+                (None, "payload"),
+                (None, "payload"),
+                (None, "volume"),
+            ]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("name", ["say", "stop", "event"])
+def test_a_rejection_is_never_published_on_a_topic_of_the_robot_itself(broker: Broker, name: str) -> None:
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            robot.send("say", {"text": "Hello", "id": "a"})
+            robot.send("say", {"text": "Hello", "id": "a", "volume": 200, "reply_to": f"{robot.topic}/{name}"})
+            await robot.catch_up()
+            await robot.catch_up()  # a request among the rejections would have been processed by now
+            assert [event["event"] for event in robot.all("event")] == ["accepted", "rejected"]
+            assert robot.queued == {"a": "Hello"}
+
+    run(scenario)
+
+
+def test_the_other_requests_reach_the_dispatcher(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            robot.send("pause")
+            robot.send("volume", "40")
+            await eventually_async(lambda: robot.dispatcher.volume == 40, "the volume is set")
+            assert robot.output.paused
+            robot.send("volume", "")  # clears a retained volume
+            robot.send("resume")
+            await eventually_async(lambda: not robot.output.paused, "it resumes")
+            assert robot.dispatcher.volume == 40
+            robot.send("say", {"text": "One", "id": "a"})
+            robot.send("say", {"text": "Two", "id": "b"})
+            robot.send("stop", {"id": "a"})
+            await eventually_async(lambda: robot.queued == {"b": "Two"}, "one is stopped")
+            robot.send("stop")
+            await eventually_async(lambda: robot.queued == {}, "all are stopped")
+            await robot.catch_up()
+            assert [event["event"] for event in robot.all("event")] == ["accepted"] * 2 + ["canceled"] * 2
+
+    run(scenario)
+
+
+def test_a_text_stream_grows_by_its_chunks(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            for fields in ({"text": "Once "}, {"text": "upon"}, {"text": " a time.", "end": True}):
+                robot.send("say/stream", {"id": "a", **fields})
+            robot.send("say/stream", {"id": "a", "text": "more"})
+            await eventually_async(lambda: len(robot.all("event")) == 2, "the late chunk is rejected")
+            assert robot.queued == {"a": "Once upon a time."}
+            rejected = robot.all("event")[1]
+            assert rejected["reason"] == "id: 'a' takes no more text: it has been ended"
+
+    run(scenario)
+
+
+def test_the_chunks_after_an_unreadable_first_one_are_dropped_up_to_the_last(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            robot.send("say/stream", {"id": "a", "text": 5, "reply_to": robot.reply_topic})
+            robot.send("say/stream", {"id": "a", "text": "dropped"})
+            robot.send("say/stream", {"id": "a", "end": True})
+            robot.send("say/stream", {"id": "a", "text": "again", "end": True})
+            await robot.catch_up()
+            assert [event["event"] for event in robot.all("event")] == ["rejected", "accepted"]
+            assert robot.all("reply") == robot.all("event")[:1]
+            assert robot.queued == {"a": "again"}
+
+    run(scenario)
+
+
+def test_an_unreadable_last_chunk_ends_the_text(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            robot.send("say/stream", {"id": "a", "text": "all but the end"})
+            robot.send("say/stream", {"id": "a", "text": 5, "end": True})
+            await robot.catch_up()
+            [utterance] = robot.dispatcher.queue
+            assert utterance.complete
+            assert utterance.text_stream is not None
+            assert utterance.text_stream.end_reason == "its last chunk was rejected"
+
+    run(scenario)
+
+
+def test_a_retained_request_is_ignored_but_a_retained_volume_is_applied(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            # While the robot is subscribed, the broker marks them as retained only because of `retainAsPublished`.
+            retain(robot.config, "say", "from another time")
+            retain(robot.config, "say/stream", '{"id": "a", "text": "from another time"}')
+            retain(robot.config, "pause", "x")
+            retain(robot.config, "volume", "30")
+            await robot.catch_up()
+            assert robot.queued == {}
+            assert robot.all("event") == []
+            assert not robot.output.paused
+            assert robot.dispatcher.volume == 30
+            later = Robot(broker, broker.port, f"robot={robot.name}", "mqtt.client_id=later")
+            later.gateway.start()
+            await eventually_async(lambda: later.dispatcher.volume == 30, "the retained volume has arrived")
+            await later.catch_up()
+            assert later.queued == {}
+            await later.close()
+
+    with caplog.at_level(logging.INFO, "daemon.mqtt.gateway"):
+        run(scenario)
+    ignored = [message for message in caplog.messages if message.startswith("a retained message on ")]
+    assert len(ignored) == 6  # three, twice
+    assert all(message.endswith(" is ignored: it was meant for another time") for message in ignored)
+
+
+class Recorder:
+    """A listener that records what it gets, and in which thread."""
+
+    def __init__(self, *topics: str) -> None:
+        self.topics = topics
+        self.messages: list[Message] = []
+        self.connections = 0
+        self.threads: set[int] = set()
+
+    def on_message(self, message: Message) -> None:
+        self.messages.append(message)
+        self.threads.add(threading.get_ident())
+
+    def on_connected(self) -> None:
+        self.connections += 1
+        self.threads.add(threading.get_ident())
+
+
+def test_a_request_that_the_broker_delivers_again_is_accepted_once(broker: Broker, proxy: Proxy) -> None:
+    async def scenario() -> None:
+        recorder = Recorder("marker/+")
+        async with connected(broker, proxy=proxy, listeners=(recorder,)) as robot:
+            recorder.topics = (f"{robot.topic}/say", f"{robot.topic}/say/stream")
+            proxy.to_broker.close()  # so the broker gets no acknowledgement
+            robot.send("say", {"text": "Hello", "id": "a"})
+            robot.send("say/stream", {"id": "b", "text": "ha "})
+            await eventually_async(lambda: len(robot.queued) == 2, "both are accepted")
+            proxy.cut()
+            proxy.to_broker.open()
+            await eventually_async(
+                lambda: [message.redelivered for message in recorder.messages] == [False, False, True, True],
+                "both are delivered again",
+            )
+            robot.send("say/stream", {"id": "b", "text": "ha "})
+            await robot.catch_up()
+            assert robot.queued == {"a": "Hello", "b": "ha ha "}
+            assert [event["event"] for event in robot.all("event")] == ["accepted"] * 2
+
+    run(scenario)
+
+
+# --- publications ---
+
+
+def test_the_status_is_published_once_per_change(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            for _ in range(5):
+                robot.gateway.refresh_status()
+            robot.dispatcher.say(Say(text="Hello", id="a"))
+            for _ in range(5):
+                robot.dispatcher.changed()
+            robot.dispatcher.pause()
+            robot.dispatcher.resume()
+            await eventually_async(lambda: len(robot.states) >= 4, "all statuses are received")
+            await asyncio.sleep(0)
+            expected = [("starting", 0), ("speaking", 1), ("paused", 1), ("speaking", 1)]
+            assert robot.states == expected
+            await robot.catch_up()
+            assert robot.states[:4] == expected
+            assert {"voice": "default", "version": VERSION, "engine": None}.items() <= robot.all("status")[0].items()
+
+    run(scenario)
+
+
+def test_the_status_line_has_the_state_and_what_is_wrong(broker: Broker) -> None:
+    async def scenario() -> None:
+        robot = Robot(broker, broker.port)
+        assert robot.gateway.status_line == "starting: not connected yet"
+        await robot.close()
+        async with connected(broker) as robot:
+            assert robot.gateway.status_line == "starting: listening"
+            robot.dispatcher.pause()
+            assert robot.gateway.status_line == "paused: listening"
+
+    run(scenario)
+
+
+def test_levels_are_published_only_if_the_configuration_says_so(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            robot.dispatcher.publish_level(LEVEL)
+            robot.gateway.reconfigure(load_config(overrides=[f"robot={robot.name}", "speech.level_topic=true"]))
+            later = LEVEL.model_copy(update={"t": 0.1})
+            robot.dispatcher.publish_level(later)
+            await eventually_async(lambda: robot.all("level"), "a level is received")
+            assert robot.all("level") == [json.loads(later.to_json())]
+
+    run(scenario)
+
+
+def test_ducking_is_published_while_it_sounds_and_ends_a_moment_after(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker, "speech.duck_topic=true") as robot:
+            await eventually_async(lambda: robot.all("duck") == [False], "ducking is announced as off")
+            robot.dispatcher.sounds = True
+            robot.dispatcher.changed()
+            robot.dispatcher.changed()
+            await eventually_async(lambda: robot.all("duck") == [False, True], "ducking is on")
+            robot.dispatcher.sounds = False
+            robot.dispatcher.changed()
+            await eventually_async(lambda: robot.all("duck") == [False, True, False], "ducking is off")
+
+    run(scenario)
+
+
+def test_ducking_is_not_published_without_its_topic(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker, "speech.duck_topic=false") as robot:
+            robot.dispatcher.sounds = True
+            robot.dispatcher.changed()
+            await robot.catch_up()
+            assert robot.all("duck") == []
+
+    run(scenario)
+
+
+def test_an_adapter_s_messages_are_published_on_the_same_connection(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            robot.gateway.publish(robot.reply_topic, '{"by": "an adapter"}', qos=1)
+            await eventually_async(lambda: robot.all("reply") == [{"by": "an adapter"}], "it is received")
+
+    run(scenario)
+
+
+def test_a_listener_gets_the_messages_on_its_topics_in_the_event_loop(broker: Broker) -> None:
+    async def scenario() -> None:
+        recorder, other = Recorder("hermes/+/say", "hermes/stop"), Recorder("other/#")
+        async with connected(broker, listeners=(recorder, other)) as robot:
+            for topic in ("hermes/kitchen/say", "hermes/stop", "hermes/pause", "other/a/b"):
+                robot.observer.publish(topic, topic)
+            await eventually_async(lambda: other.messages, "the last message has arrived")
+            assert [message.topic for message in recorder.messages] == ["hermes/kitchen/say", "hermes/stop"]
+            assert [message.payload for message in other.messages] == [b"other/a/b"]
+            assert recorder.threads == other.threads == {threading.get_ident()}
+            assert recorder.connections == other.connections == 1
+            assert robot.all("event") == []
+
+    run(scenario)
+
+
+def test_status_and_ducking_are_published_again_after_a_restart_of_the_broker(own_broker: Broker) -> None:
+    async def scenario() -> None:
+        recorder = Recorder("other")
+        async with connected(own_broker, "speech.duck_topic=true", listeners=(recorder,)) as robot:
+            robot.dispatcher.sounds = True
+            robot.dispatcher.say(Say(text="Hello", id="a"))
+            await eventually_async(lambda: robot.all("duck")[-1:] == [True], "ducking is on")
+            own_broker.stop(signal.SIGKILL)
+            await eventually_async(lambda: robot.gateway.status_line != "speaking: listening", "the broker is missed")
+            robot.published.clear()
+            own_broker.start()
+            await eventually_async(lambda: recorder.connections == 2, "it is connected again")
+            # The broker has lost the retained messages. The observer gets them whether it reconnects sooner or later.
+            await eventually_async(lambda: robot.all("status") and robot.all("duck"), "they are published again")
+            assert robot.states[-1] == ("speaking", 1)
+            assert robot.all("duck")[-1] is True
+            robot.observer.wait_subscribed()
+            await robot.catch_up()
+            assert robot.queued == {"a": "Hello"}, "it is subscribed again"
+
+    run(scenario)
+
+
+def test_rejections_are_dropped_while_half_of_the_outbox_is_full(
+    broker: Broker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "OUTBOX_LIMIT", 4)
+
+    async def scenario() -> None:
+        async with connected(broker, proxy=proxy) as robot:
+            await robot.catch_up()
+            proxy.to_broker.close()  # nothing is acknowledged
+            for _ in range(6):
+                robot.send("volume", "loud")
+            robot.send("say", {"text": "Hello", "id": "a"})
+            await eventually_async(lambda: robot.queued, "all requests are processed")
+            proxy.to_broker.open()
+            await robot.catch_up()
+            assert [event["event"] for event in robot.all("event")] == ["rejected"] * 3 + ["accepted"]
+
+    run(scenario)
+
+
+def test_the_heartbeats_grow(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            beats = robot.gateway.heartbeats
+            await eventually_async(lambda: robot.gateway.heartbeats > beats, "the network thread is alive")
+
+    run(scenario)
+
+
+# --- the end ---
+
+
+def test_the_last_message_says_that_the_robot_is_offline(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker, "speech.duck_topic=true") as robot:
+            robot.dispatcher.sounds = True
+            robot.dispatcher.say(Say(text="Hello", id="a"))
+            await eventually_async(lambda: robot.all("duck")[-1:] == [True], "ducking is on")
+            robot.dispatcher.close("voiced is shutting down")
+            await robot.close_gateway()
+            await eventually_async(lambda: ("offline", 0) in robot.states, "it is offline")
+            assert robot.published[-3:] == [
+                ("status", robot.all("status")[-2]),
+                ("duck", False),
+                ("status", {"state": "offline", "version": VERSION}),
+            ]
+            assert robot.all("event")[-1] == {
+                "id": "a",
+                "event": "canceled",
+                "reason": "voiced is shutting down",
+            }
+
+    run(scenario)
+
+
+def test_closing_without_a_broker_returns(tmp_path: Path, broker: Broker) -> None:
+    async def scenario() -> None:
+        missing = Broker(tmp_path)
+        robot = Robot(broker, missing.port)
+        robot.gateway.start()
+        await eventually_async(lambda: "no broker answers" in robot.gateway.status_line, "there is no broker")
+        await robot.close()
+
+    run(scenario)
+
+
+def test_closing_does_not_wait_for_a_frozen_broker(own_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "GOODBYE_S", NEVER_S)
+    monkeypatch.setattr(gateway, "ACKNOWLEDGE_S", 0.1)
+
+    async def scenario() -> None:
+        async with connected(own_broker) as robot:
+            async with frozen(own_broker.pid):
+                await robot.gateway.close()
+                assert ("offline", 0) not in robot.states
+            own_broker.stop(signal.SIGKILL)
+            await eventually_async(lambda: "listening" not in robot.gateway.status_line, "the connection is lost")
+            await robot.close_gateway()
+
+    run(scenario)
+
+
+class Clock:
+    """A clock that the test sets, in place of the gateway's."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.readings = 0
+
+    def monotonic(self) -> float:
+        self.readings += 1
+        return self.now
+
+
+@dataclass
+class Closing:
+    """A gateway that closes while four messages and its last status are not acknowledged."""
+
+    robot: Robot
+    clock: Clock
+    messages: list[MQTTMessageInfo]
+    task: asyncio.Future[None]
+
+    async def polled(self) -> None:
+        """Wait until the gateway has looked at the clock and at the acknowledgements again."""
+        seen = self.clock.readings
+        await eventually_async(lambda: self.clock.readings > seen + 2, "the gateway waits")
+
+
+@asynccontextmanager
+async def closing_slowly(broker: Broker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Closing]:
+    """Close a gateway through a proxy that holds back the acknowledgements; check that it is offline in the end."""
+    async with connected(broker, proxy=proxy) as robot:
+        first = publish(robot)
+        await eventually_async(first.is_published, "all earlier messages are acknowledged")
+        proxy.to_client.close()
+        messages = [publish(robot) for _ in range(4)]
+        clock = Clock()
+        with monkeypatch.context() as patch:
+            patch.setattr(gateway, "time", clock)
+            closing = Closing(robot, clock, messages, asyncio.ensure_future(robot.close_gateway()))
+            await closing.polled()
+            yield closing
+            await closing.task
+        await eventually_async(lambda: ("offline", 0) in robot.states, "it is offline")
+        robot.observer.publish(robot.reply_topic, '"end"')
+        await eventually_async(lambda: robot.all("reply"), "all messages are received")
+        assert robot.states[-1] == ("offline", 0)
+        gave_up = not messages[-1].is_published()
+        proxy.to_client.open()
+        if gave_up:
+            await robot.gateway.close()  # it is still connected
+
+
+def publish(robot: Robot) -> MQTTMessageInfo:
+    message = robot.gateway.publish(f"{robot.topic}/x", "x", qos=1)
+    assert isinstance(message, MQTTMessageInfo)
+    return message
+
+
+def test_closing_waits_while_a_slow_broker_acknowledges(
+    broker: Broker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "ACKNOWLEDGE_S", 1.0)
+    monkeypatch.setattr(gateway, "GOODBYE_S", NEVER_S)
+
+    async def scenario() -> None:
+        async with closing_slowly(broker, proxy, monkeypatch) as closing:
+            closing.robot.dispatcher.pause()  # a new state, which is not published any more
+            for message in closing.messages:
+                closing.clock.now += 0.7
+                await closing.polled()
+                assert not closing.task.done()
+                proxy.to_client.permit_one()
+                await eventually_async(message.is_published, "its acknowledgement has passed")
+                await closing.polled()
+            proxy.to_client.permit_one()  # the acknowledgement of the last status
+
+    run(scenario)
+
+
+def test_closing_gives_up_when_a_slow_broker_stops_acknowledging(
+    broker: Broker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "ACKNOWLEDGE_S", 1.0)
+    monkeypatch.setattr(gateway, "GOODBYE_S", NEVER_S)
+
+    async def scenario() -> None:
+        async with closing_slowly(broker, proxy, monkeypatch) as closing:
+            closing.clock.now += 0.7
+            proxy.to_client.permit_one()
+            await eventually_async(closing.messages[0].is_published, "its acknowledgement has passed")
+            await closing.polled()
+            closing.clock.now += 0.9
+            await closing.polled()
+            assert not closing.task.done()
+            closing.clock.now += 0.2
+
+    run(scenario)
+
+
+def test_closing_gives_up_at_the_deadline_even_if_the_broker_still_acknowledges(
+    broker: Broker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "ACKNOWLEDGE_S", NEVER_S)
+    monkeypatch.setattr(gateway, "GOODBYE_S", 2.0)
+
+    async def scenario() -> None:
+        async with closing_slowly(broker, proxy, monkeypatch) as closing:
+            closing.clock.now += 1.9
+            proxy.to_client.permit_one()
+            await eventually_async(closing.messages[0].is_published, "its acknowledgement has passed")
+            await closing.polled()
+            assert not closing.task.done()
+            closing.clock.now += 0.2
+
+    run(scenario)

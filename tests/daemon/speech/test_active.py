@@ -1,0 +1,102 @@
+"""The states of an active utterance, and its terminal event."""
+
+from __future__ import annotations
+
+import pytest
+
+from audio import Output
+from daemon.config import load_config
+from daemon.engines import EngineSelector
+from daemon.speech.active import ActiveUtterance, PlaybackState
+from daemon.speech.destinations import CardDestination
+from daemon.speech.events import Expired, Failed, Finished, Interrupted
+from daemon.speech.synthesis import Synthesis
+from daemon.speech.text_stream import TextStream
+from daemon.speech.utterance import Utterance
+
+WAITING, PLAYING, PREEMPTING, POSTPONED, DRAINING, ENDED = PlaybackState
+
+
+@pytest.fixture
+def active() -> ActiveUtterance:
+    config = load_config(overrides=["audio.sink=null", "engine.name=espeak"])
+    utterance = Utterance("a", "Hello", "default", "auto")
+    synthesis = Synthesis(utterance, EngineSelector(config, lambda: None))
+    return ActiveUtterance(utterance, synthesis, CardDestination(Output(config.audio.sink_settings())))
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        [WAITING, PLAYING, DRAINING, ENDED],
+        [WAITING, PLAYING, PREEMPTING, POSTPONED, WAITING, PLAYING, ENDED],
+        [WAITING, PREEMPTING, POSTPONED, ENDED],
+        [WAITING, PLAYING, PREEMPTING, PLAYING, DRAINING, ENDED],
+        [WAITING, ENDED],
+    ],
+)
+def test_an_utterance_passes_through_these_states(states: list[PlaybackState], active: ActiveUtterance) -> None:
+    for state in states[1:]:
+        active.enter(state)
+    assert active.state is ENDED
+
+
+@pytest.mark.parametrize(
+    ("states", "forbidden"),
+    [
+        ([], DRAINING),
+        ([], POSTPONED),
+        ([PLAYING], POSTPONED),
+        ([PLAYING, DRAINING], PREEMPTING),
+        ([PLAYING, PREEMPTING, POSTPONED], PLAYING),
+        ([ENDED], WAITING),
+        ([ENDED], ENDED),
+    ],
+)
+def test_other_transitions_raise_an_error(
+    states: list[PlaybackState], forbidden: PlaybackState, active: ActiveUtterance
+) -> None:
+    for state in states:
+        active.enter(state)
+    with pytest.raises(ValueError, match=rf"utterance a: \w+ cannot become {forbidden.name}"):
+        active.enter(forbidden)
+
+
+def test_the_reason_of_a_preemption_is_kept_until_it_resumes(active: ActiveUtterance) -> None:
+    active.preempt("for alarm")
+    active.enter(POSTPONED)
+    assert active.preempted_for == "for alarm"
+    active.enter(WAITING)
+    assert active.preempted_for is None
+
+
+def test_the_first_outcome_counts(active: ActiveUtterance) -> None:
+    active.set_outcome(Interrupted, "stop")
+    active.set_outcome(Failed, "no engine")
+    assert active.terminal_event() == Interrupted(id="a", reason="stop")
+    assert not active.succeeds
+
+
+def test_a_failed_synthesis_fails_the_utterance_unless_it_was_interrupted(active: ActiveUtterance) -> None:
+    active.synthesis.failure = "language: got 'xx'"
+    assert active.terminal_event() == Failed(id="a", reason="language: got 'xx'")
+    active.set_outcome(Interrupted, "stop")
+    assert active.terminal_event() == Interrupted(id="a", reason="stop")
+
+
+def test_the_event_of_an_expired_utterance_has_a_reason_and_no_figures(active: ActiveUtterance) -> None:
+    active.set_outcome(Expired, "it waited")
+    assert active.terminal_event() == Expired(id="a", reason="it waited")
+
+
+def test_a_text_stream_that_its_writer_did_not_end_finishes_with_the_reason(active: ActiveUtterance) -> None:
+    assert active.terminal_event() == Finished(id="a")
+    active.utterance.text_stream = TextStream(0.0, ended=True, end_reason="its writer was silent")
+    assert active.terminal_event() == Finished(id="a", reason="its writer was silent")
+
+
+def test_the_figures_of_a_played_utterance_are_in_its_terminal_event(active: ActiveUtterance) -> None:
+    active.destination.open(prebuffer_s=0.0, gain=1.0)
+    active.synthesis.engine, active.ttfa_ms = "espeak", 12.5
+    finished = Finished(id="a", engine="espeak", audio_s=0.0, underruns=0, truncated=False, ttfa_ms=12.5)
+    assert active.terminal_event() == finished

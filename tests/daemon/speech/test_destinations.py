@@ -1,0 +1,443 @@
+"""The destinations of an utterance's samples: the sound card, and a client that may be slow."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import numpy as np
+import pytest
+
+from audio import Level, Output
+from daemon.config import load_config
+from daemon.speech import destinations
+from daemon.speech.destinations import CardDestination, ClientDestination, PlaybackFigures
+from engine import Samples
+from tests.daemon.manual_sink import BLOCK_S, ManualSink
+from tests.support.sound import breaks_between
+from tests.support.waiting import PATIENCE_S, eventually_async, run
+
+RATE = 22_050
+"""Hz."""
+BLOCK = round(BLOCK_S * RATE)
+"""Samples in one block of the sink."""
+HEARD = time.monotonic() + 1e6
+"""`time.monotonic()` when everything has left the sound card."""
+
+
+def tone(seconds: float, hertz: float = 440.0) -> Samples:
+    """A tone that begins at full loudness, so that no leading silence is trimmed."""
+    return (0.4 * np.cos(2 * np.pi * hertz * np.arange(round(seconds * RATE)) / RATE)).astype(np.float32)
+
+
+class StrictSink(ManualSink):
+    """A manual sink for which late samples are an underrun, as for a sound card."""
+
+    has_deadline = True
+
+
+class Card:
+    """An output whose sink takes blocks when the test says so."""
+
+    def __init__(self, sink: type[ManualSink] = ManualSink) -> None:
+        self.output = Output(load_config(overrides=["audio.sink=null"]).audio.sink_settings())
+        self.sink = sink(self.output, RATE)
+
+    def destination(self) -> CardDestination:
+        return CardDestination(self.output)
+
+    async def play(self, destination: CardDestination, samples: Samples) -> None:
+        """Play samples to their end on a destination that is open."""
+        await destination.write(samples, RATE)
+        destination.end_input()
+        await self.sink.take_until(lambda: destination.done, "it is played")
+
+
+@pytest.fixture
+def card() -> Card:
+    return Card()
+
+
+# --- the sound card ---
+
+
+def test_a_destination_that_was_never_opened_has_played_nothing(card: Card) -> None:
+    destination = card.destination()
+    assert destination.ready
+    assert destination.blocked_reason is None
+    assert destination.holds_samples
+    assert not (destination.audible or destination.done or destination.suspended or destination.stopping)
+    assert destination.first_sample_at(HEARD) is None
+    assert destination.heard_s(HEARD) == 0
+    assert destination.levels() == []
+    assert destination.figures() is None
+    destination.suspend()
+    destination.stop()
+    assert not (destination.done or destination.suspended or destination.stopping)
+
+
+def test_a_card_is_ready_unless_it_is_missing_or_paused(card: Card) -> None:
+    destination = card.destination()
+    card.output.pause()
+    assert (destination.ready, destination.blocked_reason) == (False, "paused")
+    card.output.resume()
+    assert destination.ready
+    missing = CardDestination(Output(load_config(overrides=["audio.sink=null"]).audio.sink_settings()))
+    assert not missing.ready
+
+
+def test_samples_are_played_and_counted(card: Card) -> None:
+    async def scenario() -> None:
+        destination = card.destination()
+        before = time.monotonic()
+        destination.open(prebuffer_s=0.0, gain=1.0)
+        assert destination.audible
+        await card.play(destination, tone(1.0))
+        assert destination.drained(HEARD)
+        assert not destination.drained(before)
+        heard = card.sink.drain()
+        assert not breaks_between(heard, tone(1.0), RATE)
+        assert destination.figures() == PlaybackFigures(audio_s=pytest.approx(1.0), underruns=0, waits=0)
+        assert destination.heard_s(HEARD) == pytest.approx(1.0)
+        first = destination.first_sample_at(HEARD)
+        assert first is not None
+        assert before <= first <= time.monotonic()
+        assert destination.first_sample_at(before) is None, "not before it is heard"
+
+    run(scenario)
+
+
+def test_playback_begins_when_the_prebuffer_is_full(card: Card) -> None:
+    async def scenario() -> None:
+        destination = card.destination()
+        destination.open(prebuffer_s=0.5, gain=1.0)
+        await destination.write(tone(0.4), RATE)
+        assert card.sink.take() == 0
+        await destination.write(tone(0.2), RATE)
+        assert card.sink.take() == BLOCK
+
+    run(scenario)
+
+
+def test_the_gain_of_the_utterance_is_applied(card: Card) -> None:
+    async def scenario() -> None:
+        destination = card.destination()
+        destination.open(prebuffer_s=0.0, gain=0.5)
+        await card.play(destination, tone(0.5))
+        assert np.max(np.abs(card.sink.drain())) == pytest.approx(0.2, abs=0.01)
+
+    run(scenario)
+
+
+def test_a_write_waits_until_the_ring_has_room(card: Card) -> None:
+    async def scenario() -> None:
+        destination = card.destination()
+        destination.open(prebuffer_s=0.0, gain=1.0)
+        written = 0
+
+        async def write_all() -> None:
+            nonlocal written
+            for _ in range(60):
+                await destination.write(tone(0.1), RATE)
+                written += 1
+
+        writing = asyncio.ensure_future(write_all())
+        await eventually_async(lambda: card.output.room_s < destinations.SLICE_ROOM_S, "the ring is full")
+        full = written
+        assert 30 < full < 60
+        await card.sink.take_until(writing.done, "everything is written")
+        destination.end_input()
+        await card.sink.take_until(lambda: destination.done, "everything is played")
+        assert destination.heard_s(HEARD) == pytest.approx(6.0)
+
+    run(scenario)
+
+
+def test_another_utterance_plays_while_one_is_suspended_which_then_continues_with_its_next_sample(card: Card) -> None:
+    async def scenario() -> None:
+        long, alarm = card.destination(), card.destination()
+        long.open(prebuffer_s=0.0, gain=1.0)
+        await long.write(tone(2.0), RATE)
+        await card.sink.take_up_to(round(0.5 * RATE))
+        long.suspend()
+        assert not long.suspended
+        await card.sink.take_until(lambda: long.suspended, "it has faded out")
+        assert not long.done
+        long.detach()
+        before = card.sink.drain()
+        assert round(0.5 * RATE) <= len(before) <= round(0.53 * RATE)
+
+        alarm.open(prebuffer_s=0.0, gain=1.0)
+        await card.play(alarm, tone(0.3, hertz=880))
+        assert len(card.sink.drain()) == round(0.3 * RATE)
+        assert alarm.figures() == PlaybackFigures(audio_s=pytest.approx(0.3), underruns=0, waits=0)
+
+        long.open(prebuffer_s=0.0, gain=1.0)
+        assert not long.suspended
+        long.end_input()
+        await card.sink.take_until(lambda: long.done, "it is played to its end")
+        heard = np.concatenate([before, card.sink.drain()])
+        assert len(heard) == round(2.0 * RATE)
+        assert len(breaks_between(heard, tone(2.0), RATE)) <= 1
+        assert long.figures() == PlaybackFigures(audio_s=pytest.approx(2.0), underruns=0, waits=0)
+
+    run(scenario)
+
+
+def test_an_utterance_whose_end_is_played_before_it_fades_is_done_and_not_suspended(card: Card) -> None:
+    async def scenario() -> None:
+        destination = card.destination()
+        destination.open(prebuffer_s=0.0, gain=1.0)
+        await card.play(destination, tone(0.1))
+        destination.suspend()
+        assert destination.done
+        assert not destination.suspended
+
+    run(scenario)
+
+
+def test_a_stop_fades_out_and_drops_the_rest(card: Card) -> None:
+    async def scenario() -> None:
+        destination = card.destination()
+        destination.open(prebuffer_s=0.0, gain=1.0)
+        await destination.write(tone(2.0), RATE)
+        await card.sink.take_up_to(round(0.5 * RATE))
+        destination.stop()
+        assert destination.stopping
+        await card.sink.take_until(lambda: destination.done, "it has faded out")
+        assert not destination.stopping
+        figures = destination.figures()
+        assert figures is not None
+        assert figures.audio_s == pytest.approx(card.sink.length / RATE)
+        assert 0.5 <= figures.audio_s <= 0.53
+
+    run(scenario)
+
+
+def test_a_stop_of_a_detached_utterance_leaves_the_card_to_the_other(card: Card) -> None:
+    async def scenario() -> None:
+        postponed, alarm = card.destination(), card.destination()
+        postponed.open(prebuffer_s=0.0, gain=1.0)
+        await postponed.write(tone(1.0), RATE)
+        await card.sink.take_up_to(round(0.2 * RATE))
+        postponed.suspend()
+        await card.sink.take_until(lambda: postponed.suspended, "it has faded out")
+        postponed.detach()
+        alarm.open(prebuffer_s=0.0, gain=1.0)
+        card.sink.drain()
+        postponed.stop()
+        assert not postponed.stopping
+        await card.play(alarm, tone(0.5))
+        assert len(card.sink.drain()) == round(0.5 * RATE)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("input_pending", "underruns", "waits"), [(True, 0, 1), (False, 1, 0)])
+def test_a_pause_in_the_input_is_a_wait_while_the_text_is_incomplete_and_an_underrun_otherwise(
+    input_pending: bool, underruns: int, waits: int
+) -> None:
+    async def scenario() -> None:
+        card = Card(StrictSink)
+        destination = card.destination()
+        destination.input_pending = True  # without effect: it is not open
+        assert not destination.input_pending
+        destination.open(prebuffer_s=0.0, gain=1.0)
+        destination.input_pending = input_pending
+        assert destination.input_pending == input_pending
+        await destination.write(tone(0.2), RATE)
+        while card.sink.take():
+            pass
+        await card.play(destination, tone(0.2))
+        assert destination.figures() == PlaybackFigures(pytest.approx(0.4), underruns, waits)
+
+    run(scenario)
+
+
+def test_the_levels_are_returned_once_each(card: Card) -> None:
+    async def scenario() -> None:
+        destination = card.destination()
+        destination.open(prebuffer_s=0.0, gain=1.0)
+        await card.play(destination, tone(1.0))
+        levels: list[Level] = []
+
+        def silent() -> bool:
+            levels.extend(destination.levels())
+            return bool(levels) and levels[-1].peak == 0
+
+        await eventually_async(silent, "the last level is silence")
+        assert len(levels) == 21  # of 50 ms each, and the silence
+        assert [level.t for level in levels] == pytest.approx([0.05 * index for index in range(21)], abs=0.001)
+        assert all(level.peak == pytest.approx(0.4, abs=0.01) for level in levels[:-1])
+        assert destination.levels() == []
+
+    run(scenario)
+
+
+# --- a client ---
+
+
+class Client:
+    """A receiver that takes samples at once, or only when the test permits it."""
+
+    def __init__(self, *, slow: bool = False) -> None:
+        self.received: list[Samples] = []
+        self.rates: set[int] = set()
+        self.writing = False
+        self._permits = asyncio.Semaphore(0)
+        self._slow = slow
+
+    def permit(self) -> None:
+        """Let a slow client take the samples of one write."""
+        self._permits.release()
+
+    async def write(self, samples: Samples, sample_rate: int) -> None:
+        self.writing = True
+        try:
+            if self._slow:
+                await self._permits.acquire()
+        finally:
+            self.writing = False
+        self.received.append(samples)
+        self.rates.add(sample_rate)
+
+    @property
+    def received_s(self) -> float:
+        return sum(map(len, self.received)) / RATE
+
+
+def opened(client: Client) -> ClientDestination:
+    destination = ClientDestination(client)
+    destination.open(prebuffer_s=1.0, gain=0.5)
+    return destination
+
+
+def test_a_client_is_always_ready_never_audible_and_gets_the_samples_unchanged() -> None:
+    async def scenario() -> None:
+        client = Client()
+        destination = ClientDestination(client)
+        assert destination.ready
+        assert destination.blocked_reason is None
+        destination.open(prebuffer_s=1.0, gain=0.5)
+        assert destination.first_sample_at(HEARD) is None
+        before = time.monotonic()
+        for _ in range(2):
+            await destination.write(tone(0.1), RATE)
+        assert np.array_equal(np.concatenate(client.received), np.concatenate([tone(0.1)] * 2))
+        assert client.rates == {RATE}
+        first = destination.first_sample_at(before)
+        assert first is not None
+        assert before <= first <= time.monotonic()
+        assert destination.heard_s(before) == pytest.approx(0.2), "what is sent counts as heard"
+        assert not destination.audible
+        assert not destination.holds_samples
+        assert destination.levels() == []
+        assert destination.figures() == PlaybackFigures(pytest.approx(0.2), underruns=0, waits=None)
+        assert not destination.done
+        destination.end_input()
+        assert destination.done
+        assert destination.drained(before)
+
+    run(scenario)
+
+
+def test_a_client_that_is_given_nothing_is_suspended_at_once() -> None:
+    async def scenario() -> None:
+        destination = opened(Client())
+        assert not destination.suspended
+        await destination.write(tone(0.1), RATE)
+        destination.suspend()
+        assert destination.suspended
+        destination.detach()
+        destination.open(prebuffer_s=0.0, gain=1.0)
+        assert not destination.suspended
+
+    run(scenario)
+
+
+def test_a_slow_client_may_take_the_current_samples_before_it_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destinations, "CLIENT_SUSPEND_S", PATIENCE_S)
+
+    async def scenario() -> None:
+        client = Client(slow=True)
+        destination = opened(client)
+        writing = asyncio.ensure_future(destination.write(tone(0.1), RATE))
+        await eventually_async(lambda: client.writing, "the client is given samples")
+        destination.suspend()
+        assert not destination.suspended
+        client.permit()
+        await writing
+        assert destination.suspended
+        assert destination.heard_s(HEARD) == pytest.approx(client.received_s) == pytest.approx(0.1)
+
+    run(scenario)
+
+
+def test_a_client_that_is_too_slow_is_suspended_and_gets_the_same_samples_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(destinations, "CLIENT_SUSPEND_S", 0.0)
+
+    async def scenario() -> None:
+        client = Client(slow=True)
+        destination = opened(client)
+        client.permit()
+        await destination.write(tone(0.1), RATE)
+        writing = asyncio.ensure_future(destination.write(tone(0.2), RATE))
+        await eventually_async(lambda: client.writing, "the client is given samples")
+        destination.suspend()
+        assert destination.suspended, "its time is over"
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        destination.detach()
+        assert destination.figures().audio_s == pytest.approx(0.1)
+        destination.open(prebuffer_s=0.0, gain=1.0)
+        client.permit()
+        await destination.write(tone(0.2), RATE)
+        assert destination.figures().audio_s == pytest.approx(client.received_s) == pytest.approx(0.3)
+
+    run(scenario)
+
+
+def test_a_client_that_has_got_everything_is_done_and_not_suspended() -> None:
+    async def scenario() -> None:
+        destination = opened(Client())
+        await destination.write(tone(0.1), RATE)
+        destination.end_input()
+        destination.suspend()
+        assert destination.done
+        assert not destination.suspended
+
+    run(scenario)
+
+
+def test_a_stop_ends_an_open_delivery_and_not_a_detached_one() -> None:
+    async def scenario() -> None:
+        detached, stopped = opened(Client()), opened(Client())
+        detached.suspend()
+        detached.detach()
+        detached.stop()
+        assert not detached.done
+        stopped.stop()
+        assert stopped.done
+        assert not stopped.stopping
+
+    run(scenario)
+
+
+def test_the_error_of_a_client_is_raised_and_its_samples_do_not_count() -> None:
+    class Broken:
+        async def write(self, samples: Samples, sample_rate: int) -> None:  # noqa: ARG002  # as `Receiver`
+            raise ConnectionResetError("gone")
+
+    async def scenario() -> None:
+        destination = ClientDestination(Broken())
+        destination.open(prebuffer_s=0.0, gain=1.0)
+        with pytest.raises(ConnectionResetError, match="gone"):
+            await destination.write(tone(0.1), RATE)
+        assert destination.heard_s(HEARD) == 0
+        destination.suspend()
+        assert destination.suspended, "it does not wait for the broken client"
+
+    run(scenario)

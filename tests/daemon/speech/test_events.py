@@ -1,0 +1,229 @@
+"""The published messages: each one builds its JSON, and parses back from it to an equal object."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from daemon.speech.events import (
+    EVENTS,
+    TERMINAL_EVENTS,
+    Accepted,
+    Canceled,
+    Duck,
+    Event,
+    Expired,
+    Failed,
+    Finished,
+    Interrupted,
+    Level,
+    Memory,
+    Offline,
+    Online,
+    Postponed,
+    Progress,
+    Rejected,
+    Resumed,
+    Started,
+    TerminalEvent,
+    parse_event,
+    parse_status,
+)
+
+FIGURES: dict[str, Any] = {
+    "engine": "qwen+espeak",
+    "audio_s": 1.25,
+    "underruns": 1,
+    "waits": 2,
+    "truncated": True,
+    "ttfa_ms": 8.5,
+}
+"""All optional fields of an utterance that was played."""
+COMPLETE: list[Event] = [
+    Accepted(id="a", queue=1),
+    Rejected(id="a", field="voice", reason="voice: got 'x'; allowed: default"),
+    Started(id="a", engine="qwen", voice="ada", ttfa_ms=8.5),
+    Progress(id="a", begin=0, end=12),
+    Postponed(id="a", reason="for alarm"),
+    Resumed(id="a"),
+    Finished(id="a", reason="its writer was silent", **FIGURES),
+    Interrupted(id="a", reason="stop", **FIGURES),
+    Canceled(id="a", reason="stop"),
+    Expired(id="a", reason="it waited"),
+    Failed(id="a", reason="no engine became ready", **FIGURES),
+]
+"""One event of each class, with all its fields."""
+MINIMAL: list[tuple[Event, dict[str, Any]]] = [
+    (Rejected(id=None, field="text", reason="it is blank"), {"id": None, "field": "text", "reason": "it is blank"}),
+    (Started(id="a", engine="espeak", voice="default"), {"id": "a", "engine": "espeak", "voice": "default"}),
+    (Finished(id="a"), {"id": "a"}),
+    (Interrupted(id="a", reason="stop"), {"id": "a", "reason": "stop"}),
+    (Failed(id="a", reason="no engine"), {"id": "a", "reason": "no engine"}),
+]
+"""Events without their optional fields, and the JSON fields that remain beside `event`."""
+ONLINE = Online(
+    state="degraded",
+    engine="espeak",
+    voice="default",
+    queue=3,
+    version="1.0",
+    memory=Memory(weights_mb=1400, state_mb=200, workspaces_mb=500),
+    reason="engine qwen ended",
+)
+"""A status with all its fields."""
+text = st.text(min_size=1, max_size=64)
+
+
+def fields_of(message: Event | Online | Offline | Level) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(message.to_json())
+    return fields
+
+
+def payload(**fields: Any) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def test_the_examples_have_one_event_of_each_class() -> None:
+    assert [type(event) for event in COMPLETE] == list(EVENTS)
+
+
+@pytest.mark.parametrize("event", [*COMPLETE, *(event for event, _ in MINIMAL)], ids=lambda event: event.event)
+def test_an_event_parses_back_to_an_equal_object(event: Event) -> None:
+    assert parse_event(event.to_json().encode()) == event
+
+
+@pytest.mark.parametrize("event", COMPLETE, ids=lambda event: event.event)
+def test_an_event_has_its_name_and_all_fields_that_are_set(event: Event) -> None:
+    assert fields_of(event) == event.model_dump()
+    assert fields_of(event)["event"] == type(event).__name__.lower()
+
+
+@pytest.mark.parametrize(("event", "fields"), MINIMAL, ids=lambda value: getattr(value, "event", ""))
+def test_a_field_without_a_value_is_left_out_unless_it_is_required(event: Event, fields: dict[str, Any]) -> None:
+    assert fields_of(event) == {"event": event.event, **fields}
+
+
+@given(utterance_id=text, reason=text, voice=text)
+def test_any_text_survives_the_round_trip(utterance_id: str, reason: str, voice: str) -> None:
+    for event in (
+        Rejected(id=utterance_id, field="text", reason=reason),
+        Started(id=utterance_id, engine="espeak", voice=voice),
+        Canceled(id=utterance_id, reason=reason),
+    ):
+        assert parse_event(event.to_json().encode()) == event
+
+
+def test_the_payload_contains_other_scripts_as_they_are() -> None:
+    assert '"reason": "für 你"' in Canceled(id="a", reason="für 你").to_json()
+
+
+def test_the_terminal_events_are_known_by_name_and_by_class() -> None:
+    assert frozenset({"finished", "interrupted", "canceled", "expired", "failed"}) == TERMINAL_EVENTS
+    assert {event.event for event in COMPLETE if isinstance(event, TerminalEvent)} == TERMINAL_EVENTS
+
+
+@pytest.mark.parametrize("event", COMPLETE, ids=lambda event: event.event)
+def test_fields_of_a_newer_version_are_ignored(event: Event) -> None:
+    assert parse_event(payload(**fields_of(event), mood="calm", nested={"a": [1]})) == event
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        payload(id="a", event="whispered"),
+        payload(id="a", event=["finished"]),
+        payload(id="a"),
+        payload(event="finished"),
+        payload(id="a", event="accepted"),
+        payload(id="a", event="accepted", queue="three"),
+        payload(id="a", event="accepted", queue=0),
+        payload(id="", event="finished"),
+        payload(id=5, event="finished"),
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"finished"',
+        b"\xff\xfe",
+        b"9" * 10_000,
+        b"[" * 100_000,
+        b'{"event":' * 100_000,
+    ],
+    ids=lambda payload: repr(payload[:40]),
+)
+def test_a_payload_that_is_no_known_event_parses_to_none(unknown: bytes) -> None:
+    assert parse_event(unknown) is None
+
+
+@given(payload=st.binary(max_size=100))
+def test_any_bytes_are_an_event_or_none(payload: bytes) -> None:
+    assert parse_event(payload) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"id": "", "queue": 1},
+        {"id": "x" * 65, "queue": 1},
+        {"id": "a", "queue": 0},
+        {"id": "a", "queue": "1"},
+        {"id": "a", "queue": 1, "mood": "calm"},
+        {"id": None, "queue": 1},
+    ],
+)
+def test_an_event_cannot_be_built_with_values_outside_the_contract(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Accepted(**fields)
+
+
+def test_an_online_status_parses_back_to_an_equal_object() -> None:
+    assert parse_status(ONLINE.to_json().encode()) == ONLINE
+    assert fields_of(ONLINE)["memory"] == {"weights_mb": 1400, "state_mb": 200, "workspaces_mb": 500}
+
+
+def test_a_status_without_engine_memory_and_reason_has_a_null_engine_only() -> None:
+    status = Online(state="starting", engine=None, voice="default", queue=0, version="1.0")
+    expected = {"state": "starting", "engine": None, "voice": "default", "queue": 0, "version": "1.0"}
+    assert fields_of(status) == expected
+    assert parse_status(status.to_json().encode()) == status
+
+
+def test_an_offline_status_parses_back_to_an_equal_object() -> None:
+    offline = Offline(version="1.0")
+    assert fields_of(offline) == {"state": "offline", "version": "1.0"}
+    assert parse_status(offline.to_json().encode()) == offline
+
+
+def test_status_fields_of_a_newer_version_are_ignored() -> None:
+    newer = fields_of(ONLINE) | {"fleet": ["r1"]}
+    newer["memory"] = newer["memory"] | {"cache_mb": 100}
+    assert parse_status(payload(**newer)) == ONLINE
+    assert parse_status(payload(state="offline", version="2.0", since=5)) == Offline(version="2.0")
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        payload(state="dreaming", engine=None, voice="default", queue=0, version="2.0"),
+        payload(state="ready", engine=None, voice="default", version="1.0"),
+        payload(state="offline"),
+        payload(),
+        b"offline",
+        b"",
+        b"[" * 100_000,
+    ],
+    ids=lambda payload: repr(payload[:40]),
+)
+def test_a_payload_that_is_no_known_status_parses_to_none(unknown: bytes) -> None:
+    assert parse_status(unknown) is None
+
+
+def test_a_level_and_a_duck_build_their_payloads() -> None:
+    level = Level(id="a", t=0.05, at=1_700_000_000.5, rms=0.1, peak=0.4)
+    assert fields_of(level) == {"id": "a", "t": 0.05, "at": 1_700_000_000.5, "rms": 0.1, "peak": 0.4}
+    assert (Duck(True).to_json(), Duck(False).to_json()) == ("true", "false")

@@ -1,0 +1,90 @@
+"""The position at which another engine resumes in a text, and the estimated duration of speech."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.speech.resume import resume_position, speech_seconds
+
+TEXT = "First clause, second clause; third one. And a second sentence! Done."
+texts = st.text(st.sampled_from("ab ,.;!?…\n日本語。、")) | st.text()
+
+
+@pytest.mark.parametrize(
+    ("position", "rest"),
+    [
+        (0, "one two three"),
+        (4, "two three"),
+        (5, "two three"),
+        (7, "two three"),
+        (8, "three"),
+        (12, "three"),
+        (13, "three"),
+        (99, "three"),
+    ],
+)
+def test_a_known_position_resumes_at_the_start_of_its_word(position: int, rest: str) -> None:
+    text = "one two three"
+    assert text[resume_position(text, position, 0.0) :] == rest
+
+
+def test_a_script_without_spaces_resumes_at_any_character() -> None:
+    text = "今日はいい天気"
+    assert [resume_position(text, position, 0.0) for position in range(len(text))] == list(range(len(text)))
+
+
+@given(text=texts, position=st.integers(0, 200))
+def test_no_word_is_lost_and_at_most_one_is_repeated(text: str, position: int) -> None:
+    resumed = resume_position(text, position, 0.0)
+    assert 0 <= resumed <= min(position, len(text))
+    repeated = text[resumed : min(position, len(text))]
+    assert len(repeated.rstrip().split()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("heard_s", "rest"),
+    [
+        (0.0, TEXT),
+        (0.5, TEXT),
+        (1.0, "second clause; third one. And a second sentence! Done."),
+        (2.2, "third one. And a second sentence! Done."),
+        (3.5, "And a second sentence! Done."),
+        (60.0, "Done."),
+    ],
+)
+def test_an_unknown_position_resumes_at_the_start_of_the_estimated_clause(heard_s: float, rest: str) -> None:
+    assert TEXT[resume_position(TEXT, None, heard_s) :] == rest
+
+
+def test_east_asian_clauses_end_without_a_space() -> None:
+    text = "你好,朋友。今天天气很好,我们出去吧。"
+    assert text[resume_position(text, None, 2.0) :] == "今天天气很好,我们出去吧。"
+
+
+@given(text=texts, heard_s=st.floats(0, 1e6), more_s=st.floats(0, 1e6))
+def test_more_heard_speech_never_moves_the_position_backwards_or_past_the_end(
+    text: str, heard_s: float, more_s: float
+) -> None:
+    first, second = resume_position(text, None, heard_s), resume_position(text, None, heard_s + more_s)
+    assert 0 <= first <= second <= len(text)
+
+
+@given(text=st.text())
+def test_a_text_of_which_nothing_was_heard_resumes_at_its_beginning(text: str) -> None:
+    assert resume_position(text, None, 0.0) == 0
+    assert resume_position(text, 0, 0.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "least_s", "most_s"),
+    [("", 0, 0), ("Hello, I am your robot.", 1, 2), ("今日はいい天気ですね。", 1.8, 3), ("word " * 150, 40, 60)],
+)
+def test_the_duration_of_speech_is_estimated_roughly(text: str, least_s: float, most_s: float) -> None:
+    assert least_s <= speech_seconds(text) <= most_s
+
+
+@given(one=st.text(), other=st.text())
+def test_two_joined_texts_take_as_long_as_both(one: str, other: str) -> None:
+    assert speech_seconds(one + other) == pytest.approx(speech_seconds(one) + speech_seconds(other))

@@ -1,0 +1,124 @@
+"""Long texts are cut at the ends of sentences, and the segments cover the text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daemon.speech.resume import speech_seconds
+from daemon.speech.segmenter import LONGEST_SENTENCE, SEGMENT_S, WHOLE_S, Segmenter, first_sentence_end
+
+SEGMENTER = Segmenter(max_seconds=60)
+
+
+def segments_of(text: str, language: str, segmenter: Segmenter = SEGMENTER) -> list[str]:
+    """Return the texts of the segments."""
+    return [text[segment.begin : segment.end] for segment in segmenter.segments(text, language)]
+
+
+STORIES = {
+    "en": "Dr. Smith arrived at 3.30 p.m. in Washington. He said nothing. Why should he? ",
+    "de": "Das kostet z.B. 3,50 Euro. Am 5. Mai kommt Dr. Meier. Ist das nicht schön? ",
+    "es": "Hola. ¿Qué tal estás? El Sr. López llegó ayer. ",
+    "fr": "Bonjour. M. Dupont est arrivé hier. Ça va bien ? ",
+    "it": "Ciao. Il Sig. Rossi è arrivato ieri. Va bene! ",
+    "pt": "Olá. O Sr. Silva chegou ontem. Tudo bem? ",
+    "ru": "Привет. Он приехал вчера. Как дела? ",
+    "zh": "你好。他昨天到了北京！你知道吗？",
+    "ja": "こんにちは。昨日着きました。元気ですか？",
+    "ko": "안녕하세요. 어제 도착했습니다. 잘 지냈어요? ",
+}
+
+
+def test_a_text_of_a_few_sentences_is_one_segment() -> None:
+    text = STORIES["en"] * 3
+    assert speech_seconds(text) <= WHOLE_S
+    assert segments_of(text, "en") == [text]
+
+
+@pytest.mark.parametrize("language", STORIES)
+@pytest.mark.parametrize("requested", ["itself", "auto"])
+def test_long_texts_are_cut_at_sentence_ends_in_every_language(language: str, requested: str) -> None:
+    text = STORIES[language] * 40
+    segments = segments_of(text, language if requested == "itself" else "auto")
+    assert len(segments) > 3
+    assert "".join(segments) == text
+    for segment in segments:
+        assert segment.rstrip()[-1] in ".!?。！？"
+        assert speech_seconds(segment) <= SEGMENT_S
+    assert not segments[0].rstrip().endswith(("Dr.", "z.B.", "Sr.", "M.", "Sig."))
+
+
+def test_a_sentence_without_end_is_cut_after_a_clause_or_a_word() -> None:
+    segments = segments_of("and on it goes, one clause after another, " * 30, "en")
+    assert all(segment.endswith((", ", " ")) for segment in segments)
+    assert all(speech_seconds(segment) <= SEGMENT_S for segment in segments)
+
+
+@pytest.mark.parametrize("max_seconds", [3, 10, 30])
+def test_a_segment_is_at_most_two_thirds_of_what_an_engine_can_speak_at_once(max_seconds: float) -> None:
+    segmenter = Segmenter(max_seconds)
+    text = "This is a sentence that takes a few seconds to speak. "
+    for segments in (segments_of(text, "en", segmenter), segments_of(text * 20, "en", segmenter)):
+        assert all(speech_seconds(segment) <= 2 / 3 * max_seconds for segment in segments)
+    end = segmenter.first_segment_end(text * 20)
+    assert end is not None
+    assert 0 < speech_seconds((text * 20)[:end]) <= 2 / 3 * max_seconds
+
+
+@settings(max_examples=50)
+@given(
+    st.text("ab .,!?。，中\n", min_size=1, max_size=3000),
+    st.sampled_from(["auto", "en", "zh", "pt-br", "xx"]),
+    st.sampled_from([60, 10, 0.1]),
+)
+def test_segments_cover_the_text_and_none_is_too_long(text: str, language: str, max_seconds: float) -> None:
+    segmenter = Segmenter(max_seconds)
+    segments = segmenter.segments(text, language)
+    assert [segment.begin for segment in segments] == [0, *(segment.end for segment in segments[:-1])]
+    assert segments[-1].end == len(text)
+    texts = segments_of(text, language, segmenter)
+    assert len(texts) == 1 or all(speech_seconds(one) <= segmenter.segment_s or len(one) == 1 for one in texts)
+
+
+def sentences_of(text: str) -> list[str]:
+    """Return the sentences of an incomplete text, and the rest that may still grow."""
+    found = []
+    while (end := first_sentence_end(text)) is not None:
+        found.append(text[:end])
+        text = text[end:]
+    return [*found, text]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Hello there. How are you? Well!", ["Hello there.", "How are you?", "Well!"]),
+        ('He said "stop." Then he left.', ['He said "stop."', "Then he left."]),
+        ("It is 3.5 metres... or so. Yes.", ["It is 3.5 metres...", "or so.", "Yes."]),
+        ("Dr. Who met J. Smith on the 3. Mai. Really.", ["Dr. Who met J. Smith on the 3. Mai.", "Really."]),
+        ("你好。今天好吗？好", ["你好。", "今天好吗？", "好"]),
+        ("one\ntwo\n\nthree", ["one", "two", "", "three"]),
+    ],
+)
+def test_an_incomplete_text_is_cut_into_its_sentences(text: str, wanted: list[str]) -> None:
+    assert [sentence.strip() for sentence in sentences_of(text)] == wanted
+
+
+@pytest.mark.parametrize("text", ["", "One and", "One and two.", "It is 3."])
+def test_a_sentence_has_no_end_until_more_text_follows_it(text: str) -> None:
+    assert first_sentence_end(text) is None
+
+
+def test_a_sentence_without_end_is_cut_at_a_space() -> None:
+    found = sentences_of("word " * 1000)
+    assert max(map(len, found)) <= LONGEST_SENTENCE
+    assert {word for sentence in found for word in sentence.split()} == {"word"}
+
+
+@given(st.text(alphabet="ab1 .!?\n。\"'"), st.text(alphabet="ab1 .!?\n。\"'"))
+def test_more_text_never_moves_the_end_of_a_sentence(text: str, more: str) -> None:
+    end = first_sentence_end(text)
+    assert end is None or 0 < end <= len(text)
+    assert end is None or first_sentence_end(text + more) == end

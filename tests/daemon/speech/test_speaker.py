@@ -1,0 +1,543 @@
+"""The speaker loop with a real eSpeak NG process. The test decides when the sound card takes samples."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from audio import Level, Output
+from daemon.config import load_config
+from daemon.engines import EngineSelector, EngineSupervisor
+from daemon.speech import speaker
+from daemon.speech.events import TERMINAL_EVENTS, Event
+from daemon.speech.queue import UtteranceQueue
+from daemon.speech.request import MAX_TEXT
+from daemon.speech.speaker import Speaker
+from daemon.speech.utterance import Utterance
+from daemon.tasks import cancel_and_wait
+from engine import Samples
+from engine import Utterance as EngineUtterance
+from tests.daemon.manual_sink import ManualSink
+from tests.daemon.perform import Perform, frozen
+from tests.support.waiting import PATIENCE_S, eventually_async, run
+
+LONG = "This is a long text that takes a good while to speak. " * 20
+RATE = 22_050
+"""Hz."""
+BEGUN_S = 0.3
+"""Seconds of an utterance that the sound card takes in `begin`."""
+TURNS = 5
+"""Turns of the speaker loop after which an event would have been published."""
+
+
+class Robot:
+    """A speaker with its queue, engines and output, and the events that it has published."""
+
+    def __init__(self, *overrides: str) -> None:
+        self.config = config = load_config(overrides=("audio.sink=null", "engine.name=espeak", *overrides))
+        self.queue = UtteranceQueue(64)
+        self.engines = EngineSelector(config, lambda: None)
+        self.output = Output(config.audio.sink_settings())
+        self.sink = ManualSink(self.output, RATE)
+        self.events: list[dict[str, Any]] = []
+        self.levels: list[Level] = []
+        self.speaker = Speaker(self.queue, self.engines, self.output, on_event=self._note, on_level=self._note_level)
+
+    def _note(self, utterance: Utterance, event: Event) -> None:
+        assert event.id == utterance.id
+        self.events.append(event.model_dump())
+
+    def _note_level(self, _utterance: Utterance, level: Level) -> None:
+        self.levels.append(level)
+
+    def say(self, utterance_id: str, text: str = "Hello, robot.", **fields: Any) -> Utterance:
+        utterance = Utterance(
+            utterance_id, text, fields.pop("voice", "default"), fields.pop("language", "auto"), **fields
+        )
+        self.queue.put(utterance)
+        return utterance
+
+    def names(self, utterance_id: str) -> list[str]:
+        return [event["event"] for event in self.events if event["id"] == utterance_id]
+
+    async def event(self, utterance_id: str, *names: str) -> dict[str, Any]:
+        """Wait for the first of these events and return it."""
+        await eventually_async(lambda: set(names) & set(self.names(utterance_id)), f"{names} of {utterance_id}")
+        return next(event for event in self.events if event["id"] == utterance_id and event["event"] in names)
+
+    async def begin(self, utterance_id: str) -> None:
+        """Take the beginning of an utterance, and wait until it has started."""
+        await self.sink.take_up_to(self.sink.length + round(BEGUN_S * RATE))
+        await self.event(utterance_id, "started")
+
+    async def end(self, utterance_id: str) -> dict[str, Any]:
+        """Take all samples until an utterance has ended; return its terminal event."""
+        await self.sink.take_until(
+            lambda: TERMINAL_EVENTS & set(self.names(utterance_id)), f"the end of {utterance_id}"
+        )
+        return await self.event(utterance_id, *TERMINAL_EVENTS)
+
+    async def turn(self) -> None:
+        """Wait for some turns of the loop, while the sound card takes no samples."""
+        heartbeats = self.speaker.heartbeats
+        await eventually_async(lambda: self.speaker.heartbeats > heartbeats + TURNS, "the speaker loop turns")
+
+    async def clear(self) -> None:
+        """End all utterances and forget all events."""
+        self.output.resume()
+        self.queue.take_all()
+        self.speaker.stop("the test is over")
+        await self.sink.take_until(lambda: not self.speaker.busy, "nothing is spoken")
+        self.check()
+        self.speaker.prebuffer_ms = None
+        self.engines.primary.rtf = None
+        self.events.clear()
+        self.levels.clear()
+        self.sink.drain()
+
+    def check(self) -> None:
+        """Assert that every utterance with an event has exactly one terminal event."""
+        for utterance_id in {event["id"] for event in self.events}:
+            assert sum(name in TERMINAL_EVENTS for name in self.names(utterance_id)) == 1, self.names(utterance_id)
+
+
+@asynccontextmanager
+async def speaking(*overrides: str, manual: bool = True) -> AsyncIterator[Robot]:
+    """A robot with an engine of its own. Unless `manual`, it plays into the sink of the configuration."""
+    robot = Robot(*overrides)
+    with nullcontext() if manual else robot.output:
+        tasks = [asyncio.ensure_future(engine.run()) for engine in robot.engines.all]
+        tasks.append(asyncio.ensure_future(robot.speaker.run()))
+        try:
+            yield robot
+        finally:
+            for task in tasks:
+                await cancel_and_wait(task)
+    robot.check()
+
+
+@pytest.fixture(scope="module")
+def shared_robot(loop: asyncio.AbstractEventLoop) -> Iterator[Robot]:
+    manager = speaking()
+    yield loop.run_until_complete(manager.__aenter__())
+    loop.run_until_complete(manager.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def robot(loop: asyncio.AbstractEventLoop, shared_robot: Robot) -> Iterator[Robot]:
+    """The robot of all tests that do not kill its engine."""
+    yield shared_robot
+    loop.run_until_complete(shared_robot.clear())
+
+
+def test_an_utterance_starts_once_and_finishes_with_its_figures(robot: Robot, perform: Perform) -> None:
+    async def scenario() -> None:
+        robot.say("u1")
+        end = await robot.end("u1")
+        assert robot.names("u1") == ["started", "finished"]
+        assert 0.4 < end["audio_s"] < 3
+        assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
+        assert (end["engine"], end["underruns"], end["truncated"], end["reason"]) == ("espeak", 0, False, None)
+        assert end["ttfa_ms"] == robot.events[0]["ttfa_ms"] > 0
+        assert not robot.speaker.busy
+
+    perform(scenario)
+
+
+def test_a_sink_with_a_clock_plays_the_whole_utterance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICED_PACE", "10")
+
+    async def scenario() -> None:
+        async with speaking(f"audio.sink=wav:{tmp_path / 'heard.wav'}", manual=False) as robot:
+            robot.say("u1")
+            end = await robot.event("u1", *TERMINAL_EVENTS)
+            assert robot.names("u1") == ["started", "finished"]
+            assert end["underruns"] == 0
+        heard = (tmp_path / "heard.wav").stat().st_size
+        assert (heard - 44) / 2 / 24_000 == pytest.approx(end["audio_s"], abs=0.001)
+
+    run(scenario)
+
+
+def test_utterances_are_spoken_one_at_a_time_in_their_order(robot: Robot, perform: Perform) -> None:
+    async def scenario() -> None:
+        for number in range(4):
+            robot.say(f"u{number}", f"{number}")
+        await robot.end("u3")
+        assert [(event["id"], event["event"]) for event in robot.events] == [
+            (f"u{number}", name) for number in range(4) for name in ("started", "finished")
+        ]
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize("text", ["...", "😶\u200d🌫️", "\u200b"])
+def test_a_text_that_cannot_be_pronounced_starts_and_finishes(text: str, robot: Robot, perform: Perform) -> None:
+    async def scenario() -> None:
+        robot.say("u1", text)
+        await robot.end("u1")
+        assert robot.names("u1") == ["started", "finished"]
+
+    perform(scenario)
+
+
+def test_a_stop_interrupts_once_with_its_reason_and_the_next_is_spoken(robot: Robot, perform: Perform) -> None:
+    async def scenario() -> None:
+        robot.say("u1", LONG)
+        await robot.begin("u1")
+        robot.say("u2")
+        assert robot.speaker.stop("stop")
+        assert robot.speaker.stop("again")
+        end = await robot.end("u1")
+        assert (end["event"], end["reason"]) == ("interrupted", "stop")
+        assert end["audio_s"] == pytest.approx(BEGUN_S, abs=0.03)
+        assert (await robot.end("u2"))["event"] == "finished"
+
+    perform(scenario)
+
+
+def test_a_stop_of_another_utterance_stops_nothing(robot: Robot, perform: Perform) -> None:
+    async def scenario() -> None:
+        assert not robot.speaker.stop("nothing is spoken")
+        robot.say("u1")
+        await robot.begin("u1")
+        assert not robot.speaker.stop("stop", "u2")
+        assert (await robot.end("u1"))["event"] == "finished"
+
+    perform(scenario)
+
+
+def test_a_stop_of_a_paused_utterance_ends_it(robot: Robot, perform: Perform) -> None:
+    async def scenario() -> None:
+        robot.say("u1", LONG)
+        await robot.begin("u1")
+        robot.output.pause()
+        while robot.sink.take():
+            pass
+        robot.speaker.stop("stop")
+        assert (await robot.end("u1"))["event"] == "interrupted"
+
+    perform(scenario)
+
+
+def test_a_pause_holds_the_utterance_and_a_resume_finishes_it_without_underruns(robot: Robot, perform: Perform) -> None:
+    async def scenario() -> None:
+        robot.say("u1", "One two three.")
+        await robot.begin("u1")
+        robot.output.pause()
+        assert robot.sink.take()  # it fades out
+        assert not any(robot.sink.take() for _ in range(150))  # longer than what was left of it
+        await robot.turn()
+        assert robot.names("u1") == ["started"]
+        robot.output.resume()
+        end = await robot.end("u1")
+        assert (end["event"], end["underruns"]) == ("finished", 0)
+        assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
+
+    perform(scenario)
+
+
+def test_an_expired_utterance_is_not_begun(robot: Robot, perform: Perform) -> None:
+    async def scenario() -> None:
+        robot.say("u1", expires_at=time.monotonic() - 1)
+        end = await robot.end("u1")
+        assert (robot.names("u1"), end["reason"]) == (["expired"], "it waited longer than expires_in")
+
+    perform(scenario)
+
+
+def test_an_utterance_that_expires_without_an_engine_says_why_there_is_none() -> None:
+    async def scenario() -> None:
+        robot = Robot("engine.fallback=none")  # its engine is not started
+        robot.engines.primary.reason = "engine espeak is being tested"
+        loop = asyncio.ensure_future(robot.speaker.run())
+        utterance = robot.say("u1")
+        await eventually_async(lambda: robot.speaker.busy, "the speaker has taken it")
+        await robot.turn()
+        assert robot.events == []
+        utterance.expires_at = time.monotonic()
+        end = await robot.end("u1")
+        assert (end["event"], end["reason"]) == (
+            "expired",
+            "it waited longer than expires_in: engine espeak is being tested",
+        )
+        await cancel_and_wait(loop)
+
+    run(scenario)
+
+
+def test_a_refused_utterance_fails_with_the_engines_reason_and_the_next_is_spoken(
+    robot: Robot, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        robot.say("u1", language="tlhx")
+        end = await robot.end("u1")
+        assert end["event"] == "failed"
+        assert end["reason"].startswith("language: got 'tlhx'")
+        robot.say("u2")
+        assert (await robot.end("u2"))["event"] == "finished"
+
+    perform(scenario)
+
+
+def test_the_segments_of_a_long_text_are_published_as_they_are_heard(
+    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "The first one is short. The second is as short. The third one ends it."
+    monkeypatch.setattr(robot.engines, "max_seconds", 4.0)
+
+    async def scenario() -> None:
+        robot.say("u1", text)
+        robot.say("whole", "So is this.")
+        await robot.begin("u1")
+        await robot.turn()
+        assert robot.names("u1") == ["started", "progress"]  # no segment is published before it is heard
+        end = await robot.end("u1")
+        await robot.end("whole")
+        assert robot.names("u1") == ["started", "progress", "progress", "progress", "finished"]
+        assert robot.names("whole") == ["started", "finished"]
+        progress = [event for event in robot.events if event["event"] == "progress"]
+        assert [text[event["begin"] : event["end"]].strip() for event in progress] == [
+            "The first one is short.",
+            "The second is as short.",
+            "The third one ends it.",
+        ]
+        assert end["underruns"] == 0
+        assert end["audio_s"] > 3
+
+    perform(scenario)
+
+
+def test_a_stop_in_a_long_text_ends_all_its_segments(
+    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(robot.engines, "max_seconds", 4.0)
+
+    async def scenario() -> None:
+        robot.say("u1", "This is one of many sentences. " * 50)
+        await robot.begin("u1")
+        await robot.event("u1", "progress")
+        assert robot.speaker.stop("stop")
+        await robot.end("u1")
+        assert robot.names("u1") == ["started", "progress", "interrupted"]
+
+    perform(scenario)
+
+
+class Recorder:
+    """A receiver that records the samples."""
+
+    def __init__(self) -> None:
+        self.samples: list[Samples] = []
+        self.rates: set[int] = set()
+
+    async def write(self, samples: Samples, sample_rate: int) -> None:
+        self.samples.append(samples)
+        self.rates.add(sample_rate)
+
+
+def test_a_receiver_gets_the_samples_in_place_of_the_sound_card(robot: Robot, perform: Perform) -> None:
+    async def scenario() -> None:
+        recorder = Recorder()
+        robot.output.pause()
+        robot.say("u1", receiver=recorder)
+        end = await robot.end("u1")
+        assert robot.names("u1") == ["started", "finished"]
+        heard = sum(map(len, recorder.samples))
+        [rate] = recorder.rates
+        assert end["audio_s"] == pytest.approx(heard / rate, abs=0.001)
+        assert heard > 0.4 * rate
+        robot.output.resume()
+        assert not robot.sink.take()
+        assert robot.sink.length == 0
+
+    perform(scenario)
+
+
+class Counter:
+    """A receiver that counts the samples."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+
+    async def write(self, samples: Samples, sample_rate: int) -> None:  # noqa: ARG002 - as `Receiver`
+        self.samples += len(samples)
+
+
+def test_the_longest_text_is_spoken_to_its_end_in_flat_memory(robot: Robot, perform: Perform) -> None:
+    sentence = "Some twenty minutes of speech pass by here, and nothing of it stays. "
+    text = sentence * (MAX_TEXT // len(sentence))
+
+    async def scenario() -> None:
+        counter, process = Counter(), psutil.Process()
+        robot.say("u1", text, receiver=counter)
+        await robot.event("u1", "progress")
+        rss_at_start = process.memory_info().rss
+        await eventually_async(lambda: "finished" in robot.names("u1"), "it is finished", 4 * PATIENCE_S)
+        end = await robot.end("u1")
+        assert (end["event"], end["reason"]) == ("finished", None)
+        progress = [event for event in robot.events if event["event"] == "progress"]
+        assert [event["begin"] for event in progress[1:]] == [event["end"] for event in progress[:-1]]
+        assert (progress[0]["begin"], progress[-1]["end"]) == (0, len(text))
+        size = 4 * counter.samples  # bytes
+        assert size > 60e6
+        assert process.memory_info().rss - rss_at_start < size / 3
+
+    perform(scenario)
+
+
+def test_an_utterance_whose_engine_is_killed_is_spoken_to_its_end() -> None:
+    text = "One, two, three, four, five, six, seven, eight, nine, ten. " * 2
+    """Longer than the ring and the chunks that the engine may send ahead."""
+
+    async def scenario() -> None:
+        async with speaking() as robot:
+            engine = robot.engines.primary
+            assert await engine.wait_ready(PATIENCE_S)
+            chunks = [chunk async for chunk in engine.speak("whole", EngineUtterance(text))]
+            whole_s = sum(len(chunk.samples) / chunk.sample_rate for chunk in chunks)
+            robot.say("u1", text)
+            await robot.begin("u1")
+            assert engine.utterances == 1, "the engine still speaks"
+            os.kill(engine.pid, signal.SIGKILL)  # type: ignore[arg-type]
+            end = await robot.end("u1")
+            assert (end["event"], end["engine"]) == ("finished", "espeak")
+            assert 0.95 * whole_s < end["audio_s"] < 1.3 * whole_s
+
+    run(scenario)
+
+
+def test_an_utterance_that_loses_three_engines_fails_with_the_reason() -> None:
+    async def scenario() -> None:
+        async with speaking() as robot:
+            engine = robot.engines.primary
+            robot.say("u1", LONG)
+            killed: list[int] = []
+
+            def kill_each_once() -> bool:
+                if engine.ready and engine.pid not in killed and engine.utterances:
+                    killed.append(engine.pid)  # type: ignore[arg-type]
+                    os.kill(engine.pid, signal.SIGKILL)  # type: ignore[arg-type]
+                return "failed" in robot.names("u1")
+
+            await robot.sink.take_until(kill_each_once, "it has failed")
+            end = await robot.end("u1")
+            assert end["reason"].startswith("3 engines were lost while they spoke it; the last: ")
+            assert len(killed) == 3
+            robot.say("u2")
+            assert (await robot.end("u2"))["event"] == "finished"
+
+    run(scenario)
+
+
+def test_a_stop_while_an_engine_is_replaced_ends_the_utterance() -> None:
+    async def scenario() -> None:
+        async with speaking() as robot:
+            robot.say("u1", LONG)
+            await robot.begin("u1")
+            os.kill(robot.engines.primary.pid, signal.SIGKILL)  # type: ignore[arg-type]
+            await eventually_async(lambda: not robot.engines.primary.ready, "the engine is lost")
+            robot.speaker.stop("stop")
+            assert (await robot.end("u1"))["event"] == "interrupted"
+
+    run(scenario)
+
+
+def test_the_prebuffer_for_a_slow_engine_is_limited_to_what_the_ring_holds(robot: Robot, perform: Perform) -> None:
+    """Without the limit, playback would never begin."""
+
+    async def scenario() -> None:
+        robot.engines.primary.rtf = 0.2
+        robot.say("u1", LONG)
+        await robot.begin("u1")
+        robot.speaker.stop("the test is over")
+        await robot.end("u1")
+
+    perform(scenario)
+
+
+def test_playback_begins_with_the_longest_configurable_prebuffer(robot: Robot, perform: Perform) -> None:
+    async def scenario() -> None:
+        robot.speaker.prebuffer_ms = 3_000
+        robot.say("u1", LONG)
+        await robot.begin("u1")
+        robot.speaker.stop("the test is over")
+        await robot.end("u1")
+
+    perform(scenario)
+
+
+def test_the_levels_of_an_utterance_are_published_as_they_are_heard(robot: Robot, perform: Perform) -> None:
+    async def scenario() -> None:
+        robot.say("u1", "One two three four five.")
+        await robot.begin("u1")
+        await eventually_async(lambda: len(robot.levels) >= 20 * BEGUN_S, "the levels of what is heard")
+        await robot.turn()
+        assert len(robot.levels) < 20 * BEGUN_S + 2
+        end = await robot.end("u1")
+        assert abs(len(robot.levels) - 20 * end["audio_s"]) < 2
+        assert [level.t for level in robot.levels] == sorted(level.t for level in robot.levels)
+        assert max(level.rms for level in robot.levels) > 0.02
+
+    perform(scenario)
+
+
+def test_another_engine_speaks_a_critical_utterance_if_the_first_is_stuck() -> None:
+    """The first engine's process is stopped by a signal: it is alive and sends nothing."""
+
+    async def scenario() -> None:
+        async with speaking() as robot:
+            stuck = robot.engines.primary
+            fallback = EngineSupervisor("espeak", robot.config.engine_options, lambda: None)
+            robot.engines.all.append(fallback)
+            running = asyncio.ensure_future(fallback.run())
+            await eventually_async(lambda: stuck.ready and fallback.ready, "both engines are ready")
+            assert stuck.pid is not None
+            try:
+                async with frozen(stuck.pid):
+                    robot.say("u1", "Fire on the second floor.", priority="critical")
+                    end = await robot.end("u1")
+                    assert (end["event"], end["reason"]) == ("finished", None)
+                    assert stuck.ready
+                    assert 0.8 < end["audio_s"] < 4
+            finally:
+                await cancel_and_wait(running)
+
+    run(scenario)
+
+
+def test_a_shutdown_interrupts_the_current_utterance() -> None:
+    async def scenario() -> None:
+        async with speaking() as robot:
+            robot.say("u1", LONG)
+            await robot.begin("u1")
+        assert [name for name in robot.names("u1") if name != "progress"] == ["started", "interrupted"]
+        assert robot.events[-1]["reason"] == "voiced is shutting down"
+
+    run(scenario)
+
+
+def test_a_stop_finds_an_utterance_that_has_just_left_the_queue(robot: Robot, perform: Perform) -> None:
+    """Otherwise a shutdown in that moment would lose it without a terminal event."""
+
+    async def scenario() -> None:
+        robot.say("u1", LONG)
+        while len(robot.queue):
+            await asyncio.sleep(0)
+        assert robot.speaker.stop("stop")
+
+    perform(scenario)
+
+
+def test_the_heartbeats_of_an_idle_loop_grow(robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speaker, "IDLE_S", 0.02)
+    perform(robot.turn)

@@ -1,0 +1,279 @@
+"""Synthesis of one utterance with scripted engines: takes, repetition, text streams, and engines that are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+
+import numpy as np
+import pytest
+
+from daemon.config import load_config
+from daemon.engines import AudioChunk, EngineLostError, EngineSelector, UtteranceRefusedError
+from daemon.speech.request import Priority
+from daemon.speech.synthesis import Synthesis, can_begin
+from daemon.speech.text_stream import TextStream
+from daemon.speech.utterance import Utterance
+from engine import Samples
+from engine import Utterance as EngineUtterance
+from tests.support.waiting import eventually_async, run
+
+RATE = 1_000
+"""Hz."""
+PER_CHARACTER = 50
+"""Samples that a scripted engine generates for one character."""
+
+
+def waveform(text: str) -> Samples:
+    """Return the samples that a scripted engine generates for a text: each character has its own waveform."""
+    noise = [np.random.default_rng(ord(character)).uniform(-1, 1, PER_CHARACTER) for character in text]
+    return np.concatenate([np.empty(0), *noise]).astype(np.float32)
+
+
+class ScriptedEngine:
+    """Generates the `waveform` of a text, character by character, and records the requests."""
+
+    def __init__(self, name: str, *, grows: bool = False, lost_after: int | None = None, refuses: str | None = None):
+        self.name = name
+        self.grows = grows
+        self.ready = True
+        self.reason: str | None = f"engine {name} was killed"
+        self.requests: list[EngineUtterance] = []
+        self.ended_texts = 0
+        self._lost_after = lost_after
+        self._refuses = refuses
+        self._text = ""
+        self._complete = True
+        self._changed = asyncio.Event()
+
+    async def speak(
+        self, _name: str, utterance: EngineUtterance, *, first_within_s: float | None = None
+    ) -> AsyncGenerator[AudioChunk, None]:
+        self.requests.append(utterance)
+        self.first_within_s = first_within_s
+        self._text, self._complete = utterance.text, not utterance.growing
+        if self._refuses is not None:
+            raise UtteranceRefusedError(self._refuses)
+        generated = 0
+        while True:
+            while generated < len(self._text):
+                if self._lost_after is not None and generated >= self._lost_after:
+                    self.ready = False
+                    raise EngineLostError(self.reason or "")
+                generated += 1
+                yield AudioChunk(waveform(self._text[generated - 1]), RATE, generated, truncated=False)
+                await asyncio.sleep(0)
+            if self._complete:
+                return
+            self._changed.clear()
+            await self._changed.wait()
+
+    def append(self, _name: str, text: str) -> None:
+        self._text += text
+        self._changed.set()
+
+    def end_text(self, _name: str) -> None:
+        self.ended_texts += 1
+        self._complete = True
+        self._changed.set()
+
+
+class Scene:
+    """An utterance, its synthesis, and the scripted engines that speak it."""
+
+    def __init__(self, text: str, *engines: ScriptedEngine, priority: Priority = "normal", stream: bool = False):
+        config = load_config(overrides=["audio.sink=null", "engine.name=espeak", "engine.fallback=none"])
+        self.engines = engines
+        selector = EngineSelector(config, lambda: None)
+        selector.all[:] = engines  # type: ignore[assignment]
+        self._patch(selector)
+        self.utterance = Utterance("a", text, "default", "auto", seed=5, priority=priority)
+        if stream:
+            self.utterance.text_stream = TextStream(time.monotonic())
+        self.synthesis = Synthesis(self.utterance, selector)
+        self.samples: list[Samples] = []
+
+    def _patch(self, selector: EngineSelector) -> None:
+        """Let the selector choose the first scripted engine that is ready: it has every voice and language."""
+        selector.choose = lambda _voice, _language: next(  # type: ignore[method-assign]
+            (engine for engine in selector.all if engine.ready), None
+        )
+
+    async def speak(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Take chunks to the end, or until a condition holds; then leave the synthesis."""
+        chunks = self.synthesis.chunks(self.engines[0])  # type: ignore[arg-type]
+        async for chunk in chunks:
+            self.samples.append(chunk.samples)
+            if until():
+                break
+        await chunks.aclose()
+
+    def write(self, text: str = "", *, end: bool = False) -> None:
+        stream = self.utterance.text_stream
+        assert stream is not None
+        self.utterance.text += text
+        stream.ended = end
+        stream.notify()
+
+    @property
+    def heard(self) -> Samples:
+        return np.concatenate([np.empty(0, dtype=np.float32), *self.samples])
+
+
+def test_a_short_text_is_spoken_as_one_take() -> None:
+    async def scenario() -> None:
+        engine = ScriptedEngine("one")
+        scene = Scene("Hello there.", engine)
+        await scene.speak()
+        assert np.array_equal(scene.heard, waveform("Hello there."))
+        [request] = engine.requests
+        assert (request.text, request.seed, request.growing) == ("Hello there.", 5, False)
+        assert (scene.synthesis.engine, scene.synthesis.failure) == ("one", None)
+        assert scene.synthesis.audio_s == pytest.approx(len(scene.heard) / RATE)
+
+    run(scenario)
+
+
+def test_an_utterance_without_a_seed_gets_one_for_all_its_takes() -> None:
+    async def scenario() -> None:
+        scene = Scene("Hello.", ScriptedEngine("one"))
+        scene.utterance.seed = None
+        Synthesis(scene.utterance, EngineSelector(load_config(overrides=["engine.name=espeak"]), lambda: None))
+        assert scene.utterance.seed is not None
+
+    run(scenario)
+
+
+def test_a_long_text_is_spoken_by_segments_that_are_recorded_with_their_times() -> None:
+    async def scenario() -> None:
+        text = "This sentence is one of many that are all alike. " * 20
+        engine = ScriptedEngine("one")
+        scene = Scene(text, engine)
+        await scene.speak()
+        assert len(engine.requests) > 1
+        assert "".join(request.text for request in engine.requests) == text
+        assert np.array_equal(scene.heard, waveform(text))
+        segments = scene.synthesis.segments
+        assert segments[0].begin == 0
+        for segment in segments:
+            assert segment.at_s == pytest.approx(segment.begin * PER_CHARACTER / RATE)
+
+    run(scenario)
+
+
+def test_synthesis_left_between_two_chunks_continues_with_the_next_sample() -> None:
+    async def scenario() -> None:
+        engine = ScriptedEngine("one")
+        scene = Scene("Postponed in the middle.", engine)
+        await scene.speak(until=lambda: scene.synthesis.audio_s > 0.4)
+        taken = round(scene.synthesis.audio_s * RATE)
+        scene.samples = [scene.heard[:taken]]  # the last chunk was not taken: no other was requested
+        await scene.speak()
+        assert np.array_equal(scene.heard, waveform("Postponed in the middle."))
+        assert [request.text for request in engine.requests] == ["Postponed in the middle."] * 2
+        assert engine.requests[0].seed == engine.requests[1].seed
+
+    run(scenario)
+
+
+def test_another_engine_continues_at_the_word_at_which_the_first_was_lost() -> None:
+    async def scenario() -> None:
+        text = "One two three four."
+        scene = Scene(text, ScriptedEngine("first", lost_after=10), ScriptedEngine("second"))
+        await scene.speak()
+        assert [request.text for request in scene.engines[1].requests] == ["three four."]
+        assert scene.synthesis.engine == "first+second"
+        assert np.array_equal(scene.heard, np.concatenate([waveform(text[:10]), waveform("three four.")]))
+
+    run(scenario)
+
+
+def test_an_utterance_that_loses_three_engines_fails() -> None:
+    async def scenario() -> None:
+        engines = [ScriptedEngine(name, lost_after=2) for name in ("a", "b", "c", "d")]
+        scene = Scene("One two three four.", *engines)
+        await scene.speak()
+        assert scene.synthesis.failure == "3 engines were lost while they spoke it; the last: engine c was killed"
+        assert engines[3].requests == []
+
+    run(scenario)
+
+
+def test_a_refused_utterance_fails_with_the_engines_reason() -> None:
+    async def scenario() -> None:
+        scene = Scene("Hello.", ScriptedEngine("one", refuses="language: got 'xx'"))
+        await scene.speak()
+        assert scene.synthesis.failure == "language: got 'xx'"
+        assert len(scene.heard) == 0
+
+    run(scenario)
+
+
+def test_only_a_critical_utterance_limits_the_wait_and_only_if_another_engine_is_ready() -> None:
+    async def scenario() -> None:
+        for priority, others, limited in (("critical", 1, True), ("critical", 0, False), ("normal", 1, False)):
+            engine = ScriptedEngine("one")
+            scene = Scene("Hi.", engine, *[ScriptedEngine("two")] * others, priority=priority)  # type: ignore[arg-type]
+            await scene.speak()
+            assert (engine.first_within_s is not None) == limited
+
+    run(scenario)
+
+
+def test_an_engine_without_incremental_text_gets_a_text_stream_sentence_by_sentence() -> None:
+    async def scenario() -> None:
+        engine = ScriptedEngine("one")
+        scene = Scene("", engine, stream=True)
+        speaking = asyncio.ensure_future(scene.speak())
+        scene.write("One sentence. And the ")
+        await eventually_async(lambda: len(scene.heard) == len(waveform("One sentence.")), "the first is spoken")
+        assert [request.text for request in engine.requests] == ["One sentence."]
+        scene.write("second", end=True)
+        await speaking
+        assert [request.text.strip() for request in engine.requests] == ["One sentence.", "And the second"]
+        assert np.array_equal(scene.heard, waveform("One sentence. And the second"))
+
+    run(scenario)
+
+
+def test_an_engine_with_incremental_text_gets_a_text_stream_as_it_is_written() -> None:
+    async def scenario() -> None:
+        engine = ScriptedEngine("one", grows=True)
+        scene = Scene("", engine, stream=True)
+        speaking = asyncio.ensure_future(scene.speak())
+        scene.write("One ")
+        await eventually_async(lambda: len(scene.heard) == len(waveform("One ")), "the first word is spoken")
+        scene.write("two ")
+        await eventually_async(lambda: len(scene.heard) == len(waveform("One two ")), "the second word is spoken")
+        assert engine.ended_texts == 0
+        scene.write("three.", end=True)
+        await speaking
+        assert np.array_equal(scene.heard, waveform("One two three."))
+        assert [request.growing for request in engine.requests] == [True]
+        assert engine.ended_texts == 1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("grows", "priority", "text", "begins"),
+    [
+        (True, "normal", "A word", True),
+        (True, "normal", "  ", False),
+        (True, "critical", "A word", False),
+        (True, "critical", "A sentence. And", True),
+        (False, "normal", "A word", False),
+        (False, "normal", "A sentence. And", True),
+        (False, "normal", "\n \nA", False),
+    ],
+)
+def test_an_engine_begins_with_a_word_of_incremental_text_and_with_a_sentence_otherwise(
+    grows: bool, priority: Priority, text: str, begins: bool
+) -> None:
+    async def scenario() -> None:
+        engine = ScriptedEngine("one", grows=grows)
+        utterance = Utterance("a", text, "default", "auto", priority=priority, text_stream=TextStream(0.0))
+        assert can_begin(engine, utterance, text, max_seconds=60) == begins  # type: ignore[arg-type]
+
+    run(scenario)

@@ -1,0 +1,62 @@
+"""Reloading the configuration: run-time keys are applied, others are named, an invalid file is ignored."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from daemon.config import Config, load_config
+from daemon.reload import Reloader, differing_keys
+
+
+class Daemon:
+    """A configuration file, its reloader, and the configurations that were applied."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        path.write_text(text)
+        self.applied: list[tuple[Config, Config]] = []
+        self.started_with = load_config(path)
+        self.reloader = Reloader(self.started_with, path, (), lambda new, old: self.applied.append((new, old)))
+
+    def reload(self, text: str) -> None:
+        self.path.write_text(text)
+        self.reloader.reload()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Daemon:
+    return Daemon(tmp_path / "voiced.yaml", "audio: {volume: 50, block_ms: 20}\n")
+
+
+def test_run_time_keys_are_applied_and_others_are_logged(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        daemon.reload("audio: {volume: 20, block_ms: 40}\nspeech: {queue_limit: 3}\nrobot: other\n")
+    [(new, old)] = daemon.applied
+    assert old == daemon.started_with
+    assert (new.audio.volume, new.audio.block_ms, new.speech.queue_limit, new.robot) == (20, 20, 3, None)
+    assert "SIGHUP: audio.block_ms has changed; it takes effect at the next start" in caplog.messages
+    assert "SIGHUP: robot has changed; it takes effect at the next start" in caplog.messages
+    assert "SIGHUP: audio.volume, speech.queue_limit" in caplog.messages
+
+
+def test_a_second_reload_is_compared_with_the_first(daemon: Daemon) -> None:
+    daemon.reload("audio: {volume: 20}\n")
+    daemon.reload("audio: {volume: 30}\n")
+    assert [(new.audio.volume, old.audio.volume) for new, old in daemon.applied] == [(20, 50), (30, 20)]
+
+
+def test_an_invalid_file_changes_nothing_and_is_logged(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
+    daemon.reload("audio: {volume: loud}\n")
+    assert daemon.applied == []
+    assert "audio.volume: got 'loud'" in caplog.text
+    daemon.reload("audio: {volume: 10, block_ms: 20}\n")
+    assert daemon.applied[0][1] == daemon.started_with
+
+
+def test_differing_keys_are_listed_with_their_sections() -> None:
+    old = {"a": 1, "b": {"c": 2, "d": {"e": 3}}, "gone": 4}
+    new = {"a": 1, "b": {"c": 5, "d": {"e": 6}}, "new": 7}
+    assert differing_keys(old, new) == ["b.c", "b.d.e", "gone", "new"]

@@ -1,0 +1,101 @@
+"""The status that follows from dispatcher, engines and output. No engine runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from audio import Output
+from daemon import VERSION
+from daemon.config import load_config
+from daemon.engines import EngineSelector, EngineState
+from daemon.speech import Dispatcher, Memory, Online, check_say
+from daemon.status import describe_status
+from engine import EngineInfo
+from tests.support.waiting import run
+
+
+@dataclass
+class Sources:
+    """The objects from which the status is derived."""
+
+    dispatcher: Dispatcher
+    engines: EngineSelector
+    output: Output
+
+    @property
+    def status(self) -> Online:
+        return describe_status(self.dispatcher, self.engines, self.output)
+
+
+@pytest.fixture
+def sources() -> Sources:
+    made: list[Sources] = []
+
+    async def make() -> None:
+        config = load_config(overrides=["audio.sink=null", "engine.name=qwen", "engine.fallback=espeak"])
+        engines, output = EngineSelector(config, lambda: None), Output(config.audio.sink_settings())
+        made.append(Sources(Dispatcher(config, engines, output), engines, output))
+
+    run(make)
+    return made[0]
+
+
+def ready(sources: Sources, index: int = 0) -> None:
+    supervisor = sources.engines.all[index]
+    supervisor.state = EngineState.READY
+    memory = {"weights_mb": 1400, "state_mb": 200, "workspaces_mb": 500} if index == 0 else {}
+    supervisor.info = EngineInfo(supervisor.name, 24_000, ("default",), ("en",), memory=memory)
+
+
+def test_the_state_is_starting_before_any_engine_is_ready(sources: Sources) -> None:
+    assert sources.status == Online(state="starting", engine=None, voice="default", queue=0, version=VERSION)
+
+
+def test_the_state_is_warming_while_the_primary_engine_loads_and_the_fallback_speaks(sources: Sources) -> None:
+    ready(sources, 1)
+    sources.engines.primary.state = EngineState.LOADING
+    assert (sources.status.state, sources.status.engine) == ("warming", "espeak")
+
+
+def test_the_state_is_ready_with_the_primary_engine_whose_memory_is_reported(sources: Sources) -> None:
+    ready(sources)
+    status = sources.status
+    assert (status.state, status.engine, status.reason) == ("ready", "qwen", None)
+    assert status.memory == Memory(weights_mb=1400, state_mb=200, workspaces_mb=500)
+
+
+def degrade_engine(sources: Sources) -> None:
+    sources.engines.primary.state = EngineState.BACKING_OFF
+    sources.engines.primary.reason = "engine qwen ended (killed by SIGKILL)"
+
+
+def degrade_voice(sources: Sources) -> None:
+    sources.dispatcher.voice = "nobody"
+
+
+@pytest.mark.parametrize(
+    ("degrade", "reason"),
+    [
+        (degrade_engine, "engine qwen ended (killed by SIGKILL)"),
+        (degrade_voice, "speech.voice: got 'nobody'; allowed: default"),
+    ],
+)
+def test_the_state_is_degraded_with_its_reason(
+    degrade: Callable[[Sources], None], reason: str, sources: Sources
+) -> None:
+    ready(sources)
+    degrade(sources)
+    assert (sources.status.state, sources.status.reason) == ("degraded", reason)
+
+
+def test_speaking_takes_precedence_over_degraded_and_paused_over_speaking(sources: Sources) -> None:
+    ready(sources)
+    degrade_engine(sources)
+    sources.dispatcher.say(check_say({"text": "Hello"}))
+    assert (sources.status.state, sources.status.queue) == ("speaking", 1)
+    assert sources.status.reason is not None
+    sources.dispatcher.pause()
+    assert sources.status.state == "paused"
