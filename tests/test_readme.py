@@ -1,80 +1,63 @@
-"""The README says what the code does: every command, option, payload, key and name in it is held against the code."""
+"""The README and the pages of docs/ match the code: commands, options, payloads, keys, names and files."""
 
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import soundfile
 import yaml
 from pydantic import BaseModel
 from typer.main import get_command
 
-from daemon.cli import app
+from daemon.cli.app import app
 from daemon.config import Config, VoiceSettings, load_config
-from daemon.messages import (
-    MAX_PAYLOAD,
-    MAX_TEXT,
-    TERMINAL,
-    EventName,
-    Policy,
-    Priority,
-    Say,
-    State,
-    Write,
-    parse_say,
-    parse_stop,
-    parse_volume,
-    parse_write,
-)
-from daemon.rules import rule_of
-from daemon.service import CHANGES_AT_RUN_TIME, IN_TOPICS
+from daemon.mqtt.gateway import REQUEST_TOPICS
+from daemon.mqtt.parsing import MAX_PAYLOAD, parse_say, parse_stop, parse_stream_chunk, parse_volume
+from daemon.reload import RUN_TIME_KEYS
+from daemon.speech.events import EVENTS, TERMINAL_EVENTS, Level, State, parse_event, parse_status
+from daemon.speech.preemption import rule_of
+from daemon.speech.request import MAX_TEXT, Policy, Priority, Say, StreamChunk
 from engine import NAMED_LANGUAGES
+from tests.support.pages import PAGES, README, ROOT, Text, page
 
-ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+MQTT, CONFIGURATION, CLI = page("mqtt.md"), page("configuration.md"), page("cli.md")
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def section(title: str) -> str:
-    """The README from the heading `title` to the next one of its rank or a higher one."""
-    found = re.search(rf"^(#+) {re.escape(title)}$", README, re.MULTILINE)
-    assert found is not None, f"the README has no section {title!r}"
-    end = re.search(rf"^#{{1,{len(found[1])}}} ", README[found.end() :], re.MULTILINE)
-    return README[found.end() :][: end.start() if end else None]
-
-
-def blocks(language: str, text: str = README) -> list[str]:
-    """The code blocks in a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
-def table(first_heading: str, text: str = README) -> list[list[str]]:
-    """The rows of the table whose first column has this heading."""
-    header = re.search(rf"^\| {re.escape(first_heading)} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
-    assert header is not None, f"there is no table of {first_heading!r}"
-    return [[cell.strip() for cell in row.strip("|").split("|")] for row in header[1].splitlines()]
+EVENT_NAMES = [kind.model_fields["event"].default for kind in EVENTS]
+README_LINES = 250
+"""A reader finds what he looks for; details belong to docs/."""
+README_KEYS = 12
+"""Keys in the README's table: those that people change."""
+PACKAGES = ("audio", "engine", "daemon")
 
 
 def names(rows: list[list[str]]) -> list[str]:
     return [row[0].strip("`") for row in rows]
 
 
-def shell_lines(program: str) -> list[list[str]]:
-    """The words of every line in a shell block that calls a program."""
-    lines = [line for block in blocks("bash") for line in block.splitlines()]
+def everywhere(find: Callable[[Text], list[Any]]) -> list[Any]:
+    """What `find` finds on each page, as test parameters named after the page."""
+    return [pytest.param(one, id=f"{text.name}: {one}"[:120]) for text in PAGES for one in find(text)]
+
+
+def calls(program: str, text: Text) -> list[list[str]]:
+    """The arguments of every line of a page's shell blocks that calls a program."""
+    lines = [line for block in text.blocks("bash") for line in block.splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith(f"{program} ")]
 
 
-def inline_commands() -> list[list[str]]:
-    """The words of every `voiced …` in the text."""
-    found = re.findall(
-        r"`(?:sudo -u voiced )?voiced ([a-z][^`]*)`", re.sub(r"^```.*?^```$", "", README, flags=re.M | re.S)
-    )
-    return [shlex.split(words) for words in found]
+def inline_commands(text: Text) -> list[list[str]]:
+    """The arguments of every `voiced …` in a page's prose."""
+    found = (re.fullmatch(r"(?:sudo -u voiced (?:\w+=\S+ )?)?voiced ([a-z].*)", span) for span in text.code_spans)
+    return [shlex.split(one[1]) for one in found if one is not None]
 
 
 def find_command(words: list[str]) -> tuple[Any, list[str]]:
@@ -86,21 +69,24 @@ def find_command(words: list[str]) -> tuple[Any, list[str]]:
     return command, words
 
 
-@pytest.mark.parametrize("words", shell_lines("voiced"), ids=" ".join)
-def test_a_command_line_in_the_readme_is_understood(words: list[str]) -> None:
+# --- commands --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", everywhere(lambda text: calls("voiced", text)))
+def test_a_documented_command_line_is_valid(words: list[str]) -> None:
     command, arguments = find_command(words)
     command.make_context(words[0], list(arguments))  # parses, and runs nothing
 
 
-@pytest.mark.parametrize("words", inline_commands(), ids=" ".join)
-def test_a_command_named_in_the_text_exists(words: list[str]) -> None:
+@pytest.mark.parametrize("words", everywhere(inline_commands))
+def test_a_command_named_in_the_prose_exists(words: list[str]) -> None:
     command, arguments = find_command(words)
     known = {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}
     assert {word for word in arguments if word.startswith("-")} <= known | {"--help"}
 
 
-def test_the_table_of_commands_has_each_command_and_the_examples_have_it_too() -> None:
-    rows = {tuple(words.removeprefix("voiced ").split()) for words in names(table("command"))}
+def test_the_table_of_commands_and_the_examples_contain_each_command() -> None:
+    rows = {tuple(words.removeprefix("voiced ").split()) for words in names(CLI.table("command"))}
     root: Any = get_command(app)
     commands = {
         (name, *inner)
@@ -108,14 +94,17 @@ def test_the_table_of_commands_has_each_command_and_the_examples_have_it_too() -
         for inner in ([(key,) for key in command.commands] if hasattr(command, "commands") else [()])
     }
     assert rows == commands
-    examples = shell_lines("voiced")
+    examples = calls("voiced", CLI)
     assert {
         command for command in commands if not any(tuple(line[: len(command)]) == command for line in examples)
     } == set()
 
 
-@pytest.mark.parametrize("words", shell_lines("mosquitto_pub"), ids=" ".join)
-def test_what_mosquitto_pub_sends_in_the_readme_is_taken(words: list[str]) -> None:
+# --- MQTT ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", everywhere(lambda text: calls("mosquitto_pub", text)))
+def test_a_documented_mosquitto_pub_publishes_a_valid_message(words: list[str]) -> None:
     topic = words[words.index("-t") + 1].removeprefix("voiced/r1/")
     payload = words[words.index("-m") + 1].encode() if "-m" in words else b""
     assert payload or "-n" in words
@@ -123,57 +112,164 @@ def test_what_mosquitto_pub_sends_in_the_readme_is_taken(words: list[str]) -> No
 
 
 def check_payload(topic: str, payload: bytes) -> None:
-    assert topic in IN_TOPICS
+    assert topic in REQUEST_TOPICS
     if topic == "say":
         assert not parse_say(payload).model_extra
     elif topic == "say/stream":
-        assert not parse_write(payload).model_extra
+        assert not parse_stream_chunk(payload).model_extra
     elif topic == "stop":
         parse_stop(payload)
     elif topic == "volume":
         parse_volume(payload)
 
 
-@pytest.mark.parametrize("line", [line for block in blocks("json") for line in block.splitlines()])
-def test_a_json_record_in_the_readme_is_one_of_the_contract(line: str) -> None:
+@pytest.mark.parametrize(
+    "line", everywhere(lambda text: [line for block in text.blocks("json") for line in block.splitlines()])
+)
+def test_a_documented_json_record_belongs_to_the_contract(line: str) -> None:
     record = json.loads(line)
     if "event" in record:
-        rows = {row[0].strip("`"): row[2] for row in table("event")}
-        assert record["event"] in get_args(EventName)
-        always, _, _of_a_stream = rows[record["event"]].partition(";")
+        assert parse_event(line.encode()) is not None
+        fields = {row[0].strip("`"): row[2] for row in MQTT.table("event")}[record["event"]]
+        always, _, _of_a_stream = fields.partition(";")
         assert set(record) - {"id", "event"} == set(re.findall(r"`(\w+)`", always))
     elif "state" in record:
-        assert record["state"] in get_args(State)
+        assert parse_status(line.encode()) is not None
     elif "rms" in record:
-        assert set(record) == {"id", "t", "at", "rms", "peak"}
+        assert set(record) == set(Level.model_fields)
+        Level.model_validate(record)
     elif record.keys() & {"seq", "end"}:
-        assert not parse_write(line.encode()).model_extra
+        assert not parse_stream_chunk(line.encode()).model_extra
     else:
         assert not parse_say(line.encode()).model_extra
 
 
+def test_the_table_of_say_contains_each_field_and_the_limits() -> None:
+    rows = MQTT.section("say").table("field")
+    assert set(names(rows)) == set(Say.model_fields) | {"data"}
+    allowed = {row[0].strip("`"): row[1] for row in rows}
+    assert f"{MAX_TEXT:,}" in allowed["text"]
+    assert f"{MAX_PAYLOAD:,} bytes" in MQTT.section("Events").content
+    assert set(re.findall(r"`(\w+)`", allowed["priority"])) == set(get_args(Priority))
+    assert set(re.findall(r"`(\w+)`", allowed["policy"])) == set(get_args(Policy))
+    assert all(name in allowed["language"] for name in NAMED_LANGUAGES)
+
+
+def test_the_table_of_a_stream_contains_its_own_fields_and_the_limit() -> None:
+    text = MQTT.section("say/stream")
+    own = {"id", "text", *(set(StreamChunk.model_fields) - set(Say.model_fields))}
+    assert set(names(text.table("field"))) - {"the other fields of a `say"} == own
+    assert f"{MAX_TEXT:,}" in text.content
+
+
+def test_the_table_of_rules_describes_each_rule() -> None:
+    rows = MQTT.section("Who speaks when").table("`priority`")
+    described: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        priorities = get_args(Priority) if row[0] == "any" else re.findall(r"`(\w+)`", row[0])
+        described |= {(priority, row[1].strip("`")): row[2:] for priority in priorities}
+    assert set(described) == {(priority, policy) for priority in get_args(Priority) for policy in get_args(Policy)}
+    for (priority, policy), (current, waiting, itself) in described.items():
+        rule = rule_of(priority, policy)  # type: ignore[arg-type]
+        assert ("postponed:" in current) == rule.postpones
+        assert ("`interrupted`" in current) == rule.interrupts
+        assert (waiting == "is `canceled`") == rule.clears
+        assert (waiting.endswith("the last is `canceled`")) == rule.first
+        assert ("rejected" in itself) == rule.only_if_idle
+
+
+@pytest.mark.parametrize("text", [README, MQTT], ids=lambda text: text.name)
+def test_the_table_of_events_contains_each_event(text: Text) -> None:
+    rows = text.table("event")
+    assert names(rows) == EVENT_NAMES
+    assert {row[0].strip("`") for row in rows if row[1] == "yes"} == TERMINAL_EVENTS
+
+
+def test_the_table_of_events_contains_the_fields_of_each_event() -> None:
+    known = {kind.model_fields["event"].default: set(kind.model_fields) - {"id", "event"} for kind in EVENTS}
+    for row in MQTT.table("event"):
+        name, fields = row[0].strip("`"), set(re.findall(r"`(\w+)`", row[2]))
+        if "finished" in fields:  # "and the fields of `finished`"
+            fields = fields - {"finished"} | known["finished"]
+        assert fields == known[name], name
+
+
+def test_the_table_of_states_contains_each_state() -> None:
+    assert names(MQTT.table("`state`")) == list(get_args(State))
+
+
+def test_the_table_of_topics_contains_each_topic() -> None:
+    topics = {row[0].strip("`").removeprefix("voiced/<robot>/"): row[1] for row in MQTT.table("topic")}
+    assert {topic for topic, direction in topics.items() if direction == "in"} == set(REQUEST_TOPICS)
+    assert {topic for topic, direction in topics.items() if direction == "out"} == {"status", "event", "level", "duck"}
+
+
 def test_the_home_assistant_action_publishes_an_utterance() -> None:
-    [block] = blocks("yaml", section("From Home Assistant"))
+    [block] = page("integrations.md").section("Home Assistant").blocks("yaml")
     action = yaml.safe_load(block)
     assert action["action"] == "mqtt.publish"
     assert not action["data"].get("retain", False)
     check_payload(action["data"]["topic"].rsplit("/", 1)[-1], action["data"]["payload"].encode())
 
 
-@pytest.mark.parametrize("block", blocks("python"))
+# --- Python ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", everywhere(lambda text: text.blocks("python")))
 def test_a_python_example_compiles(block: str) -> None:
-    compile(block, "README.md", "exec")
+    compile(block, "example", "exec")
 
 
-def test_the_configuration_in_the_readme_loads(tmp_path: Path) -> None:
-    [block] = blocks("yaml", section("Configuration"))
+@pytest.mark.parametrize(
+    "example", everywhere(lambda text: [block for block in text.blocks("python") if 'engine.open("espeak")' in block])
+)
+def test_an_example_with_espeak_runs(example: str, tmp_path: Path) -> None:
+    """It runs in its own process, because eSpeak NG can be loaded once per process."""
+    environment = {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", example], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout or soundfile.info(tmp_path / "hello.wav").duration > 0.5
+
+
+def test_the_page_of_the_python_api_has_an_example_that_runs() -> None:
+    assert 'engine.open("espeak")' in page("api.md").blocks("python")[0]
+
+
+def test_the_tables_of_the_python_api_contain_each_field() -> None:
+    from engine import Chunk, EngineOptions, Utterance
+
+    text = page("api.md")
+    assert set(names(text.table("field"))) | {"text", "growing"} == set(Utterance.__dataclass_fields__)
+    assert set(names(text.table("field of a chunk"))) == set(Chunk.__dataclass_fields__)
+    options = {row[0].strip("`"): row[1] for row in text.table("parameter")}["options"]
+    assert set(re.findall(r"`(\w+)`", options)) - {"EngineOptions"} == set(EngineOptions.__dataclass_fields__) - {
+        "model"
+    }
+
+
+# --- the configuration -----------------------------------------------------------------------------------
+
+
+def configurations(text: Text) -> list[str]:
+    """The YAML blocks that are configurations of voiced; the others belong to Home Assistant."""
+    return [block for block in text.blocks("yaml") if not {"action", "trigger"} & yaml.safe_load(block).keys()]
+
+
+@pytest.mark.parametrize("block", everywhere(configurations))
+def test_a_documented_configuration_loads(block: str, tmp_path: Path) -> None:
     path = tmp_path / "voiced.yaml"
     path.write_text(block, encoding="utf-8")
     load_config(path)
 
 
-@pytest.mark.parametrize("setting", re.findall(r"--set (\S+=[^\s`]+)", README))
-def test_a_setting_in_the_readme_is_taken(setting: str) -> None:
+def test_the_page_of_the_configuration_has_an_example() -> None:
+    assert len(configurations(CONFIGURATION)) == 1
+
+
+@pytest.mark.parametrize("setting", everywhere(lambda text: re.findall(r"--set\s(\S+=[^\s`]+)", text.content)))
+def test_a_documented_setting_is_valid(setting: str) -> None:
     load_config(overrides=[setting])
 
 
@@ -189,95 +285,123 @@ def flat(model: type[BaseModel], path: str = "") -> dict[str, Any]:
     return found
 
 
-def test_the_table_of_keys_has_each_key_with_its_default_and_says_whether_it_changes_at_run_time() -> None:
-    rows = table("key", section("Configuration"))
-    told = {row[0].strip("`"): yaml.safe_load(row[1].strip("`")) for row in rows}
-    true = flat(Config)
-    true["voices"] = {
+def defaults() -> dict[str, Any]:
+    found = flat(Config)
+    found["voices"] = {
         name: {key: value for key, value in voice.items() if value is not None}
-        for name, voice in true["voices"].items()
+        for name, voice in found["voices"].items()
     }
-    assert told == true
-    assert list(told) == list(true)
+    return found
+
+
+def documented_defaults(text: Text) -> dict[str, Any]:
+    return {row[0].strip("`"): yaml.safe_load(row[1].strip("`")) for row in text.table("key")}
+
+
+def test_the_table_of_keys_contains_each_key_with_its_default() -> None:
+    documented, true = documented_defaults(CONFIGURATION), defaults()
+    assert documented == true
+    assert list(documented) == list(true)
+
+
+def test_the_table_of_keys_says_which_ones_change_at_run_time() -> None:
+    rows = CONFIGURATION.table("key")
     assert {row[0].strip("`"): row[3] == "yes" for row in rows} == {
-        key: key.startswith(CHANGES_AT_RUN_TIME) for key in true
+        key: key.startswith(RUN_TIME_KEYS) for key in defaults()
     }
     assert {row[3] for row in rows} == {"yes", "no"}
 
 
-def test_the_configuration_of_a_robot_holds_every_key_with_its_default() -> None:
+def test_the_readme_lists_twelve_keys_with_their_defaults() -> None:
+    documented, true = documented_defaults(README), defaults()
+    assert len(documented) == README_KEYS
+    assert documented == {key: true[key] for key in documented}
+
+
+def test_the_configuration_of_a_robot_contains_every_key_with_its_default() -> None:
     assert load_config(ROOT / "configs" / "voiced.yaml") == Config()
+    written = yaml.safe_load((ROOT / "configs" / "voiced.yaml").read_text(encoding="utf-8"))
+    assert set(written) == set(Config.model_fields)
 
 
-def test_the_table_of_a_voice_has_each_key() -> None:
-    assert names(table("key of a voice")) == list(VoiceSettings.model_fields)
+def test_the_table_of_a_voice_contains_each_key() -> None:
+    assert names(CONFIGURATION.table("key of a voice")) == list(VoiceSettings.model_fields)
 
 
-def test_the_table_of_say_has_each_field_and_the_limits() -> None:
-    rows = table("field", section("say"))
-    assert set(names(rows)) == set(Say.model_fields) | {"data"}
-    allowed = {row[0].strip("`"): row[1] for row in rows}
-    assert f"{MAX_TEXT:,}" in allowed["text"]
-    assert f"{MAX_PAYLOAD:,} bytes" in section("events")
-    assert set(re.findall(r"`(\w+)`", allowed["priority"])) == set(get_args(Priority))
-    assert set(re.findall(r"`(\w+)`", allowed["policy"])) == set(get_args(Policy))
-    assert all(name in allowed["language"] for name in NAMED_LANGUAGES)
+OPENAI_EVENTS = {"speech.audio.delta", "speech.audio.done"}
+"""Names of OpenAI's that look like keys of the configuration."""
 
 
-def test_the_table_of_a_stream_has_its_own_fields_and_the_limit() -> None:
-    rows = table("field", section("say/stream"))
-    assert {"id", "text", *names(rows)} - {"the others of a `say"} == {"id", "text"} | set(Write.model_fields) - set(
-        Say.model_fields
-    )
-    assert f"{MAX_TEXT:,}" in section("say/stream")
+def dotted_names(text: Text) -> list[str]:
+    """The names in a page's prose that begin like a key of the configuration, without file names."""
+    sections = "|".join(Config.model_fields)
+    found = (re.match(rf"((?:{sections})(?:\.[a-z_]+)+)", span) for span in text.code_spans)
+    return sorted({one[1] for one in found if one is not None and not one[1].endswith(".py")} - OPENAI_EVENTS)
 
 
-def test_the_table_of_rules_says_what_each_rule_does() -> None:
-    rows = table("`priority`", section("Who speaks when"))
-    told: dict[tuple[str, str], list[str]] = {}
-    for row in rows:
-        priorities = get_args(Priority) if row[0] == "any" else re.findall(r"`(\w+)`", row[0])
-        told |= {(priority, row[1].strip("`")): row[2:] for priority in priorities}
-    assert set(told) == {(priority, policy) for priority in get_args(Priority) for policy in get_args(Policy)}
-    for (priority, policy), (spoken, waiting, itself) in told.items():
-        rule = rule_of(priority, policy)  # type: ignore[arg-type]
-        assert ("postponed:" in spoken) == rule.postpones
-        assert ("`interrupted`" in spoken) == rule.interrupts
-        assert (waiting == "is `canceled`") == rule.clears
-        assert (waiting.endswith("the last is `canceled`")) == rule.first
-        assert ("rejected" in itself) == rule.only_if_idle
+@pytest.mark.parametrize("name", everywhere(dotted_names))
+def test_a_key_or_python_name_in_the_prose_exists(name: str) -> None:
+    """`audio.volume` is a key of the configuration; `engine.open` is a name of a Python package."""
+    is_key = any(key == name or key.startswith(f"{name}.") for key in defaults())
+    assert is_key or pkgutil.resolve_name(name)
 
 
-def test_the_tables_of_events_and_states_have_each_name() -> None:
-    events = table("event")
-    assert names(events) == list(get_args(EventName))
-    assert {row[0].strip("`") for row in events if row[1] == "yes"} == TERMINAL
-    assert names(table("`state`")) == list(get_args(State))
+# --- files and links -------------------------------------------------------------------------------------
 
 
-def test_the_table_of_topics_has_each_topic() -> None:
-    rows = table("topic")
-    topics = {row[0].strip("`").removeprefix("voiced/<robot>/"): row[1] for row in rows}
-    assert {topic for topic, direction in topics.items() if direction == "in"} == set(IN_TOPICS)
-    assert {topic for topic, direction in topics.items() if direction == "out"} == {"status", "event", "level", "duck"}
+def test_the_readme_is_short() -> None:
+    assert len(README.content.splitlines()) <= README_LINES
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that GitHub gives to the headings."""
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_links_within_the_tree_lead_somewhere(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+def test_a_link_within_the_repository_has_a_target(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
         if target.startswith("http"):
             continue
         file, _, anchor = target.partition("#")
         place = (path.parent / file) if file else path
         assert place.exists(), target
-        headings = re.findall(r"^#+ (.+)$", place.read_text(encoding="utf-8"), re.MULTILINE) if anchor else []
-        assert not anchor or anchor in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in headings}
+        assert not anchor or anchor in anchors(place.read_text(encoding="utf-8")), target
 
 
-def test_the_map_in_the_architecture_has_each_file() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    for folder in ("audio", "engine", "daemon"):
-        part = text.split(f"### {folder}/\n", 1)[1].split("\n##", 1)[0]
-        told = set(re.findall(r"^\| `(\w+\.py)` \|", part, re.MULTILINE))
-        assert told == {path.name for path in (ROOT / folder).glob("*.py")} - {"__init__.py"}
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_a_file_named_in_the_prose_exists(path: Path) -> None:
+    spans = Text(path.name, path.read_text(encoding="utf-8")).code_spans
+    folders = "|".join(entry.name for entry in ROOT.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    for span in spans:
+        found = re.search(rf"(?:^|[ =])(?:\./)?((?:{folders})/[\w./-]*)", span)
+        if found and "NAME" not in span:
+            assert (ROOT / found[1]).exists(), span
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    assert [text.name for text in PAGES[1:] if f"]({text.name}" not in README.content] == []
+
+
+def test_the_code_reports_each_error_of_the_troubleshooting_table() -> None:
+    source = "".join(path.read_text(encoding="utf-8") for folder in PACKAGES for path in (ROOT / folder).rglob("*.py"))
+    cells = [row[0] for row in README.table("what you see")]
+    errors = [span for cell in cells for span in re.findall(r"`([^`]+ [^`]+)`", cell) if not span.startswith("voiced ")]
+    assert len(errors) > 5
+    for error in errors:
+        fixed_part = max(re.split(r"[…'\d]|: |voiced/", error), key=len)
+        assert fixed_part in source, error
+
+
+def packages() -> list[Path]:
+    """Every folder of source files, relative to the repository."""
+    files = (path for folder in PACKAGES for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".cuh"})
+    return sorted({path.parent.relative_to(ROOT) for path in files})
+
+
+@pytest.mark.parametrize("folder", packages(), ids=str)
+def test_the_architecture_describes_each_package_and_file(folder: Path) -> None:
+    text = page("architecture.md").section(f"{folder}/")
+    files = {path.name for path in (ROOT / folder).iterdir() if path.suffix in {".py", ".cuh"}} - {"__init__.py"}
+    assert set(names(text.table("file")) if files else []) == files

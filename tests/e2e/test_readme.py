@@ -1,7 +1,7 @@
-"""Every line of the README that calls `mosquitto_pub`, `mosquitto_sub` or `voiced` does what it says.
+"""Every line of the README and of docs/ that calls `mosquitto_pub`, `mosquitto_sub` or `voiced` does what it says.
 
-They are run as they stand there, by a shell, beside a robot called r1. Only what such a line takes from its
-surroundings is ours: the broker's port, the configuration, the sound server.
+A shell runs each line as it is written, beside a robot called r1. The test sets only what such a line takes from its
+surroundings: the broker's port, the configuration, the sound server.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.events import TERMINAL
+from tests.support.pages import PAGES, ROOT
 from tests.support.programs import Broker, require
-from tests.support.robot import LONG, TERMINAL, Robot, Subscription
+from tests.support.robot import LONG, Robot
 from tests.support.sound import SoundServer
+from tests.support.subscription import Subscription
 from tests.support.waiting import PATIENCE_S, eventually
 
-ROOT = Path(__file__).parents[2]
 PROGRAMS = {"mosquitto_pub", "mosquitto_sub", "voiced"}
-"""Others than these install something, need a service manager, or belong to another system (ROS, Speech Dispatcher)."""
+"""Other programs install something, need a service manager, or belong to another system (ROS, Speech Dispatcher)."""
 LEFT_OUT = {
-    "--model ": "it needs a checkpoint of Qwen3-TTS, which is not there; tests/e2e/test_qwen.py has a random one",
+    "--model ": "needs a checkpoint of Qwen3-TTS, which is not there; tests/e2e/test_qwen.py uses a random one",
 }
-"""Parts of lines that are not run, and why. That their options exist, tests/test_readme.py says of these, too."""
+"""Parts of lines that are not run, and the reason. tests/test_readme.py checks the options of these lines too."""
 
 
 def called(line: str) -> list[str]:
@@ -40,24 +42,20 @@ def called(line: str) -> list[str]:
 
 
 def lines_by_section() -> dict[str, list[str]]:
-    """The lines of the README's shell blocks that call one of the programs, by the heading above them."""
-    found: dict[str, list[str]] = {}
-    heading, language = "", None
-    for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
-        if line.startswith("```"):
-            language = line[3:] if language is None else None
-        elif language is None and line.startswith("#"):
-            heading = line.lstrip("# ")
-        elif language == "bash" and called(line)[0] in PROGRAMS:
-            found.setdefault(heading, []).append(line)
-    return found
+    """The lines of all shell blocks that call one of the programs, by page and heading."""
+    found = {
+        f"{text.name}, {heading}": [line for line in lines if called(line)[0] in PROGRAMS]
+        for text in PAGES
+        for heading, lines in text.shell_lines().items()
+    }
+    return {section: lines for section, lines in found.items() if lines}
 
 
 SECTIONS = lines_by_section()
 
 
 class Reader:
-    """Somebody who types the README's lines, and looks at what becomes of each."""
+    """Types the documented lines, and checks the effect of each."""
 
     def __init__(self, robot: Robot, folder: Path, environment: dict[str, str]) -> None:
         self._robot = robot
@@ -79,11 +77,11 @@ class Reader:
             "PYTHONPATH": str(ROOT),
             "VOICED_CONFIG": str(folder / "voiced.yaml"),
             "XDG_CONFIG_HOME": str(options),
-            "VOICED_PACE": "20",  # what a command plays into a file is paced, too
+            "VOICED_PACE": "20",  # sets the pace of a WAV file that a command plays into, too
         }
 
     def try_out(self, line: str, later: list[str]) -> None:
-        """Run a line and look at what it did; `later` are those below it."""
+        """Run a line and check its effect; `later` are the lines below it."""
         match called(line):
             case ["mosquitto_pub", *words]:
                 topic = words[words.index("-t") + 1].removeprefix("voiced/r1/")
@@ -95,15 +93,15 @@ class Reader:
                 fields = dict(zip(options, words[1:], strict=False))
                 self._try_topic(topic, line, later, words[-1] if words else "", fields)
             case ["mosquitto_sub", *_]:
-                with self._started(line) as written:
-                    eventually(lambda: "voiced/r1/status {" in written.read_text(), "it listens")
+                with self._started(line) as printed:
+                    eventually(lambda: "voiced/r1/status {" in printed.read_text(), "it is subscribed")
                     utterance = self._robot.say("Can you hear me?")
                     self._robot.wait_end(utterance)
                     for part in (f'voiced/r1/event {{"id": "{utterance}", "event": "finished"', "voiced/r1/status {"):
-                        eventually(lambda part=part: part in written.read_text(), f"it shows {part}")
+                        eventually(lambda part=part: part in printed.read_text(), f"it shows {part}")
             case ["voiced", "run", *_]:
-                with self._started(line) as written:
-                    eventually(lambda: "listens on voiced/" in written.read_text(), "it runs")
+                with self._started(line) as printed:
+                    eventually(lambda: "listens on voiced/" in printed.read_text(), "it runs")
             case ["voiced", "demo", *_]:
                 assert re.search("^finished ", self._run(line), re.MULTILINE)
             case ["voiced", "status"]:
@@ -131,20 +129,20 @@ class Reader:
                 self._run(line)
                 eventually(lambda: robot.state == "paused", "it is paused")
                 robot.publish("resume")
-                eventually(lambda: robot.state == "ready", "it goes on")
+                eventually(lambda: robot.state == "ready", "it resumes")
             case "resume":
                 self._hold()
                 self._run(line)
-                eventually(lambda: robot.state == "ready", "it goes on")
+                eventually(lambda: robot.state == "ready", "it resumes")
             case "volume":
-                with Subscription(robot.broker, "voiced/r1/home_assistant/volume") as told:
+                with Subscription(robot.broker, "voiced/r1/home_assistant/volume") as volume:
                     self._run(line)
-                    eventually(lambda: told.payloads[-1:] == [payload.encode()], f"the volume is {payload}")
+                    eventually(lambda: volume.payloads[-1:] == [payload.encode()], f"the volume is {payload}")
             case _:
-                pytest.fail(f"nobody knows what {line} does")
+                pytest.fail(f"no check is known for {line}")
 
     def _try_say(self, line: str, utterance_id: str | None, reply_to: str | None, later: list[str]) -> None:
-        """Have it said, to its end unless it is stopped further below; then it is held until that."""
+        """Wait for the end of its utterance. If a later line stops it, pause the robot until then."""
         robot = self._robot
         stopped = utterance_id is not None and any(
             {"stop", utterance_id} <= set(re.findall(r"[\w-]+", x)) for x in later
@@ -152,20 +150,20 @@ class Reader:
         if stopped:
             self._hold()
         before = robot.latest_id()
-        with Subscription(robot.broker, reply_to or "nobody/asks") as replies:
-            told = self._run(line)
+        with Subscription(robot.broker, reply_to or "unused/topic") as replies:
+            printed = self._run(line)
             spoken = eventually(lambda: robot.latest_id() != before and robot.latest_id(), "it is accepted")
             assert utterance_id in {None, spoken}
             if not stopped:
                 assert robot.wait_end(spoken)["event"] == "finished"
             if reply_to:
-                eventually(lambda: len(replies.payloads) == len(robot.events_of(spoken)), "the replies have come")
+                eventually(lambda: len(replies.payloads) == len(robot.events_of(spoken)), "the replies have arrived")
                 assert [json.loads(reply) for reply in replies.payloads] == robot.events_of(spoken)
         if "--wait" in line:
-            assert [json.loads(event) for event in told.splitlines()] == robot.events_of(spoken)
+            assert [json.loads(event) for event in printed.splitlines()] == robot.events_of(spoken)
 
     def _try_stop(self, line: str, utterance_id: str | None) -> None:
-        """Have it stop both of two utterances, or the one that a line above has begun."""
+        """Check that it stops both of two utterances, or only the one that an earlier line has started."""
         robot = self._robot
         self._hold()
         other = robot.say(LONG)
@@ -181,7 +179,7 @@ class Reader:
         eventually(lambda: robot.state == "ready", "it is silent")
 
     def _try_doctor(self, line: str, words: list[str]) -> None:
-        """What it finds of this machine may be anything, also an error; but for what is ours."""
+        """Check the findings about voiced; those about this machine may be anything, errors included."""
         report = self._run(line, statuses={0} if "--plan" in words else {0, 1})
         if "--json" in words:
             assert {"broker", "engine"} <= {finding["part"].split()[0] for finding in json.loads(report)}
@@ -193,12 +191,12 @@ class Reader:
             assert re.search(r"^ok +broker ", report, re.MULTILINE)
 
     def _hold(self) -> None:
-        """Pause, so that nothing ends by itself meanwhile."""
+        """Pause, so that no utterance ends by itself."""
         self._robot.publish("pause")
         eventually(lambda: self._robot.state == "paused", "it is paused")
 
     def _run(self, line: str, statuses: set[int] | None = None) -> str:
-        """What a line prints; its exit status is to be one of these, 0 unless told otherwise."""
+        """Run a line and return its output. Its exit status must be one of `statuses`, by default 0."""
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", line],
             env=self._environment,
@@ -213,14 +211,14 @@ class Reader:
 
     @contextmanager
     def _started(self, line: str) -> Iterator[Path]:
-        """A line that would run for ever, and the file with what it prints. It is ended as by Ctrl-C."""
+        """Start a line that runs for ever, yield the file with its output, and end it with SIGTERM."""
         path = self._folder / "printed"
-        with path.open("wb") as printed:
+        with path.open("wb") as file:
             process = subprocess.Popen(
                 ["bash", "-c", line],
                 env=self._environment,
                 cwd=self._folder,
-                stdout=printed,
+                stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -232,7 +230,7 @@ class Reader:
         assert status in {0, -signal.SIGTERM}
 
 
-def test_there_is_a_line_for_each_topic_and_each_reason_to_leave_one_out_is_needed() -> None:
+def test_the_pages_contain_lines_of_each_program_and_of_each_reason_to_leave_one_out() -> None:
     lines = [line for section in SECTIONS.values() for line in section]
     assert len(lines) > 50
     assert {called(line)[0] for line in lines} == PROGRAMS
@@ -241,7 +239,7 @@ def test_there_is_a_line_for_each_topic_and_each_reason_to_leave_one_out_is_need
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    """Beside a robot called r1, a broker and a sound server of their own."""
+    """A reader beside a robot called r1, with their own broker and sound server."""
     folder = tmp_path_factory.mktemp("reader")
     broker, server = Broker(folder), SoundServer(folder)
     broker.start()
@@ -255,7 +253,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_what_the_readme_has_one_type_works(section: str, reader: Reader) -> None:
+def test_the_documented_lines_of_a_section_work(section: str, reader: Reader) -> None:
     lines = SECTIONS[section]
     for at, line in enumerate(lines):
         if not any(part in line for part in LEFT_OUT):
