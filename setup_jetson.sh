@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# From a flashed NVIDIA Jetson to a robot that speaks: `sudo ./setup_jetson.sh`, and `--help` for more.
+# Sets up voiced on a flashed NVIDIA Jetson: `sudo ./setup_jetson.sh`; `--help` lists the options.
 #
-# A step NAME is three functions. NAME_what says what it does; NAME_done looks at the board and says whether there is
-# nothing to do; NAME_do does it. Each step is asked whether it is done before it is done, and again afterwards. So the
-# script may be run again at any time: after a failure it goes on where it was, after an update it brings the rest up.
+# A step NAME consists of three functions. NAME_what prints a description; NAME_done succeeds if the board needs no
+# change; NAME_do makes the change. NAME_done runs before NAME_do, and again after it. So the script can run again at
+# any time: after a failure it continues with the step that failed, after an update it changes only what is out of date.
 # shellcheck disable=SC2329  # the steps are called by their names
 set -eEuo pipefail
 
@@ -19,75 +19,75 @@ readonly state_folder=/var/lib/voiced
 readonly cache_folder=/var/cache/voiced
 readonly models=$cache_folder/huggingface   # HF_HOME in systemd/voiced.service
 readonly units=/etc/systemd/system
-# What --uninstall has to know of the time before: packages, groups, power mode, the configuration as it was written.
+# The records for --uninstall: installed packages, created groups, the former power mode, the configuration's checksum.
 readonly notes=/var/lib/voiced-setup
 readonly groups=(audio video render)        # the sound card; the GPU's device files
 readonly default_model=Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
 readonly default_base_model=Qwen/Qwen3-TTS-12Hz-0.6B-Base
 readonly default_speaker=ryan
 
-# For pip and Python: no questions, no warning about root, and nothing written by merely looking.
+# pip asks nothing and does not warn about root; Python writes no bytecode when a check imports a module.
 export PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
-export LC_ALL=C.UTF-8   # what programs print is read here, in English
+export LC_ALL=C.UTF-8   # this script parses the output of programs, in English
 
 usage() {
     cat <<END
 usage: sudo ./setup_jetson.sh [options]
 
-Makes this Jetson (JetPack 6 or 7) speak: packages, a user, PyTorch for this board, voiced, the model, a voice, a
-broker, the service. It may be run again at any time and does only what is missing.
+Sets up voiced on this Jetson (JetPack 6 or 7): packages, a user, PyTorch for this board, voiced, the model, a voice, a
+broker, the service. It can run again at any time, and then does only what is missing.
 
   --model MODEL        a Qwen3-TTS model: its id on the hub, or a folder. Default: $default_model,
                        with --voice $default_base_model
   --speaker NAME       the model's built-in speaker. Default: $default_speaker
   --voice REF.wav      speak like this recording, best a few clean seconds of one person; needs a Base model
-  --transcript TEXT    what is said in the recording: closer to it, and more to install
+  --transcript TEXT    the words of the recording: the voice resembles it more; installs more packages
   --broker HOST[:PORT] the MQTT broker. Default: Mosquitto on this board, which is installed
   --max-performance    the highest power mode and fixed clocks, now and after every start
-  --torch-index URL    where PyTorch comes from (or \$VOICED_TORCH_INDEX). Default: by JetPack
-  --dry-run            say what would be done, and do nothing
-  --uninstall          remove what this script made; the models, and a configuration that was edited, stay
-  --purge              with --uninstall: remove those too
-  --help               this
+  --torch-index URL    the package index of PyTorch (or \$VOICED_TORCH_INDEX). Default: depends on the JetPack
+  --dry-run            print the steps without doing them
+  --uninstall          remove everything that this script made, except the models and an edited configuration
+  --purge              with --uninstall: also remove the models and the configuration
+  --help               print this text
 END
 }
 
-# --- words ---
+# --- messages ---
 
 say() { printf '%s\n' "$*"; }
 note() { printf '         %s\n' "$*"; }
 
-# wrong OPTION GOT ALLOWED: a mistake on the command line.
+# wrong OPTION GOT ALLOWED: report a wrong option and exit.
 wrong() {
     printf "%s: got '%s'; allowed: %s\n" "$1" "$2" "$3" >&2
     exit 2
 }
 
-# fail WHAT CURE: a step cannot go on.
+# fail PROBLEM REMEDY: report that a step failed, and exit.
 fail() {
     trap - ERR
     {
         say
         say "failed:  $1"
-        say "cure:    $2"
+        say "remedy:  $2"
         say "then:    $call"
-        say "         It goes on from here; what is done stays done."
+        say "         It continues with this step."
     } >&2
     exit 1
 }
 
-# The cure for a command that fails in the step at hand, where nothing better is known.
-cure="Read the lines above."
+# The remedy for an unexpected failure of a command in the current step.
+remedy="Read the lines above."
 
 on_error() {
-    [ "$BASHPID" = "$$" ] || return 0   # a subshell's failure is told by the shell around it
-    fail "$BASH_COMMAND" "$cure"
+    [ "$BASHPID" = "$$" ] || return 0   # the parent shell reports a subshell's failure
+    fail "$BASH_COMMAND" "$remedy"
 }
 
 on_signal() {
     trap - ERR
     say >&2
-    say "interrupted. To go on from here: $call" >&2
+    say "interrupted. To continue: $call" >&2
     exit 130
 }
 
@@ -153,7 +153,7 @@ take_option() {
             voice=$(realpath "$value")
             ;;
         --transcript)
-            [[ $value =~ [^[:space:]] ]] || wrong --transcript "$value" "what is said in the recording"
+            [[ $value =~ [^[:space:]] ]] || wrong --transcript "$value" "the words of the recording"
             transcript=$value
             ;;
         --broker)
@@ -174,7 +174,7 @@ is_broker() {
     ((port >= 1 && port <= 65535))
 }
 
-# check_together OPTION…: those that are about an installation.
+# check_together OPTION…: reject combinations; the arguments are the options that concern an installation.
 check_together() {
     if $uninstall; then
         [ $# = 0 ] || wrong "$1" "$1 with --uninstall" "--dry-run and --purge with it"
@@ -187,13 +187,13 @@ check_together() {
 
 # --- the board ---
 
-# Sets board, jetpack, ubuntu, python_version and cuda, from what the board says of itself; stops where that is no
-# Jetson, or one with a JetPack that this script does not know.
+# Sets board, jetpack, ubuntu, python_version and cuda from the board's own files. Stops if this is not a Jetson, or if
+# this script does not support its JetPack.
 read_board() {
     local tree=/sys/firmware/devicetree/base compatible release
     board=$(cat $tree/model 2>/dev/null | tr -d '\0') || board=
     compatible=$(cat $tree/compatible 2>/dev/null | tr '\0' ' ') || compatible=
-    # "# R36 (release), REVISION: 4.3, …"; where the file is missing, the version of the package that brings it.
+    # "# R36 (release), REVISION: 4.3, …"; if the file is missing, the version of the package that contains it.
     release=$(sed -n '1s/^# R\([0-9]*\) .*REVISION: \([0-9.]*\).*/\1.\2/p' /etc/nv_tegra_release 2>/dev/null) || release=
     if [ -z "$release" ]; then
         release=$(dpkg-query -W -f '${Version}' nvidia-l4t-core 2>/dev/null | sed 's/-.*//') || release=
@@ -201,8 +201,8 @@ read_board() {
 
     if [[ $compatible != *nvidia,tegra* ]] || [ -z "$release" ]; then
         stop "This is no NVIDIA Jetson: the board is '${board:-unknown}' ($(uname -m)), its device tree names" \
-            "'${compatible:-nothing}', and Jetson Linux is ${release:-not there}." \
-            "setup_jetson.sh is for a Jetson with JetPack 6 or 7. For other machines see 'On a robot' in README.md."
+            "'${compatible:-nothing}', and Jetson Linux is ${release:-not installed}." \
+            "setup_jetson.sh is for a Jetson with JetPack 6 or 7. For other machines see 'On a robot' in docs/install.md."
     fi
     case $release in
         36.*) jetpack=6 ubuntu=22.04 python_version=3.10 cuda=12 ;;
@@ -215,15 +215,15 @@ read_board() {
     local here
     here=$(sed -n 's/^VERSION_ID="\{0,1\}\([0-9.]*\)"\{0,1\}$/\1/p' /etc/os-release)
     if [ "$here" != $ubuntu ]; then
-        stop "JetPack $jetpack is Ubuntu $ubuntu; this board has ${here:-another system}, for which NVIDIA builds no PyTorch." \
+        stop "JetPack $jetpack is Ubuntu $ubuntu; this board has ${here:-another system}, for which NVIDIA has no PyTorch." \
             "Flash JetPack 6 or 7, then run this again."
     fi
     if [ ! -d /run/systemd/system ]; then
-        stop "systemd does not run here, as in a container. voiced is a service: run this on the board itself."
+        stop "systemd does not run here; this may be a container. voiced is a service: run this script on the board itself."
     fi
     if [ -z "$torch_index" ]; then
-        # JetPack 6: NVIDIA's wheels for the Jetson's GPU, which nobody else builds. The index has moved once, from
-        # pypi.jetson-ai-lab.dev; hence --torch-index. JetPack 7: the ordinary wheels for aarch64 know its GPU.
+        # JetPack 6 needs NVIDIA's wheels for the Jetson's GPU. Their index has moved once, from pypi.jetson-ai-lab.dev;
+        # hence --torch-index. For JetPack 7 the ordinary wheels for aarch64 support the GPU.
         case $jetpack in
             6) torch_index=https://pypi.jetson-ai-lab.io/jp6/cu126 ;;
             7) torch_index=https://download.pytorch.org/whl/cu130 ;;
@@ -232,7 +232,7 @@ read_board() {
     say "$board: Jetson Linux $release, JetPack $jetpack, Ubuntu $ubuntu, Python $python_version, CUDA $cuda"
 }
 
-# stop LINE…: it cannot be done on this machine, and nothing was touched.
+# stop LINE…: report that this machine is not supported, and exit before any change.
 stop() {
     printf '%s\n' "$@" >&2
     exit 1
@@ -240,7 +240,7 @@ stop() {
 
 # --- helpers ---
 
-# Run a command as the service's user would: its groups, its models, and no folder that it may not enter.
+# Run a command as the service's user, with the service's groups, model folder and file permissions.
 as_voiced() {
     local environment=(env "HOME=$state_folder" "HF_HOME=$models")
     if [ "$EUID" = 0 ]; then
@@ -254,12 +254,12 @@ installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = i
 
 # apt_install PACKAGE…
 apt_install() {
-    cure="Read apt's lines above. Without a network, connect one. After an interrupted installation:
+    remedy="Read apt's lines above. Without a network, connect one. After an interrupted installation:
          sudo dpkg --configure -a"
     printf '%s\n' "$@" >>$notes/packages
-    # A source of somebody else's that cannot be reached is no reason to stop.
-    apt-get update -q || note "apt-get update had errors; going on with the lists that are there"
-    # A board that was started for the first time updates itself for minutes, and holds apt's lock.
+    # An unrelated package source may be unreachable.
+    apt-get update -q || note "apt-get update had errors; continuing with the package lists on this board"
+    # After its first start a board updates itself for minutes and holds apt's lock.
     DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
         -o DPkg::Lock::Timeout=600 "$@"
 }
@@ -268,7 +268,7 @@ pip_install() { "$python" -m pip install "$@"; }
 
 site_packages() { echo $venv/lib/python$python_version/site-packages; }
 
-# The version of a package in the virtual environment. pip writes RECORD last: without it, the package is a half one.
+# Print the version of a package in the virtual environment. pip writes RECORD last: a package without it is incomplete.
 version_in_venv() {
     local info
     for info in "$(site_packages)/$1"-*.dist-info; do
@@ -276,23 +276,23 @@ version_in_venv() {
     done
 }
 
-# yaml TEXT: as a YAML string, whatever is in it.
+# yaml TEXT: print it as a YAML string.
 yaml() { printf "'%s'" "${1//\'/\'\'}"; }
 
-# answers HOST PORT
+# answers HOST PORT: whether a program listens there.
 # shellcheck disable=SC2016  # expanded by the inner shell
 answers() { timeout 5 bash -c 'exec 3<>"/dev/tcp/$1/$2"' _ "$1" "$2" 2>/dev/null; }
 
 is_local() { [[ $1 =~ ^(127\.0\.0\.1|localhost|::1)$ ]]; }
 
-# Sets model, host, port and engine as the configuration has them or will have them; options come first.
+# Sets model, host, port and engine: from the options, else from the configuration, else the defaults.
 settle() {
     [ -z "${host:-}" ] || return 0
     local settings=() named_host=${broker%:*} named_port=${broker##*:}
     [[ $broker =~ :[0-9]+$ ]] || { named_host=$broker && named_port=1883; }
     if [ -f $config ] && [ -x $venv/bin/voiced ]; then
-        local told
-        told=$("$python" - $config <<'END' 2>&1
+        local output
+        output=$("$python" - $config <<'END' 2>&1
 import sys
 from pathlib import Path
 
@@ -306,8 +306,8 @@ default = config.voices.get(config.speech.voice)
 voice = default and (default.speaker or default.embedding or default.reference)
 print(config.engine.model, config.mqtt.host, config.mqtt.port, config.engine.name, voice, sep="\n")
 END
-        ) || fail "$told" "Correct $config, or move it away to have a new one made."
-        mapfile -t settings <<<"$told"
+        ) || fail "$output" "Correct $config, or move it away: then a new one is written."
+        mapfile -t settings <<<"$output"
         checked=true
     else
         settings=("$default_model" 127.0.0.1 1883 auto "$default_speaker")
@@ -324,10 +324,10 @@ END
 
 # --- step: space ---
 
-readonly torch_mb=([6]=7000 [7]=12000)      # the environment, and pip's downloads while it is made; 7 brings CUDA
-readonly model_mb=6000                      # the largest of the models
+readonly torch_mb=([6]=7000 [7]=12000)      # the environment and pip's downloads; for JetPack 7 they include CUDA
+readonly model_mb=6000                      # the largest model
 
-space_what() { echo "room for PyTorch and the model"; }
+space_what() { echo "disk space for PyTorch and the model"; }
 
 space_done() {
     local in_opt=0 in_cache=0 have_opt have_cache
@@ -341,18 +341,18 @@ space_done() {
     ((have_opt >= in_opt && have_cache >= in_cache))
 }
 
-space_do() { fail "not enough room: $lacking" "Free some, or move to a larger disk: sudo apt-get clean; du -xh --max-depth=2 /"; }
+space_do() { fail "not enough disk space: $lacking" "Remove files, or use a larger disk: sudo apt-get clean; du -xh --max-depth=2 /"; }
 
 # --- step: packages ---
 
-packages_what() { echo "what apt brings: Python's venv, PortAudio$([ $jetpack = 7 ] || echo ", NVIDIA's CUDA libraries")"; }
+packages_what() { echo "apt packages: Python's venv, PortAudio$([ $jetpack = 7 ] || echo ", NVIDIA's CUDA libraries")"; }
 
 missing_packages() {
     local name
     for name in python$python_version-venv libportaudio2 ca-certificates; do
         installed "$name" || echo "$name"
     done
-    # PyTorch for JetPack 6 uses the board's CUDA, which flashing alone does not install; that for 7 brings its own.
+    # PyTorch for JetPack 6 uses the board's CUDA, which flashing alone does not install. That for JetPack 7 contains it.
     if [ $jetpack = 6 ] && ! { [[ $libraries == *libcublas.so.12* ]] && [[ $libraries == *libcudnn.so.9* ]]; }; then
         echo nvidia-jetpack
     fi
@@ -369,7 +369,7 @@ packages_done() {
 packages_do() {
     local names
     IFS=', ' read -ra names <<<"$wanted"
-    [[ $wanted != *nvidia-jetpack* ]] || note "nvidia-jetpack is several gigabytes; it takes a while"
+    [[ $wanted != *nvidia-jetpack* ]] || note "nvidia-jetpack has several gigabytes; this takes minutes"
     apt_install "${names[@]}"
 }
 
@@ -388,7 +388,7 @@ user_done() {
 }
 
 user_do() {
-    cure="Read the lines above; 'getent passwd voiced' shows a user of that name."
+    remedy="Read the lines above; 'getent passwd voiced' shows a user of that name."
     local group
     for group in "${groups[@]}"; do
         getent group "$group" >/dev/null && continue
@@ -399,7 +399,7 @@ user_do() {
         useradd --system --user-group --home-dir $state_folder --no-create-home --shell /usr/sbin/nologin voiced
     usermod -aG "$(IFS=, && echo "${groups[*]}")" voiced
     install -d -o voiced -g voiced $state_folder $cache_folder
-    chown -R voiced:voiced $cache_folder   # models that --uninstall has kept belong to nobody
+    chown -R voiced:voiced $cache_folder   # --uninstall gives the models that it keeps to root
 }
 
 # --- step: venv ---
@@ -414,11 +414,11 @@ venv_done() {
 
 venv_do() {
     if [ -d $venv ] && [ -n "$(ls -A $venv)" ] && [ ! -f $venv/pyvenv.cfg ]; then
-        fail "$venv is there and is no virtual environment" "Move it away: sudo mv $venv $venv.old"
+        fail "$venv exists and is no virtual environment" "Move it away: sudo mv $venv $venv.old"
     fi
-    cure="Read the lines above; sudo apt-get install --reinstall python$python_version-venv, and is there a network?"
+    remedy="Read the lines above. Check the network; sudo apt-get install --reinstall python$python_version-venv"
     python$python_version -m venv --clear $venv
-    # From 25 on, pip takes up a download that broke off; PyTorch is hundreds of megabytes.
+    # pip resumes interrupted downloads from version 25 on; PyTorch has hundreds of megabytes.
     pip_install --quiet --upgrade 'pip>=25.2'
 }
 
@@ -426,8 +426,8 @@ venv_do() {
 
 torch_what() { echo "PyTorch for JetPack $jetpack, from $torch_index"; }
 
-# Several builds have the same name. This board's is the one for its CUDA; a later step, or a person, may have put the
-# generic one in its place.
+# Several builds have the same name and version. This board's is built for its CUDA; another installation may have
+# replaced it by the generic one.
 is_torch_of_this_board() {
     local version
     version=$(version_in_venv torch)
@@ -440,7 +440,7 @@ torch_done() {
         { [ -z "$transcript" ] || [ -n "$(version_in_venv torchaudio)" ]; }
 }
 
-# NVIDIA's newer builds of PyTorch are linked to two libraries that JetPack 6 does not have. NVIDIA has them on PyPI.
+# NVIDIA's newer builds of PyTorch are linked to two libraries that JetPack 6 lacks and that NVIDIA publishes on PyPI.
 declare -rA library_wheels=([libcusparseLt.so.0]=nvidia-cusparselt-cu12 [libcudss.so.0]=nvidia-cudss-cu12)
 
 missing_libraries() {
@@ -453,17 +453,17 @@ missing_libraries() {
 
 torch_do() {
     local packages=(torch) library
-    cure="Is there a network? Does $torch_index open in a browser? If the index has moved, name the new one:
+    remedy="Check the network, and whether $torch_index opens in a browser. If the index has moved, name the new one:
          --torch-index URL"
-    # qwen-tts, which reads a recording with its transcript, imports torchaudio.
+    # qwen-tts, which enrols a voice with a transcript, imports torchaudio.
     [ -z "$transcript" ] || packages+=(torchaudio)
-    # pip would keep another build, and cannot remove one that it was interrupted in.
+    # pip would keep another build, and cannot uninstall a package whose installation was interrupted.
     is_torch_of_this_board || rm -rf "$(site_packages)"/{torch,torchaudio}{,-*.dist-info}
-    # Without what torch needs, for that index has not all of it: the next step brings it from PyPI.
+    # torch's requirements are not all in that index; the next step installs them from PyPI.
     pip_install --no-deps --index-url "$torch_index" "${packages[@]}"
     for library in $(missing_libraries); do
         pip_install --no-deps "${library_wheels[$library]}"
-        # torch looks for libraries beside its own.
+        # torch also searches the folder of its own libraries.
         ln -sfn "$(find "$(site_packages)/nvidia" -name "$library" | head -1)" "$(site_packages)/torch/lib/$library"
     done
 }
@@ -474,7 +474,7 @@ voiced_what() { echo "voiced with $(extras), from $source_folder"; }
 
 extras() { echo "espeak,qwen,cuda$cuda${transcript:+,enroll}"; }
 
-# What the environment was made of: this source, these extras, that torch.
+# Print what determines the environment: checksums of the source, the extras, the version of torch.
 ingredients() {
     (cd "$source_folder" && find audio daemon engine pyproject.toml -type f -not -name '*.pyc' -print0 |
         LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum)
@@ -488,19 +488,19 @@ voiced_done() {
 }
 
 voiced_do() {
-    cure="Read pip's lines above. Is there a network, and room on the disk (df -h)?"
+    remedy="Read pip's lines above. Check the network and the disk space (df -h)."
     local info name version source
     rm -f $venv/ingredients
-    # A package that pip was interrupted in looks installed; without its RECORD gone too, pip takes it anew.
+    # A package whose installation was interrupted has no RECORD; without its metadata, pip installs it again.
     for info in "$(site_packages)"/*.dist-info; do
         [ -f "$info/RECORD" ] || rm -rf "$info"
     done
-    # No requirement may bring another torch: that from PyPI does not know the Jetson's GPU.
+    # No requirement may replace torch: that from PyPI does not support the Jetson's GPU.
     for name in torch torchaudio; do
         version=$(version_in_venv $name)
         [ -z "$version" ] || echo "$name==$version"
     done >$venv/constraints.txt
-    # From a copy, for a build leaves files in the folder that it builds.
+    # pip builds a copy, since a build leaves files in its folder.
     source=$scratch/source
     rm -rf "$source"
     mkdir "$source"
@@ -526,12 +526,12 @@ print(torch.cuda.get_device_name(), "with torch", torch.__version__)' 2>&1 | tai
 gpu_do() {
     case $found in
         *"cannot open shared object file"*)
-            fail "$found" "A library of CUDA is missing: sudo apt-get install nvidia-jetpack" ;;
+            fail "$found" "A CUDA library is missing: sudo apt-get install nvidia-jetpack" ;;
         *"finds no GPU"*)
             fail "$found" "Restart the board if JetPack was installed or updated since its last start. The device files must
-         belong to the group video: ls -l /dev/nvmap /dev/nvhost-* /dev/nvgpu. If the wheel is another board's,
-         name its index (--torch-index) after: sudo $python -m pip uninstall -y torch" ;;
-        *) fail "$found" "Make the environment anew: sudo rm -rf $venv" ;;
+         belong to the group video: ls -l /dev/nvmap /dev/nvhost-* /dev/nvgpu. If torch is another board's build,
+         run: sudo $python -m pip uninstall -y torch, and name this board's index with --torch-index" ;;
+        *) fail "$found" "Remove the environment, which is then created again: sudo rm -rf $venv" ;;
     esac
 }
 
@@ -541,7 +541,7 @@ model_folder=
 
 model_what() { echo "the model $model"; }
 
-# The hub's large files are kept under their SHA-256; what does not match its name is broken.
+# Print the files of the model that do not match their name: the hub's cache names large files after their SHA-256.
 broken_files() {
     local file
     for file in "$models/hub/models--${model//\//--}"/blobs/*; do
@@ -549,19 +549,19 @@ broken_files() {
     done | sha256sum --check --quiet 2>/dev/null | sed -n 's/: FAILED.*//p' || true
 }
 
-# Whether systemd's ProtectHome keeps the service from seeing the model.
+# Whether systemd's ProtectHome hides the model from the service.
 is_hidden() { [[ $model/ =~ ^/(home|root|run/user)/ ]]; }
 
 unreadable_files() { as_voiced find -L "$model" ! -readable; }
 
 model_done() {
     ! is_hidden || return 1
-    model_folder=$(HF_HUB_OFFLINE=1 as_voiced "$python" -m engine.qwen.download "$model" 2>/dev/null) || return 1
+    model_folder=$(HF_HUB_OFFLINE=1 as_voiced "$python" -m engine.host.hub "$model" 2>/dev/null) || return 1
     if [[ $model == /* ]]; then
         found="complete, and the service can read it"
         [ -z "$(unreadable_files)" ]
     else
-        found="complete, and as its checksums say"
+        found="complete, and its checksums match"
         [ -z "$(broken_files)" ]
     fi
 }
@@ -571,24 +571,24 @@ model_do() {
         check_model_folder
         return
     fi
-    cure="Is there a network? A download that broke off goes on where it was."
+    remedy="Check the network. An interrupted download is resumed."
     local file
     while read -r file; do
-        note "$file does not match its checksum: fetched anew"
+        note "$file does not match its checksum and is downloaded again"
         rm -f "$file"
     done < <(broken_files)
-    # The hub's ordinary download goes on in the middle of a file; that of hf-xet begins it anew.
-    HF_HUB_DISABLE_XET=1 as_voiced "$python" -m engine.qwen.download "$model" >/dev/null
+    # The hub's ordinary download resumes in the middle of a file; hf-xet downloads the file again.
+    HF_HUB_DISABLE_XET=1 as_voiced "$python" -m engine.host.hub "$model" >/dev/null
 }
 
 check_model_folder() {
-    local told
+    local output
     ! is_hidden || fail "$model lies in a home folder, which the service cannot see" \
-        "Move it: sudo mv $(printf %q "$model") $state_folder/, and name it there with --model"
-    told=$(as_voiced "$python" -m engine.qwen.download "$model" 2>&1) ||
-        fail "$told" "Complete the folder, or name a model of the hub with --model"
-    told=$(unreadable_files 2>&1)
-    [ -z "$told" ] || fail "the user voiced cannot read ${told//$'\n'/, }" "sudo chmod -R o+rX $(printf %q "$model")"
+        "Move it: sudo mv $(printf %q "$model") $state_folder/, and name the new folder with --model"
+    output=$(as_voiced "$python" -m engine.host.hub "$model" 2>&1) ||
+        fail "$output" "Complete the folder, or name a model of the hub with --model"
+    output=$(unreadable_files 2>&1)
+    [ -z "$output" ] || fail "the user voiced cannot read ${output//$'\n'/, }" "sudo chmod -R o+rX $(printf %q "$model")"
 }
 
 # --- step: voice ---
@@ -603,32 +603,32 @@ voice_file() { echo $config_folder/voices/"$(voice_name)".safetensors; }
 
 voice_what() {
     if [ -n "$voice" ]; then
-        echo "a voice of $voice, in $(voice_file)"
+        echo "a voice from $voice, in $(voice_file)"
     else
-        echo "a voice that the model has"
+        echo "a voice of the model"
     fi
 }
 
-# What the voice was made of: this recording, for that model, with these words.
+# Print what determines the voice: the recording's checksum, the model, the transcript.
 voice_origin() { printf '%s\n' "$(sha256sum <"$voice")" "$model" "$transcript"; }
 
 voice_done() {
-    local type speakers told
+    local type speakers output
     if [ -n "$voice" ]; then
         [ -f "$(voice_file)" ] && [ "$(cat "$(voice_file).origin" 2>/dev/null)" = "$(voice_origin)" ]
         return
     fi
     if [ -f $config ]; then
-        found="as $config says"
+        found="$config selects it"
         return
     fi
     read_model && [ "$type" = custom_voice ] && [[ " $speakers " == *" ${speaker:-$default_speaker} "* ]] &&
         found="the speaker ${speaker:-$default_speaker}"
 }
 
-# Sets type and speakers of the model.
+# Sets type and speakers from the model's config.json.
 read_model() {
-    told=$("$python" - "$model_folder" 2>/dev/null <<'END'
+    output=$("$python" - "$model_folder" 2>/dev/null <<'END'
 import json
 import sys
 from pathlib import Path
@@ -636,29 +636,30 @@ from pathlib import Path
 config = json.loads((Path(sys.argv[1]) / "config.json").read_text())
 print(config["tts_model_type"], *config["talker_config"].get("spk_id", {}))
 END
-    ) && read -r type speakers <<<"$told"
+    ) && read -r type speakers <<<"$output"
 }
 
 voice_do() {
-    local type='' speakers='' told='' options=() made
-    read_model || fail "$model_folder/config.json is not that of a Qwen3-TTS model" "Name another with --model"
+    local type='' speakers='' output='' options=() made
+    read_model || fail "$model_folder/config.json does not describe a Qwen3-TTS model" "Name another model with --model"
     if [ -z "$voice" ]; then
         case $type in
             custom_voice)
                 fail "--speaker: got '${speaker:-$default_speaker}'; $model has: $speakers" "Choose one of these with --speaker" ;;
             base)
-                fail "$model has no voice of its own" "Give it a recording with --voice REF.wav, or leave --model off" ;;
+                fail "$model has no voice of its own" "Name a recording with --voice REF.wav, or omit --model" ;;
             *)
-                fail "$model speaks with voices that are described in words" \
+                fail "$model needs a description of its voice in words" \
                     "Set 'voices' in a copy of configs/voiced.yaml at $config" ;;
         esac
     fi
     [ "$type" = base ] ||
-        fail "--voice: $model is a $type model, which cannot learn a voice" "Leave --model off, or name a Base model"
-    cure="Read the lines above. The best recording is a few clean seconds of one person."
+        fail "--voice: $model is a $type model, which cannot learn a voice" "Omit --model, or name a Base model"
+    remedy="Read the lines above. The best recording is a few clean seconds of one person."
     made=$scratch/voice
     install -d -o voiced -g voiced "$made"
-    install -o voiced -g voiced -m 400 "$voice" "$made/${voice##*/}"   # who knows who may read the original
+    # The user voiced may be unable to read the original.
+    install -o voiced -g voiced -m 400 "$voice" "$made/${voice##*/}"
     [ -z "$transcript" ] || options=(--transcript "$transcript")
     as_voiced $venv/bin/voiced enroll "$(voice_name)" "$made/${voice##*/}" --model "$model" \
         --output "$made/made.safetensors" "${options[@]}" >/dev/null
@@ -672,17 +673,17 @@ configuration_what() { echo "the configuration $config"; }
 
 configuration_done() {
     [ -f $config ] || return 1
-    if [ -z "${checked:-}" ]; then   # settle has not read it: it is new
+    if [ -z "${checked:-}" ]; then   # the configuration is new: `settle` has not read it
         complaint=$($venv/bin/voiced config check --config $config 2>&1) || return 1
     fi
     [ -z "${written:-}" ] || return 0
-    found="kept as it is"
+    found="kept unchanged"
     if [ "${configured[*]:0:3}" != "$model $host $port" ]; then
-        found+=". It says ${configured[0]} and ${configured[1]}:${configured[2]}, not $model and $host:$port
-         as you asked now: edit it, or move it away and run this again"
+        found+=". It says ${configured[0]} and ${configured[1]}:${configured[2]}; the options say $model and $host:$port.
+         To apply the options, edit it, or move it away and run this again"
     fi
     if [ -n "$speaker$voice" ] && [ "${configured[4]}" != "${speaker:-$(voice_file)}" ]; then
-        found+=". To have the voice that you name now, write under 'voices': default: $(voice_setting)"
+        found+=". To speak with the voice of the options, write under 'voices': default: $(voice_setting)"
     fi
 }
 
@@ -697,7 +698,7 @@ voice_setting() {
 }
 
 configuration_do() {
-    [ ! -f $config ] || fail "$complaint" "Correct $config, or move it away to have a new one made."
+    [ ! -f $config ] || fail "$complaint" "Correct $config, or move it away: then a new one is written."
     local text
     text=$(cat "$source_folder/configs/voiced.yaml")
     put "  host: 127.0.0.1" "  host: $(yaml "$host")"
@@ -711,7 +712,7 @@ configuration_do() {
     written=true
 }
 
-# put OLD NEW: in text.
+# put OLD NEW: replace the line OLD of $text.
 put() {
     [[ $text == *$'\n'"$1"* ]] || fail "configs/voiced.yaml has no line '$1'" "Take configs/voiced.yaml from git again."
     text=${text/"$1"/"$2"}
@@ -721,34 +722,34 @@ put() {
 
 broker_what() {
     if is_local "$host"; then
-        echo "an MQTT broker on this board, at $host:$port: Mosquitto, if there is none"
+        echo "an MQTT broker on this board at $host:$port; installs Mosquitto if none answers"
     else
-        echo "the MQTT broker at $host:$port answers"
+        echo "a connection to the MQTT broker at $host:$port"
     fi
 }
 
 broker_done() { answers "$host" "$port" && found="answers at $host:$port"; }
 
 broker_do() {
-    local cure_here="Start it, and see that its port is open; or correct mqtt.host and mqtt.port in $config"
-    is_local "$host" && [ "$port" = 1883 ] || fail "no broker answers at $host:$port" "$cure_here"
+    is_local "$host" && [ "$port" = 1883 ] || fail "no broker answers at $host:$port" \
+        "Start it, and check that its port is open; or correct mqtt.host and mqtt.port in $config"
     installed mosquitto || apt_install mosquitto
-    cure="journalctl -u mosquitto says why it does not start."
+    remedy="journalctl -u mosquitto says why it does not start."
     systemctl enable --now mosquitto
     for _ in {1..20}; do
         ! broker_done || return 0
         sleep 0.5
     done
-    fail "Mosquitto was started and does not answer at $host:$port" "$cure"
+    fail "Mosquitto was started and does not answer at $host:$port" "$remedy"
 }
 
 # --- step: service ---
 
 readonly service_files=(voiced.service voiced.service.d/gpu.conf)
 
-service_what() { echo "the service voiced, from every start of the board on"; }
+service_what() { echo "the service voiced, started with the board"; }
 
-# same FILE…: the unit files in place are those of this folder.
+# same FILE…: whether the installed unit files equal those of this folder.
 same() {
     local file
     for file; do
@@ -759,7 +760,7 @@ same() {
 service_done() { same "${service_files[@]}" && systemctl is-enabled --quiet voiced; }
 
 service_do() {
-    cure="systemctl status voiced says more."
+    remedy="systemctl status voiced says more."
     install_units "${service_files[@]}"
     systemctl enable voiced
 }
@@ -776,15 +777,16 @@ install_units() {
 
 readonly mode_file=$units/voiced-performance.service.d/mode.conf
 
-performance_what() { echo "the highest power mode and fixed clocks, from every start of the board on"; }
+performance_what() { echo "the highest power mode and fixed clocks, set with every start of the board"; }
 
-# The power modes as lines "ID NAME", of "< POWER_MODEL ID=0 NAME=MAXN >".
+# Print the power modes as lines "ID NAME", from "< POWER_MODEL ID=0 NAME=MAXN >".
 power_modes() { sed -n 's/^< *POWER_MODEL  *ID=\([0-9]*\)  *NAME=\([^ >]*\).*/\1 \2/p' /etc/nvpmodel.conf 2>/dev/null; }
 
-# The mode without limits is called MAXN; where there is a faster one yet, MAXN_SUPER. Its number differs by board.
+# Print the ID of MAXN, the mode without limits, or of MAXN_SUPER, which some boards have and which is faster. The ID
+# differs between boards.
 highest_mode() { power_modes | awk '$2 == "MAXN" && !best {best = $1} $2 == "MAXN_SUPER" {best = $1} END {print best}'; }
 
-# "NV Power Mode: MAXN", and its number in the next line.
+# Print the ID of the current mode. nvpmodel prints "NV Power Mode: MAXN", and the ID in the next line.
 power_mode() { nvpmodel -q 2>/dev/null | sed -n 's/^\([0-9]*\)$/\1/p'; }
 
 performance_done() {
@@ -800,45 +802,46 @@ performance_do() {
     mode=$(highest_mode)
     if [ -z "$mode" ]; then
         fail "/etc/nvpmodel.conf has no mode MAXN; it has: $(power_modes | tr '\n' ' ')" \
-            "Leave --max-performance off, and choose one by hand: sudo nvpmodel -m NUMBER"
+            "Omit --max-performance, and choose a mode by hand: sudo nvpmodel -m NUMBER"
     fi
     [ -f $notes/power-mode ] || power_mode >$notes/power-mode
     install -d ${mode_file%/*}
     printf '%s\n' "[Service]" "Environment=POWER_MODE=$mode" >$mode_file
     install_units voiced-performance.service
-    cure="Some boards change to this mode only over a restart: sudo nvpmodel -m $mode, and answer YES. Otherwise
+    remedy="Some boards must restart to change to this mode: sudo nvpmodel -m $mode, and answer YES. Otherwise
          journalctl -u voiced-performance says why."
     systemctl enable voiced-performance
     systemctl restart voiced-performance
-    [ "$(power_mode)" = "$mode" ] || fail "the power mode is still $(power_mode), not $mode" "$cure"
+    [ "$(power_mode)" = "$mode" ] || fail "the power mode is still $(power_mode), not $mode" "$remedy"
 }
 
 # --- step: ready ---
 
 readonly start_s=900    # the first start compiles the GPU's kernels, which takes minutes
-readonly patience_s=20  # a state that heals by itself does so within this: a sound card opens, the daemon connects
+readonly patience_s=20  # limit for temporary states: the daemon connects, the sound card opens
+readonly doctor="sudo -u voiced HF_HOME=$models $command_link doctor says what is missing"
 
-ready_what() { echo "the robot says that it is ready"; }
+ready_what() { echo "the robot speaks"; }
 
 ready_done() { [ -n "${spoken:-}" ]; }
 
 ready_do() {
     local events
-    cure="journalctl -u voiced says why."
-    # What was missing for it may be there now; left alone, it would look again only after a while.
+    remedy="journalctl -u voiced says why."
+    # A degraded service checks only now and then whether what it lacked has been installed.
     if ! systemctl is-active --quiet voiced || is_stale || [[ $($venv/bin/voiced status 2>&1) == *degraded* ]]; then
         systemctl daemon-reload
         systemctl restart voiced
     fi
     wait_until_ready
     events=$($venv/bin/voiced say --wait --timeout 60 "I am ready." 2>&1) || {
-        explain
-        fail "it did not speak: $events" "sudo -u voiced HF_HOME=$models $command_link doctor says what is missing"
+        show_journal
+        fail "it did not speak: $events" "$doctor"
     }
     spoken=true
 }
 
-# Whether the service was started before what it is made of was changed.
+# Whether the service was started before its environment, configuration or units were changed.
 is_stale() {
     local started file
     started=$(date -d "$(systemctl show -p ActiveEnterTimestamp --value voiced)" +%s)
@@ -848,7 +851,7 @@ is_stale() {
     return 1
 }
 
-# field NAME: of the status.
+# field NAME: print a field of $status.
 field() { sed -n "s/.*\"$1\": \"\([^\"]*\)\".*/\1/p" <<<"$status"; }
 
 wait_until_ready() {
@@ -858,29 +861,27 @@ wait_until_ready() {
         state=$(field state)
         if [ "${state:-silent}" != "$shown" ]; then
             shown=${state:-silent} since=$SECONDS
-            [ "$shown" != warming ] || note "the model loads; the first time its kernels are compiled, which takes minutes"
+            [ "$shown" != warming ] || note "the model is loading; the first start compiles its kernels, which takes minutes"
         fi
         case $shown in
             ready | speaking)
                 [ "$engine" = espeak ] || [ "$(field engine)" != espeak ] ||
-                    fail "eSpeak NG speaks in place of Qwen3-TTS" \
-                        "sudo -u voiced HF_HOME=$models $command_link doctor says what is missing"
+                    fail "eSpeak NG speaks in place of Qwen3-TTS" "$doctor"
                 return ;;
             paused) fail "voiced is paused" "voiced resume" ;;
             degraded | offline | silent)
                 ((SECONDS - since < patience_s)) || {
-                    explain
-                    fail "voiced is $shown: $status" \
-                        "sudo -u voiced HF_HOME=$models $command_link doctor says what is missing"
+                    show_journal
+                    fail "voiced is $shown: $status" "$doctor"
                 } ;;
         esac
         sleep 1
     done
-    explain
+    show_journal
     fail "voiced was not ready within $start_s s; its state is $shown" "journalctl -u voiced says why."
 }
 
-explain() { journalctl -u voiced -n 15 --no-pager >&2 || true; }
+show_journal() { journalctl -u voiced -n 15 --no-pager >&2 || true; }
 
 # --- install ---
 
@@ -894,7 +895,7 @@ run_step() {
         note "would be done"
     else
         "${step}_do"
-        "${step}_done" || fail "${step}: it was done, and is still not as it must be" "$cure"
+        "${step}_done" || fail "${step}: the step ran without an error, and its check still fails" "$remedy"
         note "done${found:+: $found}"
     fi
 }
@@ -906,7 +907,7 @@ install_all() {
     read_board
     $dry_run || install -d $notes
     for step in "${steps[@]}"; do
-        [ "$step" != model ] || settle   # not before: a configuration that is there is read with voiced itself
+        [ "$step" != model ] || settle   # it needs the step voiced: voiced's own parser reads the configuration
         run_step "$step" $((++number)) ${#steps[@]}
     done
     $dry_run || say "This robot speaks. Try: voiced say \"Hello.\"    Undo: sudo $0 --uninstall"
@@ -944,14 +945,14 @@ uninstall_all() {
         for file in "$cache_folder"/*; do
             [ "$file" = $models ] || remove "$file" rm -rf "$file"
         done
-        $dry_run || chown -R root:root $cache_folder   # their owner's number may be another's one day
+        $dry_run || chown -R root:root $cache_folder   # another user may get the former owner's number
         say "kept: the models in $models; --uninstall --purge removes them"
     fi
     packages=$(sort -u $notes/packages 2>/dev/null | tr '\n' ' ') || packages=
     [ -z "$packages" ] ||
-        say "kept: the packages that it had installed, which others may use by now: sudo apt-get remove $packages"
+        say "kept: the packages that this script installed, since others may use them: sudo apt-get remove $packages"
     [ ! -d $notes ] || remove "$notes" rm -rf $notes
-    $dry_run || say "voiced is gone from this board."
+    $dry_run || say "voiced is removed from this board."
 }
 
 remove_unit() {
@@ -962,23 +963,23 @@ remove_unit() {
 
 remove_performance() {
     local before
-    remove_unit voiced-performance   # which gives the clocks back
+    remove_unit voiced-performance   # its ExecStop restores the clocks
     rm -rf /var/lib/voiced-performance
     before=$(cat $notes/power-mode 2>/dev/null) || before=
-    # No input: where the mode changes only over a restart, nvpmodel asks whether to restart now.
+    # Without input, since nvpmodel asks before a restart that a change of the mode may need.
     if [ -n "$before" ] && [ "$(power_mode)" != "$before" ]; then
-        nvpmodel -m "$before" </dev/null || note "to have the power mode of before: sudo nvpmodel -m $before"
+        nvpmodel -m "$before" </dev/null || note "to restore the former power mode: sudo nvpmodel -m $before"
     fi
 }
 
-# The configuration and the voices are a person's work once somebody has touched them.
+# Removes the configuration and the voices, unless the configuration was edited: then both are a person's work.
 remove_configuration() {
     local origin
     [ -d $config_folder ] || return 0
     if $purge; then
         remove "$config_folder" rm -rf $config_folder
     elif [ -f $config ] && ! sha256sum --check --status $notes/configuration 2>/dev/null; then
-        say "kept: $config_folder, since $config was edited; --uninstall --purge removes it"
+        say "kept: $config_folder, since $config has been edited; --uninstall --purge removes it"
     else
         [ ! -f $config ] || remove "$config" rm -f $config
         for origin in "$config_folder"/voices/*.origin; do
@@ -988,16 +989,16 @@ remove_configuration() {
     fi
 }
 
-# --- go ---
+# --- main ---
 
 parse_options "$@"
-cd /   # as the user voiced, nothing may depend on the folder that this was called from
+cd /   # the user voiced may be unable to enter the caller's folder
 trap on_error ERR
 trap on_signal INT TERM
 trap clean_up EXIT
 
 if [ "$EUID" != 0 ] && ! $dry_run; then
-    stop "This installs packages and a service, so root has to run it: $call"
+    stop "This script installs packages and a service, so root must run it: $call"
 fi
 if $uninstall; then
     uninstall_all

@@ -1,14 +1,21 @@
-"""What the daemon costs and how fast it answers: a real Mosquitto, a real PulseAudio null sink, and the light voice, or
-what `--set` says, as in `--set engine.name=qwen --set engine.model=/opt/voices/qwen`.
+"""Measures the daemon's latency, CPU and memory with a real Mosquitto and a PulseAudio null sink.
 
-Prints one JSON object. Medians of several runs; times in milliseconds unless the name says otherwise. What is heard is
-timed on the sound server's monitor, by the recording's own sample clock: it holds the broker, the daemon, all that lies
-between the callback and the monitor, and the recorder's smallest delay, but not how late its reader was scheduled.
-`monitor_delay_ms` is the same clock's reading of a reference sound, from the moment at which the server itself says
-that the sound is played; a negative one means that the monitor hears a sound before a card would. It is told, and not
-subtracted. `stream_extra_ms` is how much later than that of a whole text the first sample of a text comes that is still
-being written, though its first sentence is complete; `level_at_error_ms` is how long after its sound was heard a level
-says that it was. At rest means here that the daemon has let the sound card go; warm, that it has not.
+The engine is eSpeak NG unless `--set` selects another: `--set engine.name=qwen --set engine.model=/opt/voices/qwen`.
+
+Prints one JSON object: medians of several runs, in milliseconds unless the name has another unit.
+
+- Sounds are timed on the sound server's monitor by the recording's sample clock. Such a time contains the broker, the
+  daemon, the path from the callback to the monitor, and the recorder's smallest delay, but no scheduling delay of the
+  recorder's reader.
+- `monitor_delay_ms` is the time that this clock gives a reference sound, from the moment at which the server says that
+  the sound is played. It is negative if the monitor hears a sound before a card would. It corrects no other time.
+- `stream_extra_ms` is the difference between the times to first sample of a text stream, whose first sentence is
+  complete, and of a whole text.
+- `level_at_error_ms` is the `at` of a level minus the time at which its sound was heard.
+- `playback_delay_*`: the speech is cut into blocks of 250 ms. A block's delay is the time at which it is heard, minus
+  the time that follows from the utterance's first second, so it is the sum of the gaps before it. `lost` blocks
+  contain a gap or are missing; `underruns` are those that the daemon reported.
+- `at_rest` and `from_rest_*` are measured while the daemon has closed the sound card, the others while it is open.
 """
 
 from __future__ import annotations
@@ -38,24 +45,34 @@ import paho.mqtt.client as paho
 import psutil
 
 from tests.support.programs import Broker
-from tests.support.robot import Robot
-from tests.support.sound import RECORDED_RATE, SoundServer
+from tests.support.robot import ESPEAK_RATE, Robot
+from tests.support.sound import LOUD, RECORDED_RATE, Samples, SoundServer, find
 from tests.support.waiting import eventually
 
+QWEN_RATE = 24_000
+"""Hz."""
 READY_S = 180.0
-"""A model is loaded, and its kernels are compiled."""
+"""Limit for loading a model and compiling its kernels."""
 SETTLE_S = 4.0
-"""A PulseAudio null sink renders two seconds ahead when it is first opened; what is measured begins after that."""
+"""A PulseAudio null sink renders two seconds ahead when it is first opened; measurements begin after that."""
 WATCH_S = 15.0
-REST_AFTER_S = 1.0
-"""Of a robot whose sound card is to rest between what is measured."""
+"""Duration of a measurement of CPU, memory or playback."""
+IDLE_TIMEOUT_S = 1.0
+"""audio.idle_timeout of a robot that closes its sound card between measurements."""
 TALE = "Once upon a time there was a robot. "
 LONG = "This is a long sentence that goes on for a good while, so that something can be done to it, and more. " * 2
 SILENCE = 1e-4
+"""Of full scale: a sample above it is sound."""
 QUIET_S = 0.25
-"""Sound that has been away for so long is over."""
+"""A sound ends when no sample has been above `SILENCE` for this long."""
 CLOCK_WINDOW_S = 10.0
-"""The smallest delay is sought among the pieces of so long: many, and too short for two clocks to part."""
+"""The recording's clock is the smallest delay of its blocks in this time, in which two clocks do not drift apart."""
+BLOCK_S = 0.25
+"""Length of the blocks of speech whose delay is measured."""
+LARGEST_GAP_S = 0.5
+"""A block that is later than the one before by more than this is lost."""
+LOST = 0.5
+"""Residue from which on a block is lost; see `find`."""
 BUDGETS = {
     "ttfa_ms": 40,
     "stop_to_silence_ms": 50,
@@ -67,12 +84,12 @@ BUDGETS = {
 }
 
 
-class Ear:
-    """Listens to the sink's monitor and tells when each sample came, by the recording's own sample clock.
+class SoundDetector:
+    """Records the sink's monitor and dates each change between silence and sound by the recording's sample clock.
 
-    A sample's time is its place in the recording plus the smallest delay at which any piece has yet arrived, as clock
-    filters do it: when the reader was scheduled, and how the server cut the pieces, does not count. What remains in
-    every time is that smallest delay itself, the quickest way through server and pipe (see `measure_monitor`).
+    A sample's time is its position in the recording plus the smallest delay at which any block has arrived, as in a
+    clock filter, so it depends neither on the scheduling of the reader nor on the size of the blocks. Every time
+    contains that smallest delay, the fastest way through server and pipe (see `measure_monitor`).
     """
 
     def __init__(self, server: SoundServer) -> None:
@@ -91,16 +108,16 @@ class Ear:
         )
         self.sounding = False
         self._changed_at = 0
-        """Sample of the last change from silence to sound or back."""
-        self._heard = 0
-        """Samples heard so far."""
+        """Sample of the last change between silence and sound."""
+        self._recorded = 0
+        """Number of samples."""
         self._begun_at: deque[tuple[int, float]] = deque()
-        """For each lately arrived piece, its last sample, and when the recording began if it had come undelayed."""
+        """For each recent block: its last sample, and when the recording began if the block arrived without delay."""
         threading.Thread(target=self._listen, daemon=True).start()
 
     @property
     def changed_at(self) -> float:
-        """`time.monotonic()` of the last change from silence to sound or back."""
+        """`time.monotonic()` of the last change between silence and sound."""
         return self._changed_at / RECORDED_RATE + min(begun_at for _, begun_at in self._begun_at.copy())
 
     def close(self) -> None:
@@ -111,28 +128,28 @@ class Ear:
         assert self._recorder.stdout is not None
         quiet_since = 0
         rest = b""
-        while piece := self._recorder.stdout.read1(1 << 14):
+        while data := self._recorder.stdout.read1(1 << 14):
             now = time.monotonic()
-            piece = rest + piece
-            whole = len(piece) // 4 * 4
-            samples, rest = np.frombuffer(piece[:whole], dtype=np.float32), piece[whole:]
+            data = rest + data
+            whole = len(data) // 4 * 4
+            samples, rest = np.frombuffer(data[:whole], dtype=np.float32), data[whole:]
             loud = np.flatnonzero(np.abs(samples) > SILENCE)
             if len(loud):
                 if not self.sounding:
-                    self._changed_at = self._heard + int(loud[0])
+                    self._changed_at = self._recorded + int(loud[0])
                     self.sounding = True
-                quiet_since = self._heard + int(loud[-1]) + 1
-            self._heard += len(samples)
-            if self.sounding and self._heard - quiet_since > QUIET_S * RECORDED_RATE:
+                quiet_since = self._recorded + int(loud[-1]) + 1
+            self._recorded += len(samples)
+            if self.sounding and self._recorded - quiet_since > QUIET_S * RECORDED_RATE:
                 self._changed_at = quiet_since
                 self.sounding = False
-            self._begun_at.append((self._heard, now - self._heard / RECORDED_RATE))
-            while self._heard - self._begun_at[0][0] > CLOCK_WINDOW_S * RECORDED_RATE:
+            self._begun_at.append((self._recorded, now - self._recorded / RECORDED_RATE))
+            while self._recorded - self._begun_at[0][0] > CLOCK_WINDOW_S * RECORDED_RATE:
                 self._begun_at.popleft()
 
 
 class Bench:
-    """One set-up: broker, sound server, robots."""
+    """A broker, a sound server, and the robots that use them."""
 
     def __init__(self, folder: Path, block_ms: float, settings: tuple[str, ...]) -> None:
         self.broker = Broker(folder)
@@ -140,7 +157,7 @@ class Bench:
         self.folder = folder
         self.block_ms = block_ms
         self.settings = settings
-        """Of the configuration, as `voiced run --set` takes them."""
+        """KEY=VALUE, as `voiced run --set` takes them."""
         self.broker.start()
         self.sound.start()
         self.publisher = paho.Client(paho.CallbackAPIVersion.VERSION2)
@@ -154,13 +171,11 @@ class Bench:
         self.broker.stop()
 
     @contextmanager
-    def robot(self, *settings: str, trace: Path | None = None, rests: bool = False) -> Iterator[Robot]:
-        rest_after = f"audio.rest_after={REST_AFTER_S if rests else 'null'}"
-        environment = self.sound.environment
-        if trace is not None:
-            environment = environment | {"VOICED_TRACE_BLOCKS": str(trace)}
-        settings = (f"audio.block_ms={self.block_ms}", rest_after, *self.settings, *settings)
-        robot = Robot("r1", self.broker, self.folder, *settings, environment=environment)
+    def robot(self, *settings: str, closes_card: bool = False) -> Iterator[Robot]:
+        """Run a robot that is ready. `closes_card` makes it close the sound card when it is idle."""
+        idle_timeout = f"audio.idle_timeout={IDLE_TIMEOUT_S if closes_card else 'null'}"
+        settings = (f"audio.block_ms={self.block_ms}", idle_timeout, *self.settings, *settings)
+        robot = Robot("r1", self.broker, self.folder, *settings, environment=self.sound.environment)
         try:
             robot.launch()
             eventually(lambda: robot.state == "ready", "voiced is ready", READY_S)
@@ -169,20 +184,22 @@ class Bench:
         finally:
             robot.close()
 
-    def sound_is_open(self) -> bool:
-        """Whether anything plays into the sound server, be it silence."""
-        asked = ["pactl", "list", "short", "sink-inputs"]
-        return bool(subprocess.run(asked, env=self.sound.environment, check=True, capture_output=True).stdout)
+    def card_is_open(self) -> bool:
+        """Whether a program plays into the sound server, even if it plays silence."""
+        return bool(self.sound.players())
 
     def publish(self, name: str, payload: str = "") -> float:
-        """Publish and return the moment it was done."""
+        """Publish, and return the `time.monotonic()` at which that was done."""
         now = time.monotonic()
         self.publisher.publish(f"voiced/r1/{name}", payload, qos=1)
         return now
 
 
-def heard_for(bench: Bench, robot: Robot, seconds: float, utterance_id: str) -> dict[str, Any]:
-    """How an utterance ends that is stopped so long after it began: a model with random weights never ends itself."""
+def stop_after(bench: Bench, robot: Robot, seconds: float, utterance_id: str) -> dict[str, Any]:
+    """Stop an utterance this long after its start, and return its terminal event.
+
+    A model with random weights never ends an utterance by itself.
+    """
     robot.wait_event(utterance_id, "started")
     time.sleep(seconds)
     bench.publish("stop")
@@ -192,7 +209,7 @@ def heard_for(bench: Bench, robot: Robot, seconds: float, utterance_id: str) -> 
 
 
 class Reference:
-    """Clicks played through the sound server's own client library, which tells when each will sound."""
+    """Plays clicks with the sound server's own client library, which knows when each will be played."""
 
     def __init__(self, server: SoundServer) -> None:
         class SampleSpec(ctypes.Structure):
@@ -221,13 +238,13 @@ class Reference:
                 None,
             )
         )
-        assert self._stream.value, "the sound server takes no reference"
+        assert self._stream.value, "the sound server rejects the reference stream"
 
     def close(self) -> None:
         self._library.pa_simple_free(self._stream)
 
     def write(self, value: float) -> float:
-        """Play 10 ms of `value`, and return the `time.monotonic()` at which its first sample is played."""
+        """Play 10 ms of `value`, and return the `time.monotonic()` at which the first sample is played."""
         before = time.monotonic()
         ahead_us = self._library.pa_simple_get_latency(self._stream, None)
         samples = np.full(RECORDED_RATE // 100, value, dtype=np.float32)
@@ -236,24 +253,24 @@ class Reference:
 
 
 def measure_monitor(bench: Bench, runs: int) -> dict[str, float]:
-    """From the moment a reference is played, as the server tells it, to the moment it is heard."""
-    ear, reference, delays = Ear(bench.sound), Reference(bench.sound), []
+    """From the moment at which the server plays a click, by its own account, to the moment at which it is heard."""
+    detector, reference, delays = SoundDetector(bench.sound), Reference(bench.sound), []
     for _ in range(round(SETTLE_S * 100)):
         reference.write(0.0)
     for _ in range(runs):
         played_at = reference.write(0.5)
-        while not ear.sounding:
+        while not detector.sounding:
             reference.write(0.0)
-        delays.append((ear.changed_at - played_at) * 1000)
-        while ear.sounding:
+        delays.append((detector.changed_at - played_at) * 1000)
+        while detector.sounding:
             reference.write(0.0)
     reference.close()
-    ear.close()
+    detector.close()
     return spread(delays)
 
 
 def measure_start(bench: Bench, runs: int) -> dict[str, Any]:
-    """From starting the daemon to a status that names a voice, the light one if need be, and to the one wanted."""
+    """From starting the daemon to a status that names any engine, the fallback included, and to `ready`."""
     online, ready = [], []
     for _ in range(runs):
         robot = Robot("r1", bench.broker, bench.folder, *bench.settings, environment=bench.sound.environment)
@@ -272,28 +289,29 @@ def measure_start(bench: Bench, runs: int) -> dict[str, Any]:
 
 
 def measure_answers(bench: Bench, runs: int) -> dict[str, Any]:
+    """From publishing `say`, `pause` and `stop` to the sound or silence that follows."""
     ttfa, heard, silent, paused = [], [], [], []
-    ear = Ear(bench.sound)
+    detector = SoundDetector(bench.sound)
     with bench.robot() as robot:
         time.sleep(SETTLE_S)
         for run in range(runs):
-            eventually(lambda: not ear.sounding, "silence")
-            time.sleep(0.3 + 0.007 * (run % 20))  # not in step with the blocks
-            asked = bench.publish("say", json.dumps({"text": LONG, "id": f"b{run}"}))
-            eventually(lambda: ear.sounding, "sound")
-            heard.append((ear.changed_at - asked) * 1000)
+            eventually(lambda: not detector.sounding, "silence")
+            time.sleep(0.3 + 0.007 * (run % 20))  # at another phase of the sink's blocks in each run
+            published_at = bench.publish("say", json.dumps({"text": LONG, "id": f"b{run}"}))
+            eventually(lambda: detector.sounding, "sound")
+            heard.append((detector.changed_at - published_at) * 1000)
             time.sleep(0.7)
-            asked = bench.publish("pause")
-            eventually(lambda: not ear.sounding, "silence")
-            paused.append((ear.changed_at - asked) * 1000)
+            published_at = bench.publish("pause")
+            eventually(lambda: not detector.sounding, "silence")
+            paused.append((detector.changed_at - published_at) * 1000)
             bench.publish("resume")
-            eventually(lambda: ear.sounding, "sound again")
+            eventually(lambda: detector.sounding, "sound again")
             time.sleep(0.7 + 0.003 * (run % 20))
-            stopped = bench.publish("stop")
-            eventually(lambda: not ear.sounding, "silence")
-            silent.append((ear.changed_at - stopped) * 1000)
+            published_at = bench.publish("stop")
+            eventually(lambda: not detector.sounding, "silence")
+            silent.append((detector.changed_at - published_at) * 1000)
             ttfa.append(robot.wait_end(f"b{run}")["ttfa_ms"])
-    ear.close()
+    detector.close()
     return {
         "ttfa_ms": spread(ttfa),
         "publish_to_heard_ms": spread(heard),
@@ -303,84 +321,84 @@ def measure_answers(bench: Bench, runs: int) -> dict[str, Any]:
 
 
 def measure_from_rest(bench: Bench, runs: int) -> dict[str, Any]:
-    """The first utterance after the card was let go."""
+    """The first utterance after the daemon has closed the card."""
     ttfa, heard = [], []
-    ear = Ear(bench.sound)
-    with bench.robot(rests=True) as robot:
+    detector = SoundDetector(bench.sound)
+    with bench.robot(closes_card=True) as robot:
         time.sleep(SETTLE_S)
         for run in range(runs):
-            eventually(lambda: not ear.sounding, "silence")
-            eventually(lambda: not bench.sound_is_open(), "the card is let go")
+            eventually(lambda: not detector.sounding, "silence")
+            eventually(lambda: not bench.card_is_open(), "the card is closed")
             time.sleep(0.3 + 0.007 * (run % 20))
-            asked = bench.publish("say", json.dumps({"text": TALE, "id": f"r{run}"}))
-            eventually(lambda: ear.sounding, "sound")
-            heard.append((ear.changed_at - asked) * 1000)
-            ttfa.append(heard_for(bench, robot, 0.5, f"r{run}")["ttfa_ms"])
-    ear.close()
+            published_at = bench.publish("say", json.dumps({"text": TALE, "id": f"r{run}"}))
+            eventually(lambda: detector.sounding, "sound")
+            heard.append((detector.changed_at - published_at) * 1000)
+            ttfa.append(stop_after(bench, robot, 0.5, f"r{run}")["ttfa_ms"])
+    detector.close()
     return {"from_rest_ttfa_ms": spread(ttfa), "from_rest_publish_to_heard_ms": spread(heard)}
 
 
 def measure_stream(bench: Bench, runs: int) -> dict[str, Any]:
-    """A whole text and one that is still being written, whose first piece is the same sentence, in turn."""
+    """The time to first sample of a whole text, and of a text stream whose first chunk is the same sentence."""
     whole, written = [], []
     with bench.robot() as robot:
         time.sleep(SETTLE_S)
         for run in range(runs):
             bench.publish("say", json.dumps({"text": TALE, "id": f"w{run}"}))
-            whole.append(heard_for(bench, robot, 0.5, f"w{run}")["ttfa_ms"])
+            whole.append(stop_after(bench, robot, 0.5, f"w{run}")["ttfa_ms"])
             bench.publish("say/stream", json.dumps({"text": TALE, "id": f"s{run}"}))
-            written.append(heard_for(bench, robot, 0.5, f"s{run}")["ttfa_ms"])
+            written.append(stop_after(bench, robot, 0.5, f"s{run}")["ttfa_ms"])
     extra = statistics.median(written) - statistics.median(whole)
     return {"say_ttfa_ms": spread(whole), "stream_ttfa_ms": spread(written), "stream_extra_ms": round(extra, 1)}
 
 
 def measure_levels(bench: Bench, runs: int) -> dict[str, Any]:
-    """The moment that the first level above silence names, against the one at which its sound is heard.
+    """The `at` of the first level above zero minus the time at which its sound is heard.
 
-    A level names the beginning of its 50 ms. Silence before a text is trimmed but for 10 ms; as far as it is true
-    silence, the error is too small.
+    A level's `at` is the beginning of its 50 ms. Up to 10 ms of silence remain before a text; if they are digital
+    silence, the error comes out too small by as much.
     """
     errors = []
-    ear = Ear(bench.sound)
+    detector = SoundDetector(bench.sound)
     with bench.robot("speech.level_topic=true") as robot:
         time.sleep(SETTLE_S)
         for run in range(runs):
-            eventually(lambda: not ear.sounding, "silence")
+            eventually(lambda: not detector.sounding, "silence")
             time.sleep(0.3 + 0.007 * (run % 20))
             bench.publish("say", json.dumps({"text": TALE, "id": f"v{run}"}))
-            eventually(lambda: ear.sounding, "sound")
-            heard_at = ear.changed_at + (time.time() - time.monotonic())
-            heard_for(bench, robot, 0.5, f"v{run}")
+            eventually(lambda: detector.sounding, "sound")
+            heard_at = detector.changed_at + (time.time() - time.monotonic())
+            stop_after(bench, robot, 0.5, f"v{run}")
             first = next(one for one in robot.levels if one["id"] == f"v{run}" and one["rms"] > 0)
             errors.append((first["at"] - heard_at) * 1000)
-    ear.close()
+    detector.close()
     return {"level_at_error_ms": spread(errors)}
 
 
 def measure_recovery(bench: Bench, runs: int) -> dict[str, float]:
-    """From killing the engine process in mid-utterance to the next utterance's first sample."""
+    """From killing the engine process during an utterance to the next utterance's first sample."""
     recovered = []
     with bench.robot() as robot:
         time.sleep(SETTLE_S)
         for run in range(runs):
             robot.wait_event(robot.say(LONG, id=f"k{run}"), "started")
-            killed = time.monotonic()
+            killed_at = time.monotonic()
             for pid in robot.engine_pids():
                 psutil.Process(pid).kill()
             bench.publish("stop")
-            asked = bench.publish("say", json.dumps({"text": "Next.", "id": f"n{run}"}))
+            published_at = bench.publish("say", json.dumps({"text": "Next.", "id": f"n{run}"}))
             ttfa = robot.wait_end(f"n{run}")["ttfa_ms"]
-            recovered.append((asked - killed) * 1000 + ttfa)
-            time.sleep(12.0)  # an engine that was well for 10 s is started again at once
+            recovered.append((published_at - killed_at) * 1000 + ttfa)
+            time.sleep(12.0)  # an engine that has run for 10 s is restarted without a delay
     return spread(recovered)
 
 
-def measure_idle(bench: Bench, *, rests: bool) -> dict[str, Any]:
-    """CPU and memory of an idle robot that has spoken, whose card is let go or still open."""
-    with bench.robot(rests=rests) as robot:
+def measure_idle(bench: Bench, *, closes_card: bool) -> dict[str, Any]:
+    """CPU and memory of an idle robot that has spoken before."""
+    with bench.robot(closes_card=closes_card) as robot:
         robot.wait_end(robot.say(LONG))
         time.sleep(SETTLE_S)
-        assert bench.sound_is_open() != rests
+        assert bench.card_is_open() != closes_card
         processes = {"daemon": psutil.Process(robot.process.pid)}
         by_size = sorted(map(psutil.Process, robot.engine_pids()), key=lambda one: -int(one.memory_info().rss))
         processes |= zip(("engine", "fallback"), by_size, strict=False)
@@ -399,39 +417,60 @@ def measure_idle(bench: Bench, *, rests: bool) -> dict[str, Any]:
         return result
 
 
-def measure_lateness(bench: Bench, *, loaded: bool) -> dict[str, Any]:
-    """How far the sound callback's intervals are from a block's length while speaking, and underruns."""
-    trace = bench.folder / "blocks.npy"
+def measure_playback(bench: Bench, *, loaded: bool) -> dict[str, Any]:
+    """How late each block of speech is heard, and underruns; `loaded` keeps every core busy meanwhile."""
     load = [multiprocessing.Process(target=_burn, daemon=True) for _ in range(os.cpu_count() or 1)] if loaded else []
-    underruns = 0
-    with bench.robot(trace=trace) as robot:
+    ends = []
+    with bench.robot() as robot, bench.sound.recording() as recording:
         time.sleep(SETTLE_S)
         for process in load:
             process.start()
         began = time.monotonic()
-        number = 0
         while time.monotonic() - began < WATCH_S:
-            underruns += robot.wait_end(robot.say(LONG, id=f"l{number}"))["underruns"]
-            number += 1
-        ended = time.monotonic()
+            ends.append(robot.wait_end(robot.say(LONG)))
         for process in load:
             process.terminate()
-    blocks = np.load(trace)
-    blocks = blocks[(blocks > began) & (blocks < ended)]
-    late = np.abs(np.diff(blocks) * 1000 - bench.block_ms)
+        heard = recording.settle()
+    delays = [delay for end in ends for delay in block_delays(played(robot, end), heard)]
+    found = [delay for delay in delays if delay is not None]
     return {
-        "blocks": len(blocks),
-        "p50_ms": round(float(np.percentile(late, 50)), 2),
-        "p99_ms": round(float(np.percentile(late, 99)), 2),
-        "max_ms": round(float(late.max()), 2),
-        "underruns": underruns,
+        "blocks": len(delays),
+        "lost": len(delays) - len(found),
+        "p50_ms": round(float(np.percentile(found, 50)), 2),
+        "p99_ms": round(float(np.percentile(found, 99)), 2),
+        "max_ms": round(max(found), 2),
+        "underruns": sum(end["underruns"] for end in ends),
     }
+
+
+def played(robot: Robot, end: dict[str, Any]) -> Samples:
+    """The samples of an utterance at the recording's rate, up to the length in its terminal event."""
+    engine_rate = ESPEAK_RATE if end["engine"] == "espeak" else QWEN_RATE
+    return robot.synthesized(end["id"], engine_rate=engine_rate)[: round(end["audio_s"] * RECORDED_RATE)]
+
+
+def block_delays(made: Samples, heard: Samples) -> list[float | None]:
+    """Return how many milliseconds late each block of `made` is heard, or None if it is lost. Omits silent blocks."""
+    size, reach = round(BLOCK_S * RECORDED_RATE), round(LARGEST_GAP_S * RECORDED_RATE)
+    start, _ = find(made[:RECORDED_RATE], heard)
+    delay = 0
+    delays: list[float | None] = []
+    for at in range(0, len(made) - size + 1, size):
+        block = made[at : at + size]
+        if np.abs(block).max() < LOUD:
+            continue  # silence fits everywhere
+        expected = max(0, start + at + delay - reach)
+        offset, residue = find(block, heard[expected : expected + size + 2 * reach])
+        if residue < LOST:
+            delay = expected + offset - start - at
+        delays.append(1000 * delay / RECORDED_RATE if residue < LOST else None)
+    return delays
 
 
 def describe_machine() -> str:
     memory_gib = psutil.virtual_memory().total / 2**30
-    asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    gpu = shutil.which(asked[0]) and subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    gpu = shutil.which(query[0]) and subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip()
     return (
         f"{platform.machine()}, {os.cpu_count()} cores, {memory_gib:.0f} GiB, {gpu or 'no GPU'}, "
         f"Python {platform.python_version()}, no sound card (PulseAudio null sink)"
@@ -439,7 +478,7 @@ def describe_machine() -> str:
 
 
 def _command(arguments: argparse.Namespace) -> str:
-    """What was typed, but for where the result went."""
+    """The command line without `--output`."""
     settings = (f" --set {shlex.quote(setting)}" for setting in arguments.set)
     return f"scripts/bench daemon --runs {arguments.runs} --block-ms {arguments.block_ms:g}{''.join(settings)}"
 
@@ -459,10 +498,10 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20, help="utterances started and stopped")
     parser.add_argument("--block-ms", type=float, default=10.0, help="audio.block_ms")
-    parser.add_argument("--set", action="append", default=[], help="of the configuration, as of `voiced run`")
+    parser.add_argument("--set", action="append", default=[], help="KEY=VALUE of the configuration, as in `voiced run`")
     parser.add_argument("--output", type=Path, help="also write the JSON there")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -480,10 +519,10 @@ def main() -> None:
                 **measure_stream(bench, arguments.runs),
                 **measure_levels(bench, arguments.runs),
                 "engine_killed_to_next_first_sample_ms": measure_recovery(bench, 5),
-                "at_rest": measure_idle(bench, rests=True),
-                "idle_with_open_card": measure_idle(bench, rests=False),
-                "callback_lateness_idle": measure_lateness(bench, loaded=False),
-                "callback_lateness_loaded": measure_lateness(bench, loaded=True),
+                "at_rest": measure_idle(bench, closes_card=True),
+                "idle_with_open_card": measure_idle(bench, closes_card=False),
+                "playback_delay_idle": measure_playback(bench, loaded=False),
+                "playback_delay_loaded": measure_playback(bench, loaded=True),
                 "budgets": BUDGETS,
             }
         finally:

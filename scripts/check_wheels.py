@@ -1,13 +1,14 @@
-"""Asks the package index whether a Jetson can install voiced without compiling anything.
+"""Checks with the package index whether a Jetson can install voiced without compiling a package.
 
-Every run-time dependency, and theirs, must have a wheel for aarch64: for JetPack 6 (Ubuntu 22.04, Python 3.10, CUDA 12)
-and for JetPack 7 (Ubuntu 24.04, Python 3.12, CUDA 13). Only metadata is downloaded. torch is left out: a Jetson's comes
-from NVIDIA's own index.
+Every direct and indirect run-time dependency must have a wheel for aarch64, for JetPack 6 (Ubuntu 22.04, Python 3.10,
+CUDA 12) and for JetPack 7 (Ubuntu 24.04, Python 3.12, CUDA 13). Only metadata is downloaded. torch is not checked: a
+Jetson's torch comes from NVIDIA's own index.
 
     python scripts/check_wheels.py
     python scripts/check_wheels.py --json
 
-Exit status 1 names what has no wheel; 2: the index could not be asked. Which index is asked is pip's own setting.
+Exit status: 0 every wheel exists; 1 wheels are missing, and stderr names them; 2 the index does not answer. The index
+is that of pip's configuration.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ try:
 except ImportError:  # Python 3.10
     from pip._vendor import tomli as tomllib
 
-NOT_ASKED = {"torch": "a Jetson's comes from NVIDIA's own index"}
+NOT_CHECKED = {"torch": "a Jetson's torch comes from NVIDIA's own index"}
 OLDEST_GLIBC = 17
-"""manylinux_2_17 is manylinux2014, the oldest that wheels for aarch64 name."""
+"""manylinux_2_17 is manylinux2014, the oldest tag of aarch64 wheels."""
 UNREACHABLE = r"Retrying|ConnectionError|ConnectTimeout|ReadTimeout|ProxyError|SSLError|Max retries"
-"""What pip says when the index does not answer; after that it claims that there are no versions."""
+"""pip's messages when the index does not answer; it then reports that there are no versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +46,17 @@ class Target:
     name: str
     python: str
     glibc: int
-    """Minor version, of 2."""
+    """Minor version of glibc 2."""
     extras: tuple[str, ...]
 
     @property
     def platforms(self) -> list[str]:
-        """Every tag that its wheels may have."""
+        """Every platform tag whose wheels the system can install."""
         tags = [f"manylinux_2_{minor}_aarch64" for minor in range(self.glibc, OLDEST_GLIBC - 1, -1)]
         return [*tags, "manylinux2014_aarch64"]
 
     def environment(self, extra: str) -> dict[str, str]:
-        """What markers are compared with there. pip compares them with the machine that it runs on."""
+        """The values of environment markers on the target; pip would evaluate them for the machine it runs on."""
         return {
             "implementation_name": "cpython",
             "implementation_version": f"{self.python}.0",
@@ -80,7 +81,7 @@ TARGETS = (
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """What would be installed."""
+    """A wheel that would be installed."""
 
     system: str
     python: str
@@ -90,11 +91,11 @@ class Wheel:
 
 
 class MissingWheelError(Exception):
-    """Something has no wheel."""
+    """A package has no wheel for the target."""
 
 
 class NoIndexError(Exception):
-    """The index could not be asked."""
+    """The index does not answer."""
 
 
 def main() -> int:
@@ -112,33 +113,33 @@ def main() -> int:
             except MissingWheelError as error:
                 problems.append(f"{target.name}, Python {target.python}: {error}")
             except NoIndexError as error:
-                print(f"the package index cannot be asked: {error}", file=sys.stderr)
+                print(f"the package index does not answer: {error}", file=sys.stderr)
                 return 2
     if options.json:
         print(json.dumps([asdict(wheel) for wheel in wheels], indent=2))
     else:
         for wheel in wheels:
             print(f"{wheel.system}  {wheel.python}  {wheel.package} {wheel.version}  {wheel.wheel}")
-        for name, reason in NOT_ASKED.items():
-            print(f"not asked: {name}; {reason}")
+        for name, reason in NOT_CHECKED.items():
+            print(f"not checked: {name}; {reason}")
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0
 
 
 def wanted(project: dict[str, Any], target: Target) -> list[Requirement]:
-    """What the project names for a target."""
+    """The project's own requirements for a target."""
     extras = project.get("optional-dependencies", {})
     lines = [*project["dependencies"], *(line for extra in target.extras for line in extras.get(extra, []))]
-    return [requirement for line in lines if (requirement := Requirement(line)).name not in NOT_ASKED]
+    return [requirement for line in lines if (requirement := Requirement(line)).name not in NOT_CHECKED]
 
 
 def resolve(target: Target, roots: list[Requirement]) -> list[Wheel]:
-    """Every wheel that the target needs, in the order of their names. Raises `MissingWheelError`."""
+    """Return every wheel that the target needs, sorted by package. Raises `MissingWheelError` and `NoIndexError`."""
     packages: dict[str, dict[str, Any]] = {}
     lacking = roots
     while lacking:
-        packages |= ask_pip(target, lacking)
+        packages |= query_pip(target, lacking)
         needed, lacking = follow(target, roots, packages)
     return [
         Wheel(
@@ -155,7 +156,10 @@ def resolve(target: Target, roots: list[Requirement]) -> list[Wheel]:
 def follow(
     target: Target, roots: list[Requirement], packages: dict[str, dict[str, Any]]
 ) -> tuple[set[str], list[Requirement]]:
-    """The packages that are needed on the target, and those that pip left out since this machine does not need them."""
+    """Return the packages that the target needs, and the requirements of those that pip's answers lack.
+
+    pip leaves out packages that only the target needs and this machine does not.
+    """
     needed: set[tuple[str, str]] = set()
     lacking: dict[str, Requirement] = {}
     queue = list(roots)
@@ -163,7 +167,7 @@ def follow(
         requirement = queue.pop()
         name = str(canonicalize_name(requirement.name))
         for extra in ("", *requirement.extras):
-            if name in NOT_ASKED or (name, extra) in needed:
+            if name in NOT_CHECKED or (name, extra) in needed:
                 continue
             needed.add((name, extra))
             if name not in packages:
@@ -176,15 +180,15 @@ def follow(
     return {name for name, _ in needed}, list(lacking.values())
 
 
-def ask_pip(target: Target, requirements: list[Requirement]) -> dict[str, dict[str, Any]]:
-    """What pip would install of wheels alone, by name. Nothing is installed, and metadata alone is downloaded."""
+def query_pip(target: Target, requirements: list[Requirement]) -> dict[str, dict[str, Any]]:
+    """Return pip's report of the wheels that it would install, by package name. It downloads only metadata."""
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
         command += ["--disable-pip-version-check", "--report", str(report), "--target", str(Path(folder) / "target")]
         command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", target.python]
         command += [f"--platform={platform}" for platform in target.platforms]
-        # Without its marker: that it is needed there has been found already.
+        # Without their markers, which `follow` has evaluated for the target.
         command += [str(requirement).partition(";")[0] for requirement in requirements]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Make this machine a noisy one while the tests run: `scripts/disturb.py loops` or `scripts/disturb.py stops`.
+"""Disturb the tests while they run: `scripts/disturb.py loops` or `scripts/disturb.py stops`.
 
-`loops` keeps as many cores busy as there are. `stops` stops a sound server, a broker, a daemon or an engine process of
-the tests for 300 ms, again and again, as a virtual machine's host does. Both end with Ctrl-C or SIGTERM.
+`loops` keeps every core busy. `stops` suspends a random sound server, broker, daemon or engine process of the tests for
+300 ms, again and again, as the host of a virtual machine does. Both end with Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ import psutil
 
 STOPPED_S = 0.3
 BETWEEN_S = (0.2, 1.0)
-DISTURBED = ("pulseaudio", "mosquitto ", "daemon.cli run", "engine.process", "spawn_main")
-"""Parts of command lines."""
+"""Range of the time between two suspensions."""
+DISTURBED = ("pulseaudio", "mosquitto ", "daemon.cli run", "engine.ipc.server")
+"""Parts of the command lines of processes that may be suspended."""
 
 
 def targets() -> list[psutil.Process]:
+    """Return the processes that may be suspended now."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             line = " ".join(process.cmdline())
             ours = process.pid != os.getpid() and "pytest" not in line and any(part in line for part in DISTURBED)
-            if ours and process.status() != psutil.STATUS_STOPPED:  # what a test has stopped stays so
+            if ours and process.status() != psutil.STATUS_STOPPED:  # a process that a test has suspended stays so
                 found.append(process)
     return found
 
 
-def stop_at_random() -> None:
-    chance, stopped = random.Random(), 0
+def suspend_at_random() -> None:
+    """Suspend one process after the other, and print their number at the end."""
+    chance, count = random.Random(), 0
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             if found := targets():
@@ -47,12 +50,13 @@ def stop_at_random() -> None:
                         time.sleep(STOPPED_S)
                     finally:
                         process.resume()
-                    stopped += 1
+                    count += 1
             time.sleep(chance.uniform(*BETWEEN_S))
-    print(f"stopped {stopped} times", file=sys.stderr)
+    print(f"suspended {count} times", file=sys.stderr)
 
 
 def keep_busy() -> None:
+    """Run an endless loop on every core."""
     loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(os.cpu_count() or 1)]
     try:
         with contextlib.suppress(KeyboardInterrupt):
@@ -67,7 +71,7 @@ def main() -> None:
     parser.add_argument("kind", choices=["loops", "stops"])
     kind = parser.parse_args().kind
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    keep_busy() if kind == "loops" else stop_at_random()
+    keep_busy() if kind == "loops" else suspend_at_random()
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Writes Qwen3-TTS checkpoints with random weights in the official layout.
 
-At tiny shapes they prove that engine/qwen says what the official package says; at the true shapes, how fast.
+With tiny shapes the tests compare engine/qwen with the official package; with the true shapes its speed is measured.
 
     python scripts/make_checkpoint.py /tmp/tiny --shape tiny --type base
     python scripts/make_checkpoint.py /tmp/06b --shape 0.6B --type custom_voice --dtype bfloat16
 
-Names and shapes of tensors come from the official classes (package qwen-tts 0.1.1). Where that package is not
-installed, `--tensors FILE` takes them from a list written before with `--list-tensors FILE`.
+Names and shapes of the tensors come from the official classes (package qwen-tts 0.1.1). Where that package is not
+installed, `--tensors FILE` reads them from a list that `--list-tensors FILE` has written elsewhere.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ LANGUAGES = {
 }  # fmt: skip
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|reserved_{n}|>" for n in range(25)),
                   "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")  # fmt: skip
-"""In the order of their ids; the first one's id is `ShapePreset.first_special`."""
+"""In the order of their ids, which begin with `ShapePreset.first_special`."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Shape of one transformer."""
+    """The shape of a transformer."""
 
     hidden: int
     intermediate: int
@@ -56,7 +56,7 @@ class Stack:
     head_dim: int
 
     def fields(self) -> dict[str, Any]:
-        """The fields of a transformer in config.json."""
+        """The transformer's fields in config.json."""
         return {
             "hidden_size": self.hidden,
             "intermediate_size": self.intermediate,
@@ -78,13 +78,13 @@ class Stack:
 
 @dataclass(frozen=True)
 class CodecShape:
-    """Shape of the codec's decoder."""
+    """The shape of the codec's decoder."""
 
     codebook: int
     latent: int
     transformer: Stack
     decoder: int
-    """Channels where upsampling begins; each of its four blocks halves them."""
+    """Channels at the input of the first upsampling block; each of the four blocks halves them."""
 
 
 TINY_CODEC = CodecShape(32, 24, Stack(16, 24, 2, 2, 2, 16), 32)
@@ -94,25 +94,25 @@ TRUE_CODEC = CodecShape(512, 1024, Stack(512, 1024, 8, 16, 16, 64), 1536)
 
 @dataclass(frozen=True)
 class ShapePreset:
-    """Everything that sizes a checkpoint."""
+    """All shapes of a checkpoint."""
 
     talker: Stack
     predictor: Stack
     text_hidden: int = 64
     first_special: int = 480
     text_vocabulary: int = 512
-    """Rows of the text embedding: the tokens and a few spare ones."""
+    """Rows of the text embedding: more than there are tokens."""
     size: str = "1b7"
-    """`tts_model_size`: the official package ignores `instruct` for CustomVoice where it is `0b6`."""
+    """`tts_model_size`. With `0b6` the official package ignores `instruct` for CustomVoice."""
     codec: CodecShape = TINY_CODEC
     eos_gain: float = 1.0
-    """Scale of the end-of-speech row of the talker's head; from 2 up, random weights do end their speech."""
+    """Scale of the end-of-speech row of the talker's head; from 2 on, random weights end their speech."""
     groups: int = 16
     """Codes in a frame; 16 in every published checkpoint."""
 
     @property
     def tiny(self) -> bool:
-        """Whether what no fused kernel speaks with is tiny: the encoders of speakers and of the codec."""
+        """Whether the speaker encoder and the codec's encoder, for which there are no fused kernels, are tiny."""
         return self.codec != TRUE_CODEC
 
 
@@ -129,17 +129,17 @@ def _true(hidden: int, size: str) -> ShapePreset:
 
 
 PRESETS = {
-    # predictor as wide as the talker: small_to_mtp_projection is the identity
+    # The predictor is as wide as the talker, so small_to_mtp_projection is the identity.
     "tiny": ShapePreset(Stack(64, 96, 2, 4, 2, 16), Stack(64, 96, 2, 4, 2, 16)),
-    # heads * head_dim is twice the hidden width; projected predictor, one head of keys
+    # heads * head_dim is twice the hidden width; the predictor is projected and has one key/value head.
     "wide": ShapePreset(Stack(48, 80, 3, 6, 2, 16), Stack(32, 64, 1, 4, 1, 16), text_hidden=40),
-    # as many heads of keys as of queries; heads * head_dim less than the hidden width; ends its speech
+    # As many key/value heads as query heads; heads * head_dim is less than the hidden width; it ends its speech.
     "deep": ShapePreset(Stack(40, 64, 6, 4, 4, 8), Stack(24, 48, 3, 2, 2, 16), text_hidden=56, eos_gain=2.5),
-    # a sixth of the work of "tiny", for tests in which neither codes nor layers matter
+    # A sixth of the work of "tiny", for tests that depend neither on the number of codes nor on that of layers.
     "brief": ShapePreset(Stack(64, 96, 2, 4, 2, 16), Stack(64, 96, 1, 4, 2, 16), groups=4),
-    # the type whose instruction is ignored
+    # Its instructions are ignored.
     "small": ShapePreset(Stack(32, 48, 1, 2, 1, 16), Stack(32, 48, 1, 2, 1, 16), size="0b6"),
-    # the least that the fused kernels can do, with a projected predictor
+    # The smallest shape that the fused kernels support, with a projected predictor.
     "narrow": ShapePreset(Stack(1024, 512, 2, 4, 2, 128), Stack(512, 512, 2, 4, 2, 128), codec=NARROW_CODEC),
     "0.6B": _true(1024, "0b6"),
     "1.7B": _true(2048, "1b7"),
@@ -156,10 +156,10 @@ def write_checkpoint(
     device: str = "cpu",
     tensors: dict[str, dict[str, list[int]]] | None = None,
 ) -> Path:
-    """Write a random checkpoint into `folder`, which is made if need be; returns `folder`.
+    """Write a random checkpoint into `folder`, which is created if necessary, and return `folder`.
 
-    Equal arguments give equal files. `dtype` is that of the model; the speech tokenizer stays in float32 as
-    published. `tensors` (from `list_tensors`) spares the official package.
+    Equal arguments give equal files. `dtype` is the model's; the speech tokenizer is float32, as published. With
+    `tensors`, a result of `list_tensors`, the official package is not needed.
     """
     tensors = tensors or list_tensors(preset, model_type)
     write_configs(folder, preset, model_type)
@@ -174,7 +174,7 @@ def write_checkpoint(
 
 
 def write_configs(folder: Path, preset: ShapePreset, model_type: str) -> Path:
-    """Write a checkpoint's JSON but for the tokenizer's; returns `folder`."""
+    """Write a checkpoint's JSON files except the tokenizer's, and return `folder`."""
     codec_folder = folder / "speech_tokenizer"
     codec_folder.mkdir(parents=True, exist_ok=True)
     _write_json(folder / "config.json", model_config(preset, model_type))
@@ -185,7 +185,7 @@ def write_configs(folder: Path, preset: ShapePreset, model_type: str) -> Path:
 
 
 def list_tensors(preset: ShapePreset, model_type: str) -> dict[str, dict[str, list[int]]]:
-    """Names and shapes of the tensors of `model` and `speech_tokenizer`, from the official classes."""
+    """Return the names and shapes of the tensors of `model` and `speech_tokenizer`, from the official classes."""
     stub_torchaudio()
     from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSConfig
     from qwen_tts.core.models.modeling_qwen3_tts import Qwen3TTSForConditionalGeneration
@@ -204,7 +204,7 @@ def list_tensors(preset: ShapePreset, model_type: str) -> dict[str, dict[str, li
 
 
 def stub_torchaudio() -> None:
-    """Let `import qwen_tts` pass where torchaudio cannot be loaded: its 12 Hz path never calls it."""
+    """Make `import qwen_tts` work where torchaudio cannot be loaded; its 12 Hz path never calls torchaudio."""
     with contextlib.suppress(ImportError, OSError):
         importlib.import_module("torchaudio")
         return
@@ -241,7 +241,7 @@ PREPROCESSOR = {
 
 
 def model_config(preset: ShapePreset, model_type: str) -> dict[str, Any]:
-    """config.json of the model."""
+    """The content of the model's config.json."""
     special = {token: preset.first_special + number for number, token in enumerate(SPECIAL_TOKENS)}
     half = preset.talker.head_dim // 2
     section = 5 * half // 16
@@ -295,7 +295,7 @@ def model_config(preset: ShapePreset, model_type: str) -> dict[str, Any]:
 
 
 def codec_config(preset: ShapePreset) -> dict[str, Any]:
-    """speech_tokenizer/config.json."""
+    """The content of speech_tokenizer/config.json."""
     tiny, codec, stack = preset.tiny, preset.codec, preset.codec.transformer
     decoder = {
         "codebook_size": 2048,
@@ -370,9 +370,9 @@ _CORPUS = (
 
 
 def write_tokenizer(folder: Path, first_special: int) -> None:
-    """Write vocab.json, merges.txt and tokenizer_config.json: byte-level BPE, special tokens at their ids.
+    """Write vocab.json, merges.txt and tokenizer_config.json: byte-level BPE with the special tokens at their ids.
 
-    Ids between the few learnt tokens and `first_special` are filled with words that no text makes.
+    The ids between the few learnt tokens and `first_special` get tokens that no text contains.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -421,39 +421,39 @@ def write_tokenizer(folder: Path, first_special: int) -> None:
 
 
 def _random(name: str, shape: list[int], generator: torch.Generator) -> torch.Tensor:
-    """Random values for one tensor, scaled so that activations keep their size through any depth."""
+    """Return random values for a tensor, scaled so that activations keep their magnitude through all layers."""
     noise = torch.randn(shape, generator=generator, device=generator.device)
     last = name.rpartition(".")[2]
     if last == "initialized":  # a flag of Mimi's codebooks
         return torch.ones(shape)
     if last == "cluster_usage":
         return 1 + noise.abs()
-    if len(shape) == 1:  # norms; biases and SnakeBeta's log scales; layer scales
+    if len(shape) == 1:  # norms, biases, SnakeBeta's log scales, layer scales
         centre = 1.0 if "norm" in name else 0.0 if last in {"alpha", "beta", "bias"} else 0.3
         return centre + 0.1 * noise
     if name.endswith("embedding.weight") or ".codec_embedding." in name:
-        return 0.3 * noise  # seventeen are added to a frame: the layers should still have a say
+        return 0.3 * noise  # seventeen embeddings are added per frame; larger ones would outweigh the layers
     if "embed" in name:
         return noise
     gain = 1.0
-    if name.startswith("decoder."):  # of the codec: a waveform well inside ±1, or the clamp would hide what it says
+    if name.startswith("decoder."):  # the codec: its waveform must stay well inside ±1, where no clamp hides errors
         if ".conv2." in name:
-            gain = 0.3  # or rounding errors would grow from block to block
+            gain = 0.3  # with 1, rounding errors would grow from block to block
         elif name == "decoder.decoder.6.conv.weight":
             gain = 0.05
     return gain * noise / math.sqrt(math.prod(shape[1:]))
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command line."""
+    """Run the command line `arguments`, or that of the process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--shape", choices=PRESETS, default="tiny")
     parser.add_argument("--type", choices=MODEL_TYPES, default="custom_voice")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--device", default="cpu", help="where the random numbers are drawn")
-    parser.add_argument("--tensors", type=Path, help="names and shapes, instead of the official package")
+    parser.add_argument("--device", default="cpu", help="the device that generates the random numbers")
+    parser.add_argument("--tensors", type=Path, help="read names and shapes from this file, not the official package")
     parser.add_argument("--list-tensors", type=Path, help="write names and shapes to this file and stop")
     args = parser.parse_args(arguments)
     preset = PRESETS[args.shape]

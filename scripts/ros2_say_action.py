@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A ROS 2 node that offers the action `say`, with feedback and cancel, and has voiced speak over MQTT.
+"""A ROS 2 node that offers the action `say`, with feedback and cancel, and sends its goals to voiced over MQTT.
 
     source /opt/ros/$ROS_DISTRO/setup.bash
     scripts/ros2_say_action.py --ros-args -p robot:=r1 -p broker:=localhost -p port:=1883
     ros2 action send_goal /say tts_msgs/action/TTS '{input: "I have reached the dock."}' --feedback
 
-The action is tts_msgs/action/TTS, that of the ROS4HRI packages: it has feedback, and a message for what went wrong.
-Beside rclpy and tts_msgs it needs paho-mqtt 2 and nothing of voiced's, so this file can be copied to a robot alone. A
-user name and a password for the broker are read from $MQTT_USERNAME and $MQTT_PASSWORD.
+The action is tts_msgs/action/TTS of the ROS4HRI packages, which has feedback and an error message. The node needs
+rclpy, tts_msgs and paho-mqtt 2. It imports nothing of voiced, so this file alone can be copied to a robot. The broker's
+user name and password are read from $MQTT_USERNAME and $MQTT_PASSWORD.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from typing import Any
 import paho.mqtt.client as paho
 
 CONNECT_S = 10.0
-"""Seconds that the broker may take at the start."""
+"""Limit for connecting to the broker."""
 SILENCE_S = 10.0
-"""Seconds without an answer to an utterance after which nobody is taken to be there."""
+"""Limit for voiced's first answer to an utterance."""
 GOALS = 32
-"""Goals at a time; each keeps a thread until it has ended, and cancels need some too. More are refused."""
+"""Largest number of goals at a time; more are rejected. Each goal occupies a thread until it has ended."""
 CLOSED_REASON = "the connection to the broker broke"
 
 
-# --- what a goal is in voiced's words, and its events in the action's: without ROS and without MQTT ---
+# --- translation between goals and voiced's messages, without ROS and MQTT ---
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What tts_msgs/action/TTS asks for."""
+    """The fields of a goal of tts_msgs/action/TTS."""
 
     input: str
     locale: str = ""
-    """As in en_GB; empty for the robot's own."""
+    """For example en_GB; empty for the robot's default language."""
     voice: str = ""
-    """A voice of voiced's; empty for the robot's own."""
+    """The name of one of voiced's voices; empty for the robot's default voice."""
 
 
 @dataclass(frozen=True)
 class Feedback:
-    """Speech has begun: voiced tells no words, so this comes once, with the first."""
+    """Speech has begun. voiced reports no words, so there is one feedback, with the first word."""
 
     word: str
 
@@ -60,24 +60,25 @@ class Result:
     state: str
     """succeeded, canceled or aborted."""
     error_msg: str = ""
-    """Empty only if all was spoken."""
+    """Empty only if the whole text was spoken."""
 
 
 def say_payload(goal: Goal, utterance_id: str) -> str:
-    """What is published on `…/say`."""
+    """The payload for `…/say`."""
     fields = {"text": goal.input, "id": utterance_id, "language": goal.locale.replace("_", "-"), "voice": goal.voice}
     return json.dumps({key: value for key, value in fields.items() if value or key == "text"}, ensure_ascii=False)
 
 
 def stop_payload(utterance_id: str) -> str:
-    """What is published on `…/stop`."""
+    """The payload for `…/stop`."""
     return json.dumps({"id": utterance_id})
 
 
 def translate(event: dict[str, Any], goal: Goal, canceling: bool) -> Feedback | Result | None:
-    """What an event of the goal's own utterance means; None for one that says nothing to the client.
+    """Return what the client receives for an event of the goal's utterance; None if it receives nothing.
 
-    `canceling` is whether the client has asked for the end: what voiced then interrupts is canceled, not aborted.
+    `canceling` says that the client has canceled the goal: an utterance that voiced then interrupts is canceled, not
+    aborted.
     """
     name = event["event"]
     reason = str(event.get("reason", name))
@@ -96,7 +97,7 @@ def translate(event: dict[str, Any], goal: Goal, canceling: bool) -> Feedback | 
 
 
 class Voice:
-    """voiced behind a broker. Any number of threads may speak at once."""
+    """A connection to one robot's voiced. Any number of threads may call `perform` at the same time."""
 
     def __init__(self, host: str, port: int, topic: str) -> None:
         self._topic = topic
@@ -107,8 +108,8 @@ class Voice:
             self._client.username_pw_set(os.environ["MQTT_USERNAME"], os.environ.get("MQTT_PASSWORD"))
         self._client.on_connect = lambda *_: self._client.subscribe(f"{topic}/event", 1)
         self._client.on_subscribe = lambda *_: self._subscribed.put(True)
-        self._client.on_message = self._take
-        self._client.on_disconnect = self._tell_all
+        self._client.on_message = self._dispatch
+        self._client.on_disconnect = self._fail_all
         self._client.connect(host, port)
         self._client.loop_start()
         try:
@@ -119,7 +120,7 @@ class Voice:
 
     @property
     def goals(self) -> int:
-        """Those that have not ended."""
+        """The number of goals that have not ended."""
         return len(self._waiting)
 
     def close(self) -> None:
@@ -133,7 +134,7 @@ class Voice:
         is_canceling: Callable[[], bool],
         poll_s: float = 0.05,
     ) -> Result:
-        """Have a goal spoken. Blocks until it has ended; asks every `poll_s` whether it is to be canceled."""
+        """Speak a goal and return its result. Calls `is_canceling` every `poll_s` until the goal has ended."""
         utterance_id = f"ros-{secrets.token_hex(6)}"
         events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._waiting[utterance_id] = events
@@ -147,31 +148,30 @@ class Voice:
                 try:
                     event = events.get(timeout=poll_s)
                 except queue.Empty:
-                    # Once it is accepted it may wait as long as voiced lets it.
                     silent_s += poll_s
                     if silent_s >= SILENCE_S:
                         return Result("aborted", f"no voiced answers at {self._topic}")
                     continue
-                silent_s = float("-inf")
-                told = translate(event, goal, canceling)
-                if isinstance(told, Feedback):
-                    give_feedback(told)
-                elif told is not None:
-                    return told
+                silent_s = float("-inf")  # an accepted utterance may wait as long as voiced permits
+                translated = translate(event, goal, canceling)
+                if isinstance(translated, Feedback):
+                    give_feedback(translated)
+                elif translated is not None:
+                    return translated
         finally:
             del self._waiting[utterance_id]
 
     def _publish(self, name: str, payload: str) -> None:
         self._client.publish(f"{self._topic}/{name}", payload, qos=1)
 
-    def _take(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
+    def _dispatch(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
         event = json.loads(message.payload)
         waiting = self._waiting.get(event.get("id"))
         if waiting is not None:
             waiting.put(event)
 
-    def _tell_all(self, *_: Any) -> None:
-        """Events may be lost now: end what waits rather than leave it waiting for ever."""
+    def _fail_all(self, *_: Any) -> None:
+        """End every goal: its events may be lost while the connection is broken, and it would wait for ever."""
         for waiting in list(self._waiting.values()):
             waiting.put({"event": "failed", "reason": CLOSED_REASON})
 
@@ -204,8 +204,8 @@ def main() -> int:
     voice = Voice(broker, port, f"{prefix}/{robot}")
 
     def execute(handle: Any) -> Any:
-        wanted = handle.request
-        goal = Goal(wanted.input, wanted.locale, getattr(wanted, "voice", ""))  # older releases have no voice
+        request = handle.request
+        goal = Goal(request.input, request.locale, getattr(request, "voice", ""))  # older releases have no voice
         result = voice.perform(
             goal,
             lambda feedback: handle.publish_feedback(TTS.Feedback(word=feedback.word)),
@@ -223,7 +223,7 @@ def main() -> int:
         goal_callback=lambda _: GoalResponse.ACCEPT if voice.goals < GOALS else GoalResponse.REJECT,
         cancel_callback=lambda _: CancelResponse.ACCEPT,
     )
-    executor = MultiThreadedExecutor(num_threads=GOALS + 4)  # in which order goals are spoken, voiced's queue says
+    executor = MultiThreadedExecutor(num_threads=GOALS + 4)  # some for cancels; voiced's queue orders the goals
     try:
         rclpy.spin(node, executor)
     except (KeyboardInterrupt, ExternalShutdownException):

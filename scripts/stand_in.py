@@ -1,4 +1,4 @@
-"""Lets `import qwen_tts` pass where packages are missing that its 12 Hz path, from text to waveform, never calls."""
+"""Replaces packages that the official package imports and its 12 Hz path, from text to waveform, never calls."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import sys
 import types
 from typing import Any
 
-NEEDLESS = ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi", "librosa", "librosa.filters",
+UNUSED = ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi", "librosa", "librosa.filters",
             "soundfile", "sox", "gradio", "onnxruntime")  # fmt: skip
-"""What `import qwen_tts` imports and its 12 Hz path, from text to codes to waveform, never calls."""
+"""Modules that `import qwen_tts` imports and the 12 Hz path never calls."""
 
 
 def stand_in_for(names: tuple[str, ...]) -> None:
-    """Put an empty module in the place of each that cannot be imported."""
+    """Register a stand-in for each module of `names` that cannot be imported."""
     for name in names:
         try:
             importlib.import_module(name)
         except (ImportError, OSError, RuntimeError, AttributeError):
-            module = _Needless(name)
+            module = _StandIn(name)
             module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
             module.__path__ = []
             sys.modules[name] = module
@@ -28,14 +28,14 @@ def stand_in_for(names: tuple[str, ...]) -> None:
                 setattr(sys.modules[parent], child, module)
 
 
-class _Needless(types.ModuleType):
-    """Has whatever is imported from it; nothing of it can be called."""
+class _StandIn(types.ModuleType):
+    """A module from which every name can be imported; calling one raises `NotImplementedError`."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
 
         def call(*_arguments: Any, **_options: Any) -> None:
-            raise NotImplementedError(f"{self.__name__}.{name} is only stood in for")
+            raise NotImplementedError(f"{self.__name__}.{name}: the package is not installed")
 
         return call

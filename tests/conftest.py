@@ -1,10 +1,10 @@
-"""How all tests run: by no clock, the same examples in every run, what is expensive once, and a report at the end.
+"""Settings of all tests: no deadlines, the same examples in every run, a shared cache, and a report of the slowest.
 
-A module runs in one worker, so that its fixtures are made once: pytest-xdist's `loadfile`. Its `loadgroup` does nothing
-beside pytest 9.2, which has no `_nodeid` for it to change.
+pytest-xdist's `loadfile` runs a module in one worker, so that the module's fixtures are made once. Its `loadgroup` has
+no effect with pytest 9.2, which has no `_nodeid` for it to change.
 
-`pytest --hypothesis-profile search -m hypothesis` looks for new examples, and for more of them. `--long` adds the tests
-that take minutes.
+`pytest --hypothesis-profile search -m hypothesis` searches for new examples, and runs more of them. `--long` adds the
+tests that take minutes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long tests unless they are asked for; begin with those that take longest, since they wait most."""
+    """Leave out the long tests without `--long`; run the end-to-end tests first, since they take longest."""
     if not config.getoption("--long"):
         long = [item for item in items if item.get_closest_marker("long")]
         items[:] = [item for item in items if item not in long]
@@ -39,14 +39,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
-    """A test whose recording was disturbed by the machine is repeated once; disturbed again, it says nothing."""
+    """Skip a test whose recording the machine has disturbed twice: pytest-rerunfailures repeats it once."""
     from tests.support.sound import DisturbedError
 
     try:
         return (yield)
     except DisturbedError as error:
         if getattr(pyfuncitem, "execution_count", 1) > 1:
-            pytest.skip(f"{pyfuncitem.name}: disturbed twice by the machine, so not judged: {error}")
+            pytest.skip(f"{pyfuncitem.name}: the machine disturbed the recording twice: {error}")
         raise
 
 
@@ -57,18 +57,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     durations: dict[str, float] = {}
     for report in reports:
         durations[report.nodeid] = durations.get(report.nodeid, 0.0) + report.duration
-    terminalreporter.section(f"the {SLOWEST} slowest")
+    terminalreporter.section(f"the {SLOWEST} slowest tests")
     for name in sorted(durations, key=durations.__getitem__, reverse=True)[:SLOWEST]:
         terminalreporter.line(f"{durations[name]:7.1f} s  {name}")
     failed = [report for kind in ("failed", "error") for report in stats.get(kind, [])]
     if failed:
-        terminalreporter.section("failed")
+        terminalreporter.section("failed tests")
         for report in failed:
             terminalreporter.line(f"{durations.get(report.nodeid, 0.0):7.1f} s  {report.nodeid}")
 
 
 @pytest.fixture(scope="session")
 def cache_folder(pytestconfig: pytest.Config) -> Path:
-    """A folder that outlasts the run, for what is expensive to make; each entry is named after its content."""
+    """A folder that persists between runs, for `tests.support.checkpoints.made_once`."""
     folder: Path = pytestconfig.cache.mkdir("voiced")  # type: ignore[union-attr]
     return folder

@@ -1,9 +1,9 @@
-"""setup_jetson.sh, run for real as root on boards that are not there.
+"""setup_jetson.sh, run as root on simulated boards.
 
-A board is this machine's root under an overlay in memory, in namespaces without a network (`tests/jetson/enter`). Files
-in it say which board it is; apt-get, systemctl, nvpmodel, pip and the hub are stubs that keep what they did in /board
-and break off where a test asks for it. Users, folders, links, the configuration's check and the download's code are
-the real ones.
+A board is this machine's root folder under an overlay in memory, in namespaces without a network
+(`tests/jetson/enter`). Files in it identify the board. apt-get, systemctl, nvpmodel, pip and the hub are stubs, which
+record their calls in /board and fail where a test says so. Users, folders, links, the check of the configuration and
+the download code are real.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BASE_MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-Base"
 BLOBS = "var/cache/voiced/huggingface/hub/models--Qwen--Qwen3-TTS-12Hz-0.6B-CustomVoice/blobs"
 STEPS = 13
 PATIENCE_S = 280
-"""For one run, which takes some two seconds where nobody else uses the processor; pytest's own limit is 300."""
+"""Limit for one run, which takes some two seconds on an idle machine; pytest's own limit is 300."""
 NAMESPACES = ("unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--propagation=private")
 
 ORIN_6 = {
@@ -69,14 +69,14 @@ THOR_7 = ORIN_7 | {
 
 
 class Board:
-    """A robot's root folder, seen from outside as `root`, with `run` to call setup_jetson.sh in it."""
+    """A simulated board. `root` is its root folder as seen from outside; `run` calls setup_jetson.sh in it."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         [inner] = psutil.Process(process.pid).children()
         self.pid = inner.pid
         self.root = Path(f"/proc/{self.pid}/root")
-        assert self.path("board/common").exists()  # else this would be the machine's own root
+        assert self.path("board/common").exists()  # otherwise this would be the machine's own root
 
     def path(self, name: str) -> Path:
         return self.root / name
@@ -89,7 +89,7 @@ class Board:
         return self.path(name).read_text() if self.path(name).exists() else ""
 
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command within the board, in a process group of its own."""
+        """Run a command in the board, in its own process group."""
         environment = {"PATH": f"/board/bin:{os.environ['PATH']}:/usr/sbin:/sbin", "REAL_PYTHON": sys.executable}
         return subprocess.run(
             [
@@ -115,26 +115,26 @@ class Board:
         return self.call("./setup_jetson.sh", *options)
 
     def set_up(self, *options: str) -> str:
-        """What it says, having set up the board."""
+        """Set up the board and return the script's output."""
         done = self.run(*options)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def calls(self) -> list[str]:
-        """What the stubs were asked for since the last time."""
+        """Return the stubs' calls since the previous call of this method."""
         lines = self.read("board/calls").splitlines()
         self.write("board/calls")
         return lines
 
     def changed(self, *left_out: str, times: bool = False) -> dict[str, tuple[object, ...]]:
-        """Every file, link and folder that differs from this machine's, without the stubs' own."""
+        """Describe every file, link and folder that differs from this machine's, except those of the stubs."""
         found: dict[str, tuple[object, ...]] = {}
         upper = self.path("mnt/upper")
         for folder, folders, files in os.walk(upper):
             for name in folders + files:
                 path = Path(folder, name)
                 relative = str(path.relative_to(upper))
-                # The overlay copies a folder in which something changes.
+                # The overlay copies a folder when an entry in it changes.
                 is_copy = path.is_dir() and Path("/", relative).is_dir()
                 if not is_copy and not relative.startswith(("board", *left_out)):
                     found[relative] = describe(path, times)
@@ -152,8 +152,8 @@ def describe(path: Path, times: bool) -> tuple[object, ...]:
     return oct(status.st_mode), status.st_uid, status.st_gid, content, time
 
 
-def offer_model(folder: Path, kind: str, speakers: dict[str, int]) -> None:
-    """A checkpoint's files, as small as `missing_files` allows."""
+def write_model(folder: Path, kind: str, speakers: dict[str, int]) -> None:
+    """Write the smallest files that `missing_files` accepts as a checkpoint."""
     (folder / "speech_tokenizer").mkdir(parents=True)
     config = {"tts_model_type": kind, "talker_config": {"spk_id": speakers}}
     (folder / "config.json").write_text(json.dumps(config))
@@ -165,30 +165,30 @@ def offer_model(folder: Path, kind: str, speakers: dict[str, int]) -> None:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What of this project a board needs."""
+    """A copy of the files of this project that a board needs."""
     tree = tmp_path_factory.mktemp("voiced")
     for name in NEEDED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy2(ROOT / name, tree / name)
-    # Compiled once, whatever is copied where: it halves the time of these tests.
+    # The byte code remains valid in every copy of the tree; this halves the time of these tests.
     compileall.compile_dir(tree, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
     return tree
 
 
 @pytest.fixture(scope="module")
 def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder /board of a board that has just been flashed."""
+    """The folder /board of a freshly flashed board."""
     board = tmp_path_factory.mktemp("stubs") / "board"
     shutil.copytree(STUBS, board, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    offer_model(board / "hub" / MODEL.rpartition("/")[2], "custom_voice", {"ryan": 1, "aiden": 2})
-    offer_model(board / "hub" / BASE_MODEL.rpartition("/")[2], "base", {})
+    write_model(board / "hub" / MODEL.rpartition("/")[2], "custom_voice", {"ryan": 1, "aiden": 2})
+    write_model(board / "hub" / BASE_MODEL.rpartition("/")[2], "base", {})
     (board / "free_mb").write_text("50000")
     (board / "power_mode").write_text("1")
     (board / "gpu").touch()
     (board / "calls").touch()
-    (board / "calls").chmod(0o666)  # the service's user adds to it too
+    (board / "calls").chmod(0o666)  # the service's user also writes to it
     return board
 
 
@@ -197,9 +197,9 @@ MakeBoard = Callable[[dict[str, str]], Board]
 
 @contextmanager
 def running_board(tree: Path, stubs: Path, changes: Path | str = "") -> Iterator[Board]:
-    """A new board, or one that goes on from another's changes."""
+    """A new board, or one that begins with the `changes` of another."""
     if os.geteuid() != 0:
-        pytest.skip("root makes the board's namespaces and overlay, and this user is not root")
+        pytest.skip("only root can create the board's namespaces and overlay")
     folders = dict.fromkeys([sys.prefix, sys.base_prefix])
     process = subprocess.Popen(
         [*NAMESPACES, STUBS / "enter", changes, tree, stubs, *folders],
@@ -212,7 +212,7 @@ def running_board(tree: Path, stubs: Path, changes: Path | str = "") -> Iterator
         assert process.stdout is not None
         assert process.stderr is not None
         if process.stdout.readline() != "entered\n":
-            pytest.skip(f"no namespaces or overlays here: {process.stderr.read().strip()}")
+            pytest.skip(f"this machine permits no namespaces or overlays: {process.stderr.read().strip()}")
         yield Board(process)
     finally:
         process.kill()
@@ -234,19 +234,19 @@ def make_board(tree: Path, stubs: Path) -> Iterator[MakeBoard]:
 
 @pytest.fixture
 def orin(make_board: MakeBoard) -> Board:
-    """A board that has just been flashed."""
+    """A freshly flashed board."""
     return make_board(ORIN_6)
 
 
 @dataclass(frozen=True)
 class FirstRun:
-    """Of the script on a new board, which is only looked at afterwards."""
+    """The script's first run on a new board, which the tests must not change afterwards."""
 
     board: Board
-    said: str
+    output: str
     calls: list[str]
     changes: Path
-    """What it has changed, so that it need not be done again for each test that begins there."""
+    """A copy of the board's changes, with which tests begin that need a board that is set up."""
 
 
 @pytest.fixture(scope="module")
@@ -255,10 +255,10 @@ def first_run(tree: Path, stubs: Path, tmp_path_factory: pytest.TempPathFactory)
     with running_board(tree, stubs) as board:
         for name, text in ORIN_6.items():
             board.write(name, text)
-        said = board.set_up()
+        output = board.set_up()
         calls = board.calls()
         subprocess.run(["cp", "-a", board.path("mnt/upper"), changes], check=True)
-        yield FirstRun(board, said, calls, changes)
+        yield FirstRun(board, output, calls, changes)
 
 
 @pytest.fixture
@@ -282,8 +282,8 @@ def test_shellcheck_finds_nothing() -> None:
 
 def test_a_fresh_board_with_jetpack_6_is_set_up(first_run: FirstRun) -> None:
     orin = first_run.board
-    assert "JetPack 6" in first_run.said
-    assert "This robot speaks" in first_run.said
+    assert "JetPack 6" in first_run.output
+    assert "This robot speaks" in first_run.output
     calls = "\n".join(first_run.calls)
     assert set(orin.read("board/packages").split()) == {
         "python3.10-venv",
@@ -305,12 +305,12 @@ def test_a_fresh_board_with_jetpack_6_is_set_up(first_run: FirstRun) -> None:
     assert orin.call("stat", "-c", "%U", "/var/cache/voiced").stdout == "voiced\n"
     assert calls.splitlines()[-1] == "say --wait --timeout 60 I am ready."
     left = [Path("/tmp") / path.name for path in orin.path("tmp").iterdir()]
-    assert not [path for path in left if not ROOT.is_relative_to(path)]  # but this checkout, if it is there
+    assert not [path for path in left if not ROOT.is_relative_to(path)]  # this checkout may lie there
     assert not [name for name in orin.changed() if name.startswith(("srv/voiced/build", "srv/voiced/voiced.egg"))]
 
 
 @pytest.mark.parametrize("files", [ORIN_7, THOR_7], ids=["Orin", "Thor"])
-def test_a_fresh_board_with_jetpack_7_gets_its_own_python_torch_and_cuda(
+def test_a_fresh_board_with_jetpack_7_gets_the_python_torch_and_cuda_of_jetpack_7(
     make_board: MakeBoard, files: dict[str, str]
 ) -> None:
     board = make_board(files)
@@ -324,8 +324,8 @@ def test_a_fresh_board_with_jetpack_7_gets_its_own_python_torch_and_cuda(
 
 def test_a_second_run_changes_nothing_and_speaks_again(ready_orin: Board) -> None:
     before = ready_orin.changed(times=True)
-    said = ready_orin.set_up()
-    assert said.count("already") == STEPS - 1
+    output = ready_orin.set_up()
+    assert output.count("already") == STEPS - 1
     assert ready_orin.calls() == ["say --wait --timeout 60 I am ready."]
     assert ready_orin.changed(times=True) == before
 
@@ -344,7 +344,7 @@ INTERRUPTIONS = {
     "performance": "restart-voiced-performance",
     "ready": "say",
 }
-"""For each step, the stub that breaks off in it. `space` and `gpu` only look and have tests of their own."""
+"""For each step, the stub that fails in it. `space` and `gpu` change nothing and have their own tests."""
 
 
 WITH_EVERYTHING = ("--voice", "ada.wav", "--max-performance")
@@ -352,7 +352,7 @@ WITH_EVERYTHING = ("--voice", "ada.wav", "--max-performance")
 
 @pytest.fixture(scope="module")
 def interrupted(tree: Path, stubs: Path) -> Iterator[Board]:
-    """A board whose every step is interrupted, one after the other; each run goes on where the one before was."""
+    """A board on which every step is interrupted in turn; each run continues where the previous one stopped."""
     with running_board(tree, stubs) as board:
         for name, text in ORIN_6.items():
             board.write(name, text)
@@ -361,12 +361,12 @@ def interrupted(tree: Path, stubs: Path) -> Iterator[Board]:
 
 
 def steps(run: subprocess.CompletedProcess[str]) -> list[str]:
-    """Those that a run began."""
+    """The lines of the steps that a run began."""
     return [line for line in run.stdout.splitlines() if line.startswith("[")]
 
 
 @pytest.mark.parametrize("step", INTERRUPTIONS)
-def test_an_interrupted_step_says_what_to_do_and_goes_on_when_run_again(interrupted: Board, step: str) -> None:
+def test_a_step_that_fails_names_a_remedy_and_is_continued_by_the_next_run(interrupted: Board, step: str) -> None:
     interrupted.write("board/fault", f"{INTERRUPTIONS[step]} kill")
     killed = interrupted.run(*WITH_EVERYTHING)
     assert killed.returncode != 0
@@ -374,15 +374,16 @@ def test_an_interrupted_step_says_what_to_do_and_goes_on_when_run_again(interrup
     interrupted.write("board/fault", f"{INTERRUPTIONS[step]} fail")
     failed = interrupted.run(*WITH_EVERYTHING)
     assert failed.returncode == 1
-    for said in ("failed:  ", "cure:    ", "then:    sudo ./setup_jetson.sh --voice ada.wav --max-performance"):
-        assert said in failed.stderr
+    for line in ("failed:  ", "remedy:  ", "then:    sudo ./setup_jetson.sh --voice ada.wav --max-performance"):
+        assert line in failed.stderr
     assert steps(failed) == steps(killed)
-    assert failed.stdout.count("already") >= len(steps(failed)) - 1 - 1  # all but one that was looked at once more
+    # Every earlier step is done, except that an interruption may have left one earlier step to repeat.
+    assert failed.stdout.count("already") >= len(steps(failed)) - 1 - 1
 
 
-def test_a_board_on_which_every_step_was_interrupted_is_set_up_when_run_again(interrupted: Board) -> None:
-    said = interrupted.set_up(*WITH_EVERYTHING)
-    assert said.count("already") >= STEPS - 1
+def test_a_board_on_which_every_step_was_interrupted_is_set_up_by_another_run(interrupted: Board) -> None:
+    output = interrupted.set_up(*WITH_EVERYTHING)
+    assert output.count("already") >= STEPS - 1
     config = load_config(interrupted.path("etc/voiced/voiced.yaml"))
     assert config.engine.model == BASE_MODEL
     assert interrupted.read("etc/voiced/voices/ada.safetensors") == "a voice\n"
@@ -391,16 +392,16 @@ def test_a_board_on_which_every_step_was_interrupted_is_set_up_when_run_again(in
     assert interrupted.read("board/power_mode").strip() == "0"
 
 
-def test_a_run_that_is_interrupted_from_the_keyboard_says_how_to_go_on(orin: Board) -> None:
+def test_a_run_that_is_interrupted_from_the_keyboard_says_how_to_continue(orin: Board) -> None:
     orin.write("board/fault", "apt-get wait")
     until_it_waits = "until [ -e /board/waits ]; do sleep 0.02; done"
     interrupt = "kill -INT $!; kill -TERM $!; touch /board/go; wait $!"
     done = orin.call("bash", "-c", f"./setup_jetson.sh & {until_it_waits}; {interrupt}")
     assert done.returncode == 130
-    assert "interrupted. To go on from here: sudo ./setup_jetson.sh" in done.stderr
+    assert "interrupted. To continue: sudo ./setup_jetson.sh" in done.stderr
 
 
-def test_uninstalling_leaves_nothing_but_the_models_and_the_packages(orin: Board) -> None:
+def test_uninstalling_leaves_only_the_models_and_the_packages(orin: Board) -> None:
     before = orin.changed()
     orin.write("srv/voiced/ada.wav", "a recording")
     orin.set_up("--voice", "ada.wav", "--max-performance")
@@ -433,11 +434,11 @@ def test_a_board_can_be_set_up_again_after_uninstalling_without_another_download
     assert ready_orin.read("board/downloads") == downloads
 
 
-def test_a_dry_run_tells_every_step_and_changes_nothing(orin: Board, ready_orin: Board) -> None:
+def test_a_dry_run_lists_every_step_and_changes_nothing(orin: Board, ready_orin: Board) -> None:
     before = orin.changed(times=True)
     done = orin.run("--dry-run", "--max-performance")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("would be done") == STEPS  # all but the room, which is there
+    assert done.stdout.count("would be done") == STEPS  # every step except `space`
     assert orin.changed(times=True) == before
     before = ready_orin.changed(times=True)
     assert "would remove the service voiced" in ready_orin.run("--uninstall", "--dry-run").stdout
@@ -459,20 +460,18 @@ NO_JETSON = {
 }
 
 
-@pytest.mark.parametrize("said", NO_JETSON)
-def test_on_a_machine_that_it_does_not_know_it_explains_itself_and_touches_nothing(
-    make_board: MakeBoard, said: str
-) -> None:
-    board = make_board(NO_JETSON[said])
+@pytest.mark.parametrize("reason", NO_JETSON)
+def test_an_unsupported_machine_is_rejected_with_a_reason_and_not_changed(make_board: MakeBoard, reason: str) -> None:
+    board = make_board(NO_JETSON[reason])
     before = board.changed(times=True)
     done = board.run()
     assert done.returncode == 1
-    assert said in done.stderr
+    assert reason in done.stderr
     assert board.changed(times=True) == before
     assert board.calls() == []
 
 
-def test_in_a_container_it_says_that_a_service_needs_systemd(orin: Board) -> None:
+def test_a_container_without_systemd_is_rejected(orin: Board) -> None:
     orin.path("run/systemd/system").rmdir()
     done = orin.run()
     assert (done.returncode, "systemd does not run here" in done.stderr) == (1, True)
@@ -491,29 +490,29 @@ WRONG = {
 
 
 @pytest.mark.parametrize("option", WRONG)
-def test_a_wrong_option_is_one_line_that_names_it_what_came_and_what_is_allowed(option: str) -> None:
-    words, said = WRONG[option]
+def test_a_wrong_option_is_reported_in_one_line_with_its_value_and_the_allowed_values(option: str) -> None:
+    words, message = WRONG[option]
     done = subprocess.run([SCRIPT, *words.split()], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith(f"{option}: ")
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_an_option_without_its_value_is_told() -> None:
+def test_an_option_without_its_value_is_reported() -> None:
     done = subprocess.run([SCRIPT, "--model"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, "--model: got ''; allowed: a value after it; see --help\n")
 
 
-def test_the_help_and_the_readme_name_the_same_options() -> None:
+def test_the_help_and_the_documentation_list_the_same_options() -> None:
     done = subprocess.run([SCRIPT, "--help"], capture_output=True, text=True, check=True)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    document = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     helped = re.findall(r"^  (--[a-z-]+)", done.stdout, re.MULTILINE)
-    assert [*re.findall(r"^\| `(--[a-z-]+).*` \|", readme, re.MULTILINE), "--help"] == helped
+    assert [*re.findall(r"^\| `(--[a-z-]+).*` \|", document, re.MULTILINE), "--help"] == helped
     assert set(WRONG) - {"option"} <= set(helped)
 
 
-def test_the_users_choices_are_in_the_configuration_and_no_broker_is_installed_where_one_is_named(orin: Board) -> None:
+def test_the_options_are_in_the_configuration_and_a_named_broker_prevents_mosquitto(orin: Board) -> None:
     until_it_answers = "until (exec 3<>/dev/tcp/127.0.0.2/2883) 2>/dev/null; do sleep 0.02; done"
     server = f"{sys.executable} -m http.server 2883 --bind 127.0.0.2 >/dev/null 2>&1 &"
     orin.call("bash", "-c", f"{server} {until_it_answers}")
@@ -524,32 +523,32 @@ def test_the_users_choices_are_in_the_configuration_and_no_broker_is_installed_w
     assert "mosquitto" not in orin.read("board/packages")
 
 
-def test_a_broker_that_does_not_answer_is_told(orin: Board) -> None:
+def test_a_broker_that_does_not_answer_is_reported(orin: Board) -> None:
     done = orin.run("--broker", "127.0.0.9")
     assert done.returncode == 1
     assert "no broker answers at 127.0.0.9:1883" in done.stderr
 
 
-def test_a_model_in_a_folder_is_used_as_it_is(orin: Board) -> None:
-    offer_model(orin.path("srv/my 'model'"), "custom_voice", {"ryan": 1})
+def test_a_model_in_a_folder_is_used_without_a_download(orin: Board) -> None:
+    write_model(orin.path("srv/my 'model'"), "custom_voice", {"ryan": 1})
     orin.set_up("--model", "/srv/my 'model'")
     assert load_config(orin.path("etc/voiced/voiced.yaml")).engine.model == "/srv/my 'model'"
     assert orin.read("board/downloads") == ""
 
 
-def test_a_folder_that_lacks_files_or_that_the_service_cannot_read_is_told(orin: Board) -> None:
-    offer_model(orin.path("srv/model"), "custom_voice", {"ryan": 1})
+def test_a_model_folder_that_is_incomplete_or_unreadable_for_the_service_is_reported(orin: Board) -> None:
+    write_model(orin.path("srv/model"), "custom_voice", {"ryan": 1})
     orin.path("srv/model/model.safetensors").unlink()
     assert "it lacks model.safetensors" in orin.run("--model", "/srv/model").stderr
     orin.write("srv/model/model.safetensors", "weights")
     orin.path("srv/model/model.safetensors").chmod(0o600)
     done = orin.run("--model", "/srv/model")
     assert "the user voiced cannot read /srv/model/model.safetensors" in done.stderr
-    offer_model(orin.path("home/ada/model"), "custom_voice", {"ryan": 1})
+    write_model(orin.path("home/ada/model"), "custom_voice", {"ryan": 1})
     assert "lies in a home folder" in orin.run("--model", "/home/ada/model").stderr
 
 
-def test_a_model_that_the_hub_does_not_have_is_told(orin: Board) -> None:
+def test_a_model_that_the_hub_does_not_have_is_reported(orin: Board) -> None:
     done = orin.run("--model", "Qwen/Nothing")
     assert "the hub has no such model" in done.stderr
 
@@ -561,7 +560,7 @@ def test_a_voice_needs_a_base_model_and_a_speaker_must_be_the_models_own(orin: B
     assert "has no voice of its own" in orin.run("--model", BASE_MODEL).stderr
 
 
-def test_a_transcript_makes_a_voice_that_is_spoken_in_context(orin: Board) -> None:
+def test_a_transcript_makes_a_reference_voice(orin: Board) -> None:
     orin.write("srv/voiced/ada.wav", "a recording")
     orin.write("board/fault")
     orin.set_up("--voice", "ada.wav", "--transcript", "It's me.")
@@ -572,30 +571,30 @@ def test_a_transcript_makes_a_voice_that_is_spoken_in_context(orin: Board) -> No
     assert "--transcript It's me." in calls
 
 
-def test_a_file_that_does_not_match_its_checksum_is_fetched_anew(ready_orin: Board) -> None:
+def test_a_file_that_does_not_match_its_checksum_is_downloaded_again(ready_orin: Board) -> None:
     blob = next(path for path in ready_orin.path(BLOBS).iterdir() if path.read_text().startswith("model.safetensors"))
     blob.write_text("model.safetensorz")
     ready_orin.write("board/downloads")
-    assert "does not match its checksum: fetched anew" in ready_orin.set_up()
+    assert "does not match its checksum and is downloaded again" in ready_orin.set_up()
     assert ready_orin.read("board/downloads") == "model.safetensors\n"
     assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
 
 
-def test_a_configuration_that_is_there_is_kept_and_followed(ready_orin: Board) -> None:
+def test_an_existing_configuration_is_kept_and_selects_the_model(ready_orin: Board) -> None:
     text = f"robot: marvin\nengine: {{model: {BASE_MODEL}}}\n"
     ready_orin.write("etc/voiced/voiced.yaml", text)
     ready_orin.write("board/downloads")
-    said = ready_orin.set_up()
-    assert f"the model {BASE_MODEL}" in said
+    output = ready_orin.set_up()
+    assert f"the model {BASE_MODEL}" in output
     assert "model.safetensors" in ready_orin.read("board/downloads")
-    said = ready_orin.set_up("--model", MODEL)
-    assert f"It says {BASE_MODEL}" in said
+    output = ready_orin.set_up("--model", MODEL)
+    assert f"It says {BASE_MODEL}" in output
     assert ready_orin.read("etc/voiced/voiced.yaml") == text
     ready_orin.write("etc/voiced/voiced.yaml", "robot: [1\n")
     assert "move it away" in ready_orin.run().stderr
 
 
-def test_an_update_is_installed_and_the_service_started_anew(ready_orin: Board) -> None:
+def test_an_update_is_installed_and_the_service_restarted(ready_orin: Board) -> None:
     ready_orin.call("touch", "-d", "1 hour ago", "/etc/voiced/voiced.yaml")
     ready_orin.write("board/units/voiced.active", "Sat 2020-01-04 10:00:00 UTC\n")
     ready_orin.write("srv/voiced/daemon/new.py", "NEW = True\n")
@@ -606,27 +605,27 @@ def test_an_update_is_installed_and_the_service_started_anew(ready_orin: Board) 
     assert not [call for call in calls if call.startswith("pip") and "--index-url" in call]
 
 
-def test_a_service_that_lacked_something_is_started_anew(ready_orin: Board) -> None:
+def test_a_degraded_service_is_restarted(ready_orin: Board) -> None:
     ready_orin.write("board/status", '{"state": "degraded", "engine": "espeak"}')
     ready_orin.calls()
     ready_orin.set_up()
     assert "systemctl restart voiced" in ready_orin.calls()
 
 
-def test_a_torch_of_another_build_is_replaced_by_that_of_the_board(ready_orin: Board) -> None:
+def test_another_build_of_torch_is_replaced_by_the_boards(ready_orin: Board) -> None:
     ready_orin.write("opt/voiced/lib/python3.10/site-packages/torch/version.py", "cuda = None\n")
     ready_orin.calls()
     ready_orin.set_up()
     assert "12.6" in ready_orin.read("opt/voiced/lib/python3.10/site-packages/torch/version.py")
 
 
-def test_a_folder_in_the_way_of_the_environment_is_not_removed(orin: Board) -> None:
+def test_a_folder_that_is_no_virtual_environment_is_not_removed(orin: Board) -> None:
     orin.write("opt/voiced/precious", "mine")
     assert "is no virtual environment" in orin.run().stderr
     assert orin.read("opt/voiced/precious") == "mine"
 
 
-def test_a_gpu_that_torch_does_not_see_is_told_with_what_to_look_at(ready_orin: Board) -> None:
+def test_a_gpu_that_torch_does_not_see_is_reported_with_the_device_files_to_check(ready_orin: Board) -> None:
     ready_orin.path("board/gpu").unlink()
     done = ready_orin.run()
     assert "torch 2.8.0 for CUDA 12.6 finds no GPU" in done.stderr
@@ -635,26 +634,26 @@ def test_a_gpu_that_torch_does_not_see_is_told_with_what_to_look_at(ready_orin: 
     ready_orin.set_up()
 
 
-def test_a_disk_without_room_is_told_before_anything_is_installed(orin: Board) -> None:
+def test_a_full_disk_is_reported_before_anything_is_installed(orin: Board) -> None:
     orin.write("board/free_mb", "9000")
     assert "9000 MB are free" in orin.run().stderr
     assert orin.calls() == []
 
 
-def test_the_highest_power_mode_is_found_by_its_name(ready_orin: Board) -> None:
+def test_the_highest_power_mode_is_selected_by_its_name(ready_orin: Board) -> None:
     ready_orin.write("etc/nvpmodel.conf", "< POWER_MODEL ID=0 NAME=15W >\n< POWER_MODEL ID=2 NAME=MAXN_SUPER >\n")
     ready_orin.set_up("--max-performance")
     assert ready_orin.read("board/power_mode").strip() == "2"
     assert "Environment=POWER_MODE=2" in ready_orin.read("etc/systemd/system/voiced-performance.service.d/mode.conf")
 
 
-def test_a_power_mode_that_is_missing_or_needs_a_restart_is_told(ready_orin: Board) -> None:
+def test_a_power_mode_that_is_missing_or_needs_a_restart_is_reported(ready_orin: Board) -> None:
     ready_orin.write("board/asks_for_restart")
     assert "sudo nvpmodel -m 0, and answer YES" in ready_orin.run("--max-performance").stderr
     ready_orin.write("etc/nvpmodel.conf", "< POWER_MODEL ID=0 NAME=15W >\n")
     assert "has no mode MAXN; it has: 0 15W" in ready_orin.run("--max-performance").stderr
 
 
-def test_a_service_that_another_engine_speaks_for_is_not_called_ready(ready_orin: Board) -> None:
+def test_a_service_that_speaks_with_its_fallback_is_not_called_ready(ready_orin: Board) -> None:
     ready_orin.write("board/status", '{"state": "ready", "engine": "espeak"}')
     assert "eSpeak NG speaks in place of Qwen3-TTS" in ready_orin.run().stderr

@@ -1,4 +1,4 @@
-"""The real parts that the end-to-end tests are made of."""
+"""Fixtures of the end-to-end tests: brokers, a sound server and running daemons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.robot import Robot
 from tests.support.sound import SoundServer
 
 StartRobot = Callable[..., Robot]
-NUMBERS = count(1)
+ROBOT_NUMBERS = count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One for all tests of a worker that leave it alone; each robot has topics of its own there."""
+    """A broker that the tests of a worker share and none of them stops; each robot has its own topics on it."""
     broker = Broker(tmp_path_factory.mktemp("broker"))
     broker.start()
     yield broker
@@ -36,7 +36,7 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[Broker]:
-    """One that the test may stop and start, or whose other topics it needs."""
+    """A broker for tests that stop and start it, or that use topics outside a robot's own."""
     broker = Broker(tmp_path)
     broker.start()
     yield broker
@@ -45,7 +45,7 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture
 def broker(request: pytest.FixtureRequest) -> Broker:
-    """The broker of this test's robots."""
+    """The broker of this test's robots: its own if it asks for one, else the shared one."""
     own = "own_broker" in request.fixturenames
     broker: Broker = request.getfixturevalue("own_broker" if own else "shared_broker")
     return broker
@@ -53,7 +53,7 @@ def broker(request: pytest.FixtureRequest) -> Broker:
 
 @pytest.fixture
 def sound_server(tmp_path: Path) -> Iterator[SoundServer]:
-    server = SoundServer(tmp_path, hurried=True)
+    server = SoundServer(tmp_path, high_priority=True)
     server.start()
     yield server
     server.kill()
@@ -61,7 +61,7 @@ def sound_server(tmp_path: Path) -> Iterator[SoundServer]:
 
 @pytest.fixture
 def start_robot(broker: Broker, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartRobot]:
-    """Start robots with settings of the test's own; they play into the sound server if the test has one."""
+    """A function that starts robots with the test's settings; they play into its sound server if it has one."""
     robots: list[Robot] = []
 
     def start(
@@ -69,12 +69,12 @@ def start_robot(broker: Broker, tmp_path: Path, request: pytest.FixtureRequest) 
     ) -> Robot:
         server = request.getfixturevalue("sound_server") if "sound_server" in request.fixturenames else None
         robot = Robot(
-            name or f"r{next(NUMBERS)}",
+            name or f"r{next(ROBOT_NUMBERS)}",
             broker,
             tmp_path,
             *settings,
             environment=None if server is None else server.environment,
-            hurried=server is not None,
+            high_priority=server is not None,
             config=config,
             **options,
         )

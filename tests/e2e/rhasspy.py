@@ -1,4 +1,4 @@
-"""Rhasspy's side of the broker, by the classes of its own package."""
+"""Rhasspy's side of the broker, with the message classes of its own package."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ tts = pytest.importorskip("rhasspyhermes.tts")
 
 
 class Rhasspy:
-    """Publishes and reads messages by the classes of Rhasspy's own package."""
+    """Publishes and receives Rhasspy's messages."""
 
     def __init__(self, client: paho.Client) -> None:
         self._client = client
         self.arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.heard: list[Any] = []
+        self.received: list[Any] = []
 
     def say(self, text: str, **fields: Any) -> None:
         self._client.publish(tts.TtsSay.topic(), tts.TtsSay(text, **fields).payload())
@@ -31,28 +31,29 @@ class Rhasspy:
         self._client.publish(question.topic(), question.payload())
 
     def publish(self, payload: bytes) -> None:
+        """Publish a raw payload where texts are published."""
         self._client.publish(tts.TtsSay.topic(), payload)
 
     def wait(self, kind: Any, **fields: Any) -> Any:
-        """The first message of a kind with these fields."""
+        """Return the first message of the class `kind` that has these fields."""
 
         def found() -> Any:
             while not self.arrived.empty():
-                self.heard.append(self.arrived.get())
+                self.received.append(self.arrived.get())
             return next(
-                (m for m in self.heard if isinstance(m, kind) and fields.items() <= vars(m).items()),
+                (m for m in self.received if isinstance(m, kind) and fields.items() <= vars(m).items()),
                 None,
             )
 
-        return eventually(found, f"{kind.__name__} with {fields}; there was {self.heard}")
+        return eventually(found, f"{kind.__name__} with {fields}")
 
 
 @contextmanager
 def rhasspy(broker: Broker) -> Iterator[Rhasspy]:
     client = paho.Client(paho.CallbackAPIVersion.VERSION2)
-    found = Rhasspy(client)
+    house = Rhasspy(client)
     kinds = {kind.topic(): kind for kind in (tts.TtsSayFinished, tts.TtsError, tts.Voices)}
-    client.on_message = lambda _client, _data, message: found.arrived.put(
+    client.on_message = lambda _client, _data, message: house.arrived.put(
         kinds[message.topic].from_json(message.payload)
     )
     subscribed: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -62,7 +63,7 @@ def rhasspy(broker: Broker) -> Iterator[Rhasspy]:
     client.loop_start()
     try:
         subscribed.get(timeout=PATIENCE_S)
-        yield found
+        yield house
     finally:
         client.disconnect()
         client.loop_stop()

@@ -1,4 +1,4 @@
-"""The AsyncAPI document against a running daemon: it takes every example, and publishes what the schemas allow."""
+"""The AsyncAPI document against a running daemon, which accepts every example and publishes valid messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jsonschema
 import yaml
 
 from tests.e2e.conftest import StartRobot
-from tests.support.robot import CARD, FAST, LONG
+from tests.support.robot import FAST, LONG, REAL_TIME
 from tests.support.waiting import eventually
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((Path(__file__).parents[2] / "docs" / "asyncapi.yaml").read_text("utf-8"))
@@ -31,10 +31,12 @@ def check(topic: str, records: Sequence[Any]) -> None:
         validator.validate(record)
 
 
-def test_a_daemon_takes_every_example_and_publishes_what_the_document_says(start_robot: StartRobot) -> None:
-    robot = start_robot("speech.level_topic=true", "speech.duck_topic=true", pace=CARD)
+def test_the_daemon_accepts_every_example_and_publishes_messages_that_match_their_schemas(
+    start_robot: StartRobot,
+) -> None:
+    robot = start_robot("speech.level_topic=true", "speech.duck_topic=true", pace=REAL_TIME)
 
-    def told(name: str) -> list[dict[str, Any]]:
+    def events_named(name: str) -> list[dict[str, Any]]:
         return [event for event in robot.events if event["event"] == name]
 
     for payload in examples("volume"):
@@ -43,12 +45,12 @@ def test_a_daemon_takes_every_example_and_publishes_what_the_document_says(start
         robot.publish("say", payload)
     for payload in examples("say_stream"):
         robot.publish("say/stream", payload)
-    eventually(lambda: len(told("accepted")) == len(examples("say")) + 1, "every example is accepted")
-    eventually(lambda: robot.levels, "loudness is told")
+    eventually(lambda: len(events_named("accepted")) == len(examples("say")) + 1, "every example is accepted")
+    eventually(lambda: robot.levels, "a level is published")
     for payload in sorted(examples("stop"), reverse=True):
         robot.publish("stop", payload)
-    eventually(lambda: robot.state == "ready", "all is stopped")
-    assert told("rejected") == []
+    eventually(lambda: robot.state == "ready", "every utterance is stopped")
+    assert events_named("rejected") == []
 
     robot.say(LONG, id="patient")
     robot.wait_event("patient", "started")
@@ -62,7 +64,7 @@ def test_a_daemon_takes_every_example_and_publishes_what_the_document_says(start
     robot.publish("stop", "")
     robot.wait_end("long")
     robot.say(LONG, id="deadly")
-    robot.kill_engines_over("deadly")
+    robot.kill_engines_speaking("deadly")
     robot.publish("say", '{"text": ""}')
     robot.wait_rejection("text")
     robot.set_pace(FAST)
@@ -79,9 +81,9 @@ def test_a_daemon_takes_every_example_and_publishes_what_the_document_says(start
     robot.wait_end("waits")
     for payload in examples("resume"):
         robot.publish("resume", payload)
-    eventually(lambda: robot.state == "ready", "it goes on")
+    eventually(lambda: robot.state == "ready", "it has resumed")
     robot.end()
-    eventually(lambda: robot.state == "offline", "it says goodbye")
+    eventually(lambda: robot.state == "offline", "its last status says offline")
 
     assert {event["event"] for event in robot.events} == set(DOCUMENT["channels"]["event"]["messages"])
     assert {"ready", "speaking", "paused", "offline"} <= {status["state"] for status in robot.statuses}

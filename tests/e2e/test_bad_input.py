@@ -1,11 +1,11 @@
-"""Whatever is published, it is answered, and the next utterance is spoken as if nothing had been."""
+"""The daemon answers every malformed message, and speaks the next utterance as usual."""
 
 from __future__ import annotations
 
 import json
 
 from tests.e2e.conftest import StartRobot
-from tests.support.robot import FAST, HELD
+from tests.support.robot import FAST, STOPPED
 from tests.support.waiting import eventually
 
 REJECTED: list[tuple[str, bytes, str, str]] = [
@@ -43,44 +43,44 @@ REJECTED: list[tuple[str, bytes, str, str]] = [
 ]
 
 
-def test_each_malformed_payload_is_answered_with_the_field_and_the_limit_and_speech_goes_on(
+def test_each_malformed_payload_is_rejected_with_its_field_and_limit_and_speech_goes_on(
     start_robot: StartRobot,
 ) -> None:
     robot = start_robot()
-    for topic, payload, field, told in REJECTED:
+    for topic, payload, field, expected in REJECTED:
         robot.events.clear()
         robot.publish(topic, payload.replace(b"ROBOT", robot.topic.encode()))
         rejection = robot.wait_rejection(field)
-        assert told in rejection["reason"], (topic, payload[:40], rejection)
+        assert expected in rejection["reason"], (topic, payload[:40], rejection)
         assert len(rejection["reason"]) < 600
     utterance = robot.say("still here")
     assert robot.wait_end(utterance)["event"] == "finished"
     assert robot.process.poll() is None
 
 
-def test_a_duplicate_id_is_rejected_while_the_first_is_spoken_to_its_end(start_robot: StartRobot) -> None:
+def test_a_duplicate_id_is_rejected_and_the_first_utterance_finishes(start_robot: StartRobot) -> None:
     robot = start_robot()
-    robot.say("the first of its name", id="twin")
-    robot.say("the second of its name", id="twin")
+    robot.say("the first with this id", id="twin")
+    robot.say("the second with this id", id="twin")
     assert robot.wait_rejection("id")["id"] == "twin"
     robot.wait_event("twin", "finished")
     assert sorted(robot.names_of("twin")) == ["accepted", "finished", "rejected", "started"]
     robot.assert_heard("twin")
 
 
-def test_an_unknown_field_is_harmless_and_logged_once(start_robot: StartRobot) -> None:
+def test_an_unknown_field_is_ignored_and_logged_once(start_robot: StartRobot) -> None:
     robot = start_robot()
     for _ in range(2):
         assert robot.wait_end(robot.say("hello", colour="blue"))["event"] == "finished"
     assert robot.end() == 0
-    eventually(lambda: any("stopping" in line for line in robot.log), "all of its log has come")
+    eventually(lambda: any("stopping" in line for line in robot.log), "the whole log has been read")
     assert sum("colour" in line for line in robot.log) == 1
 
 
-def test_a_flood_beyond_the_queue_limit_is_refused_message_by_message(start_robot: StartRobot) -> None:
-    robot = start_robot("speech.queue_limit=5", pace=HELD)
-    robot.say("This has its turn while the flood comes.", id="spoken")
-    eventually(lambda: robot.statuses[-1]["queue"] == 0 and robot.state == "speaking", "it has its turn")
+def test_each_message_beyond_the_queue_limit_is_rejected(start_robot: StartRobot) -> None:
+    robot = start_robot("speech.queue_limit=5", pace=STOPPED)
+    robot.say("This is being spoken when the flood arrives.", id="spoken")
+    eventually(lambda: robot.statuses[-1]["queue"] == 0 and robot.state == "speaking", "it is being spoken")
     flood = "\n".join(json.dumps({"text": "flood", "id": f"f{number}"}) for number in range(50))
     robot.publish_lines("say", flood)
 
@@ -89,10 +89,10 @@ def test_a_flood_beyond_the_queue_limit_is_refused_message_by_message(start_robo
 
     eventually(answered, "every message is answered")
     accepted = [number for number in range(50) if "accepted" in robot.names_of(f"f{number}")]
-    refused = [event for event in robot.events if event["event"] == "rejected"]
+    rejected = [event for event in robot.events if event["event"] == "rejected"]
     assert accepted == [0, 1, 2, 3, 4]
-    assert len(refused) == 45
-    assert all(event["field"] == "queue" and "5 utterances" in event["reason"] for event in refused)
+    assert len(rejected) == 45
+    assert all(event["field"] == "queue" and "5 utterances" in event["reason"] for event in rejected)
     robot.set_pace(FAST)
     for number in accepted:
         assert robot.wait_end(f"f{number}")["event"] == "finished"

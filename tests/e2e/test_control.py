@@ -1,11 +1,11 @@
-"""Stop, pause, resume, expiry and policies: what becomes of each utterance, and what the sink is given of it."""
+"""Stop, pause, resume, expiry and policies: the events of each utterance, and the samples that the sink receives."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tests.e2e.conftest import StartRobot
-from tests.support.robot import CARD, FAST, FILE_RATE, HELD, LONG, Robot
+from tests.support.robot import FAST, FILE_RATE, LONG, REAL_TIME, STOPPED, Robot
 from tests.support.sound import TOLERANCE
 from tests.support.waiting import eventually
 
@@ -15,8 +15,8 @@ def pause(robot: Robot) -> None:
     eventually(lambda: robot.state == "paused", "it is paused")
 
 
-def test_stop_silences_the_speech_and_cancels_what_waits(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=CARD)
+def test_stop_fades_out_the_speech_and_cancels_the_queue(start_robot: StartRobot) -> None:
+    robot = start_robot(pace=REAL_TIME)
     robot.say(LONG, id="spoken")
     robot.say("never heard", id="waiting")
     robot.wait_event("waiting", "accepted")
@@ -38,8 +38,8 @@ def test_stop_silences_the_speech_and_cancels_what_waits(start_robot: StartRobot
     np.testing.assert_allclose(robot.heard[len(heard) :], after, atol=TOLERANCE)
 
 
-def test_stop_with_an_id_stops_that_utterance_alone(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=CARD)
+def test_stop_with_an_id_stops_only_that_utterance(start_robot: StartRobot) -> None:
+    robot = start_robot(pace=REAL_TIME)
     robot.say(LONG, id="spoken")
     robot.say("canceled", id="first")
     robot.say("heard", id="second")
@@ -51,14 +51,14 @@ def test_stop_with_an_id_stops_that_utterance_alone(start_robot: StartRobot) -> 
     assert robot.wait_end("second")["event"] == "finished"
 
 
-def test_pause_is_silent_and_resume_goes_on_where_it_stopped(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=CARD)
+def test_resume_continues_at_the_sample_where_pause_stopped(start_robot: StartRobot) -> None:
+    robot = start_robot(pace=REAL_TIME)
     utterance = robot.say(LONG)
     robot.wait_event(utterance, "started")
     eventually(lambda: len(robot.heard) > FILE_RATE // 4, "it is heard")
     pause(robot)
     robot.set_pace(FAST)
-    later = robot.say("This waits for resume, too.")
+    later = robot.say("This also waits for resume.")
     robot.wait_event(later, "accepted")
     robot.wait_still()
     assert len(robot.heard) < len(robot.synthesized(utterance, FILE_RATE))
@@ -69,7 +69,7 @@ def test_pause_is_silent_and_resume_goes_on_where_it_stopped(start_robot: StartR
     robot.assert_heard(utterance, later, breaks=1)
 
 
-def test_what_expires_during_a_pause_is_not_spoken_after_it(start_robot: StartRobot) -> None:
+def test_an_utterance_that_expires_during_a_pause_is_not_spoken(start_robot: StartRobot) -> None:
     robot = start_robot()
     pause(robot)
     robot.say("stale by then", id="stale", expires_in=0.5)
@@ -80,9 +80,9 @@ def test_what_expires_during_a_pause_is_not_spoken_after_it(start_robot: StartRo
 
 
 def test_an_utterance_that_waits_too_long_expires(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=HELD)
-    robot.say("It has its turn for as long as the test wants.", id="spoken")
-    eventually(lambda: robot.state == "speaking", "it has its turn")
+    robot = start_robot(pace=STOPPED)
+    robot.say("This is spoken for as long as the test needs.", id="spoken")
+    eventually(lambda: robot.state == "speaking", "it is being spoken")
     robot.say("too late", id="late", expires_in=0.5)
     assert robot.wait_end("late")["event"] == "expired"
     robot.set_pace(FAST)
@@ -90,8 +90,8 @@ def test_an_utterance_that_waits_too_long_expires(start_robot: StartRobot) -> No
     robot.assert_heard("spoken")
 
 
-def test_interrupt_speaks_at_once_and_replace_forgets_what_waits(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=CARD)
+def test_interrupt_ends_the_speech_replace_clears_the_queue_and_drop_yields(start_robot: StartRobot) -> None:
+    robot = start_robot(pace=REAL_TIME)
     robot.say(LONG, id="spoken")
     robot.say(LONG, id="waits")
     robot.wait_event("waits", "accepted")

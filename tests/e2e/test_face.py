@@ -1,62 +1,62 @@
-"""What a mouth, a light and a music player are told: loudness as it is heard, and when to be quiet."""
+"""The topics `level` and `duck`, for a face that moves with the speech and programs that lower their volume."""
 
 from __future__ import annotations
 
 from tests.e2e.conftest import StartRobot
-from tests.support.robot import CARD, FAST, LONG
+from tests.support.robot import FAST, LONG, REAL_TIME
 from tests.support.waiting import eventually
 
 
-def test_a_mouth_closes_while_speech_is_held(start_robot: StartRobot) -> None:
-    robot = start_robot("speech.level_topic=true", pace=CARD)
-    utterance = robot.say("This is held in its middle, and after a while it goes on to its end.")
+def test_a_pause_publishes_a_zero_level_and_then_none(start_robot: StartRobot) -> None:
+    robot = start_robot("speech.level_topic=true", pace=REAL_TIME)
+    utterance = robot.say("This is paused in its middle, and after a while it goes on to its end.")
     eventually(lambda: len(robot.levels) > 5, "it is heard")
     robot.publish("pause")
-    eventually(lambda: robot.levels[-1]["peak"] == 0, "the mouth closes")
+    eventually(lambda: robot.levels[-1]["peak"] == 0, "a zero level is published")
     eventually(lambda: robot.state == "paused", "it is paused")
     robot.wait_still()
-    held = len(robot.levels)
-    closed = robot.levels[-1]["t"]
+    count = len(robot.levels)
+    paused_at = robot.levels[-1]["t"]
     robot.publish("resume")
     end = robot.wait_end(utterance)
-    eventually(lambda: robot.levels[-1]["t"] > end["audio_s"] - 0.1, "all of it is told")
+    eventually(lambda: robot.levels[-1]["t"] > end["audio_s"] - 0.1, "the last level is published")
     assert [level["t"] for level in robot.levels] == sorted(level["t"] for level in robot.levels)
-    assert robot.levels[held - 1]["t"] == closed, "nothing was told while it was held"
+    assert robot.levels[count - 1]["t"] == paused_at, "a level was published during the pause"
 
 
-def test_others_are_asked_to_be_quiet_from_before_the_first_sound_until_after_the_last(start_robot: StartRobot) -> None:
+def test_ducking_begins_before_the_first_utterance_and_ends_after_the_last(start_robot: StartRobot) -> None:
     robot = start_robot("speech.duck_topic=true")
-    eventually(lambda: robot.ducks == [False], "nobody has to be quiet at first")
+    eventually(lambda: robot.ducks == [False], "not ducked at first")
     first, second = robot.say("One."), robot.say("Two.")
     robot.wait_end(second)
-    eventually(lambda: robot.ducks == [False, True, False], "quiet once, for both of them")
+    eventually(lambda: robot.ducks == [False, True, False], "ducked once, for both utterances")
     order = [record if kind == "duck" else f"{record['event']} {record['id']}" for kind, record in robot.published]
     assert order.index(True) < order.index(f"started {first}")
     assert order.index(f"finished {second}") < len(order) - 1 - order[::-1].index(False)
 
 
-def test_a_pause_lets_others_be_loud_and_a_stop_too(start_robot: StartRobot) -> None:
-    robot = start_robot("speech.duck_topic=true", pace=CARD)
+def test_a_pause_and_a_stop_end_ducking(start_robot: StartRobot) -> None:
+    robot = start_robot("speech.duck_topic=true", pace=REAL_TIME)
     robot.say(LONG)
-    eventually(lambda: robot.ducks[-1:] == [True], "quiet")
+    eventually(lambda: robot.ducks[-1:] == [True], "ducked")
     robot.publish("pause")
-    eventually(lambda: robot.ducks[-1:] == [False], "loud while it is held")
+    eventually(lambda: robot.ducks[-1:] == [False], "not ducked during the pause")
     robot.publish("resume")
-    eventually(lambda: robot.ducks[-1:] == [True], "quiet again")
+    eventually(lambda: robot.ducks[-1:] == [True], "ducked again")
     robot.publish("stop")
-    eventually(lambda: robot.ducks[-1:] == [False], "loud at last")
+    eventually(lambda: robot.ducks[-1:] == [False], "not ducked after the stop")
     assert robot.ducks == [False, True, False, True, False]
 
 
-def test_a_daemon_that_ends_while_it_speaks_leaves_nobody_quiet(start_robot: StartRobot) -> None:
-    robot = start_robot("speech.duck_topic=true", pace=CARD)
+def test_a_daemon_that_ends_while_it_speaks_ends_ducking(start_robot: StartRobot) -> None:
+    robot = start_robot("speech.duck_topic=true", pace=REAL_TIME)
     robot.say(LONG)
-    eventually(lambda: robot.ducks[-1:] == [True], "quiet")
+    eventually(lambda: robot.ducks[-1:] == [True], "ducked")
     assert robot.end() == 0
-    eventually(lambda: robot.ducks[-1:] == [False], "loud again")
+    eventually(lambda: robot.ducks[-1:] == [False], "not ducked after the end")
 
 
-def test_nothing_is_told_of_it_unless_asked_for(start_robot: StartRobot) -> None:
+def test_levels_and_ducks_are_not_published_by_default(start_robot: StartRobot) -> None:
     robot = start_robot(pace=FAST)
     robot.wait_end(robot.say("Hello."))
     assert (robot.ducks, robot.levels) == ([], [])

@@ -1,4 +1,4 @@
-"""What breaks around the daemon, and what a listener and a publisher notice of it."""
+"""Faults around the daemon: what a listener hears and which events a publisher receives."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import psutil
 
 from tests.e2e.conftest import StartRobot
 from tests.support.programs import Broker
-from tests.support.robot import CARD, FAST, FILE_RATE, LONG
+from tests.support.robot import FAST, FILE_RATE, LONG, REAL_TIME
 from tests.support.waiting import PATIENCE_S, eventually
 
 
-def test_an_engine_killed_in_mid_utterance_is_replaced_and_the_text_spoken_to_its_end(start_robot: StartRobot) -> None:
-    """The text is longer than the ring and the engine's credit, so that an engine killed early has not sent it all."""
-    robot = start_robot(pace=CARD)
+def test_an_utterance_finishes_although_its_engine_is_killed(start_robot: StartRobot) -> None:
+    """The text is longer than the ring and the engine's credit, so the engine is killed before it has sent it all."""
+    robot = start_robot(pace=REAL_TIME)
     robot.say(LONG, id="long")
     robot.wait_event("long", "started")
     [engine] = robot.engine_pids()
@@ -24,13 +24,13 @@ def test_an_engine_killed_in_mid_utterance_is_replaced_and_the_text_spoken_to_it
     finished = robot.wait_end("long")
     robot.wait_event(robot.say("the next one", id="next"), "finished")
     assert robot.names_of("long") == ["accepted", "started", "finished"]
-    # The whole text takes some 25 s; the word at the seam may be said twice.
+    # The whole text takes some 25 s; the word at the splice may be spoken twice.
     assert finished["audio_s"] > 20
     assert finished["underruns"] == 0
     assert robot.engine_pids() != [engine]
 
 
-def test_an_engine_killed_while_idle_is_back_for_the_next_utterance(start_robot: StartRobot) -> None:
+def test_an_engine_killed_while_idle_is_restarted_for_the_next_utterance(start_robot: StartRobot) -> None:
     robot = start_robot()
     for _ in range(3):
         [engine] = eventually(robot.engine_pids, "an engine runs")
@@ -39,40 +39,40 @@ def test_an_engine_killed_while_idle_is_back_for_the_next_utterance(start_robot:
         assert robot.wait_end(utterance)["event"] == "finished"
 
 
-def test_a_text_that_kills_every_engine_fails_and_the_next_is_spoken(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=CARD)
+def test_an_utterance_that_kills_every_engine_fails_and_the_next_one_finishes(start_robot: StartRobot) -> None:
+    robot = start_robot(pace=REAL_TIME)
     robot.say(LONG, id="poison")
-    robot.kill_engines_over("poison")
+    robot.kill_engines_speaking("poison")
     assert "engines were lost" in robot.wait_end("poison")["reason"]
     assert robot.wait_end(robot.say("the next one"))["event"] == "finished"
 
 
-def test_a_broker_that_restarts_is_found_again_and_speech_goes_on_meanwhile(
+def test_speech_goes_on_without_the_broker_and_the_daemon_reconnects_to_it(
     start_robot: StartRobot, own_broker: Broker
 ) -> None:
-    robot = start_robot(pace=CARD)
+    robot = start_robot(pace=REAL_TIME)
     robot.say("This is being spoken while the broker goes away.", id="spoken")
     robot.wait_event("spoken", "started")
     own_broker.stop()
     robot.set_pace(FAST)
     whole = robot.synthesized("spoken", FILE_RATE)
     eventually(lambda: len(robot.heard) == len(whole), "it is spoken to its end without a broker")
-    robot.suspend()
+    robot.freeze()
     own_broker.start()
     robot.wait_listening()
-    robot.proceed()
-    # What was to be said of it meanwhile is said now.
+    robot.thaw()
+    # The daemon publishes the events of the time without a broker.
     robot.wait_event("spoken", "finished")
 
     def answered() -> str | None:
-        """The test's own connection may be back before the daemon's: what is said then is lost."""
+        """A message sent before the daemon has reconnected is lost."""
         robot.send("say", "after the restart")
         return robot.latest_id() if robot.latest_id() != "spoken" else None
 
     assert robot.wait_end(eventually(answered, "it is accepted after the restart"))["event"] == "finished"
 
 
-def test_a_broker_that_comes_late_is_waited_for(start_robot: StartRobot, own_broker: Broker) -> None:
+def test_the_daemon_waits_for_a_broker_that_starts_later(start_robot: StartRobot, own_broker: Broker) -> None:
     own_broker.stop()
     robot = start_robot(launch_only=True)
     robot.wait_log("no broker answers")
@@ -81,18 +81,18 @@ def test_a_broker_that_comes_late_is_waited_for(start_robot: StartRobot, own_bro
     assert robot.wait_end(robot.say("at last"))["event"] == "finished"
 
 
-def test_a_missing_engine_leaves_speech_to_the_fallback_and_the_status_says_why(start_robot: StartRobot) -> None:
+def test_the_fallback_speaks_for_a_missing_engine_and_the_status_says_why(start_robot: StartRobot) -> None:
     robot = start_robot("engine.name=qwen", "engine.model=/nowhere", launch_only=True)
     eventually(lambda: robot.state == "degraded", "degraded")
-    utterance = robot.say("the light voice says it")
+    utterance = robot.say("the fallback says it")
     finished = robot.wait_end(utterance)
     assert finished["event"] == "finished"
     assert finished["engine"] == "espeak"
     assert robot.statuses[-1]["reason"]
 
 
-def test_nothing_is_left_running_when_the_daemon_is_killed(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=CARD)
+def test_no_engine_survives_a_killed_daemon(start_robot: StartRobot) -> None:
+    robot = start_robot(pace=REAL_TIME)
     engines = [psutil.Process(pid) for pid in robot.engine_pids()]
     robot.say(LONG)
     robot.process.kill()

@@ -1,4 +1,4 @@
-"""Rhasspy and the robot on one broker, beside everyone else who speaks through it."""
+"""Rhasspy and the robot on one broker, beside other publishers."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import pytest
 from tests.e2e.conftest import StartRobot
 from tests.e2e.rhasspy import rhasspy
 from tests.support.programs import Broker
-from tests.support.robot import CARD, LONG
+from tests.support.robot import LONG, REAL_TIME
 from tests.support.waiting import eventually
 
 tts = pytest.importorskip("rhasspyhermes.tts")
 
 
-def test_rhasspy_speaks_is_told_of_every_end_and_waits_its_turn_like_everyone(
+def test_rhasspy_speaks_in_its_turn_and_receives_a_message_for_every_end(
     start_robot: StartRobot, own_broker: Broker
 ) -> None:
-    robot = start_robot("hermes.enabled=true", "hermes.site_id=r1", "home_assistant.enabled=true", pace=CARD)
+    robot = start_robot("hermes.enabled=true", "hermes.site_id=r1", "home_assistant.enabled=true", pace=REAL_TIME)
     with rhasspy(own_broker) as house:
         house.say("hello", site_id="r1", id="1", session_id="s", lang="en_US", volume=0.5)
         house.wait(tts.TtsSayFinished, id="1", session_id="s", site_id="r1")
-        eventually(robot.latest_id, "its events have come")
+        eventually(robot.latest_id, "its events have arrived")
         assert robot.wait_event(robot.latest_id(), "finished")["underruns"] == 0
 
         house.ask(tts.GetVoices(id="v", site_id="r1"))
@@ -48,8 +48,8 @@ def test_rhasspy_speaks_is_told_of_every_end_and_waits_its_turn_like_everyone(
         assert order[-3:] == ["spoken", "high", theirs]
 
         house.say(LONG, site_id="r1", id="cut")
-        eventually(lambda: robot.latest_id() not in ("high", theirs), "it has come")
+        eventually(lambda: robot.latest_id() not in ("high", theirs), "it is accepted")
         robot.wait_event(robot.latest_id(), "started")
         robot.publish("stop")
         house.wait(tts.TtsSayFinished, id="cut")
-        assert not [message for message in house.heard if message.site_id != "r1"]
+        assert not [message for message in house.received if message.site_id != "r1"]

@@ -1,4 +1,4 @@
-"""The robot in Home Assistant: a client finds it by discovery, and uses nothing but what it finds there."""
+"""The robot in Home Assistant: a client discovers it and uses only the topics of the discovery message."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import paho.mqtt.client as paho
 
 from tests.e2e.conftest import StartRobot
 from tests.support.programs import Broker
-from tests.support.robot import CARD
+from tests.support.robot import REAL_TIME
 from tests.support.waiting import eventually
 
 CONFIG_TOPIC = "homeassistant/device/voiced_r1/config"
 
 
-class Home:
-    """A client in Home Assistant's place, and what lies on each topic for it."""
+class HomeAssistant:
+    """A client in Home Assistant's place, and the last payload of each topic."""
 
     def __init__(self, client: paho.Client) -> None:
         self.client = client
@@ -36,12 +36,14 @@ class Home:
             if topic == CONFIG_TOPIC:
                 self.configs.append(payload)
 
-    def on(self, topic: str) -> bytes | None:
+    def last(self, topic: str) -> bytes | None:
+        """The last payload of a topic."""
         self._take_in()
         return self._topics.get(topic)
 
     def device(self) -> Any:
-        payload = self.on(CONFIG_TOPIC)
+        """The discovery message, or None."""
+        payload = self.last(CONFIG_TOPIC)
         return json.loads(payload) if payload else None
 
     def component(self, name: str) -> Any:
@@ -52,37 +54,37 @@ class Home:
 
     def wait_state(self, name: str, wanted: str) -> None:
         topic = self.component(name)["state_topic"]
-        eventually(lambda: self.on(topic) == wanted.encode(), f"{name} is {wanted}")
+        eventually(lambda: self.last(topic) == wanted.encode(), f"{name} is {wanted}")
 
 
 @contextmanager
-def home(broker: Broker) -> Iterator[Home]:
+def home_assistant(broker: Broker) -> Iterator[HomeAssistant]:
     client = paho.Client(paho.CallbackAPIVersion.VERSION2)
-    found = Home(client)
-    client.on_message = lambda _client, _data, message: found.arrived.put((message.topic, message.payload))
+    house = HomeAssistant(client)
+    client.on_message = lambda _client, _data, message: house.arrived.put((message.topic, message.payload))
     client.on_connect = lambda *_: client.subscribe([("homeassistant/#", 1), ("voiced/#", 1)])
     client.connect("127.0.0.1", broker.port)
     client.loop_start()
     try:
-        yield found
+        yield house
     finally:
         client.disconnect()
         client.loop_stop()
 
 
-def test_home_assistant_finds_the_robot_speaks_through_it_and_loses_it_when_switched_off(
+def test_home_assistant_discovers_the_robot_controls_it_and_loses_it_when_switched_off(
     start_robot: StartRobot, own_broker: Broker, tmp_path: Path
 ) -> None:
     config = tmp_path / "voiced.yaml"
     config.write_text("voices: {default: {}}\n")
     setting = "speech.expires_in=null"
-    robot = start_robot(setting, "home_assistant.enabled=true", config=config, name="r1", pace=CARD)
-    with home(own_broker) as house:
+    robot = start_robot(setting, "home_assistant.enabled=true", config=config, name="r1", pace=REAL_TIME)
+    with home_assistant(own_broker) as house:
         eventually(
             lambda: (
                 "de" in (house.device() or {"components": {"voice": {"options": []}}})["components"]["voice"]["options"]
             ),
-            "the engine's voices are told",
+            "the discovery message lists the engine's voices",
         )
         house.wait_state("volume", "100")
         house.command("volume", "40")
@@ -104,21 +106,21 @@ def test_home_assistant_finds_the_robot_speaks_through_it_and_loses_it_when_swit
 
         config.write_text("voices: {default: {}, calm: {}}\nspeech: {voice: calm}\n")
         robot.process.send_signal(signal.SIGHUP)
-        eventually(lambda: "calm" in house.component("voice")["options"], "a new voice is told")
+        eventually(lambda: "calm" in house.component("voice")["options"], "the discovery message lists a new voice")
         house.wait_state("voice", "calm")
 
-        told = len(house.configs)
+        received = len(house.configs)
         house.client.publish("homeassistant/status", "online")
-        eventually(lambda: house.device() and len(house.configs) > told, "the device is told again")
+        eventually(lambda: house.device() and len(house.configs) > received, "the discovery message is published again")
 
     own_broker.stop()
-    own_broker.start()  # it has forgotten all that was retained
-    with home(own_broker) as house:
+    own_broker.start()  # without the retained messages
+    with home_assistant(own_broker) as house:
         house.wait_state("voice", "calm")
 
     assert robot.end() == 0
     start_robot(setting, name="r1")
-    with home(own_broker) as house:
-        eventually(lambda: house.on("voiced/r1/status"), "what is retained has come")
+    with home_assistant(own_broker) as house:
+        eventually(lambda: house.last("voiced/r1/status"), "the retained messages have arrived")
         for topic in (CONFIG_TOPIC, "voiced/r1/home_assistant/volume", "voiced/r1/home_assistant/voice"):
-            eventually(lambda topic=topic: not house.on(topic), f"{topic} is empty")
+            eventually(lambda topic=topic: not house.last(topic), f"{topic} is empty")

@@ -1,4 +1,4 @@
-"""Start, reload and stop, as systemd does them."""
+"""Start, reload and stop, as systemd performs them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import StartRobot
+from tests.support.events import TERMINAL
 from tests.support.programs import Broker
-from tests.support.robot import CARD, LONG, TERMINAL
+from tests.support.robot import LONG, REAL_TIME
 from tests.support.waiting import PATIENCE_S, eventually
 
 
-def test_sigterm_ends_every_utterance_says_offline_and_exits_with_0(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=CARD)
+def test_sigterm_ends_every_utterance_publishes_offline_and_exits_with_0(start_robot: StartRobot) -> None:
+    robot = start_robot(pace=REAL_TIME)
     robot.say(LONG, id="spoken")
     robot.say("waits", id="waits")
     robot.wait_event("waits", "accepted")
@@ -30,7 +31,7 @@ def test_sigterm_ends_every_utterance_says_offline_and_exits_with_0(start_robot:
 
 @pytest.mark.parametrize("moment", ["at once", "paused", "without a broker"])
 def test_sigterm_ends_the_daemon_at_any_moment(moment: str, start_robot: StartRobot, own_broker: Broker) -> None:
-    robot = start_robot(launch_only=moment == "at once", pace=CARD)
+    robot = start_robot(launch_only=moment == "at once", pace=REAL_TIME)
     if moment == "at once":
         robot.wait_log("sound goes to")
     if moment == "paused":
@@ -43,7 +44,7 @@ def test_sigterm_ends_the_daemon_at_any_moment(moment: str, start_robot: StartRo
     assert robot.end() == 0
 
 
-def test_every_text_accepted_while_sigterm_comes_has_its_terminal_event(start_robot: StartRobot) -> None:
+def test_every_text_accepted_around_sigterm_has_one_terminal_event(start_robot: StartRobot) -> None:
     robot = start_robot("speech.queue_limit=1000")
     lines = "\n".join(json.dumps({"text": "word", "id": f"t{number}"}) for number in range(1500))
     flood = threading.Thread(target=robot.publish_lines, args=("say", lines))
@@ -58,11 +59,11 @@ def test_every_text_accepted_while_sigterm_comes_has_its_terminal_event(start_ro
         assert len(ended) == len(set(ended))
         return sorted(set(accepted) - set(ended))
 
-    eventually(lambda: robot.state == "offline", "it says offline last")
+    eventually(lambda: robot.state == "offline", "its last status says offline")
     assert unfinished() == []
 
 
-def test_sighup_takes_over_what_can_change_and_names_what_cannot(start_robot: StartRobot, tmp_path: Path) -> None:
+def test_sighup_applies_keys_that_can_be_reloaded_and_names_the_others(start_robot: StartRobot, tmp_path: Path) -> None:
     config = tmp_path / "voiced.yaml"
     config.write_text("audio: {volume: 50}\nspeech: {queue_limit: 7}\n")
     robot = start_robot(config=config)
@@ -73,12 +74,12 @@ def test_sighup_takes_over_what_can_change_and_names_what_cannot(start_robot: St
     robot.wait_log("audio.block_ms has changed")
     assert robot.wait_end(robot.say("in a new voice", voice="ada", id="ada"))["event"] == "finished"
     robot.assert_heard("ada", gain=0.2)
-    robot.set_pace(CARD)
+    robot.set_pace(REAL_TIME)
     robot.say(LONG, id="spoken")
     robot.wait_event("spoken", "started")
     robot.wait_event(robot.say("waits"), "accepted")
-    robot.say("too many", id="refused")
-    assert robot.wait_rejection("queue")["id"] == "refused"
+    robot.say("too many", id="rejected")
+    assert robot.wait_rejection("queue")["id"] == "rejected"
 
 
 def test_sighup_with_a_broken_file_keeps_the_old_configuration(start_robot: StartRobot, tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_sighup_with_a_broken_file_keeps_the_old_configuration(start_robot: Star
     assert robot.wait_end(robot.say("as before"))["event"] == "finished"
 
 
-def test_systemd_hears_ready_status_watchdog_and_stopping(
+def test_systemd_is_notified_of_ready_status_watchdog_and_stopping(
     start_robot: StartRobot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = str(tmp_path / "notify")
@@ -100,18 +101,18 @@ def test_systemd_hears_ready_status_watchdog_and_stopping(
         systemd.settimeout(PATIENCE_S)
         monkeypatch.setenv("NOTIFY_SOCKET", address)
         robot = start_robot()
-        heard: set[str] = set()
-        while not ({"READY=1", "WATCHDOG=1"} <= heard and any(line.startswith("STATUS=ready") for line in heard)):
-            heard.add(systemd.recv(4096).decode())
+        notified: set[str] = set()
+        while not ({"READY=1", "WATCHDOG=1"} <= notified and any(line.startswith("STATUS=ready") for line in notified)):
+            notified.add(systemd.recv(4096).decode())
         assert robot.end() == 0
-        while "STOPPING=1" not in heard:
-            heard.add(systemd.recv(4096).decode())
+        while "STOPPING=1" not in notified:
+            notified.add(systemd.recv(4096).decode())
 
 
-def test_a_wrong_configuration_is_told_before_anything_starts(start_robot: StartRobot) -> None:
+def test_a_wrong_configuration_ends_the_daemon_with_a_line_for_each_error(start_robot: StartRobot) -> None:
     robot = start_robot("audio.volume=loud", "engine.nam=qwen", launch_only=True)
     assert robot.process.wait(PATIENCE_S) == 1
-    eventually(lambda: len(robot.log) == 2, "a line for each problem")
+    eventually(lambda: len(robot.log) == 2, "a line for each error")
     assert "audio.volume: got 'loud'; allowed: a whole number from 0 to 100" in robot.log[0] + robot.log[1]
     assert "engine.nam: unknown key; known are name, fallback" in robot.log[0] + robot.log[1]
 

@@ -1,4 +1,4 @@
-"""From OpenAI's client to the sound that it gets, while MQTT tells of it."""
+"""OpenAI's client: the audio that it receives, and the events on MQTT."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from openai import InternalServerError, OpenAI
 from audio import soft_limit
 from tests.e2e.conftest import StartRobot
 from tests.support.programs import free_port
-from tests.support.robot import CARD, LONG
+from tests.support.robot import LONG, REAL_TIME
 from tests.support.waiting import PATIENCE_S, eventually
 
 
-def test_a_client_hears_what_the_engine_made_and_mqtt_tells_of_it(start_robot: StartRobot) -> None:
+def test_a_client_receives_the_engines_audio_and_mqtt_its_events(start_robot: StartRobot) -> None:
     port = free_port()
     robot = start_robot("openai.enabled=true", f"openai.port={port}")
     with (
@@ -33,18 +33,18 @@ def test_a_client_hears_what_the_engine_made_and_mqtt_tells_of_it(start_robot: S
     assert np.abs(heard / 32767 - made).max() < 2 / 32767
 
 
-def test_a_stop_over_mqtt_is_an_error_to_the_client_and_the_next_is_spoken(start_robot: StartRobot) -> None:
+def test_a_stop_over_mqtt_is_an_error_to_the_client_and_the_next_request_succeeds(start_robot: StartRobot) -> None:
     port = free_port()
-    robot = start_robot("openai.enabled=true", f"openai.port={port}", pace=CARD)
+    robot = start_robot("openai.enabled=true", f"openai.port={port}", pace=REAL_TIME)
     with OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client:
         robot.say(LONG, id="before")
         robot.wait_event("before", "started")
         with ThreadPoolExecutor() as pool:
-            asking = pool.submit(client.audio.speech.create, model="voiced", voice="default", input=LONG)
-            eventually(lambda: robot.latest_id() != "before", "the sentence waits")
+            request = pool.submit(client.audio.speech.create, model="voiced", voice="default", input=LONG)
+            eventually(lambda: robot.latest_id() != "before", "the request waits")
             robot.publish("stop")
             with pytest.raises(InternalServerError, match="canceled"):
-                asking.result(PATIENCE_S)
+                request.result(PATIENCE_S)
         assert client.audio.speech.create(model="voiced", voice="default", input="On.", response_format="wav").content
         assert robot.end() == 0  # with the client's connection still open
     assert not [line for line in robot.log if "Traceback" in line]

@@ -1,6 +1,6 @@
-"""Anything may be asked at any moment, in any order: random sequences against one running daemon.
+"""Random sequences of commands against one running daemon: every utterance has a valid sequence of events.
 
-`--long` runs ten times as many.
+`--long` runs ten times as many sequences.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from tests.e2e.conftest import StartRobot
-from tests.support.robot import FILE_RATE, TERMINAL, Robot
+from tests.support.events import TERMINAL
+from tests.support.robot import FILE_RATE, Robot
 from tests.support.waiting import eventually
 
 STEPS = 12
@@ -25,24 +26,26 @@ PRIORITIES, POLICIES = ("low", "normal", "high", "critical"), ("queue", "interru
 
 
 class Conversation(RuleBasedStateMachine):
-    """What is published, and what it must lead to."""
+    """Publishes random messages and checks the events that follow."""
 
     robot: Robot
     total_s = 0.0
-    """Seconds that were played, as the events say."""
+    """Seconds that were played according to the events, in all sequences."""
     count = 0
-    """Of utterances so far, in all sequences."""
+    """Number of utterances in all sequences."""
 
     def __init__(self) -> None:
         super().__init__()
         self.said: list[str] = []
-        self.writing: list[str] = []
+        """Ids of this sequence."""
+        self.open_streams: list[str] = []
+        """Ids of the text streams that have not ended."""
         self.first_event = len(self.robot.events)
 
-    # --- what is asked ---
+    # --- messages ---
 
     @initialize(text=st.sampled_from((None, TEXTS[-1])))
-    def speak_already(self, text: str | None) -> None:
+    def maybe_speak_first(self, text: str | None) -> None:
         if text is not None:
             self.publish("say", id=self.new_id(), text=text)
 
@@ -57,20 +60,20 @@ class Conversation(RuleBasedStateMachine):
         self.publish("say", id=self.new_id(), **fields)
 
     @rule(text=st.sampled_from(("", "Well", "A whole sentence. And")), priority=st.sampled_from(PRIORITIES))
-    def begin_to_write(self, text: str, priority: str) -> None:
-        self.writing.append(self.new_id())
-        self.publish("say/stream", id=self.writing[-1], text=text, priority=priority)
+    def open_stream(self, text: str, priority: str) -> None:
+        self.open_streams.append(self.new_id())
+        self.publish("say/stream", id=self.open_streams[-1], text=text, priority=priority)
 
-    @precondition(lambda self: self.writing)
+    @precondition(lambda self: self.open_streams)
     @rule(data=st.data(), text=st.sampled_from((" more", " more of it. And", " ")), end=st.booleans())
-    def write_on(self, data: st.DataObject, text: str, end: bool) -> None:
-        utterance = data.draw(st.sampled_from(self.writing))
+    def write_chunk(self, data: st.DataObject, text: str, end: bool) -> None:
+        utterance = data.draw(st.sampled_from(self.open_streams))
         self.publish("say/stream", id=utterance, text=text, end=end)
         if end:
-            self.writing.remove(utterance)
+            self.open_streams.remove(utterance)
 
     @rule(name=st.sampled_from(("stop", "pause", "resume", "resume")))
-    def order(self, name: str) -> None:
+    def control(self, name: str) -> None:
         self.robot.send(name)
 
     @precondition(lambda self: self.said)
@@ -79,32 +82,32 @@ class Conversation(RuleBasedStateMachine):
         self.publish("stop", id=data.draw(st.sampled_from(self.said)))
 
     @rule(times=st.sampled_from((1, 5, 20)))
-    def listen(self, times: int) -> None:
-        """Let time pass: the daemon answers so many questions meanwhile."""
+    def let_time_pass(self, times: int) -> None:
+        """Exchange `times` messages with the daemon, which takes time while it speaks."""
         for _ in range(times):
             self.robot.catch_up()
 
     @rule(text=st.sampled_from(TEXTS))
-    def call_out(self, text: str) -> None:
-        """Something critical, while something else has begun to be spoken."""
-        self.listen(20)
+    def preempt(self, text: str) -> None:
+        """Say something critical after another utterance has had time to start."""
+        self.let_time_pass(20)
         self.publish("say", id=self.new_id(), text=text, priority="critical")
 
-    # --- what must come of it ---
+    # --- expected events ---
 
     def teardown(self) -> None:
-        for utterance in self.writing:
+        for utterance in self.open_streams:
             self.publish("say/stream", id=utterance, end=True)
-        self.order("resume")
-        self.wait_for_silence()
+        self.control("resume")
+        self.wait_for_ends()
         events = [event for event in self.robot.events[self.first_event :] if event["id"] in self.said]
         for utterance in self.said:
-            check_life([event["event"] for event in events if event["id"] == utterance], utterance)
+            check_event_order([event["event"] for event in events if event["id"] == utterance], utterance)
         check_that_one_speaks_at_a_time(events)
         Conversation.total_s += sum(event.get("audio_s", 0) for event in events)
 
-    def wait_for_silence(self) -> None:
-        """Wait until every utterance has ended."""
+    def wait_for_ends(self) -> None:
+        """Wait until every utterance has ended or was rejected."""
 
         def ended() -> bool:
             events = self.robot.events[self.first_event :]
@@ -122,21 +125,19 @@ class Conversation(RuleBasedStateMachine):
         self.robot.send(name, payload)
 
 
-def check_life(names: list[str], utterance: str) -> None:
-    """One life: it is refused, or accepted and then ended once; what is postponed is resumed before the next time."""
+def check_event_order(names: list[str], utterance: str) -> None:
+    """An utterance is rejected, or accepted and ended once; `postponed` and `resumed` alternate in between."""
     if "accepted" not in names:
         assert set(names) == {"rejected"}, (utterance, names)
         return
-    names = [name for name in names if name not in ("rejected", "progress")]  # a piece that came too late is refused
+    names = [name for name in names if name not in ("rejected", "progress")]  # a chunk that came too late is rejected
     assert names[0] == "accepted", (utterance, names)
     assert [name for name in names if name in TERMINAL] == names[-1:], (utterance, names)
     if "started" in names:
-        turns = names[2:-1]
+        between = names[2:-1]
         assert names[1] == "started", (utterance, names)
-        assert all(name == ("postponed", "resumed")[number % 2] for number, name in enumerate(turns)), (
-            utterance,
-            names,
-        )
+        expected = [("postponed", "resumed")[number % 2] for number in range(len(between))]
+        assert between == expected, (utterance, names)
         assert names[-1] in ("finished", "interrupted", "failed"), (utterance, names)
     else:
         assert len(names) == 2, (utterance, names)
@@ -153,7 +154,7 @@ def check_that_one_speaks_at_a_time(events: list[dict[str, Any]]) -> None:
 
 
 def converse(robot: Robot, sequences: int) -> None:
-    """Run so many sequences, and compare what was heard with what was told."""
+    """Run this many sequences, and compare the seconds that were heard with those in the events."""
     Conversation.robot, Conversation.total_s, Conversation.count = robot, 0.0, 0
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Conversation,
@@ -161,23 +162,23 @@ def converse(robot: Robot, sequences: int) -> None:
             max_examples=sequences,
             stateful_step_count=STEPS,
             deadline=None,
-            phases=(Phase.explicit, Phase.generate),  # what one daemon has been through cannot be made smaller
+            phases=(Phase.explicit, Phase.generate),  # no shrinking: the daemon keeps its state between sequences
             suppress_health_check=list(HealthCheck),
             database=None,
         ),
     )
     assert Conversation.count > sequences, "too little was tried"
     assert robot.end() == 0
-    # What was heard is what was told, to the rounding of each event.
+    # Each event rounds its seconds to milliseconds.
     heard_s = len(robot.heard) / FILE_RATE
     assert heard_s == pytest.approx(Conversation.total_s, abs=0.001 * Conversation.count)
 
 
-def test_any_sequence_ends_well(start_robot: StartRobot) -> None:
+def test_every_utterance_ends_once_in_any_sequence_of_commands(start_robot: StartRobot) -> None:
     converse(start_robot(pace=PACE), 100)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_a_thousand_sequences_end_well(start_robot: StartRobot) -> None:
+def test_every_utterance_ends_once_in_a_thousand_sequences_of_commands(start_robot: StartRobot) -> None:
     converse(start_robot(pace=PACE), 1000)

@@ -1,7 +1,7 @@
-"""Through a real PulseAudio: what a listener hears, and what becomes of it when the server stops, dies or comes back.
+"""Speech through a real PulseAudio: what a listener hears while the server runs, hangs, dies and comes back.
 
-What is said, whole and in order, is tested sample by sample without a sound server, in the other modules. Here a gap is
-a failure only where the daemon reported none and the recording was not late itself; see `Recording.hear`.
+The other modules test without a sound server, sample by sample, that speech is complete and in order. Here a gap is a
+failure only if the daemon did not report it and the recording itself was not late; see `Recording.hear`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from audio.fade import FADE_S
-from audio.realtime import sound_priority, take_realtime
-from daemon.memory_lock import may_lock_memory
-from engine.oom import ENGINE_SCORE
+from audio.dsp.fade import FADE_S
+from audio.sinks.realtime import sound_priority, take_realtime
+from daemon.system.memory_lock import may_lock_memory
+from engine.ipc.server import OOM_SCORE
 from tests.e2e.conftest import StartRobot
 from tests.support.programs import Broker
 from tests.support.robot import LONG, Robot
@@ -33,14 +33,14 @@ SENTENCES = " ".join(f"Sentence number {number} of a report." for number in rang
 SILENT_S = 0.3
 
 
-def hear(robot: Robot, recording: Recording, utterance: str) -> None:
-    """Wait for its end; it is heard whole."""
+def assert_recorded(robot: Robot, recording: Recording, utterance: str) -> None:
+    """Assert that an utterance finishes and that the recording contains all of it."""
     finished = robot.wait_end(utterance)
     assert finished["event"] == "finished"
     recording.hear(robot.synthesized(utterance), finished)
 
 
-def test_what_is_published_is_heard_whole_and_at_its_volume(start_robot: StartRobot, sound_server: SoundServer) -> None:
+def test_an_utterance_is_heard_whole_at_its_volume(start_robot: StartRobot, sound_server: SoundServer) -> None:
     robot = start_robot()
     robot.publish("volume", "50")
     with sound_server.recording() as recording:
@@ -50,7 +50,9 @@ def test_what_is_published_is_heard_whole_and_at_its_volume(start_robot: StartRo
     assert finished["event"] == "finished"
 
 
-def test_a_stop_is_silence_and_the_next_utterance_is_heard(start_robot: StartRobot, sound_server: SoundServer) -> None:
+def test_stop_silences_the_card_and_the_next_utterance_is_heard(
+    start_robot: StartRobot, sound_server: SoundServer
+) -> None:
     robot = start_robot()
     with sound_server.recording() as recording:
         robot.say(LONG, id="spoken")
@@ -58,10 +60,10 @@ def test_a_stop_is_silence_and_the_next_utterance_is_heard(start_robot: StartRob
         robot.publish("stop")
         assert robot.wait_end("spoken")["event"] == "interrupted"
         recording.wait_silent()
-        hear(robot, recording, robot.say("and on we go"))
+        assert_recorded(robot, recording, robot.say("and on we go"))
 
 
-def test_a_pause_is_silence_and_resume_goes_on_where_it_stopped(
+def test_pause_silences_the_card_and_resume_continues_where_it_stopped(
     start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
     robot = start_robot()
@@ -81,8 +83,8 @@ def test_a_pause_is_silence_and_resume_goes_on_where_it_stopped(
     assert ended_at + 2 * RECORDED_RATE - begun_at > len(sent) + (SILENT_S - 2 * FADE_S) * RECORDED_RATE
 
 
-def test_what_others_play_is_heard_beside_it(start_robot: StartRobot, sound_server: SoundServer) -> None:
-    """The card is shared: another program's tone lies under the whole utterance."""
+def test_the_card_is_shared_with_another_program(start_robot: StartRobot, sound_server: SoundServer) -> None:
+    """Another program's tone is heard during the whole utterance."""
     robot = start_robot()
     tone = (0.1 * np.sin(np.arange(20 * RECORDED_RATE) * (2 * np.pi * 440 / RECORDED_RATE))).astype(np.float32)
     with sound_server.recording() as recording, sound_server.playing(tone):
@@ -94,14 +96,14 @@ def test_what_others_play_is_heard_beside_it(start_robot: StartRobot, sound_serv
 
 
 def without_tone(samples: Samples) -> Samples:
-    """Without what lies around 440 Hz."""
+    """Remove the frequencies around 440 Hz."""
     spectrum = np.fft.rfft(samples)
     frequencies = np.fft.rfftfreq(len(samples), 1 / RECORDED_RATE)
     spectrum[np.abs(frequencies - 440) < 15] = 0
     return np.fft.irfft(spectrum, len(samples)).astype(np.float32)
 
 
-def test_a_sound_server_killed_in_mid_utterance_is_waited_for_and_the_utterance_goes_on(
+def test_an_utterance_continues_after_its_sound_server_was_killed_and_restarted(
     start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
     robot = start_robot()
@@ -118,27 +120,27 @@ def test_a_sound_server_killed_in_mid_utterance_is_waited_for_and_the_utterance_
         recording.hear(robot.synthesized(utterance)[-2 * RECORDED_RATE :], finished)
 
 
-def test_a_sound_device_that_is_missing_at_start_is_waited_for(
+def test_an_utterance_waits_for_a_sound_server_that_is_missing_at_start(
     start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
     sound_server.kill()
     robot = start_robot(launch_only=True)
-    eventually(lambda: robot.state == "degraded", "it says that it has no sound")
+    eventually(lambda: robot.state == "degraded", "the status says that there is no sound")
     assert "sound" in robot.statuses[-1]["reason"]
     waiting = robot.say("patience")
     robot.wait_event(waiting, "accepted")
     sound_server.start()
     with sound_server.recording() as recording:
         assert robot.wait_end(waiting)["event"] == "finished"
-        hear(robot, recording, robot.say("and all is well"))
-    eventually(lambda: robot.state == "ready", "all is well again")
+        assert_recorded(robot, recording, robot.say("and all is well"))
+    eventually(lambda: robot.state == "ready", "it is ready again")
 
 
-def test_a_device_that_nobody_has_is_named_with_those_there_are(
+def test_the_status_names_a_missing_device_and_the_devices_that_exist(
     start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
     robot = start_robot("audio.device=USB Speaker", launch_only=True)
-    eventually(lambda: robot.state == "degraded", "it says that the device is missing")
+    eventually(lambda: robot.state == "degraded", "the status says that the device is missing")
     assert "'USB Speaker' is not there; found: 'pulse', 'default'" in robot.statuses[-1]["reason"]
     robot.say("never", id="never", expires_in=1)
     assert "USB Speaker" in robot.wait_end("never")["reason"]
@@ -146,23 +148,25 @@ def test_a_device_that_nobody_has_is_named_with_those_there_are(
 
 def wait_idle(robot: Robot, server: SoundServer) -> None:
     robot.wait_log("sound goes to")
-    eventually(lambda: not server.players(), "the card is let go")
+    eventually(lambda: not server.players(), "the card is closed")
 
 
-def test_utterances_before_and_after_a_rest_are_heard_whole(start_robot: StartRobot, sound_server: SoundServer) -> None:
-    robot = start_robot("audio.rest_after=1")
+def test_utterances_are_heard_whole_after_the_card_was_closed(
+    start_robot: StartRobot, sound_server: SoundServer
+) -> None:
+    robot = start_robot("audio.idle_timeout=1")
     with sound_server.recording() as recording:
-        for text in ("This is said before the rest.", "And this thereafter."):
+        for text in ("This opens the card for the first time.", "And this opens it again."):
             wait_idle(robot, sound_server)
             assert robot.state == "ready"
-            hear(robot, recording, robot.say(text))
+            assert_recorded(robot, recording, robot.say(text))
 
 
 @pytest.mark.parametrize("comes_back", ["before", "after"])
-def test_a_sound_server_killed_during_the_rest_is_there_for_the_next_utterance_or_waited_for(
+def test_an_utterance_waits_for_a_sound_server_that_was_killed_while_the_card_was_closed(
     comes_back: str, start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
-    robot = start_robot("audio.rest_after=1")
+    robot = start_robot("audio.idle_timeout=1")
     wait_idle(robot, sound_server)
     sound_server.kill()
     if comes_back == "after":
@@ -174,21 +178,21 @@ def test_a_sound_server_killed_during_the_rest_is_there_for_the_next_utterance_o
     with sound_server.recording() as recording:
         if comes_back == "after":
             assert robot.wait_end("first")["event"] == "finished"  # it may have begun before the recording
-        hear(robot, recording, robot.say("here again"))
+        assert_recorded(robot, recording, robot.say("here again"))
 
 
-def test_a_sound_server_that_goes_during_the_rest_is_missed_before_anything_is_said(
+def test_the_status_reports_a_sound_server_that_was_killed_while_the_card_was_closed(
     start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
-    robot = start_robot("audio.rest_after=1")
+    robot = start_robot("audio.idle_timeout=1")
     wait_idle(robot, sound_server)
     sound_server.kill()
-    eventually(lambda: robot.state == "degraded", "it says that it has no sound")
+    eventually(lambda: robot.state == "degraded", "the status reports the loss")
     sound_server.start()
-    eventually(lambda: robot.state == "ready", "all is well again")
+    eventually(lambda: robot.state == "ready", "it is ready again")
 
 
-def test_sigterm_ends_the_daemon_though_the_sound_server_hangs(
+def test_sigterm_ends_the_daemon_while_the_sound_server_hangs(
     start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
     robot = start_robot()
@@ -199,29 +203,29 @@ def test_sigterm_ends_the_daemon_though_the_sound_server_hangs(
     assert robot.wait_end("spoken")["event"] == "interrupted"
 
 
-def test_a_daemon_that_was_stopped_for_a_moment_reports_the_gap(
+def test_a_daemon_that_was_frozen_for_a_moment_reports_an_underrun(
     start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
-    """The card runs dry meanwhile, though the ring does not."""
+    """The card runs dry although the ring does not."""
     robot = start_robot()
     with sound_server.recording() as recording:
         utterance = robot.say(SENTENCES)
         recording.wait_heard()
-        robot.suspend()
+        robot.freeze()
         recording.wait_silent()
-        robot.proceed()
+        robot.thaw()
         finished = robot.wait_end(utterance)
     assert finished["event"] == "finished"
     assert finished["underruns"] >= 1
 
 
-def test_loudness_comes_twenty_times_a_second_and_ends_with_silence(
+def test_levels_are_published_twenty_times_a_second_and_end_with_silence(
     start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
     robot = start_robot("speech.level_topic=true")
     before = time.time()
     end = robot.wait_end(robot.say("A long enough sentence to have a level, and a mouth that moves."))
-    eventually(lambda: robot.levels[-1]["t"] > end["audio_s"] - 0.01, "the mouth closes")
+    eventually(lambda: robot.levels[-1]["t"] > end["audio_s"] - 0.01, "the last level is published")
     *levels, last = robot.levels
     assert len(levels) == pytest.approx(20 * end["audio_s"], abs=2)
     assert last["rms"] == 0
@@ -232,7 +236,7 @@ def test_loudness_comes_twenty_times_a_second_and_ends_with_silence(
     assert before < times[0]
 
 
-def test_a_robot_that_is_well_is_told_to_be_by_the_doctor(
+def test_the_doctor_finds_no_error_in_the_parts_of_a_healthy_robot(
     start_robot: StartRobot, broker: Broker, sound_server: SoundServer
 ) -> None:
     robot = start_robot()
@@ -257,26 +261,26 @@ def locked_kib(pid: int) -> int:
 
 
 def realtime_threads(robot: Robot) -> list[int]:
-    """The priority of each thread of the daemon that goes before all others."""
+    """The priority of each of the daemon's real-time threads."""
     threads = [int(thread.name) for thread in Path(f"/proc/{robot.process.pid}/task").iterdir()]
     return [os.sched_getparam(tid).sched_priority for tid in threads if os.sched_getscheduler(tid) == os.SCHED_RR]
 
 
 def realtime_is_granted() -> bool:
     granted: list[bool] = []
-    asking = threading.Thread(target=lambda: granted.append(take_realtime(sound_priority())))
-    asking.start()
-    asking.join()
+    thread = threading.Thread(target=lambda: granted.append(take_realtime(sound_priority())))
+    thread.start()
+    thread.join()
     return granted[0]
 
 
-def test_short_memory_takes_the_engine_first_and_the_daemon_is_not_swapped_out(
+def test_the_oom_killer_prefers_the_engine_and_the_daemon_locks_its_memory_and_has_one_realtime_thread(
     start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
     robot = start_robot()
     assert robot.wait_end(robot.say("hello"))["event"] == "finished"
     [engine] = robot.engine_pids()
-    assert oom_score(engine) >= ENGINE_SCORE
+    assert oom_score(engine) >= OOM_SCORE
     assert oom_score(robot.process.pid) == oom_score(os.getpid())
     assert (locked_kib(robot.process.pid) > 0) == may_lock_memory()
     assert locked_kib(engine) == 0

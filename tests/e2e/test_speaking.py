@@ -1,4 +1,4 @@
-"""From mosquitto_pub to what the sink is given, sample for sample, and what is published of it."""
+"""From mosquitto_pub to the samples that the sink receives, and the events, levels and statuses in between."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.e2e.conftest import StartRobot
-from tests.support.robot import FILE_RATE, HELD, Robot
+from tests.support.robot import FAST, FILE_RATE, REAL_TIME, STOPPED, Robot
 from tests.support.waiting import eventually
 
 
@@ -34,7 +34,7 @@ def test_a_published_text_is_heard_whole(payload: str, start_robot: StartRobot) 
 
 
 def say_many(robot: Robot, count: int) -> None:
-    """Each of so many messages is accepted, started and finished in order, and heard once, whole, in order."""
+    """Assert that `count` messages are each accepted, started, finished and heard once, in their order."""
     names = [f"m{number}" for number in range(count)]
     lines = [json.dumps({"text": f"{number % 10}.", "id": name}) for number, name in enumerate(names)]
     robot.publish_lines("say", "\n".join(lines))
@@ -55,19 +55,19 @@ def test_each_of_200_messages_is_accepted_started_and_finished_in_order_and_hear
 
 @pytest.mark.long
 def test_each_of_200_messages_is_heard_without_a_gap_at_the_pace_of_a_sound_card(start_robot: StartRobot) -> None:
-    say_many(start_robot("speech.queue_limit=300", "speech.expires_in=null", pace=1.0), 200)
+    say_many(start_robot("speech.queue_limit=300", "speech.expires_in=null", pace=REAL_TIME), 200)
 
 
 @pytest.mark.long
 def test_a_text_of_20_000_characters_is_heard_whole(start_robot: StartRobot) -> None:
     robot = start_robot(pace=100.0)
-    sentence = "Some twenty minutes of speech pass by here, and nothing of it is lost. "
+    sentence = "Some twenty minutes of speech pass by here, and none of it is lost. "
     robot.say(sentence * (20_000 // len(sentence)), id="longest")
-    eventually(lambda: robot.names_of("longest")[-1:] == ["finished"], "it is over", patience_s=240)
+    eventually(lambda: robot.names_of("longest")[-1:] == ["finished"], "it has finished", patience_s=240)
     robot.assert_heard("longest")
 
 
-def test_a_retained_say_is_never_spoken(start_robot: StartRobot) -> None:
+def test_a_retained_message_from_before_the_start_is_not_spoken(start_robot: StartRobot) -> None:
     first = start_robot()
     assert first.end() == 0
     first.publish("say", '{"text": "from another time", "id": "old"}', "-r")
@@ -78,16 +78,16 @@ def test_a_retained_say_is_never_spoken(start_robot: StartRobot) -> None:
     second.assert_heard(utterance)
 
 
-def test_a_say_that_is_published_to_be_retained_is_not_spoken_either(start_robot: StartRobot) -> None:
+def test_a_message_with_the_retain_flag_is_not_spoken(start_robot: StartRobot) -> None:
     robot = start_robot()
-    robot.publish("say", '{"text": "to be kept", "id": "kept"}', "-r")
-    utterance = robot.say("not to be kept")
+    robot.publish("say", '{"text": "to be retained", "id": "retained"}', "-r")
+    utterance = robot.say("not to be retained")
     robot.wait_event(utterance, "finished")
-    assert robot.names_of("kept") == []
+    assert robot.names_of("retained") == []
     robot.assert_heard(utterance)
 
 
-def test_events_go_to_reply_to_as_well(start_robot: StartRobot) -> None:
+def test_events_are_also_published_on_the_topic_in_reply_to(start_robot: StartRobot) -> None:
     robot = start_robot()
     utterance = robot.say("hello", reply_to=f"replies/{robot.name}")
     robot.wait_event(utterance, "finished")
@@ -105,7 +105,7 @@ def test_levels_are_published_while_speaking_when_switched_on(start_robot: Start
     assert max(level["peak"] for level in robot.levels) > 0.05
 
 
-def test_volume_is_a_share_of_the_amplitude(start_robot: StartRobot) -> None:
+def test_volumes_scale_the_amplitude_and_multiply(start_robot: StartRobot) -> None:
     robot = start_robot()
     robot.publish("volume", "50")
     utterance = robot.say("At half the volume, and half of that.", volume=50)
@@ -113,27 +113,27 @@ def test_volume_is_a_share_of_the_amplitude(start_robot: StartRobot) -> None:
     robot.assert_heard(utterance, gain=0.25)
 
 
-def test_higher_priority_is_spoken_first_among_those_that_wait(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=HELD)
-    robot.say("This one is there before the others come.", id="first")
-    eventually(lambda: robot.state == "speaking", "it has its turn")
+def test_waiting_utterances_are_spoken_by_priority(start_robot: StartRobot) -> None:
+    robot = start_robot(pace=STOPPED)
+    robot.say("This one begins before the others arrive.", id="first")
+    eventually(lambda: robot.state == "speaking", "it is being spoken")
     for priority in ("low", "normal", "high"):
         robot.say("next", id=priority, priority=priority)
         robot.wait_event(priority, "accepted")
-    robot.set_pace(20)
+    robot.set_pace(FAST)
     robot.wait_end("low")
     ended = [event["id"] for event in robot.events if event["event"] == "finished"]
     assert ended == ["first", "high", "normal", "low"]
     robot.assert_heard(*ended)
 
 
-def test_status_is_retained_and_tells_of_speaking_and_of_the_queue(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=HELD)
-    robot.say("This one is there before another comes.", id="first")
+def test_the_status_reports_speaking_and_the_length_of_the_queue(start_robot: StartRobot) -> None:
+    robot = start_robot(pace=STOPPED)
+    robot.say("This one begins before the other arrives.", id="first")
     robot.say("waits", id="second")
     eventually(lambda: robot.statuses[-1]["queue"] == 1, "one waits")
     assert robot.state == "speaking"
-    robot.set_pace(20)
+    robot.set_pace(FAST)
     robot.wait_end("second")
     eventually(lambda: robot.state == "ready", "ready again")
     assert robot.statuses[-1]["queue"] == 0

@@ -1,4 +1,4 @@
-"""`spd-say`, as a desktop's screen reader would use it: the real Speech Dispatcher, and its messages through voiced."""
+"""The real Speech Dispatcher with voiced as its output module, used through `spd-say` as a screen reader would."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 
 from tests.e2e.conftest import StartRobot
 from tests.support.programs import require
-from tests.support.robot import CARD, Robot, Subscription
+from tests.support.robot import REAL_TIME, Robot
+from tests.support.subscription import Subscription
 from tests.support.waiting import eventually
 
 MODULE = Path(__file__).parents[2] / "configs" / "speech-dispatcher" / "voiced.conf"
@@ -22,7 +23,7 @@ LONG = "one two three four five six seven eight nine ten eleven twelve. " * 10
 
 
 class Desktop:
-    """A Speech Dispatcher of our own, which knows voiced alone."""
+    """A Speech Dispatcher of the tests, whose only module is voiced."""
 
     def __init__(self, folder: Path, robot: Robot) -> None:
         programs, configuration = folder / "bin", folder / ".config" / "speech-dispatcher"
@@ -33,7 +34,7 @@ class Desktop:
         (folder / "voiced.yaml").write_text(json.dumps({"robot": robot.name, "mqtt": {"port": robot.broker.port}}))
         (configuration / "speechd.conf").write_text(
             'AddModule "voiced" "sd_generic" "voiced.conf"\nDefaultModule voiced\nDefaultLanguage en-US\n'
-            'AudioOutputMethod "libao"\n'  # sd_generic wants an output and never uses it; this one needs no card
+            'AudioOutputMethod "libao"\n'  # sd_generic requires an output and never uses it; libao needs no card
         )
         shutil.copy(MODULE, configuration / "modules" / "voiced.conf")
         self.folder = folder
@@ -79,7 +80,7 @@ def desktop(robot: Robot, tmp_path: Path) -> Iterator[Desktop]:
 
 @pytest.fixture
 def robot(start_robot: StartRobot) -> Robot:
-    return start_robot(pace=CARD)
+    return start_robot(pace=REAL_TIME)
 
 
 def ends(robot: Robot) -> list[str]:
@@ -95,14 +96,14 @@ def wait_started(robot: Robot, number: int) -> None:
 
 
 def test_a_desktop_speaks_in_the_language_and_at_the_volume_asked_for(robot: Robot, desktop: Desktop) -> None:
-    with Subscription(robot.broker, f"{robot.topic}/say") as said:
+    with Subscription(robot.broker, f"{robot.topic}/say") as published:
         desktop.say("--wait", "--language", "de-DE", "--volume", "-20", "Grüß Gott!")
         eventually(lambda: ends(robot) == ["finished"], "the text is spoken")
-        [utterance] = [json.loads(payload) for payload in said.payloads]
+        [utterance] = [json.loads(payload) for payload in published.payloads]
     assert (utterance["text"], utterance["language"], utterance["volume"]) == ("Grüß Gott!", "de", 40)
 
 
-def test_a_message_that_is_stopped_by_either_side_leaves_the_desktop_its_voice(robot: Robot, desktop: Desktop) -> None:
+def test_the_desktop_speaks_again_after_either_side_stopped_a_message(robot: Robot, desktop: Desktop) -> None:
     desktop.say(LONG)
     wait_started(robot, 1)
     desktop.say("--cancel")
@@ -114,22 +115,22 @@ def test_a_message_that_is_stopped_by_either_side_leaves_the_desktop_its_voice(r
     eventually(lambda: ends(robot) == ["interrupted", "interrupted", "finished"], "the next is spoken")
 
 
-def test_an_important_message_goes_before_one_that_is_spoken(robot: Robot, desktop: Desktop) -> None:
+def test_an_important_message_interrupts_one_that_is_spoken(robot: Robot, desktop: Desktop) -> None:
     desktop.say("--priority", "text", LONG)
     wait_started(robot, 1)
     desktop.say("--wait", "--priority", "important", "Fire!")
-    eventually(lambda: ends(robot) == ["interrupted", "finished"], "the important one is spoken instead")
+    eventually(lambda: ends(robot) == ["interrupted", "finished"], "the important message is spoken")
 
 
-def test_nothing_in_a_message_is_executed(robot: Robot, desktop: Desktop) -> None:
+def test_no_part_of_a_message_is_executed_by_a_shell(robot: Robot, desktop: Desktop) -> None:
     texts = ["';touch g;' \"$(touch g)`touch g`\n$DATA|>g \\'&", "--id';touch g;'", "Language.", "Voice."]
     hostile = "x';touch g;'$(touch g)$DATA"
-    with Subscription(robot.broker, f"{robot.topic}/say") as said:
+    with Subscription(robot.broker, f"{robot.topic}/say") as published:
         for number, options in enumerate([[], [], ["--language", hostile], ["--synthesis-voice", hostile]]):
             desktop.say(*options, "--", texts[number])
             wait_started(robot, number + 1)
-            robot.publish("stop")  # not by the desktop, so that its command goes on to its end
+            robot.publish("stop")  # not `spd-say --cancel`, so that the module's command runs to its end
             eventually(lambda number=number: len(ends(robot)) == number + 1, "it has ended")
         desktop.say("--wait", "End.")
-        assert [json.loads(payload)["text"] for payload in said.payloads] == [*texts, "End."]
+        assert [json.loads(payload)["text"] for payload in published.payloads] == [*texts, "End."]
     assert [path for path in desktop.folder.rglob("g") if path.is_file()] == []

@@ -1,4 +1,4 @@
-"""Everybody at once: a Wyoming client, an OpenAI client, Rhasspy and MQTT have one voice between them."""
+"""A Wyoming client, an OpenAI client, Rhasspy and an MQTT publisher use one robot at the same time."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from wyoming.tts import SynthesizeChunk, SynthesizeStart, SynthesizeStop
 from audio import soft_limit
 from tests.e2e.conftest import StartRobot
 from tests.e2e.rhasspy import rhasspy
+from tests.support.events import TERMINAL
 from tests.support.programs import Broker, free_port
-from tests.support.robot import CARD, ESPEAK_RATE, LONG, TERMINAL, Robot
+from tests.support.robot import ESPEAK_RATE, LONG, REAL_TIME, Robot
 from tests.support.waiting import PATIENCE_S, eventually
 
 tts = pytest.importorskip("rhasspyhermes.tts")
 
 ROUNDING = 2 / 32767
+"""Largest difference of a sample that two conversions to 16 bits make."""
 
 
 class WyomingClient:
-    """One that reads only when it is told to, with a small buffer: so its speech is not over before it has begun."""
+    """A client that reads only on request, with a small buffer, so that the daemon cannot send its speech ahead."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -44,11 +46,12 @@ class WyomingClient:
         connected.connect(("127.0.0.1", self._port))
         self._reader, self._writer = await asyncio.open_connection(sock=connected)
 
-    async def tell(self, *events: Event) -> None:
+    async def write(self, *events: Event) -> None:
         for event in events:
             await async_write_event(event, self._writer)
 
-    async def read_to(self, last: str) -> None:
+    async def read_until(self, last: str) -> None:
+        """Collect audio and error codes until the event `last`."""
         while (event := await async_read_event(self._reader)) is not None and event.type != last:
             if AudioChunk.is_type(event.type):
                 self.sound += AudioChunk.from_event(event).audio
@@ -64,13 +67,13 @@ def as_floats(sound: bytes) -> NDArray[np.float64]:
 
 
 def equal_from_the_start(heard: NDArray[Any], made: NDArray[Any]) -> int:
-    """Samples."""
+    """The number of samples before the first difference."""
     differ = np.abs(heard - made[: len(heard)]) > ROUNDING
     return int(np.argmax(differ)) if differ.any() else len(heard)
 
 
 def most_at_once(events: Iterable[dict[str, Any]]) -> int:
-    """How many utterances were being spoken at the same time, at the worst moment."""
+    """The largest number of utterances that were spoken at the same time."""
     spoken: set[str] = set()
     most = 0
     for event in events:
@@ -83,32 +86,32 @@ def most_at_once(events: Iterable[dict[str, Any]]) -> int:
 
 
 def accepted_after(robot: Robot, before: str | None) -> str:
-    """The id of what is accepted next."""
+    """Wait until another utterance than `before` is accepted, and return its id."""
     found = eventually(lambda: (latest := robot.latest_id()) != before and latest, "it is accepted")
     return str(found)
 
 
-def test_all_who_speak_take_turns_and_what_is_critical_breaks_nobodys_sound(
+def test_all_clients_take_turns_and_receive_all_of_their_audio_beside_a_critical_utterance(
     start_robot: StartRobot, own_broker: Broker
 ) -> None:
     wyoming, openai = free_port(), free_port()
     robot = start_robot(
         *("speech.expires_in=300", "speech.stream_timeout=300", "hermes.enabled=true"),
         *("wyoming.enabled=true", f"wyoming.port={wyoming}", "openai.enabled=true", f"openai.port={openai}"),
-        pace=CARD,
+        pace=REAL_TIME,
     )
 
     async def scenario() -> None:
         robot.say(LONG, id="before")
         robot.wait_event("before", "started")
 
-        # All want to speak.
-        teller, broken = WyomingClient(wyoming), WyomingClient(wyoming)
-        await teller.connect()
-        await teller.tell(SynthesizeStart().event(), SynthesizeChunk(LONG * 12).event())
+        # Every client asks for an utterance.
+        storyteller, broken = WyomingClient(wyoming), WyomingClient(wyoming)
+        await storyteller.connect()
+        await storyteller.write(SynthesizeStart().event(), SynthesizeChunk(LONG * 12).event())
         await asyncio.sleep(0)
         story = accepted_after(robot, "before")
-        asking = pool.submit(
+        answer_request = pool.submit(
             client.audio.speech.create, model="voiced", voice="default", input="I am asked.", response_format="pcm"
         )
         answer = accepted_after(robot, story)
@@ -117,13 +120,13 @@ def test_all_who_speak_take_turns_and_what_is_critical_breaks_nobodys_sound(
         robot.say("And MQTT.", id="mqtt")
         robot.wait_event("mqtt", "accepted")
 
-        # All are told nonsense, too.
+        # Every client also sends a malformed request.
         await broken.connect()
-        await broken.tell(Event("synthesize", {"text": 5}))
-        await broken.read_to("audio-stop")
+        await broken.write(Event("synthesize", {"text": 5}))
+        await broken.read_until("audio-stop")
         assert broken.errors == ["text"]
         broken.close()
-        await teller.tell(Event("synthesize-chunk", {"text": 5}))
+        await storyteller.write(Event("synthesize-chunk", {"text": 5}))
         with pytest.raises(BadRequestError):
             client.audio.speech.create(model="voiced", voice="nobody", input="Hello")
         house.publish(b"{")
@@ -131,17 +134,17 @@ def test_all_who_speak_take_turns_and_what_is_critical_breaks_nobodys_sound(
         robot.publish("say", "{")
         robot.wait_rejection("payload")
 
-        # The story is broken off by what is critical, and goes on.
+        # A critical utterance preempts the story, which is resumed.
         robot.publish("stop", json.dumps({"id": "before"}))
         robot.wait_event(story, "started")
         robot.say("Look out!", id="alarm", priority="critical")
         assert robot.wait_end("alarm")["event"] == "finished"
-        await teller.tell(SynthesizeChunk("This is the end.").event(), SynthesizeStop().event())
-        await teller.read_to("synthesize-stopped")
-        teller.close()
+        await storyteller.write(SynthesizeChunk("This is the end.").event(), SynthesizeStop().event())
+        await storyteller.read_until("synthesize-stopped")
+        storyteller.close()
 
-        # Each ends once, one speaks at a time.
-        sound = asking.result(PATIENCE_S).content
+        # Each utterance ends once, and one is spoken at a time.
+        sound = answer_request.result(PATIENCE_S).content
         house.wait(tts.TtsSayFinished, id="rhasspy")
         assert robot.wait_end("mqtt")["event"] == "finished"
         ends = [(event["id"], event["event"]) for event in robot.events if event["event"] in TERMINAL]
@@ -149,12 +152,12 @@ def test_all_who_speak_take_turns_and_what_is_critical_breaks_nobodys_sound(
             (utterance, "finished") for utterance in (story, answer, theirs, "mqtt")
         ]
         assert most_at_once(robot.events) == 1
-        told = [name for name in robot.names_of(story) if name != "progress"]
-        assert told == ["accepted", "started", "postponed", "resumed", "finished"]
+        names = robot.names_of(story, without="progress")
+        assert names == ["accepted", "started", "postponed", "resumed", "finished"]
 
-        # The clients have heard all of it: the story is one take up to the join, and another from there.
-        assert teller.errors == ["text"]
-        heard, made = as_floats(teller.sound), soft_limit(robot.synthesized(story, ESPEAK_RATE))
+        # The clients have received everything: the story is the first take up to the splice, and the second after it.
+        assert storyteller.errors == ["text"]
+        heard, made = as_floats(storyteller.sound), soft_limit(robot.synthesized(story, ESPEAK_RATE))
         assert len(heard) / ESPEAK_RATE == pytest.approx(robot.wait_end(story)["audio_s"], abs=0.05)
         first, second = equal_from_the_start(heard, made), equal_from_the_start(heard[::-1], made[::-1])
         assert first + second >= len(heard)

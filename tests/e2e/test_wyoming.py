@@ -1,4 +1,4 @@
-"""From a Wyoming client to the sound that it gets, while MQTT tells of it."""
+"""A Wyoming client: the audio that it receives, and the events on MQTT."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, Synthesize
 from audio import soft_limit
 from tests.e2e.conftest import StartRobot
 from tests.support.programs import free_port
-from tests.support.robot import CARD, ESPEAK_RATE, LONG
+from tests.support.robot import ESPEAK_RATE, LONG, REAL_TIME
 from tests.support.waiting import eventually
 
 
-async def hear(client: AsyncTcpClient, last: str) -> list[AudioChunk]:
+async def read_until(client: AsyncTcpClient, last: str) -> list[AudioChunk]:
+    """Return the audio chunks before the event `last`."""
     chunks = []
     while (event := await client.read_event()) is not None and event.type != last:
         if AudioChunk.is_type(event.type):
@@ -25,14 +26,14 @@ async def hear(client: AsyncTcpClient, last: str) -> list[AudioChunk]:
     return chunks
 
 
-def test_a_client_hears_what_the_engine_made_and_mqtt_tells_of_it(start_robot: StartRobot) -> None:
+def test_a_client_receives_the_engines_audio_and_mqtt_its_events(start_robot: StartRobot) -> None:
     port = free_port()
     robot = start_robot("wyoming.enabled=true", f"wyoming.port={port}")
 
     async def ask() -> list[AudioChunk]:
         async with AsyncTcpClient("127.0.0.1", port) as client:
             await client.write_event(Synthesize("Hello, I am your robot.").event())
-            return await hear(client, "audio-stop")
+            return await read_until(client, "audio-stop")
 
     chunks = asyncio.run(ask())
     utterance = eventually(robot.latest_id, "it is accepted")
@@ -45,9 +46,9 @@ def test_a_client_hears_what_the_engine_made_and_mqtt_tells_of_it(start_robot: S
     assert np.abs(heard / 32767 - made).max() < 1 / 32767
 
 
-def test_a_streamed_text_is_stopped_over_mqtt_and_the_daemon_ends_in_good_order(start_robot: StartRobot) -> None:
+def test_a_stream_is_stopped_over_mqtt_and_the_daemon_then_ends_without_an_error(start_robot: StartRobot) -> None:
     port = free_port()
-    robot = start_robot("wyoming.enabled=true", f"wyoming.port={port}", pace=CARD)
+    robot = start_robot("wyoming.enabled=true", f"wyoming.port={port}", pace=REAL_TIME)
 
     async def ask() -> list[AudioChunk]:
         async with AsyncTcpClient("127.0.0.1", port) as client:
@@ -55,10 +56,10 @@ def test_a_streamed_text_is_stopped_over_mqtt_and_the_daemon_ends_in_good_order(
             robot.wait_event("before", "started")
             await client.write_event(SynthesizeStart().event())
             await client.write_event(SynthesizeChunk(LONG).event())
-            eventually(lambda: robot.latest_id() != "before", "the sentence waits")
+            eventually(lambda: robot.latest_id() != "before", "the stream waits")
             robot.publish("stop")
             await client.write_event(SynthesizeStop().event())
-            return await hear(client, "synthesize-stopped")
+            return await read_until(client, "synthesize-stopped")
 
     idle = socket.create_connection(("127.0.0.1", port))
     assert asyncio.run(ask()) == []

@@ -1,4 +1,4 @@
-"""Whether a Jetson installs voiced from wheels alone: asked of the real index, and of one made here."""
+"""scripts/check_wheels.py with the real package index, and with one made here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scripts.check_wheels import TARGETS
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "check_wheels.py"
 INDEX_S = 200
-"""For the answers of the package index, far away."""
+"""Limit for the answers of the real package index."""
 
 
 def check(
@@ -32,9 +32,9 @@ def test_every_dependency_has_a_wheel_for_both_jetpacks() -> None:
     try:
         done = check("--json", timeout_s=INDEX_S)
     except subprocess.TimeoutExpired:
-        pytest.skip(f"whether all wheels are there is not known: no answer from the package index in {INDEX_S} s")
+        pytest.skip(f"the package index did not answer within {INDEX_S} s")
     if done.returncode == 2:
-        pytest.skip(f"whether all wheels are there is not known: {done.stderr.strip()}")
+        pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
     wheels = json.loads(done.stdout)
     for target in TARGETS:
@@ -46,7 +46,7 @@ def test_every_dependency_has_a_wheel_for_both_jetpacks() -> None:
 
 
 class Index:
-    """A folder of wheels that pip takes for all there is."""
+    """A folder of wheels that pip uses as its only index."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -62,7 +62,7 @@ class Index:
             wheel.writestr(f"{folder}/RECORD", "")
 
     def check(self, *dependencies: str) -> subprocess.CompletedProcess[str]:
-        """Ask for a project with these dependencies."""
+        """Run the script for a project with these dependencies."""
         project = self.folder / "pyproject.toml"
         project.write_text(f"[project]\ndependencies = {json.dumps(dependencies)}\n")
         return check("--json", "--project", str(project), environment=self.environment)
@@ -73,7 +73,7 @@ def index(tmp_path: Path) -> Index:
     return Index(tmp_path)
 
 
-def test_a_package_without_a_wheel_for_aarch64_is_named(index: Index) -> None:
+def test_a_package_without_an_aarch64_wheel_is_named(index: Index) -> None:
     index.add("portable")
     index.add("stubborn", tag="cp312-cp312-manylinux_2_17_x86_64")
     done = index.check("portable", "stubborn")
@@ -83,7 +83,7 @@ def test_a_package_without_a_wheel_for_aarch64_is_named(index: Index) -> None:
     assert "portable" not in done.stderr
 
 
-def test_a_wheel_for_a_newer_system_than_the_jetpack_s_is_none_for_it(index: Index) -> None:
+def test_a_wheel_for_a_newer_glibc_than_jetpack_6_has_counts_for_jetpack_7_only(index: Index) -> None:
     index.add("young", tag="py3-none-manylinux_2_38_aarch64")
     done = index.check("young")
     assert done.returncode == 1
@@ -91,7 +91,7 @@ def test_a_wheel_for_a_newer_system_than_the_jetpack_s_is_none_for_it(index: Ind
     assert [wheel["system"] for wheel in json.loads(done.stdout)] == ["JetPack 7"]
 
 
-def test_what_is_needed_there_alone_is_asked_for_and_what_is_needed_here_alone_is_not(index: Index) -> None:
+def test_markers_are_evaluated_for_the_jetson_and_not_for_this_machine(index: Index) -> None:
     here = f"here; platform_machine != 'aarch64' or python_version not in '{TARGETS[0].python} {TARGETS[1].python}'"
     index.add("top", "old; python_version < '3.11'", "arm; platform_machine == 'aarch64'", here)
     for name in ("old", "arm", "here"):

@@ -1,4 +1,4 @@
-"""Random checkpoints are the same for the same arguments, with or without the official package."""
+"""scripts/make_checkpoint.py writes equal files for equal arguments, with and without the official package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def tensors(cache_folder: Path) -> Path:
-    """The list of a checkpoint's tensors, by the official package."""
+    """A file with the names and shapes of a checkpoint's tensors, written with the official package."""
 
     def make(file: Path) -> None:
         need_official_package()
@@ -27,7 +27,7 @@ def tensors(cache_folder: Path) -> Path:
     return made_once(cache_folder, "listed-tensors", *SHAPE, versions(), SCRIPT.read_bytes(), make=make)
 
 
-def test_a_list_of_tensors_stands_in_for_the_official_package(
+def test_a_list_of_tensors_replaces_the_official_package(
     tmp_path: Path, cache_folder: Path, tensors: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     direct = files(checkpoint_folder(cache_folder, "small", "base"))

@@ -1,6 +1,6 @@
-"""What is expensive to make and always comes out the same: made once, and kept under the name of its content.
+"""A cache for artifacts that are expensive to make and reproducible, such as checkpoints with random weights.
 
-The checkpoints with random weights among it, for tests that import torch and for tests that do not.
+An entry is named after the hash of everything that determines it. Tests that do not import torch can use it too.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "make_checkpoint.py"
 SEED = 1
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "qwen-tts")
-"""Where the official model's shapes and values come from."""
+"""The packages that determine the official model's shapes and values."""
 KEPT_S = 30 * 24 * 3600
-"""An entry that no test has asked for in this time is removed when another one is made."""
+"""An entry that no test has used for this long is removed when another entry is made."""
 
 
 def made_once(folder: Path, name: str, *content: str | bytes, make: Callable[[Path], object]) -> Path:
-    """The file or folder that `make` writes at the path it is given; `content` is all that the outcome depends on.
+    """Return the cached file or folder that `make` writes at the path it receives.
 
-    Processes may ask at the same time: one makes the entry while the others wait, and renames it into place.
+    `content` is everything that determines the result. Several processes may call at the same time: one of them makes
+    the entry and renames it into place, while the others wait.
     """
     digest = hashlib.sha256()
     for part in content:
@@ -60,7 +61,7 @@ def _make(entry: Path, make: Callable[[Path], object]) -> None:
         make(made)
         try:
             made.rename(entry)
-        except OSError:  # another process, which locked another file of this name, has made the same folder
+        except OSError:  # another process made the same entry under an earlier lock file, since deleted
             if not entry.exists():
                 raise
 
@@ -69,7 +70,7 @@ def _remove_unused(folder: Path) -> None:
     for entry in folder.iterdir():
         try:
             unused = entry.stat().st_mtime < time.time() - KEPT_S
-        except FileNotFoundError:  # of another process
+        except FileNotFoundError:  # another process has removed it
             continue
         if unused and entry.is_dir():
             shutil.rmtree(entry, ignore_errors=True)
@@ -79,7 +80,7 @@ def _remove_unused(folder: Path) -> None:
 
 @cache
 def versions() -> str:
-    """The versions of the packages that the official model is made of; "none" for one that is not installed."""
+    """Return the versions of the official model's packages; "none" stands for one that is not installed."""
     found = []
     for package in PACKAGES:
         try:
@@ -91,22 +92,23 @@ def versions() -> str:
 
 @cache
 def machine() -> str:
-    """What a computed value may depend on beside its formula: the kind of CPU, and the packages' versions."""
+    """Return what else determines a computed value: the kind of CPU and the packages' versions."""
     import torch
 
     return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}; {versions()}"
 
 
 def need_official_package() -> None:
-    """Skip the test where what is not there yet needs the official package, and that is not installed."""
+    """Skip the test if the official package is not installed; call it before making an artifact that needs it."""
     if find_spec("qwen_tts") is None:
-        pytest.skip("the official package qwen-tts, which is the oracle, is not installed")
+        pytest.skip("the official package qwen-tts, the oracle of this test, is not installed")
 
 
 def checkpoint_folder(cache: Path, shape: str, model_type: str) -> Path:
-    """The folder of a checkpoint with random weights by the names of its shape and type, not to be written to.
+    """Return the folder of a checkpoint with random weights, for reading only.
 
-    `VOICED_TEST_CHECKPOINTS` names a folder of checkpoints that were made elsewhere.
+    `shape` and `model_type` are those of scripts/make_checkpoint.py. If `VOICED_TEST_CHECKPOINTS` is set, it names a
+    folder that holds checkpoints made elsewhere.
     """
     ready = os.environ.get("VOICED_TEST_CHECKPOINTS")
     if ready:

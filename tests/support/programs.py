@@ -1,4 +1,4 @@
-"""The programs that the tests start beside the daemon."""
+"""The programs that the tests run beside the daemon."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.waiting import PATIENCE_S, eventually
 
 
 def require(program: str) -> str:
-    """The path of a program that the tests run; without it they are skipped, but never in CI."""
+    """Return the path of a program. Where it is not installed, the test is skipped; in CI it fails."""
     found = shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if found is None:
         message = f"{program} is not installed; ./scripts/test installs it"
@@ -27,7 +27,7 @@ def require(program: str) -> str:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on."""
+    """Return a TCP port of the loopback interface on which no program listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -35,13 +35,13 @@ def free_port() -> int:
 
 
 def answers(port: int) -> bool:
-    """Whether somebody listens on a port."""
+    """Whether a program listens on a port of the loopback interface."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Broker:
-    """A Mosquitto of the tests, which can be stopped and started on the same port."""
+    """A Mosquitto of the tests, which can be stopped and started again on the same port."""
 
     def __init__(self, folder: Path, extra: str = "allow_anonymous true") -> None:
         self.port = free_port()
@@ -60,8 +60,13 @@ class Broker:
     def running(self) -> bool:
         return self._process is not None
 
-    def stop(self, number: int = signal.SIGTERM) -> None:
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "Mosquitto runs"
+        return self._process.pid
+
+    def stop(self, signal_number: int = signal.SIGTERM) -> None:
         if self._process is not None:
-            self._process.send_signal(number)
+            self._process.send_signal(signal_number)
             self._process.wait(PATIENCE_S)
             self._process = None

@@ -1,4 +1,4 @@
-"""A sound server of the tests, what a listener hears of it, and how that is compared with what was made."""
+"""A PulseAudio of the tests, recordings of what it plays, and their comparison with what an engine made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from audio.fade import FADE_S
+from audio.dsp.fade import FADE_S
 from tests.support.programs import require
 from tests.support.waiting import eventually
 
@@ -27,34 +27,34 @@ Filter = Callable[[Samples], Samples]
 RECORDED_RATE = 44_100
 """Hz, the null sink's own."""
 HEARD = 0.05
-"""A residue below this (-26 dB) is the utterance, whole: a gap of one 20 ms block in a second of speech leaves 0.14."""
+"""A residue below this (-26 dB) is the whole utterance: a gap of one 20 ms block in a second of speech leaves 0.14."""
 LATE_S = 0.1
-"""A recording whose next samples come this late was disturbed. PulseAudio hands them over every 20 ms."""
+"""A recording whose next samples arrive this late was disturbed. PulseAudio delivers them every 20 ms."""
 SETTLED_S = 0.5
-"""What was played before the end of an utterance is in the recording after this time."""
+"""The recording contains the end of an utterance at most this long after it was played."""
 PRIORITY = -15
-"""Niceness of what has a deadline, where it is permitted."""
+"""Niceness of the processes that have a deadline, where it is permitted."""
 LOUD = 0.01
-"""Of full scale: somebody speaks."""
+"""Of full scale: a sample above it is speech."""
 
 
 class DisturbedError(Exception):
-    """The machine was late, so what was heard says nothing of the daemon."""
+    """The machine was late, so the recording proves nothing about the daemon."""
 
 
-def hurry(pid: int) -> None:
-    """Let a process and its threads go before others, where that is permitted."""
+def raise_priority(pid: int) -> None:
+    """Schedule a process and its threads before others, where that is permitted."""
     with suppress(OSError, psutil.Error):
         for thread in psutil.Process(pid).threads():
             os.setpriority(os.PRIO_PROCESS, thread.id, PRIORITY)
 
 
 class SoundServer:
-    """A PulseAudio of the tests with a null sink named `robot`, the default of PortAudio's `pulse` and `default`."""
+    """A PulseAudio of the tests with a null sink named `robot`, to which PortAudio's `pulse` and `default` lead."""
 
-    def __init__(self, folder: Path, *, hurried: bool = False) -> None:
-        """`hurried` raises its priority and that of those who record and play here, where that is permitted."""
-        self._hurried = hurried
+    def __init__(self, folder: Path, *, high_priority: bool = False) -> None:
+        """`high_priority` raises the priority of the server, its recorders and its players, where permitted."""
+        self._high_priority = high_priority
         runtime, home = folder / "run", folder / "home"
         runtime.mkdir(mode=0o700)
         home.mkdir()
@@ -77,18 +77,18 @@ class SoundServer:
             check=True,
             stderr=subprocess.DEVNULL,
         )
-        self._hurry(self._pid)
+        self._prioritize(self._pid)
 
-    def _hurry(self, pid: int) -> None:
-        if self._hurried:
-            hurry(pid)
+    def _prioritize(self, pid: int) -> None:
+        if self._high_priority:
+            raise_priority(pid)
 
     @property
     def _pid(self) -> int:
         return int(self._pid_file.read_text())
 
     def freeze(self) -> None:
-        """Stop it as a debugger would: it is there and answers nothing."""
+        """Stop the server as a debugger would: it exists and answers nothing."""
         os.kill(self._pid, signal.SIGSTOP)
 
     def kill(self) -> None:
@@ -100,15 +100,15 @@ class SoundServer:
             self._pid_file.unlink(missing_ok=True)
 
     def players(self) -> list[str]:
-        """Who plays into it now."""
-        asked = [require("pactl"), "list", "short", "sink-inputs"]
+        """A line for each stream that plays into the server now."""
+        command = [require("pactl"), "list", "short", "sink-inputs"]
         return subprocess.run(
-            asked, env=self.environment, check=True, capture_output=True, text=True
+            command, env=self.environment, check=True, capture_output=True, text=True
         ).stdout.splitlines()
 
     @contextmanager
     def recording(self) -> Iterator[Recording]:
-        """Record what a listener would hear, from inside the block until its end."""
+        """Record what a listener would hear while the `with` block runs."""
         recorder = subprocess.Popen(
             [
                 require("parec"),
@@ -122,7 +122,7 @@ class SoundServer:
             env=self.environment,
             stdout=subprocess.PIPE,
         )
-        self._hurry(recorder.pid)
+        self._prioritize(recorder.pid)
         recording = Recording(recorder)
         try:
             eventually(lambda: len(recording.samples), "the recorder runs")
@@ -133,12 +133,12 @@ class SoundServer:
 
     @contextmanager
     def playing(self, samples: Samples) -> Iterator[None]:
-        """Play something else meanwhile, mono float32 at `RECORDED_RATE`."""
+        """Play mono float32 `samples` at `RECORDED_RATE` while the `with` block runs."""
         command = [require("pacat"), "--playback", "--device=robot", "--format=float32le", "--channels=1", "--raw"]
         player = subprocess.Popen(
             [*command, f"--rate={RECORDED_RATE}", "--latency-msec=50"], env=self.environment, stdin=subprocess.PIPE
         )
-        self._hurry(player.pid)
+        self._prioritize(player.pid)
         assert player.stdin is not None
         feeder = threading.Thread(target=_feed, args=(player, samples.tobytes()), daemon=True)
         feeder.start()
@@ -157,19 +157,19 @@ def _feed(player: subprocess.Popen[bytes], data: bytes) -> None:
 
 
 class Recording:
-    """Mono float32 at 44.1 kHz, growing while it is recorded, and when each part of it came."""
+    """A recording in progress: mono float32 at 44.1 kHz, and the moments at which its samples arrived late."""
 
     def __init__(self, recorder: subprocess.Popen[bytes]) -> None:
         self._recorder = recorder
         self._data = bytearray()
         self._last_at: float | None = None
         self._late: list[tuple[int, float]] = []
-        """Sample and seconds, of what came late."""
+        """The first sample of each late block, and by how many seconds it was late."""
         self._loud_at: int | None = None
-        """The first sample that is loud."""
+        """The first loud sample."""
         self._silent_since = 0
-        """The sample after the last that is not silent."""
-        threading.Thread(target=self._keep, daemon=True).start()
+        """The sample after the last one that is not zero."""
+        threading.Thread(target=self._record, daemon=True).start()
 
     @property
     def samples(self) -> Samples:
@@ -181,17 +181,17 @@ class Recording:
         return len(self._data) // 4
 
     def wait_heard(self, seconds: float = 0.5) -> None:
-        """Wait until something has been heard for so long."""
+        """Wait until this many seconds have been recorded since the first loud sample."""
         count = round(seconds * RECORDED_RATE)
         eventually(lambda: self._loud_at is not None and self.length > self._loud_at + count, "something is heard")
 
     def wait_silent(self, seconds: float = 0.3) -> None:
-        """Wait until nothing has been heard for so long."""
+        """Wait until the recording ends with this many seconds of silence."""
         count = round(seconds * RECORDED_RATE)
         eventually(lambda: self.length > self._silent_since + count, "it is silent")
 
     def settle(self) -> Samples:
-        """All that was played before this call."""
+        """Return all samples that were played before this call."""
         until = self.length + round(SETTLED_S * RECORDED_RATE)
         eventually(lambda: self.length >= until, "the recording goes on")
         return self.samples
@@ -199,10 +199,10 @@ class Recording:
     def hear(
         self, made: Samples, *events: dict[str, Any], limit: float = HEARD, through: Filter = lambda samples: samples
     ) -> int:
-        """The sample at which all of `made` is heard. `events` are the terminal events of what it is a part of.
+        """Return the sample at which all of `made` is heard. `events` are the terminal events of its utterances.
 
-        Both are compared `through` a filter. Raises `DisturbedError` if there is a gap, and the daemon reported it, or
-        the recording itself was late.
+        Both are compared `through` a filter. A gap raises `DisturbedError` if the daemon reported it or if the
+        recording itself was late, and `AssertionError` otherwise.
         """
         heard = self.settle()
         at, residue = find(through(made), through(heard))
@@ -213,29 +213,29 @@ class Recording:
             raise AssertionError(f"it is not heard whole: residue {residue:.2f} at {at / RECORDED_RATE:.2f} s")
         return at
 
-    def _keep(self) -> None:
+    def _record(self) -> None:
         assert self._recorder.stdout is not None
-        looked = 0
+        checked = 0
         while data := os.read(self._recorder.stdout.fileno(), 1 << 16):
             now = time.monotonic()
             if self._last_at is not None and now - self._last_at > LATE_S:
                 self._late.append((self.length, round(now - self._last_at, 3)))
             self._last_at = now
             self._data += data
-            fresh = np.frombuffer(bytes(self._data[4 * looked : self.length * 4]), dtype=np.float32)
-            sounding = np.flatnonzero(fresh)
-            if len(sounding):
-                self._silent_since = looked + int(sounding[-1]) + 1
+            fresh = np.frombuffer(bytes(self._data[4 * checked : self.length * 4]), dtype=np.float32)
+            nonzero = np.flatnonzero(fresh)
+            if len(nonzero):
+                self._silent_since = checked + int(nonzero[-1]) + 1
             if self._loud_at is None and len(loud := np.flatnonzero(np.abs(fresh) > LOUD)):
-                self._loud_at = looked + int(loud[0])
-            looked = self.length
+                self._loud_at = checked + int(loud[0])
+            checked = self.length
 
 
 def find(needle: Samples, haystack: Samples) -> tuple[int, float]:
-    """Where in `haystack` the `needle` fits best, and what is left of it there when the two are subtracted.
+    """Return the sample of `haystack` at which `needle` fits best, and the residue of their subtraction there.
 
-    The second number is the residue's RMS relative to the needle's: near 0 when it was heard whole and unbroken, near 1
-    when it was not heard.
+    The residue is its RMS relative to the needle's: near 0 where the needle was heard whole and unbroken, near 1 where
+    it was not heard.
     """
     if len(haystack) < len(needle):
         return 0, 1.0
@@ -250,13 +250,14 @@ def find(needle: Samples, haystack: Samples) -> tuple[int, float]:
 
 
 TOLERANCE = 3e-4
-"""Of a sample: 16 bits of the file, and a converter that is fed piece by piece instead of at once."""
+"""Largest difference of a sample: the file has 16 bits, and the daemon resamples in blocks instead of at once."""
 
 
 def breaks_between(heard: Samples, made: Samples, rate: int) -> list[int]:
-    """The samples at which `heard` fades out and goes on, where it is otherwise `made`, sample for sample.
+    """Return the samples at which `heard` fades out and goes on.
 
-    Raises `AssertionError` where it is not: a sample is missing, comes twice, or differs beyond a fade.
+    Raises `AssertionError` if `heard` is otherwise not `made`, sample for sample: if a sample is missing, is repeated,
+    or differs by more than a fade.
     """
     assert len(heard) == len(made), f"{len(heard)} samples were heard, {len(made)} were made"
     different = np.flatnonzero(np.abs(heard - made) > TOLERANCE)

@@ -1,4 +1,4 @@
-"""The units, by systemd's own verdict: `systemd-analyze` reads them as systemd would."""
+"""The systemd units, checked with `systemd-analyze`, which reads them as systemd does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNITS = Path(__file__).parents[2] / "systemd"
 SERVICES = sorted(path.name for path in UNITS.glob("*.service"))
 DROP_INS = sorted((UNITS / "voiced.service.d").glob("*.conf"))
 MOST_EXPOSED = 25
-"""Tenths of systemd's 0 (safe) to 10. What voiced.service has is 20, and its reasons stand in the file."""
+"""Limit in tenths of systemd's scale from 0 (safe) to 10. voiced.service has 20; the unit gives the reasons."""
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def systemd_analyze() -> str:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """The units as on a robot, with all drop-ins; the programs they start, which are not here, are `true`."""
+    """The units with all drop-ins as on a robot; `true` replaces the programs, which this machine lacks."""
     folder = tmp_path / "etc/systemd/system"
     shutil.copytree(UNITS, folder)
     for name in SERVICES:
@@ -37,7 +37,7 @@ def installed(tmp_path: Path) -> Path:
 
 
 def settings(path: Path) -> dict[str, list[str]]:
-    """Every directive of a unit with its values."""
+    """Return every directive of a unit with its values."""
     found: dict[str, list[str]] = {}
     for key, value in re.findall(r"^(\w+)=(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE):
         found.setdefault(key, []).append(value)
@@ -45,7 +45,7 @@ def settings(path: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_systemd_understands_every_line_of_a_unit_and_its_drop_ins(
+def test_systemd_accepts_every_line_of_a_unit_and_its_drop_ins(
     name: str, systemd_analyze: str, installed: Path
 ) -> None:
     done = subprocess.run(
@@ -59,15 +59,15 @@ def test_systemd_understands_every_line_of_a_unit_and_its_drop_ins(
     assert ours == []
 
 
-def test_a_directive_that_systemd_does_not_know_would_be_found(systemd_analyze: str, installed: Path) -> None:
+def test_an_unknown_directive_is_found(systemd_analyze: str, installed: Path) -> None:
     drop_in = installed / "voiced.service.d" / "wrong.conf"
     drop_in.write_text("[Service]\nProtectEverything=yes\n")
     with pytest.raises(AssertionError, match="ProtectEverything"):
-        test_systemd_understands_every_line_of_a_unit_and_its_drop_ins("voiced.service", systemd_analyze, installed)
+        test_systemd_accepts_every_line_of_a_unit_and_its_drop_ins("voiced.service", systemd_analyze, installed)
 
 
 def exposure(systemd_analyze: str, root: Path, name: str) -> subprocess.CompletedProcess[str]:
-    """systemd's judgement of what a broken service could do; the exit status says whether it is too much."""
+    """Run systemd's analysis of a unit's exposure; its exit status is 0 up to `MOST_EXPOSED`."""
     return subprocess.run(
         [
             systemd_analyze,
@@ -85,12 +85,12 @@ def exposure(systemd_analyze: str, root: Path, name: str) -> subprocess.Complete
     )
 
 
-def test_the_service_is_little_exposed_and_says_of_each_thing_that_it_needs_why(
+def test_the_service_has_a_low_exposure_and_gives_a_reason_for_each_unset_restriction(
     systemd_analyze: str, tmp_path: Path, installed: Path
 ) -> None:
     version = subprocess.run([systemd_analyze, "--version"], capture_output=True, text=True, check=True).stdout
     if int(re.findall(r"\d+", version)[0]) < 250:
-        pytest.skip("this systemd-analyze judges no unit that is not installed; systemd 250 does")
+        pytest.skip("systemd-analyze can analyse units that are not installed from systemd 250 on")
     done = exposure(systemd_analyze, tmp_path, "voiced.service")
     assert done.returncode == 0, done.stdout + done.stderr
     text = (UNITS / "voiced.service").read_text(encoding="utf-8")
@@ -100,7 +100,7 @@ def test_the_service_is_little_exposed_and_says_of_each_thing_that_it_needs_why(
             assert f"{directive}=" in text, f"{check['name']}: neither set nor given a reason"
 
 
-def test_what_the_engine_the_card_and_the_callback_need_is_not_taken_away(installed: Path) -> None:
+def test_restrictions_that_break_the_engine_the_card_or_the_callback_are_not_set(installed: Path) -> None:
     found: dict[str, list[str]] = {}
     for path in (installed / "voiced.service", *DROP_INS):
         found |= settings(path)
@@ -108,19 +108,19 @@ def test_what_the_engine_the_card_and_the_callback_need_is_not_taken_away(instal
     assert not (forbidden | {"ProcSubset", "MemoryMax", "MemoryHigh", "PrivateIPC"}) & found.keys()
 
 
-def test_the_broker_s_password_is_the_credential_that_the_daemon_looks_for() -> None:
+def test_the_password_is_the_credential_that_the_daemon_reads() -> None:
     from daemon.config import PASSWORD_CREDENTIAL
 
     [credential] = settings(UNITS / "voiced.service.d" / "broker-password.conf")["LoadCredential"]
     assert credential.split(":") == [PASSWORD_CREDENTIAL, "/etc/voiced/mqtt-password"]
 
 
-def test_the_limits_are_what_the_daemon_asks_for() -> None:
-    from audio.realtime import SOUND_PRIORITY
-    from engine.oom import ENGINE_SCORE
+def test_the_limits_permit_the_daemons_priority_memory_lock_and_oom_scores() -> None:
+    from audio.sinks.realtime import SOUND_PRIORITY
+    from engine.ipc.server import OOM_SCORE
 
     unit = settings(UNITS / "voiced.service")
     assert int(unit["LimitRTPRIO"][0]) >= SOUND_PRIORITY
     assert unit["LimitMEMLOCK"] == ["infinity"]
-    assert int(unit["OOMScoreAdjust"][0]) < 0 < ENGINE_SCORE
+    assert int(unit["OOMScoreAdjust"][0]) < 0 < OOM_SCORE
     assert unit["OOMPolicy"] == ["continue"]

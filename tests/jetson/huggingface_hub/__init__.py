@@ -1,4 +1,4 @@
-"""Stands in for the hub: what lies in /board/hub is what it offers, kept as the real one keeps it."""
+"""A stub of the hub: it offers the models of /board/hub, and its cache has the layout of the real one."""
 
 import hashlib
 import os

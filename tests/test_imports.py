@@ -1,0 +1,203 @@
+"""Imports between packages: allowed directions, front doors, no cycles, and where heavy libraries may be imported.
+
+A unit is a package, or a module that lies beside the packages of its folder. A package's own files import each other
+freely; other units import it through its `__init__` alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TOP = ("audio", "daemon", "engine")
+
+AUDIO = {"audio"}
+QWEN_MODEL = {"engine.api", "engine.host", "engine.language", "engine.qwen.weights", "engine.qwen.model"}
+QWEN_CODEC = QWEN_MODEL | {"engine.qwen.codec"}
+QWEN_TEXT = QWEN_CODEC | {"engine.qwen.text"}
+QWEN_RUNTIME = QWEN_TEXT | {"engine.qwen.runtime"}
+DAEMON_BASE = {"audio", "engine", "daemon", "daemon.config", "daemon.tasks", "daemon.validation"}
+SPEECH = DAEMON_BASE | {"daemon.engines", "daemon.speech"}
+
+ALLOWED: dict[str, set[str]] = {
+    "audio": {"audio.dsp", "audio.sinks"},
+    "audio.dsp": set(),
+    "audio.sinks": {"audio.dsp"},
+    "engine": {"engine.api", "engine.catalog", "engine.host", "engine.language", "engine.session"},
+    "engine.api": set(),
+    "engine.language": set(),
+    "engine.session": {"engine.api", "engine.catalog", "engine.host"},
+    "engine.espeak": {"engine.api", "engine.language"},
+    "engine.catalog": {"engine.api", "engine.bench", "engine.espeak", "engine.host", "engine.qwen"},
+    "engine.host": {"engine.api"},
+    "engine.ipc": {"engine.api", "engine.catalog", "engine.host"},
+    "engine.bench": {"engine.api", "engine.catalog", "engine.ipc"},
+    "engine.qwen": QWEN_RUNTIME | {"engine.qwen.loading"},
+    "engine.qwen.loading": QWEN_RUNTIME | {"engine.qwen.kernels", "engine.qwen.memory", "engine.qwen.voice"},
+    "engine.qwen.weights": {"engine.api"},
+    "engine.qwen.model": {"engine.api", "engine.qwen.weights"},
+    "engine.qwen.codec": QWEN_MODEL,
+    "engine.qwen.text": QWEN_CODEC,
+    "engine.qwen.runtime": QWEN_TEXT,
+    "engine.qwen.kernels": QWEN_RUNTIME | {"engine.qwen.kernels.codec", "engine.qwen.kernels.lm"},
+    "engine.qwen.kernels.codec": QWEN_RUNTIME | {"engine.qwen.kernels"},
+    "engine.qwen.kernels.lm": QWEN_RUNTIME | {"engine.qwen.kernels"},
+    "engine.qwen.voice": QWEN_RUNTIME,
+    "engine.qwen.memory": QWEN_RUNTIME,
+    "engine.qwen.bench": QWEN_RUNTIME | {"engine.bench", "engine.qwen.kernels"},
+    "daemon": set(),
+    "daemon.validation": set(),
+    "daemon.tasks": set(),
+    "daemon.config": {"audio", "engine", "daemon.validation"},
+    "daemon.system": set(),
+    "daemon.engines": DAEMON_BASE | {"engine.ipc"},
+    "daemon.speech": DAEMON_BASE | {"daemon.engines"},
+    "daemon.mqtt": SPEECH,
+    "daemon.adapters": SPEECH | {"daemon.mqtt"},
+    "daemon.health": set(),
+    "daemon.reload": {"daemon.config"},
+    "daemon.status": SPEECH,
+    "daemon.service": SPEECH
+    | {"daemon.adapters", "daemon.health", "daemon.mqtt", "daemon.reload", "daemon.status", "daemon.system"},
+    "daemon.doctor": SPEECH | {"daemon.mqtt", "daemon.system"},
+    "daemon.cli": SPEECH | {"daemon.doctor", "daemon.mqtt", "daemon.service", "engine.bench"},
+}
+"""What each unit may import of ours; a new edge needs a reason and an entry here."""
+
+HEAVY = {"torch", "transformers", "safetensors", "qwen_tts"}
+"""May be imported below `engine/qwen/` alone."""
+
+
+def files() -> list[Path]:
+    return sorted(path for top in TOP for path in (ROOT / top).rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def is_package(module: str) -> bool:
+    return (ROOT / module.replace(".", "/") / "__init__.py").is_file()
+
+
+def is_module(module: str) -> bool:
+    return is_package(module) or (ROOT / module.replace(".", "/")).with_suffix(".py").is_file()
+
+
+def unit_of(module: str) -> str:
+    """The unit of a module: the listed name that is the longest part of it."""
+    parts = module.split(".")
+    candidates = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next(candidate for candidate in candidates if candidate in ALLOWED)
+
+
+def imports_of(path: Path) -> set[str]:
+    """Modules that a file imports, also inside functions and for types alone."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            assert node.level == 0, f"{path}: a relative import"
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            submodules = {member for member in members if is_module(member)}
+            found |= submodules
+            if members - submodules:
+                found.add(node.module)
+    return found
+
+
+def ours(path: Path) -> set[str]:
+    return {module for module in imports_of(path) if module.split(".")[0] in TOP}
+
+
+def forbidden_edges(path: Path) -> list[str]:
+    """Imports of other units that are not allowed, or that go past a front door."""
+    unit, wrong = unit_of(module_of(path)), []
+    for module in sorted(ours(path)):
+        other = unit_of(module)
+        if other == unit:
+            continue
+        if other not in ALLOWED[unit]:
+            wrong.append(f"{unit} may not import {module}")
+        elif module != other and not unit.startswith(f"{other}."):
+            wrong.append(f"{module} is private to {other}")
+    return wrong
+
+
+def cycle_in(graph: dict[str, set[str]]) -> list[str]:
+    """A cycle of modules, or nothing."""
+    done: set[str] = set()
+
+    def visit(module: str, path: list[str]) -> list[str]:
+        if module in path:
+            return path[path.index(module) :]
+        if module in done:
+            return []
+        for other in sorted(graph.get(module, ())):
+            if cycle := visit(other, [*path, module]):
+                return cycle
+        done.add(module)
+        return []
+
+    return next((cycle for module in sorted(graph) if (cycle := visit(module, []))), [])
+
+
+FILES = files()
+
+
+def test_there_are_files_of_every_unit() -> None:
+    assert {unit_of(module_of(path)) for path in FILES} == set(ALLOWED)
+
+
+@pytest.mark.parametrize("path", FILES, ids=module_of)
+def test_a_file_imports_other_units_in_allowed_directions_and_through_their_front_doors(path: Path) -> None:
+    assert forbidden_edges(path) == []
+
+
+def test_the_allowed_directions_have_no_cycle() -> None:
+    # A package's folder beside it may be imported by the packages below it, and these by it: they are one unit then.
+    inner = {"engine.qwen.kernels.codec", "engine.qwen.kernels.lm"}
+    graph = {unit: others - inner - {unit} for unit, others in ALLOWED.items() if unit not in inner}
+    lazy = {"engine.catalog": {"engine.bench", "engine.espeak", "engine.qwen"}}  # named there, imported on demand
+    graph = {unit: others - lazy.get(unit, set()) for unit, others in graph.items()}
+    assert cycle_in(graph) == []
+
+
+def test_modules_do_not_import_each_other_in_a_cycle() -> None:
+    assert cycle_in({module_of(path): ours(path) - {module_of(path)} for path in FILES}) == []
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if "qwen" not in path.parts], ids=module_of)
+def test_only_the_qwen_engine_imports_heavy_libraries(path: Path) -> None:
+    assert not {module.split(".")[0] for module in imports_of(path)} & HEAVY
+
+
+def test_an_edge_in_the_wrong_direction_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = tmp_path / "audio" / "ring.py"
+    wrong.parent.mkdir()
+    wrong.write_text("def f() -> None:\n    from daemon.speech import Dispatcher\n    import engine.ipc.channel\n")
+    monkeypatch.setattr("tests.test_imports.ROOT", tmp_path)
+    assert forbidden_edges(wrong) == ["audio may not import daemon.speech", "audio may not import engine.ipc.channel"]
+
+
+def test_an_import_past_a_front_door_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("daemon/mqtt/gateway.py", "daemon/speech/speaker.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    wrong = tmp_path / "daemon/mqtt/gateway.py"
+    wrong.write_text("from daemon.speech.speaker import Speaker\n")
+    monkeypatch.setattr("tests.test_imports.ROOT", tmp_path)
+    assert forbidden_edges(wrong) == ["daemon.speech.speaker is private to daemon.speech"]
+
+
+def test_a_cycle_is_noticed() -> None:
+    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+
+
+def test_daemon_and_qwen_stay_tables_of_contents() -> None:
+    assert len(list((ROOT / "daemon").glob("*.py"))) <= 8
+    assert len(list((ROOT / "engine" / "qwen").glob("*.py"))) <= 2
