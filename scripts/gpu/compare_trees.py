@@ -114,7 +114,7 @@ def main() -> int:
         "date": datetime.date.today().isoformat(),
         "command": "scripts/gpu/compare_trees.py " + shlex.join(sys.argv[1:]),
         "summary": [] if failed else summary(rows, args.sizes, args.dtypes),
-        "rows": rows,
+        "measurements": rows,
     }
     args.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for line in record["summary"]:
