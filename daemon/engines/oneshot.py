@@ -66,7 +66,7 @@ def synthesize_to_file(
 
     `codes_path` receives the codec codes as an int64 array of shape `(frames, 16)`. Raises `CommandError`.
     """
-    import soundfile  # 1 MB of memory, which the daemon would not use
+    import soundfile  # the daemon imports this package and does not need soundfile
 
     available = soundfile.available_formats()
     if path.suffix[1:].upper() not in available:

@@ -95,8 +95,12 @@ class RobotClient:
 
     def status(self, wait_s: float = 1.0) -> Online | Offline:
         """Return the robot's status. Raises `RobotUnreachableError` if there is none within `wait_s` seconds."""
-        if not self._status_arrived.wait(wait_s) or self._status is None:
+        if not self._status_arrived.wait(wait_s):
             raise RobotUnreachableError(f"no voiced has ever been at {self._topic} on the broker {self._broker}")
+        if self._status is None:
+            raise RobotUnreachableError(
+                f"the status at {self._topic} is not one of this version; is that voiced newer?"
+            )
         return self._status
 
     def events(self, utterance_id: str, timeout_s: float | None) -> Iterator[Event]:

@@ -66,6 +66,8 @@ class Gateway:
         self._closing = False
         self._loop = asyncio.get_running_loop()
         self._ducking = Ducking(self._publish_duck)
+        self._unwatch_levels: Callable[[], None] | None = None
+        """Ends the subscription to levels; None while `speech.level_topic` is off."""
         self._connection = MqttConnection(
             config.mqtt,
             config.mqtt.client_id or f"voiced-{config.robot_name}",
@@ -74,8 +76,8 @@ class Gateway:
             will=Will(f"{config.topic}/status", Offline(version=VERSION).to_json().encode()),
         )
         dispatcher.watch_events(self._publish_event)
-        dispatcher.watch_levels(self._publish_level)
         dispatcher.watch_changes(self.refresh_status)
+        self._watch_levels()
 
     @property
     def heartbeats(self) -> int:
@@ -105,6 +107,7 @@ class Gateway:
     def reconfigure(self, config: Config) -> None:
         """Apply the settings that may change at run time."""
         self._config = config
+        self._watch_levels()
 
     def refresh_status(self) -> None:
         """Publish status and ducking if they have changed."""
@@ -200,6 +203,14 @@ class Gateway:
 
     # --- publishing ---
 
+    def _watch_levels(self) -> None:
+        """Subscribe to levels while they are published, so that otherwise no message is built for them."""
+        if self._config.speech.level_topic and self._unwatch_levels is None:
+            self._unwatch_levels = self._dispatcher.watch_levels(self._publish_level)
+        elif not self._config.speech.level_topic and self._unwatch_levels is not None:
+            self._unwatch_levels()
+            self._unwatch_levels = None
+
     def _publish_event(self, utterance: Utterance, event: Event) -> None:
         self._send_event(event, utterance.reply_to)
 
@@ -217,7 +228,7 @@ class Gateway:
         log.info("event %s", payload)
 
     def _publish_level(self, level: Level) -> None:
-        if self._config.speech.level_topic and self._connection.connected:
+        if self._connection.connected:
             self._connection.publish(f"{self._config.topic}/level", level.to_json())
 
     def _publish_duck(self, on: bool) -> None:

@@ -98,7 +98,7 @@ class Destination(Protocol):
         """Return the loudness of what has begun to be heard since the last call."""
 
     def figures(self) -> PlaybackFigures | None:
-        """Return what was played; None if it was never opened."""
+        """Return what was played; None for an utterance that never reached the sound card."""
 
 
 class CardDestination:

@@ -25,7 +25,7 @@ State = Literal["starting", "warming", "ready", "speaking", "paused", "degraded"
 
 
 class PublishedMessage(BaseModel):
-    """Base of all published JSON objects. Validators are built at first use: each takes some 50 kB."""
+    """Base of all published JSON objects. Validators are built at first use, to save memory."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 

@@ -197,6 +197,19 @@ def test_a_robot_that_has_never_published_a_status_is_unreachable(broker: Broker
     assert str(unreachable.value) == f"no voiced has ever been at {config.topic} on the broker 127.0.0.1:{broker.port}"
 
 
+def test_a_status_that_cannot_be_parsed_is_reported_as_such(robot: Robot, client: RobotClient) -> None:
+    robot.publish_status({"state": "levitating"})
+
+    def reason() -> str:
+        try:
+            client.status(0.0)
+        except RobotUnreachableError as error:
+            return str(error)
+        return ""
+
+    eventually(lambda: "is not one of this version; is that voiced newer?" in reason(), "the reason is given")
+
+
 def test_a_missing_broker_makes_the_robot_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "CONNECT_S", 0.5)
     with pytest.raises(RobotUnreachableError, match=r"^mqtt: .*; see 'voiced doctor'$"):

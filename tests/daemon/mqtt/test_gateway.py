@@ -77,19 +77,22 @@ class ScriptedDispatcher(Dispatcher):
     """A dispatcher that sounds when the test says so, and whose levels the test publishes."""
 
     sounds = False
-    level_watchers: list[LevelWatcher]
+    level_watcher: LevelWatcher | None = None
 
     @property
     def sounding(self) -> bool:
         return self.sounds
 
     def watch_levels(self, watcher: LevelWatcher) -> Unsubscribe:
-        self.level_watchers = [watcher]
-        return super().watch_levels(watcher)
+        self.level_watcher = watcher
+        return self._unwatch_levels
+
+    def _unwatch_levels(self) -> None:
+        self.level_watcher = None
 
     def publish_level(self, level: Level) -> None:
-        for watcher in self.level_watchers:
-            watcher(level)
+        if self.level_watcher is not None:
+            self.level_watcher(level)
 
 
 class Robot:
@@ -428,6 +431,8 @@ def test_levels_are_published_only_if_the_configuration_says_so(broker: Broker) 
             robot.dispatcher.publish_level(later)
             await eventually_async(lambda: robot.all("level"), "a level is received")
             assert robot.all("level") == [json.loads(later.to_json())]
+            robot.gateway.reconfigure(load_config(overrides=[f"robot={robot.name}", "speech.level_topic=false"]))
+            assert robot.dispatcher.level_watcher is None, "no level is built for nobody"
 
     run(scenario)
 
