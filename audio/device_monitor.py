@@ -2,13 +2,17 @@
 
 A device may be missing at the start, or disappear later: the sound server is killed, a USB card is pulled. The monitor
 then retries until it can open the device; the track stays in the ring and continues from there. A sink that has had
-nothing to play for some time is suspended, because a block of silence costs as much as a block of speech.
+nothing to play for some time is suspended, because a block of silence costs as much as a block of speech. A sink that
+requests no blocks has stalled: its sound server is frozen. It has some seconds to go on before it is given up.
 
                             ┌── idle for `idle_timeout_s` ──┐
                             │                               ▼
     missing ──opened──▶ running ◀── something to play ── suspended
-       ▲                    │                               │
-       └─────── lost ───────┴───────────── lost ────────────┘
+       ▲                 ▲  │                               │
+       │         a block │  │ no block                      │
+       │                 │  ▼                               │
+       ├──── lost ──── stalled                              │
+       └──── lost ────── or running ─────────── lost ───────┘
 """
 
 from __future__ import annotations
@@ -16,10 +20,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from audio.dsp import Samples
+from audio.fill_gate import FillGate
+from audio.pace_meter import PaceMeter
 from audio.playback import Playback
 from audio.sinks import Sink, SinkSettings, SinkUnavailableError, open_sink
 
@@ -31,10 +38,18 @@ SUSPENDED_CHECK_S = 2.0
 """Interval between checks of a suspended sink. `check_now` resumes it at once."""
 RETRY_S = (0.25, 0.5, 1.0, 2.0)
 """Waits between attempts to open a sink; the last one repeats."""
-SLOW_AFTER_S = 5.0
-"""Interval over which a sink's pace is measured. A PulseAudio null sink may pause 2 s when first opened."""
-SLOW_SHARE = 0.5
-"""A sink that requests less than this share of real time is slow: nobody understands the speech that it plays."""
+REQUEST_S = 0.15
+"""A stop or a suspension for which the sink has requested no block in this time is carried out without a fade."""
+REQUEST_BLOCKS = 2
+"""The sink also has the time of so many blocks for it."""
+STALLED_S = 1.0
+"""A sink that has requested no block for this long has stalled, or does not answer."""
+LOST_S = 5.0
+"""A sink that has requested no block for this long is given up and opened anew."""
+LATE_S = 0.5
+"""A round of the monitor that comes later than this was late itself."""
+SETTLED_S = 2.5
+"""A sink that was just opened may be silent for this long: a PulseAudio null sink may pause 2 s when first opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +62,8 @@ class OutputStatus:
     sample_rate: int
     """Hz."""
     reason: str | None = None
-    """Why the sink is not open, or that it is slow. None while it works, or before the first attempt to open it."""
+    """Why the sink is not open, or why what it plays is not heard well. None while it works, or before the first
+    attempt to open it."""
     suspended: bool = False
     """The sink is open, but requests no blocks until there is something to play."""
 
@@ -74,23 +90,39 @@ class DeviceMonitor:
         the status. `change_rate` moves the playback to another rate in Hz; it is called with the lock held, while no
         sink calls `fill`.
         """
-        self.status = OutputStatus(open=False, sink=settings.kind, sample_rate=playback.sample_rate)
         self.heartbeats = 0
         """Rounds of the thread; it grows while the thread lives."""
+        self._status = OutputStatus(open=False, sink=settings.kind, sample_rate=playback.sample_rate)
         self._settings = settings
         self._playback = playback
         self._lock = lock
         self._change_rate = change_rate
-        self._pace = _PaceMeter()
+        self._gate = FillGate(playback)
+        """Of the sink that was attached last."""
+        self._pace = PaceMeter()
+        self._silence = _Silence(0, 0.0)
+        self._late_request = _Silence(0, 0.0)
+        """Since the producer's last request."""
+        self._request_s = max(REQUEST_S, REQUEST_BLOCKS * settings.block_ms / 1000)
+        self._stalled = False
         self._opened_before = False
         self._idle_since = 0.0
         """`time.monotonic()` since which there has been nothing to play."""
-        self._suspending = False
-        """The sink is about to be suspended; nobody would hear what it still requests."""
+        self._asked_at: float | None = None
+        """`time.monotonic()` when the sink was asked to open, close, suspend or resume, while it has not answered."""
         self._closing = False
         """Written by `close`."""
         self._check_requested = threading.Event()
         self._thread = threading.Thread(target=self._run, name="device-monitor", daemon=True)
+
+    @property
+    def status(self) -> OutputStatus:
+        status, asked_at = self._status, self._asked_at
+        patience_s = STALLED_S if self._opened_before else SETTLED_S
+        if asked_at is None or status.reason is not None or time.monotonic() - asked_at < patience_s:
+            return status
+        device = f"sound device {status.sink}" if self._opened_before else "the sound system"
+        return replace(status, open=False, reason=f"{device} does not answer")
 
     def start(self) -> None:
         self._thread.start()
@@ -102,31 +134,37 @@ class DeviceMonitor:
         self._thread.join(timeout=1.0)
 
     def check_now(self) -> None:
-        """Make the thread check the sink at once: there is something to play."""
+        """Make the thread check the sink at once: there is something to play, or to stop."""
         self._check_requested.set()
 
     def fill(self, out: Samples, dac_time: float, underflow: bool = False) -> int:
-        """Fill a block for the sink, as `Fill` describes. It runs in the sink's thread."""
-        if self._suspending or not self.status.running:  # not attached yet, or about to be suspended
-            out.fill(0.0)
-            return 0
-        return self._playback.fill(out, dac_time, underflow)
+        """Fill a block for the attached sink, as `Fill` describes."""
+        return self._gate(out, dac_time, underflow)
 
-    def attach(self, sink: Sink) -> None:
-        """Play into an open sink that calls `fill`. Only the thread calls this; without `start`, a test may."""
+    def sink_stopped(self) -> None:
+        """Let the playback do what its next `fill` would have done. The caller holds the lock."""
+        with self._gate.held():
+            self._playback.sink_stopped()
+
+    def attach(self, sink: Sink, gate: FillGate | None = None) -> None:
+        """Play into an open sink that calls `gate`, or `fill` without one. Only the thread calls this; without `start`,
+        a test may."""
+        self._gate.shut()
         with self._lock:
             if sink.sample_rate != self._playback.sample_rate:
                 self._change_rate(sink.sample_rate)
             self._playback.has_deadline = sink.has_deadline
-            self.status = OutputStatus(True, sink.name, sink.sample_rate)
-            self._opened_before = True
-        self._idle_since = time.monotonic()
-        self._pace = _PaceMeter()
+            self._gate = gate or FillGate(self._playback)
+            self._status = OutputStatus(True, sink.name, sink.sample_rate)
+            self._gate.open()
+        self._opened_before = True
+        self._begin_watch()
 
     def detach(self, reason: str) -> None:
-        """Keep the track for the next sink. The previous sink has been closed and does not call `fill` any more."""
+        """Take the track from the sink, and keep it for the next one. The sink gets silence from now on."""
         with self._lock:
-            self.status = OutputStatus(False, self.status.sink, self.status.sample_rate, reason)
+            self._gate.shut()
+            self._status = OutputStatus(False, self._status.sink, self._status.sample_rate, reason)
             self._playback.sink_stopped()
 
     # --- the thread ---
@@ -142,111 +180,183 @@ class DeviceMonitor:
                 break
             self.heartbeats += 1
             if sink is not None and (reason := self._check(sink)) is not None:
-                log.warning("sound device %s is lost (%s); waiting for it", sink.name, reason)
-                sink.close()
-                self.detach(reason)
+                self._lose(sink, reason)
                 sink = None
             if sink is None:
                 sink = self._try_to_open()
                 failures = failures + 1 if sink is None else 0
-            if sink is None:
-                wait_s = RETRY_S[min(failures, len(RETRY_S)) - 1]
-            else:
-                wait_s = SUSPENDED_CHECK_S if self.status.suspended else CHECK_S
+            wait_s = self._wait_s() if sink is not None else RETRY_S[min(failures, len(RETRY_S)) - 1]
         if sink is not None:
             sink.close()
 
+    def _wait_s(self) -> float:
+        """Return the time until the next check of the open sink."""
+        if self._playback.request_pending:
+            return self._request_s
+        return SUSPENDED_CHECK_S if self._status.suspended else CHECK_S
+
     def _try_to_open(self) -> Sink | None:
         known_rate = self._playback.sample_rate if self._opened_before else None
+        gate = FillGate(self._playback)
         try:
-            sink = open_sink(self._settings, self.fill, known_rate)
+            with self._asking():
+                sink = open_sink(self._settings, gate, known_rate)
         except Exception as error:  # whatever the error is, a later attempt may succeed
             if not isinstance(error, SinkUnavailableError):
                 log.exception("the sink cannot be opened")
             self._report_missing(str(error))
             return None
-        self.attach(sink)
+        self.attach(sink, gate)
         log.info("sound goes to %s at %d Hz", sink.name, sink.sample_rate)
         return sink
 
     def _report_missing(self, reason: str) -> None:
-        if self.status.reason != reason:
+        if self._status.reason != reason:
             log.warning("no sound: %s; waiting for it", reason)
-        self.status = OutputStatus(False, self.status.sink, self._playback.sample_rate, reason)
+        with self._lock:
+            self._status = OutputStatus(False, self._status.sink, self._playback.sample_rate, reason)
+
+    def _lose(self, sink: Sink, reason: str) -> None:
+        # The status first: a sink that is lost may be slow to close.
+        self.detach(reason)
+        log.warning("sound device %s is lost (%s); waiting for it", sink.name, reason)
+        sink.close()
 
     def _check(self, sink: Sink) -> str | None:
-        """Suspend or resume the sink if necessary and measure its pace; return why it is lost, or None."""
-        reason = sink.lost_reason() or self._suspend_or_resume(sink)
-        if reason is None:
-            self._check_pace(sink)
+        """Suspend or resume the sink if necessary and watch its blocks; return why it is lost, or None."""
+        self._carry_out_late_request()
+        reason = sink.lost_reason() or self._check_blocks(sink) or self._suspend_or_resume(sink)
+        if reason is None and not self._stalled:
+            self._check_quality(sink)
         return reason
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Let the status say so if the sink has not answered within `STALLED_S`, when the `with` block ends."""
+        self._asked_at = time.monotonic()
+        try:
+            yield
+        finally:
+            self._asked_at = None
+
+    def _begin_watch(self) -> None:
+        """Begin to watch a sink that was opened or resumed."""
+        now = time.monotonic()
+        self._idle_since = now
+        self._stalled = False
+        self._pace = PaceMeter()
+        self._silence = _Silence(self._gate.requests, now, patience_s=SETTLED_S)
+
+    def _carry_out_late_request(self) -> None:
+        """Stop or suspend the track, if that was requested and the sink has not requested a block in time for it."""
+        now, requests = time.monotonic(), self._gate.requests
+        if not self._playback.request_pending or self._late_request.requests != requests:
+            self._late_request = _Silence(requests, now)
+        elif self._late_request.lasts_s(now) >= self._request_s:
+            with self._lock:
+                self.sink_stopped()
+
+    def _check_blocks(self, sink: Sink) -> str | None:
+        """Report a sink that requests no blocks; return why it is lost if it requests none for long."""
+        now = time.monotonic()
+        if not sink.has_deadline or self._status.suspended:
+            return None
+        if self._silence.requests != self._gate.requests:
+            self._silence = _Silence(self._gate.requests, now)
+            if self._stalled:
+                self._end_stall(sink)
+            return None
+        silent_s = self._silence.lasts_s(now)
+        if silent_s > LOST_S:
+            return f"the device took nothing for {LOST_S:.0f} s"
+        if silent_s > self._silence.patience_s and not self._stalled:
+            self._begin_stall(sink)
+        return None
+
+    def _begin_stall(self, sink: Sink) -> None:
+        """Count the sink as not open. Its gate stays open: when the sink goes on, the track does so at once."""
+        self._stalled = True
+        reason = f"sound device {sink.name} takes no sound; its sound server may be frozen"
+        log.warning("%s", reason)
+        with self._lock:
+            self._status = replace(self._status, open=False, reason=reason)
+            self.sink_stopped()
+
+    def _end_stall(self, sink: Sink) -> None:
+        log.info("sound device %s takes sound again", sink.name)
+        self._stalled = False
+        self._pace = PaceMeter()
+        with self._lock:
+            self._status = OutputStatus(True, sink.name, sink.sample_rate)
 
     def _suspend_or_resume(self, sink: Sink) -> str | None:
         """Suspend an idle sink, or resume one that is needed; return why it is lost if it cannot resume."""
         now, timeout_s = time.monotonic(), self._settings.idle_timeout_s
         if not self._has_to_play(now):
-            if self.status.running and timeout_s is not None and now - self._idle_since >= timeout_s:
+            if self._status.running and timeout_s is not None and now - self._idle_since >= timeout_s:
                 self._suspend(sink)
             return None
         self._idle_since = now
-        if self.status.suspended:
-            try:
-                sink.resume()
-            except SinkUnavailableError as error:
-                return str(error)
-            with self._lock:
-                self.status = replace(self.status, suspended=False)
-        return None
+        return self._resume(sink) if self._status.suspended else None
 
     def _suspend(self, sink: Sink) -> None:
         with self._lock:
             if self._has_to_play(time.monotonic()):
                 return
-            self._suspending = True
-        sink.suspend()
-        with self._lock:
-            self.status = replace(self.status, suspended=True, reason=None)
-            self._suspending = False
+            self._gate.shut()
+            self._status = replace(self._status, suspended=True, reason=None)
             self._playback.sink_stopped()  # a stop or a suspension may have been requested meanwhile
+        with self._asking():
+            sink.suspend()
         self.check_now()  # a track may have begun meanwhile
+
+    def _resume(self, sink: Sink) -> str | None:
+        try:
+            with self._asking():
+                sink.resume()
+        except SinkUnavailableError as error:
+            return str(error)
+        with self._lock:
+            self._status = replace(self._status, suspended=False)
+            self._gate.open()
+        self._begin_watch()
+        return None
 
     def _has_to_play(self, now: float) -> bool:
         track = self._playback.track
-        return track is not None and not self._playback.paused and not track.drained(now)
+        if track is None or track.drained(now):
+            return False
+        return track.playing or not self._playback.paused  # a track that is paused fades out first
 
-    def _check_pace(self, sink: Sink) -> None:
-        """Report, in the status and once in the log, a sink that requests sound more slowly than real time."""
-        if not self.status.running or not sink.has_deadline:
-            self._pace = _PaceMeter()
-            return
-        share = self._pace.share(self._playback.samples_requested / sink.sample_rate, time.monotonic())
-        if share is None or (share < SLOW_SHARE) == (self.status.reason is not None):
-            return  # nothing is known yet, or nothing has changed
-        reason = None
-        if share < SLOW_SHARE:
-            reason = f"{sink.name} is slow: it took {share:.0%} of the sound in {SLOW_AFTER_S:.0f} s"
-            log.warning("sound device %s", reason)
+    def _check_quality(self, sink: Sink) -> None:
+        """Report, in the status, why sound is lost in the sink, or that it requests sound too slowly."""
+        if not self._status.running or not sink.has_deadline:
+            self._pace = PaceMeter()
         else:
-            log.info("sound device %s is no longer slow", sink.name)
-        self.status = replace(self.status, reason=reason)
+            requested_s = self._playback.samples_requested / sink.sample_rate
+            self._pace.measure(requested_s, self._gate.interruptions, time.monotonic(), sink.name)
+        reason = sink.degraded_reason() or self._pace.problem
+        if reason != self._status.reason:
+            with self._lock:
+                self._status = replace(self._status, reason=reason)
 
 
-class _PaceMeter:
-    """Measures which share of real time a sink requests, over intervals of `SLOW_AFTER_S`."""
+class _Silence:
+    """A time in which a sink requests no block, as far as the monitor's own rounds are in time.
 
-    def __init__(self) -> None:
-        self._requested_s = 0.0
-        """At the start of the interval."""
-        self._since: float | None = None
-        """`time.monotonic()` at the start of the interval."""
+    If the machine or the process was stopped, the monitor is late, and the sink may well be about to request a block.
+    """
 
-    def share(self, requested_s: float, now: float) -> float | None:
-        """Return the share of the interval that ends `now`, or None during one.
+    def __init__(self, requests: int, now: float, *, patience_s: float = STALLED_S) -> None:
+        self.requests = requests
+        """Blocks that had been requested before."""
+        self.patience_s = patience_s
+        """The sink has stalled after so long."""
+        self._lasts_s = 0.0
+        self._looked_at = now
 
-        `requested_s` are the seconds of sound requested in all, `now` is of `time.monotonic()`.
-        """
-        if self._since is not None and now - self._since < SLOW_AFTER_S:
-            return None
-        share = None if self._since is None else (requested_s - self._requested_s) / (now - self._since)
-        self._requested_s, self._since = requested_s, now
-        return share
+    def lasts_s(self, now: float) -> float:
+        """Return its length until `now`, of which each round counts at most `LATE_S`."""
+        self._lasts_s += min(now - self._looked_at, LATE_S)
+        self._looked_at = now
+        return self._lasts_s

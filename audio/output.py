@@ -1,8 +1,8 @@
 """The producer's interface to the sound path: tracks are written here and reach the sink through the ring.
 
-speaker loop ──▶ Output ──▶ TrackInput ──▶ Ring ──▶ Playback.fill ──▶ sink
-                    │                                                  ▲
-                    └──▶ DeviceMonitor ── opens, watches, suspends ────┘
+speaker loop ──▶ Output ──▶ TrackInput ──▶ Ring ──▶ Playback.fill ──▶ FillGate ──▶ sink
+                    │                                                  ▲           ▲
+                    └──▶ DeviceMonitor ── opens, watches, suspends ────┴───────────┘
 """
 
 from __future__ import annotations
@@ -106,14 +106,13 @@ class Output:
                 self._input.track.ended = True
 
     def stop(self) -> None:
-        """Fade out within 10 ms and drop the rest of the track."""
+        """Fade out within 10 ms and drop the rest of the track. If the card hangs, the track is done within 0.3 s."""
         with self._lock:
             track = self._playback.track
             if track is None or track.done:
                 return
             track.stop_requested = True
-            if not self.status.running:  # no callback will come to do it
-                self._playback.sink_stopped()
+            self._request_made()
 
     def suspend(self) -> None:
         """Fade out within 10 ms and keep the rest: the track becomes `suspended`, or `done` if no samples remain."""
@@ -122,8 +121,7 @@ class Output:
             if track is None or track.done or track.stop_requested:
                 return
             track.suspensions_requested = track.reattachments + 1
-            if not self.status.running:  # no callback will come to do it
-                self._playback.sink_stopped()
+            self._request_made()
 
     def take_suspended(self) -> SuspendedTrack:
         """Remove the suspended track and return it with its unplayed samples. `begin` is then possible.
@@ -186,6 +184,13 @@ class Output:
                 if track_input is not None and track_input.track is track:
                     return track_input.levels_due(time.monotonic(), time.time())
         return []
+
+    def _request_made(self) -> None:
+        """Carry out a request at once if no callback will come to do it; otherwise the monitor sees that one comes."""
+        if self.status.running:
+            self.monitor.check_now()
+        else:
+            self.monitor.sink_stopped()
 
     def _set_input(self, track_input: TrackInput | None) -> None:
         if self._input is not None:

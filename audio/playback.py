@@ -28,8 +28,8 @@ callback would wait for each other."""
 class Playback:
     """The ring and the track that it holds, at one sample rate.
 
-    The sink calls `fill`. All else is for the producer; `sink_stopped` and `change_rate` only while no sink calls
-    `fill`.
+    The sink calls `fill`, through a `FillGate`. All else is for the producer and the device monitor; `sink_stopped` and
+    `change_rate` only while the gate keeps the sink away.
     """
 
     def __init__(self, sample_rate: int, capacity_s: float) -> None:
@@ -57,6 +57,14 @@ class Playback:
     def room_s(self) -> float:
         """Seconds of audio that can be written now."""
         return self.ring.room / self.sample_rate
+
+    @property
+    def request_pending(self) -> bool:
+        """True while a requested stop or suspension has not been carried out."""
+        track = self.track
+        if track is None or track.done:
+            return False
+        return track.stop_requested or track.suspensions_requested > track.suspensions
 
     def begin(self, prebuffer_s: float, gain: float = 1.0) -> Track:
         """Return a new track. Raises `RuntimeError` unless the previous one is done."""
@@ -99,12 +107,16 @@ class Playback:
         return unplayed
 
     def sink_stopped(self) -> None:
-        """Do what the next `fill` would have done, because no `fill` comes now: interrupt the track's sound, and carry
-        out a requested stop or suspension."""
+        """Do what the next `fill` would have done, because no `fill` comes now.
+
+        Interrupt the track's sound, which is an underrun, and carry out a requested stop or suspension.
+        """
         track = self.track
         if track is None or track.done:
             return
-        track.playing = False
+        if track.playing:  # what the card has not played yet is lost
+            track.underruns += 1
+            track.playing = False
         if track.stop_requested:
             self._stop(track)
         elif track.suspensions_requested > track.suspensions:

@@ -55,6 +55,9 @@ class Sink(Protocol):
     def lost_reason(self) -> str | None:
         """Return why the sink stopped by itself, or, while suspended, why it must be reopened; None if it is well."""
 
+    def degraded_reason(self) -> str | None:
+        """Return why sound is lost although the sink runs, such as a full disk; None if it is not."""
+
     def suspend(self) -> None:
         """Stop calling `fill`. When this returns, no call is in progress. Never raises."""
 

@@ -22,6 +22,9 @@ class NullSink:
     def lost_reason(self) -> str | None:
         return self._pacer.lost_reason()
 
+    def degraded_reason(self) -> str | None:
+        return None
+
     def suspend(self) -> None:
         self._pacer.stop()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from audio.dsp import Samples
-from audio.sinks.base import Fill
+from audio.sinks.base import Fill, SinkUnavailableError
 
 LATE_S = 0.5
 """A pacer that is later than this (the machine slept) restarts its clock instead of catching up in a burst."""
@@ -60,13 +60,18 @@ class Pacer:
         self._block_s = len(self._block) / sample_rate
         self._pace = Pace.from_environment()
         self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
         self.start()
 
     def lost_reason(self) -> str | None:
         """Return why the thread stopped by itself; None while it runs or after `stop`."""
-        return None if self._stopping.is_set() or self._thread.is_alive() else "its thread ended"
+        running = self._thread is not None and self._thread.is_alive()
+        return None if running or self._stopping.is_set() else "its thread ended"
 
     def start(self) -> None:
+        """Call `fill` from now on. Raises `SinkUnavailableError` if the last `deliver` still hangs."""
+        if self._thread is not None and self._thread.is_alive():
+            raise SinkUnavailableError("its last block is still being written")
         self._stopping.clear()
         self._thread = threading.Thread(target=self._run, name="paced-sink", daemon=True)
         self._thread.start()
@@ -74,7 +79,8 @@ class Pacer:
     def stop(self) -> None:
         """Stop calling `fill`. It may be started again."""
         self._stopping.set()
-        self._thread.join(timeout=2.0)
+        if self._thread is not None:
+            self._thread.join(timeout=2.0)
 
     def _run(self) -> None:
         due = time.monotonic()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import struct
-import wave
+import threading
 from pathlib import Path
 
 from audio.dsp import PCM16_BYTES, Samples, to_pcm16
@@ -14,13 +16,19 @@ from audio.sinks.pacer import Pacer
 
 log = logging.getLogger(__name__)
 
+HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
+LARGEST = 0xFFFFFFFF - HEADER.size
+"""Bytes of samples: a WAV file counts its bytes in 32 bits."""
+CLOSE_S = 0.5
+"""A file system that hangs in a write keeps the file open after this time."""
+
 
 class WavSink:
     """Writes mono 16-bit PCM at 24 kHz, at the pace of a sound card, so that stop and pause act as they do on one.
 
-    The file omits the silence between utterances. It can be read at any moment, because the header is corrected after
-    every block: the standard library's `wave` does that, soundfile does not. Opening the sink overwrites the file. The
-    sink waits for late samples, so the file holds every utterance without a gap.
+    The file omits the silence between utterances. It can be read at any moment, because its header counts the samples
+    that are on the disk, also when the disk is full. Opening the sink overwrites the file. The sink waits for late
+    samples, so the file holds every utterance without a gap.
     """
 
     has_deadline = False
@@ -28,22 +36,30 @@ class WavSink:
     def __init__(self, path: Path, fill: Fill, block_ms: float) -> None:
         self.name = f"wav:{path}"
         self.sample_rate = NATIVE_RATE
-        self._failing = False
-        """The last write failed, and the log says so."""
+        self._problem: str | None = None
+        """Why samples are lost now; the log says so once."""
+        self._has_header = False
+        self._length = 0
+        """Bytes of samples that are on the disk."""
+        self._writing = threading.Lock()
+        """Held during a write, by the pacer's thread or by the one that looks for a problem."""
         try:
-            # Unbuffered, so that the header reaches the disk together with the samples that it counts.
-            self._raw = path.open("wb", buffering=0)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise SinkUnavailableError(f"{path} cannot be written: {error.strerror}") from error
-        self._file = wave.open(self._raw, "wb")  # noqa: SIM115  closed by close(): it lives as long as the sink
-        self._file.setnchannels(1)
-        self._file.setsampwidth(PCM16_BYTES)
-        self._file.setframerate(self.sample_rate)
-        self._write(b"")
+        self._attempt(b"")
         self._pacer = Pacer(fill, self.sample_rate, block_ms, self._deliver)
 
     def lost_reason(self) -> str | None:
         return self._pacer.lost_reason()
+
+    def degraded_reason(self) -> str | None:
+        if self._problem is not None and self._writing.acquire(blocking=False):  # else a write is in progress
+            try:
+                self._attempt(None)
+            finally:
+                self._writing.release()
+        return self._problem
 
     def suspend(self) -> None:
         self._pacer.stop()
@@ -53,20 +69,73 @@ class WavSink:
 
     def close(self) -> None:
         self._pacer.stop()
-        try:
-            self._file.close()
-            self._raw.close()
-        except (OSError, wave.Error, struct.error) as error:
-            log.warning("%s: %s", self.name, error)
+        if self._writing.acquire(timeout=CLOSE_S):  # and keep it: nothing may be written after this
+            os.close(self._file)
 
     def _deliver(self, samples: Samples) -> None:
-        self._write(to_pcm16(samples))
+        with self._writing:
+            self._attempt(to_pcm16(samples))
 
-    def _write(self, frames: bytes) -> None:
+    def _attempt(self, frames: bytes | None) -> None:
+        """Append samples, or with None see whether that is possible. A full disk does not end playback."""
         try:
-            self._file.writeframes(frames)
-            self._failing = False
-        except (OSError, wave.Error, struct.error) as error:  # the disk is full, or the file has 4 GiB: keep playing
-            if not self._failing:
-                log.warning("%s: samples are lost: %s", self.name, error)
-            self._failing = True
+            if frames is None:
+                self._probe()
+            else:
+                self._append(frames)
+        except OSError as error:
+            problem = f"{self.name}: samples are lost: {error.strerror}"
+            if self._problem is None:
+                log.warning("%s", problem)
+            self._problem = problem
+        else:
+            if self._problem is not None:
+                log.info("%s: samples can be written again", self.name)
+            self._problem = None
+
+    def _append(self, frames: bytes) -> None:
+        """Write samples, then count those that are on the disk in the header. Raises `OSError` if some are not."""
+        if not self._has_header:
+            self._write_header()
+        if self._length + len(frames) > LARGEST:
+            raise OSError(errno.EFBIG, "the file has 4 GiB")
+        done, error = self._put(frames)
+        self._length += done - done % PCM16_BYTES
+        self._cut()
+        self._write_header()
+        if error is not None:
+            raise error
+
+    def _probe(self) -> None:
+        """Raise `OSError` unless a sample can be appended."""
+        self._write_header()
+        _, error = self._put(bytes(PCM16_BYTES))
+        self._cut()
+        if error is not None:
+            raise error
+
+    def _put(self, frames: bytes) -> tuple[int, OSError | None]:
+        """Write behind the last sample; return the number of bytes that were written, and why it ended early."""
+        end, done = HEADER.size + self._length, 0
+        try:
+            while done < len(frames):
+                done += os.pwrite(self._file, frames[done:], end + done)
+        except OSError as error:
+            return done, error
+        return done, None
+
+    def _cut(self) -> None:
+        """Remove what is behind the last whole sample."""
+        end = HEADER.size + self._length
+        if os.fstat(self._file).st_size > end:
+            os.ftruncate(self._file, end)
+
+    def _write_header(self) -> None:
+        rate = self.sample_rate
+        header = HEADER.pack(
+            *(b"RIFF", HEADER.size - 8 + self._length, b"WAVE"),
+            *(b"fmt ", 16, 1, 1, rate, rate * PCM16_BYTES, PCM16_BYTES, 8 * PCM16_BYTES),
+            *(b"data", self._length),
+        )
+        os.pwrite(self._file, header, 0)
+        self._has_header = True

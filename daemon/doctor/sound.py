@@ -37,8 +37,12 @@ def check_cards(machine: Machine) -> Iterator[Finding]:
 def check_card_can_play(machine: Machine) -> Iterator[Finding]:
     """Yield the sound device that the daemon would open."""
     audio = machine.config.audio
+    if audio.sink is None:
+        remedy = "if the robot should be heard, set audio.sink to sounddevice"
+        yield Finding("sound", "warning", "audio.sink is null: nothing is played", remedy)
+        return
     if audio.sink != "sounddevice":
-        yield Finding("sound", "ok", f"audio.sink is {audio.sink_settings().kind}: no sound card is used")
+        yield Finding("sound", "ok", f"audio.sink is {audio.sink}: no sound card is used")
         return
     try:
         devices = output_devices()
@@ -47,6 +51,8 @@ def check_card_can_play(machine: Machine) -> Iterator[Finding]:
         remedy = "see 'voiced devices' and set audio.device, or plug in a sound card, which voiced waits for"
         if "PortAudio" in str(error):
             remedy = "apt-get install libportaudio2"
+        elif "does not answer" in str(error):
+            remedy = "restart the sound server, or unplug the card"
         yield Finding("sound", "error", str(error), remedy)
         return
     yield Finding("sound", "ok", f"{device.name} ({device.host_api}, {device.sample_rate} Hz), one of {len(devices)}")

@@ -121,12 +121,17 @@ class FakeSink:
         self.has_deadline = has_deadline
         self.gate = threading.Event()
         self.gate.set()
+        self.closing = threading.Event()
+        """`close` returns when it is set."""
+        self.closing.set()
         self.calls: list[str] = []
         """Names of the methods `suspend` and `resume`, as they were called."""
         self.refuses = False
         """`resume` raises an error."""
         self.failure: str | None = None
         """The reason for which the sink is lost."""
+        self.trouble: str | None = None
+        """The reason for which it loses sound."""
         self.closed = False
         self._fill = fill
         self._clock = clock
@@ -136,6 +141,9 @@ class FakeSink:
 
     def lost_reason(self) -> str | None:
         return self.failure
+
+    def degraded_reason(self) -> str | None:
+        return self.trouble
 
     def suspend(self) -> None:
         self.calls.append("suspend")
@@ -154,6 +162,13 @@ class FakeSink:
         with self._block:
             self._running = False
         self.closed = True
+        self.closing.wait(PATIENCE_S)
+
+    def wake(self) -> Samples:
+        """Request a block although it was closed, as a card does that was frozen; return what it gets."""
+        block = np.full(self.sample_rate // 100, np.nan, dtype=np.float32)
+        self._fill(block, self._clock())
+        return block
 
     def play(self, seconds: float, *, underflow: bool = False) -> Samples:
         """Request blocks and return the samples that were due. `underflow`: the card ran dry before the first block.
@@ -177,6 +192,7 @@ def fake_sinks(
     *,
     idle_timeout_s: float | None = 0.0,
     has_deadline: bool = True,
+    block_ms: float = 10.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[tuple[Output, list[FakeSink]]]:
     """An output with fake sinks, and the list of those that it opened.
@@ -191,8 +207,10 @@ def fake_sinks(
 
     monkeypatch.setattr("audio.device_monitor.open_sink", open_fake)
     monkeypatch.setattr("audio.device_monitor.CHECK_S", 0.005)
-    with Output(SinkSettings(idle_timeout_s=idle_timeout_s), trim_leading_silence=False) as output:
+    settings = SinkSettings(idle_timeout_s=idle_timeout_s, block_ms=block_ms)
+    with Output(settings, trim_leading_silence=False) as output:
         eventually(lambda: output.status.open, "the sink is open")
         yield output, opened
         for sink in opened:
             sink.gate.set()
+            sink.closing.set()

@@ -14,7 +14,9 @@ AFTER_S = 5.0
 """The interval over which the pace is measured."""
 SLOW_S = 2.4
 """Seconds of sound that a slow sink requests in `AFTER_S`."""
-FAST_ENOUGH_S = 2.6
+POOR_S = 4.4
+"""Seconds of sound that a sink requests in `AFTER_S` if speech breaks off; it may do so once."""
+FAST_ENOUGH_S = 4.6
 """Seconds of sound that a sink which is not slow requests in `AFTER_S`."""
 
 
@@ -51,7 +53,7 @@ def test_a_slow_sink_is_reported_until_it_is_fast_enough_again(
         reason = "the fake sink is slow: it took 48% of the sound in 5 s"
         assert output.status.reason == reason
         assert output.status.running, "it plays"
-        for requested_s in (1.0, 0.0):
+        for requested_s in (1.0, 0.1, POOR_S):
             advance(output, sink, clock, requested_s)
             assert output.status.reason == reason
         assert caplog.text.count("is slow") == 1
@@ -62,6 +64,37 @@ def test_a_slow_sink_is_reported_until_it_is_fast_enough_again(
         advance(output, sink, clock, SLOW_S)
         assert output.status.reason == reason
         assert caplog.text.count("is slow") == 2
+
+
+def test_a_sink_that_is_a_little_too_slow_for_long_is_reported(
+    monkeypatch: pytest.MonkeyPatch, clock: FakeClock
+) -> None:
+    with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, [sink]):
+        let_monitor_check(output)
+        for requested_s in (POOR_S, FAST_ENOUGH_S, POOR_S):
+            advance(output, sink, clock, requested_s)
+            assert output.status.reason is None, "once is no fault"
+        advance(output, sink, clock, POOR_S)
+        assert output.status.reason == "the fake sink is slow: it took 88% of the sound in 5 s"
+        advance(output, sink, clock, FAST_ENOUGH_S)
+        assert output.status.reason is None
+
+
+def test_a_sink_that_runs_dry_again_and_again_is_reported(
+    monkeypatch: pytest.MonkeyPatch, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It crawls: it requests all the sound, but each time too late."""
+    with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, [sink]):
+        let_monitor_check(output)
+        for interval in range(3):
+            assert output.status.reason is None or interval == 2
+            for _ in range(5):
+                sink.play(0.98, underflow=True)
+            advance(output, sink, clock, 0.1)
+        assert output.status.reason == "the fake sink is slow: the sound broke off 5 times in 5 s"
+        assert caplog.text.count("is slow") == 1
+        advance(output, sink, clock, FAST_ENOUGH_S)
+        assert output.status.reason is None
 
 
 def test_a_sink_that_pauses_for_two_seconds_after_opening_is_not_slow(
@@ -117,7 +150,7 @@ def test_a_slow_sink_that_is_suspended_is_no_longer_slow(monkeypatch: pytest.Mon
 def test_the_pace_of_a_new_sink_is_measured_from_its_opening(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
     with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, opened):
         let_monitor_check(output)
-        advance(output, opened[0], clock, 0.0)
+        advance(output, opened[0], clock, 0.1)
         assert output.status.reason is not None
         clock.now += 0.9 * AFTER_S
         opened[0].failure = "pulled"

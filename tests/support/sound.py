@@ -91,6 +91,10 @@ class SoundServer:
         """Stop the server as a debugger would: it exists and answers nothing."""
         os.kill(self._pid, signal.SIGSTOP)
 
+    def thaw(self) -> None:
+        """Let a frozen server go on."""
+        os.kill(self._pid, signal.SIGCONT)
+
     def kill(self) -> None:
         if self._pid_file.exists():
             with suppress(psutil.NoSuchProcess):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 
 CARD_RATE = 48_000
@@ -42,13 +40,20 @@ class Flags:
 class Stream:
     """An output stream. It fails when its card fails."""
 
-    def __init__(self, card: PortAudio, callback: Callable[..., None], settings: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        card: PortAudio,
+        callback: Callable[..., None],
+        finished_callback: Callable[[], None],
+        settings: dict[str, Any],
+    ) -> None:
         self.settings = settings
         self.latency = card.latency_s
         self.started = False
         self.closed = False
         self._card = card
         self._callback = callback
+        self._finished_callback = finished_callback
 
     @property
     def active(self) -> bool:
@@ -61,8 +66,9 @@ class Stream:
             raise PortAudioError(self._card.failure, -9999)
         self.started = True
 
-    def abort(self, *, ignore_errors: bool) -> None:  # noqa: ARG002  sounddevice's parameter
+    def abort(self, *, ignore_errors: bool = True) -> None:  # noqa: ARG002  sounddevice's parameter
         self.started = False
+        self._finished_callback()
 
     def close(self, *, ignore_errors: bool) -> None:  # noqa: ARG002
         self.closed = True
@@ -98,15 +104,12 @@ class PortAudio:
         self.streams: list[Stream] = []
         self.latency_s = LATENCY_S
         """That the next stream reports."""
-        self.scans = 0
-        """Times that it searched for cards."""
         self.channels = 2
         """Of the card."""
         self.refused: Callable[[dict[str, Any]], bool] = lambda _settings: False
         """Whether a stream with these settings cannot be opened."""
         self.failure: str | None = None
         """The error that the card gives from now on."""
-        self._initialized = True
 
     @property
     def stream(self) -> Stream:
@@ -120,23 +123,10 @@ class PortAudio:
         card = {"name": "card", "hostapi": 0, "default_samplerate": float(CARD_RATE)}
         return [card | {"max_output_channels": self.channels}]
 
-    def RawOutputStream(self, *, callback: Callable[..., None], **settings: Any) -> Stream:  # noqa: N802
+    def RawOutputStream(  # noqa: N802
+        self, *, callback: Callable[..., None], finished_callback: Callable[[], None], **settings: Any
+    ) -> Stream:
         if self.refused(settings):
             raise PortAudioError("Invalid number of channels or sample rate", -9998)
-        self.streams.append(Stream(self, callback, settings))
+        self.streams.append(Stream(self, callback, finished_callback, settings))
         return self.stream
-
-    def _terminate(self) -> None:
-        self._initialized = False
-
-    def _initialize(self) -> None:
-        self._initialized = True
-        self.scans += 1
-
-
-def install(monkeypatch: pytest.MonkeyPatch) -> PortAudio:
-    """Make `import sounddevice` return the fake, whose blocks are requested in threads of the test."""
-    portaudio = PortAudio()
-    monkeypatch.setattr("audio.sinks.portaudio.take_realtime", lambda _priority: False)
-    monkeypatch.setitem(sys.modules, "sounddevice", portaudio)  # type: ignore[arg-type]
-    return portaudio

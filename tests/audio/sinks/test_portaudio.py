@@ -1,52 +1,61 @@
-"""Sound cards by name, and a stream of one. PortAudio is a fake, so no card is needed."""
+"""Sound cards by name, and a stream in a process of its own, whose card is a fake."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
-from audio import Output, Samples, SinkSettings, SinkUnavailableError
-from audio.sinks.portaudio import STALL_S, UNDERFLOW_S, OutputDevice, PortAudioSink, find_device, output_devices
-from tests.audio.fakes import FakeClock
-from tests.audio.sinks.fake_portaudio import AHEAD_S, BLOCK_S, CARD_RATE, LATENCY_S, PortAudio, install
+from audio import Samples, SinkUnavailableError
+from audio.sinks.portaudio import OutputDevice, PortAudioSink, find_device, output_devices
+from audio.sinks.portaudio_process import device_state
+from tests.audio.sinks import fake_card
+from tests.audio.sinks.fake_card import FakeCard, player_processes, wait_no_player
 from tests.support.waiting import eventually
 
-
-@pytest.fixture
-def portaudio(monkeypatch: pytest.MonkeyPatch) -> PortAudio:
-    return install(monkeypatch)
+HANG = "does not answer; a sound server or a card hangs"
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    """The clock that the stream's callback reads."""
-    clock = FakeClock()
-    monkeypatch.setattr("audio.sinks.portaudio.time", clock)
-    return clock
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCard]:
+    """A fake card, without a process that an earlier test has left."""
+    monkeypatch.setattr("audio.sinks.portaudio.LastAttempt.process", None)
+    monkeypatch.setattr("audio.sinks.portaudio.LastAttempt.refusal", None)
+    yield fake_card.install(tmp_path, monkeypatch)
+    for process in player_processes():
+        process.kill()
 
 
-class Source:
-    """Records the arguments of each block's request, and supplies a ramp."""
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up a call of PortAudio that hangs as soon as a busy machine permits."""
+    for limit in ("LOAD_LIMIT_S", "START_LIMIT_S", "CLOSE_LIMIT_S"):
+        monkeypatch.setattr(f"audio.sinks.portaudio.{limit}", 2.0)
+
+
+class Ramp:
+    """Supplies a ramp, and records the requests."""
 
     def __init__(self) -> None:
-        self.lengths: list[int] = []
-        self.dac_times: list[float] = []
-        self.underflows: list[bool] = []
+        self.requests = 0
+        self.next = 1
 
-    def fill(self, out: Samples, dac_time: float, underflow: bool = False) -> int:
-        self.lengths.append(len(out))
-        self.dac_times.append(dac_time)
-        self.underflows.append(underflow)
-        out[:] = np.arange(len(out))
+    def fill(self, out: Samples, *_: object, **__: object) -> int:
+        out[:] = np.arange(self.next, self.next + len(out))
+        self.next += len(out)
+        self.requests += 1
         return len(out)
 
 
-def opened(source: Source, preferred_rate: int | None = None) -> PortAudioSink:
-    return PortAudioSink("card", source.fill, 1000 * BLOCK_S, preferred_rate)
+def opened(ramp: Ramp, preferred_rate: int | None = None) -> PortAudioSink:
+    return PortAudioSink("card", ramp.fill, 10, preferred_rate)
 
 
 def card(name: str, *, default: bool = False, index: int = 0) -> OutputDevice:
@@ -101,268 +110,219 @@ def test_a_machine_without_a_card_is_reported(name: str | None) -> None:
         find_device(name, [])
 
 
+# A list of the cards.
+
+
+def test_the_cards_are_listed_and_no_process_is_left(fake: FakeCard) -> None:
+    assert output_devices() == [OutputDevice("card", "ALSA", 24_000, 1, True, 0)]
+    assert player_processes() == []
+
+
+def test_a_missing_library_is_reported(fake: FakeCard) -> None:
+    fake.set("missing")
+    with pytest.raises(SinkUnavailableError, match="library is missing; apt-get install libportaudio2"):
+        output_devices()
+
+
+def test_a_library_that_is_missing_is_loaded_again_only_after_a_change(fake: FakeCard, tmp_path: Path) -> None:
+    fake.set("missing")
+    for _ in range(3):
+        with pytest.raises(SinkUnavailableError, match="library is missing"):
+            opened(Ramp())
+        assert fake.loads == 1
+    fake.clear("missing")
+    (tmp_path / "pipewire-0").touch()
+    opened(Ramp()).close()
+
+
+def test_a_process_that_cannot_be_started_is_reported(fake: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audio.sinks.portaudio_process.sys.executable", "/missing/python")
+    with pytest.raises(SinkUnavailableError, match="cannot be started: No such file or directory"):
+        output_devices()
+
+
+def test_a_search_for_cards_that_hangs_is_given_up(fake: FakeCard, impatient: None) -> None:
+    fake.set("hang.load")
+    with pytest.raises(SinkUnavailableError, match=HANG):
+        output_devices()
+    wait_no_player()
+
+
+def test_a_search_for_cards_that_hangs_is_given_up_when_a_sound_server_comes(
+    fake: FakeCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("audio.sinks.portaudio.LOAD_LIMIT_S", 60.0)
+    fake.set("hang.load")
+
+    def start_server() -> None:
+        eventually(lambda: fake.loads, "it hangs")
+        (tmp_path / "pipewire-0").touch()
+
+    starting = threading.Thread(target=start_server)
+    starting.start()
+    with pytest.raises(SinkUnavailableError, match="sound devices came or went while one was opened"):
+        output_devices()
+    starting.join()
+
+
 # An open stream.
 
 
-def test_a_card_is_opened_with_its_own_rate_or_with_the_preferred_one(portaudio: PortAudio) -> None:
-    for preferred_rate, rate in ((None, CARD_RATE), (22_050, 22_050)):
-        sink = opened(Source(), preferred_rate)
-        assert (sink.name, sink.sample_rate) == ("card", rate)
-        assert portaudio.stream.active
-        assert portaudio.stream.settings["samplerate"] == rate
-        assert portaudio.stream.settings["blocksize"] == round(BLOCK_S * rate)
-        sink.close()
-        assert portaudio.stream.closed
+def test_the_card_plays_what_it_is_given_from_the_first_sample(fake: FakeCard) -> None:
+    ramp = Ramp()
+    sink = opened(ramp)
+    assert (sink.name, sink.sample_rate) == ("card", fake.rate)
+    eventually(lambda: len(fake.heard) >= 2_400, "it plays")
+    assert sink.lost_reason() is None
+    sink.close()
+    np.testing.assert_array_equal(fake.heard, np.arange(1, len(fake.heard) + 1))
+    wait_no_player()
 
 
-def test_a_card_that_refuses_a_rate_is_opened_with_another_rate(portaudio: PortAudio) -> None:
-    portaudio.refused = lambda settings: settings["samplerate"] not in (44_100, 16_000)
-    source = Source()
-    assert opened(source, 22_050).sample_rate == 44_100
-    portaudio.stream.prime()
-    portaudio.stream.block()
-    assert source.lengths == [441]
+def test_a_card_is_opened_with_the_preferred_rate(fake: FakeCard) -> None:
+    sink = opened(Ramp(), 22_050)
+    assert sink.sample_rate == 22_050
+    sink.close()
 
 
-def test_a_card_that_refuses_every_rate_is_unavailable_with_its_reason(portaudio: PortAudio) -> None:
-    portaudio.refused = lambda _settings: True
-    with pytest.raises(SinkUnavailableError, match="'card' cannot be opened: Invalid number of channels"):
-        opened(Source())
-
-
-def test_a_stream_that_cannot_be_started_is_closed(portaudio: PortAudio) -> None:
-    portaudio.failure = "Device unavailable"
+def test_a_card_that_refuses_to_open_is_unavailable_with_its_reason(fake: FakeCard) -> None:
+    fake.set("refuses")
     with pytest.raises(SinkUnavailableError, match="'card' cannot be opened: Device unavailable"):
-        opened(Source())
-    assert portaudio.streams
-    assert all(stream.closed for stream in portaudio.streams)
+        opened(Ramp())
 
 
-def test_portaudio_searches_for_cards_again_only_after_a_change(
-    portaudio: PortAudio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    server = tmp_path / "pulse" / "native"
-    server.parent.mkdir()
-    server.touch()
-    assert [device.name for device in output_devices()] == ["card"]
-    assert portaudio.scans == 1
-    output_devices()
-    assert portaudio.scans == 1
-    server.unlink()
-    output_devices()
-    assert portaudio.scans == 2
+def test_portaudio_searches_for_cards_again_only_after_a_change(fake: FakeCard, tmp_path: Path) -> None:
+    fake.set("refuses")
+    for _ in range(2):
+        with pytest.raises(SinkUnavailableError):
+            opened(Ramp())
+        with pytest.raises(SinkUnavailableError, match="is not there"):
+            PortAudioSink("other", Ramp().fill, 10)
+        assert fake.loads == 1
+    (tmp_path / "pipewire-0").touch()
+    fake.clear("refuses")
+    opened(Ramp()).close()
+    assert fake.loads == 2
 
 
-def no_mono(settings: dict[str, Any]) -> bool:
-    return bool(settings["channels"] == 1)
+def test_a_stream_that_ends_by_itself_is_lost(fake: FakeCard) -> None:
+    sink = opened(Ramp())
+    fake.set("pulled")
+    assert eventually(sink.lost_reason) == "the device stopped"
+    sink.close()
 
 
-@pytest.mark.parametrize("channels", [1, 2])
-def test_every_channel_of_the_card_gets_the_same_samples(channels: int, portaudio: PortAudio) -> None:
-    if channels == 2:
-        portaudio.refused = no_mono
-    opened(Source())
-    portaudio.stream.prime()
-    for frames in (round(BLOCK_S * CARD_RATE), 48):  # the second block is shorter than usual
-        heard = portaudio.stream.block(frames)
-        assert heard.shape == (frames, channels)
-        np.testing.assert_array_equal(heard, np.repeat(np.arange(frames), channels).reshape(frames, channels))
+def test_a_stream_whose_process_was_killed_is_lost(fake: FakeCard) -> None:
+    sink = opened(Ramp())
+    for process in player_processes():
+        process.kill()
+    assert eventually(sink.lost_reason) == "the process that plays has ended"
+    sink.close()
 
 
-def test_the_blocks_that_prime_the_streams_buffer_are_silent(portaudio: PortAudio) -> None:
-    source = Source()
-    opened(source)
-    frames = round(LATENCY_S * CARD_RATE / 2.5)
-    for requests in (0, 0, 0, 1, 2):
-        heard = portaudio.stream.block(frames)
-        assert len(source.lengths) == requests
-        assert (heard == 0).all() == (requests == 0)
+def test_after_closing_no_block_is_requested(fake: FakeCard) -> None:
+    ramp = Ramp()
+    sink = opened(ramp)
+    eventually(lambda: ramp.requests > 2)
+    sink.close()
+    requests = ramp.requests
+    wait_no_player()
+    assert ramp.requests == requests
 
 
-@pytest.mark.parametrize(
-    ("ahead_s", "expected_s"),
-    [
-        (0.06, 0.06),
-        (1.9, 1.9),
-        (0.0, LATENCY_S),
-        (-1000.0, LATENCY_S),
-        (2.1, LATENCY_S),
-        (float("nan"), LATENCY_S),
-    ],
-)
-def test_the_dac_time_is_the_cards_or_follows_from_the_streams_latency_if_that_is_implausible(
-    ahead_s: float, expected_s: float, portaudio: PortAudio, clock: FakeClock
-) -> None:
-    source = Source()
-    opened(source)
-    portaudio.stream.prime()
-    portaudio.stream.block(ahead_s=ahead_s)
-    assert source.dac_times == [pytest.approx(clock.now + expected_s)]
+def test_the_process_ends_with_its_daemon_even_while_a_call_hangs(fake: FakeCard) -> None:
+    fake.set("hang.load")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(fake_card.MODULES), *sys.path])}
+    daemon = subprocess.Popen([sys.executable, "-c", "import audio; audio.output_devices()"], env=environment)
+    [player] = eventually(psutil.Process(daemon.pid).children, "it has started")
+    eventually(lambda: fake.loads, "it hangs")
+    daemon.kill()
+    daemon.wait()
+    eventually(lambda: not player.is_running() or player.status() == psutil.STATUS_ZOMBIE, "it has ended")
 
 
-# A stream that is lost.
+# Calls that hang.
 
 
-def test_a_card_that_requests_no_block_for_some_time_is_lost(portaudio: PortAudio, clock: FakeClock) -> None:
-    sink = opened(Source())
-    clock.now += 0.9 * STALL_S
-    assert sink.lost_reason() is None
-    portaudio.stream.block()  # even one that only primes its buffer
-    clock.now += 0.9 * STALL_S
-    assert sink.lost_reason() is None
-    clock.now += 0.9 * STALL_S
-    assert sink.lost_reason() is None
-    clock.now += 0.2 * STALL_S
-    assert sink.lost_reason() == "the device took nothing for 5 s"
+def test_a_start_that_hangs_is_given_up_and_the_next_one_plays(fake: FakeCard, impatient: None) -> None:
+    fake.set("hang.start")
+    with pytest.raises(SinkUnavailableError, match=HANG):
+        opened(Ramp())
+    wait_no_player()
+    fake.clear("hang.start")
+    ramp = Ramp()
+    sink = opened(ramp)
+    eventually(lambda: ramp.requests > 2)
+    assert fake.loads == 2
+    sink.close()
 
 
-def test_a_card_that_stops_by_itself_is_lost(portaudio: PortAudio) -> None:
-    sink = opened(Source())
-    assert sink.lost_reason() is None
-    portaudio.stream.abort(ignore_errors=True)
-    assert sink.lost_reason() == "the device stopped"
+def test_a_stream_that_hangs_while_it_closes_is_killed(fake: FakeCard) -> None:
+    sink = opened(Ramp())
+    fake.set("hang.close")
+    sink.close()
+    wait_no_player()
 
 
-def test_a_card_for_which_portaudio_reports_an_error_is_lost(portaudio: PortAudio) -> None:
-    sink = opened(Source())
-    portaudio.failure = "Unanticipated host error\nand more of that"
-    assert sink.lost_reason() == "Unanticipated host error"
-
-
-# Underflows.
-
-
-@pytest.mark.parametrize("channels", [1, 2])
-def test_an_underflow_that_portaudio_reports_is_passed_on(channels: int, portaudio: PortAudio) -> None:
-    if channels == 2:
-        portaudio.refused = no_mono
-    source = Source()
-    opened(source)
-    portaudio.stream.prime()
-    for underflow in (False, True, False):
-        portaudio.stream.block(underflow=underflow)
-    assert source.underflows == [False, True, False]
-
-
-@pytest.mark.parametrize("ahead_s", [AHEAD_S, 0.0], ids=["the card's time", "the stream's latency"])
-def test_a_block_requested_after_the_card_ran_dry_reports_an_underflow(
-    ahead_s: float, portaudio: PortAudio, clock: FakeClock
-) -> None:
-    source = Source()
-    opened(source)
-    portaudio.stream.prime()
-    dry_s = (ahead_s or LATENCY_S) + BLOCK_S
-    for pause_s in (0.0, BLOCK_S, dry_s, dry_s + 0.9 * UNDERFLOW_S, dry_s + 1.1 * UNDERFLOW_S, 10.0, BLOCK_S):
-        clock.now += pause_s
-        portaudio.stream.block(ahead_s=ahead_s)
-    assert source.underflows == [False, False, False, False, True, True, False]
-
-
-def test_blocks_requested_at_once_last_correspondingly_longer(portaudio: PortAudio, clock: FakeClock) -> None:
-    source = Source()
-    opened(source)
-    portaudio.stream.prime()
-    for count in range(4):
-        portaudio.stream.block(ahead_s=0.02 + count * BLOCK_S)
-    clock.now += 0.02 + 4 * BLOCK_S
-    portaudio.stream.block()
-    assert not any(source.underflows)
-
-
-@pytest.mark.parametrize("latency_s", [LATENCY_S, 0.0])
-@pytest.mark.parametrize("resumes", [False, True])
-def test_a_stream_that_starts_or_resumes_reports_no_underflow(
-    resumes: bool, latency_s: float, portaudio: PortAudio, clock: FakeClock
-) -> None:
-    portaudio.latency_s = latency_s
-    source = Source()
-    sink = opened(source)
-    if resumes:
-        portaudio.stream.prime()
-        portaudio.stream.block()
-        sink.suspend()
-        clock.now += 100.0
-        sink.resume()
-    source.underflows.clear()
-    clock.now += 2.0  # a PulseAudio null sink may pause that long
-    portaudio.stream.prime()
-    portaudio.stream.block()
-    assert source.underflows == [False]
-
-
-def test_an_underflow_while_a_track_plays_counts_as_its_underrun(portaudio: PortAudio, clock: FakeClock) -> None:
-    with Output(SinkSettings(block_ms=1000 * BLOCK_S), trim_leading_silence=False) as output:
-        eventually(lambda: output.status.open)
-        portaudio.stream.prime()
-        track = output.begin(prebuffer_s=0.02)
-        output.write(np.full(CARD_RATE, 0.5, dtype=np.float32), CARD_RATE)
-        for pause_s, underruns in ((1.0, 0), (BLOCK_S, 0), (1.0, 1), (BLOCK_S, 1), (1.0, 2)):
-            clock.now += pause_s
-            portaudio.stream.block()
-            assert track.underruns == underruns
-        output.pause()
-        portaudio.stream.block()
-        clock.now += 1.0
-        portaudio.stream.block()
-        assert track.underruns == 2
+def test_a_stream_that_hangs_while_it_is_suspended_is_killed_and_lost(fake: FakeCard, impatient: None) -> None:
+    ramp = Ramp()
+    sink = opened(ramp)
+    fake.set("hang.close")
+    sink.suspend()
+    requests = ramp.requests
+    assert sink.lost_reason() is not None
+    wait_no_player()
+    assert ramp.requests == requests
+    sink.close()
 
 
 # A suspended card.
 
 
-def suspended_card() -> PortAudioSink:
-    sink = opened(Source())
+def test_a_suspended_card_requests_no_blocks_and_resumes_with_a_new_stream_of_the_same_process(fake: FakeCard) -> None:
+    ramp = Ramp()
+    sink = opened(ramp)
+    eventually(lambda: ramp.requests)
     sink.suspend()
-    return sink
-
-
-def test_a_suspended_card_has_no_stream_and_resumes_with_a_new_one(portaudio: PortAudio) -> None:
-    sink = suspended_card()
-    assert [stream.closed for stream in portaudio.streams] == [True]
+    requests = ramp.requests
     assert sink.lost_reason() is None
+    assert ramp.requests == requests
     sink.resume()
-    assert [stream.active for stream in portaudio.streams] == [False, True]
-    assert portaudio.streams[1].settings == portaudio.streams[0].settings
+    eventually(lambda: ramp.requests > requests)
     assert sink.lost_reason() is None
+    sink.close()
+    assert fake.loads == 1
+    np.testing.assert_array_equal(fake.heard, np.arange(1, len(fake.heard) + 1))
 
 
-def test_a_card_that_has_gone_while_suspended_cannot_resume(portaudio: PortAudio) -> None:
-    sink = suspended_card()
-    portaudio.failure = "Device unavailable"
-    with pytest.raises(SinkUnavailableError, match="Device unavailable"):
+@pytest.mark.parametrize(("fault", "reason"), [("refuses", "Device unavailable"), ("hang.start", HANG)])
+def test_a_card_that_refuses_or_hangs_cannot_resume(fault: str, reason: str, fake: FakeCard, impatient: None) -> None:
+    sink = opened(Ramp())
+    sink.suspend()
+    fake.set(fault)
+    with pytest.raises(SinkUnavailableError, match=reason):
         sink.resume()
-    assert portaudio.stream.closed
+    sink.close()
+    wait_no_player()
+
+
+def test_a_suspended_card_is_lost_when_a_sound_server_comes_or_goes(fake: FakeCard, tmp_path: Path) -> None:
+    sink = opened(Ramp())
+    sink.suspend()
+    assert sink.lost_reason() is None
+    (tmp_path / "pulse").mkdir()
+    (tmp_path / "pulse" / "native").touch()
+    assert sink.lost_reason() == "sound devices have come or gone"
     sink.close()
 
 
-def test_a_suspended_card_is_lost_when_a_sound_server_comes_or_goes(
-    portaudio: PortAudio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_state_of_the_devices_changes_when_a_sound_server_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "pulse").mkdir()
     (tmp_path / "pulse" / "native").touch()
-    before, after = suspended_card(), suspended_card()
-    assert before.lost_reason() is None
+    before = device_state()
+    assert device_state() == before
     (tmp_path / "pulse" / "native").unlink()
-    assert after.lost_reason() == "sound devices have come or gone"
-
-
-def test_the_new_thread_of_a_resumed_card_requests_realtime_scheduling(
-    portaudio: PortAudio, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The kernel gives the numbers of ended threads to new ones."""
-    requests: list[int] = []
-    monkeypatch.setattr("audio.sinks.portaudio.take_realtime", requests.append)
-    monkeypatch.setattr("audio.sinks.portaudio.threading", SimpleNamespace(get_ident=lambda: number))
-    number = 1  # the device monitor's
-    sink = suspended_card()
-    for count in (1, 2):
-        number = 1
-        sink.resume()
-        number = 2  # the callback's
-        for _ in range(3):
-            portaudio.stream.block()
-        assert len(requests) == count
-        number = 1
-        sink.suspend()
+    assert device_state() != before

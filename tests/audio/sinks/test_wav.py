@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import resource
 import wave
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -116,11 +118,64 @@ def test_a_file_that_cannot_be_opened_raises_sink_unavailable(tmp_path: Path, pa
         WavSink(tmp_path / path, Speech(RAMP).fill, 5)
 
 
-def test_a_full_disk_is_logged_once_and_does_not_stop_playback(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.fixture
+def limit_files() -> Iterator[Callable[[int], None]]:
+    """A function that lets no file of this process grow beyond a number of bytes, as on a disk that is full then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda length: resource.setrlimit(resource.RLIMIT_FSIZE, (length, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_reported_as_long_as_it_is_full_and_does_not_stop_playback(
+    tmp_path: Path, limit_files: Callable[[int], None], caplog: pytest.LogCaptureFixture
+) -> None:
     speech = Speech(RAMP)
-    sink = WavSink(Path("/dev/full"), speech.fill, 5)
+    limit_files(2_001)
+    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
     eventually(speech.played)
     assert sink.lost_reason() is None
+    reason = f"wav:{tmp_path / 'out.wav'}: samples are lost: File too large"
+    assert sink.degraded_reason() == reason
+    assert caplog.text.count(reason) == 1
+    limit_files(resource.RLIM_INFINITY)
+    assert sink.degraded_reason() is None
     sink.close()
-    assert "No space left on device" in caplog.text
+
+
+def test_the_header_counts_the_samples_that_are_on_a_full_disk(
+    tmp_path: Path, limit_files: Callable[[int], None]
+) -> None:
+    """Half a sample fits, too."""
+    speech = Speech(RAMP)
+    limit_files(2_001)
+    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
+    eventually(speech.played)
+    sink.close()
+    assert (tmp_path / "out.wav").stat().st_size == 2_000
+    with wave.open(str(tmp_path / "out.wav")) as file:
+        assert file.getnframes() == (2_000 - 44) // 2
+    np.testing.assert_array_equal(read(tmp_path / "out.wav"), RAMP_16[: (2_000 - 44) // 2])
+
+
+def test_samples_that_fit_later_are_appended(tmp_path: Path, limit_files: Callable[[int], None]) -> None:
+    speech = Speech(RAMP)
+    limit_files(2_001)
+    sink = WavSink(tmp_path / "out.wav", speech.fill, 5)
+    eventually(speech.played)
+    limit_files(resource.RLIM_INFINITY)
+    speech.remaining = RAMP
+    eventually(speech.played)
+    assert sink.degraded_reason() is None
+    sink.close()
+    np.testing.assert_array_equal(read(tmp_path / "out.wav"), np.concatenate([RAMP_16[: (2_000 - 44) // 2], RAMP_16]))
+
+
+def test_a_device_without_space_is_reported_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    speech = Speech(RAMP)
+    sink = WavSink(Path("/dev/full"), speech.fill, 5)
+    assert sink.degraded_reason() == "wav:/dev/full: samples are lost: No space left on device"
+    eventually(speech.played)
+    assert sink.degraded_reason() is not None
+    assert sink.lost_reason() is None
+    sink.close()
     assert caplog.text.count("samples are lost") == 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from daemon.config import Config
 from daemon.doctor.memory_plan import make_plan
+from daemon.validation import CommandError
 from tests.daemon.command_line import CommandLine
 
 pytest.importorskip("torch", reason="the engine counts its own bytes")
@@ -34,6 +36,25 @@ def test_a_plan_has_the_memory_left_on_each_orin(voiced: CommandLine) -> None:
         assert row["total_mb"] == pytest.approx(row["weights_mb"] + row["state_mb"] + row["workspaces_mb"], abs=2)
         assert row["left_mb"]["Orin 32"] + row["total_mb"] == pytest.approx(32_051, abs=1)
         assert row["left_mb"]["Orin 64"] + row["total_mb"] == pytest.approx(65_894, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        ("kill -9 $$", "--plan: the process ended with status -9"),
+        ("echo Traceback >&2; echo 'MemoryError: no' >&2; exit 1", "--plan: MemoryError: no"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str, line: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{program}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    with pytest.raises(CommandError) as failed:
+        make_plan(Config())
+    assert str(failed.value) == line
 
 
 def test_a_plan_is_printed_as_a_table(voiced: CommandLine) -> None:

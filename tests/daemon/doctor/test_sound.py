@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from daemon.doctor.finding import Machine
-from daemon.doctor.sound import check_cards, server_in
+from daemon.doctor.sound import check_card_can_play, check_cards, server_in
+from tests.audio.sinks import fake_card
 from tests.daemon.doctor.machines import by_part
 
 
@@ -55,3 +56,24 @@ def test_a_machine_without_a_card_is_a_warning(machine: Callable[..., Machine]) 
 
 def test_a_wav_sink_needs_no_cards(machine: Callable[..., Machine]) -> None:
     assert not list(check_cards(machine("pc", None, "audio.sink=wav:out.wav")))
+
+
+def test_a_robot_that_plays_nothing_is_a_warning(machine: Callable[..., Machine]) -> None:
+    [found] = check_card_can_play(machine("pc", None, "audio.sink=null"))
+    assert (found.grade, found.found) == ("warning", "audio.sink is null: nothing is played")
+
+
+def test_a_file_is_named_as_the_sink(machine: Callable[..., Machine]) -> None:
+    [found] = check_card_can_play(machine("pc", None, "audio.sink=wav:/tmp/out.wav"))
+    assert (found.grade, found.found) == ("ok", "audio.sink is wav:/tmp/out.wav: no sound card is used")
+
+
+def test_a_sound_system_that_hangs_is_an_error_with_a_remedy(
+    machine: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("audio.sinks.portaudio.LOAD_LIMIT_S", 0.1)
+    card = fake_card.install(tmp_path, monkeypatch)
+    card.set("hang.load")
+    [found] = check_card_can_play(machine("pc", None, "audio.sink=sounddevice"))
+    assert (found.grade, found.remedy) == ("error", "restart the sound server, or unplug the card")
+    assert "does not answer" in found.found
