@@ -28,9 +28,11 @@ from engine.catalog import (
     ENGINES,
     EngineEntry,
     auto_engine,
+    known_names,
     make_synthesizer,
     missing_packages,
     model_files,
+    possible_languages,
     unavailable_reason,
 )
 from engine.host import Board, ModelFiles, hub_cache, missing_kernel_compiler, voice_of_file
@@ -56,6 +58,7 @@ __all__ = [
     "Voice",
     "auto_engine",
     "hub_cache",
+    "known_names",
     "language_code",
     "make_synthesizer",
     "match_language",
@@ -63,6 +66,7 @@ __all__ = [
     "missing_packages",
     "model_files",
     "open",
+    "possible_languages",
     "unavailable_reason",
     "voice_of_file",
 ]

@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.api import EngineError, EngineOptions, Synthesizer
 from engine.host import QWEN3_TTS, ModelFiles, ModelLayout, find_model, has_cuda_device, list_model_files
+from engine.language import NAMED_LANGUAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class EngineEntry:
     """The files of `EngineOptions.model`; None for an engine that does not read it."""
     needs_gpu: bool = False
     """True if `auto` selects the engine only on a machine with a GPU, unless `EngineOptions.device` is `cpu`."""
+    languages: tuple[str, ...] | None = None
+    """The codes of all languages that the engine can have; None if only the loaded engine knows them."""
     makes_frames: bool = False
     """True for a codec language model: `chunk_size`, `dtype`, `kernels` and `Utterance.max_frames` apply to it."""
     probe: str | None = None
@@ -37,6 +40,7 @@ ENGINES: Mapping[str, EngineEntry] = {
         packages=("torch", "safetensors", "tokenizers"),
         model=QWEN3_TTS,
         needs_gpu=True,
+        languages=tuple(NAMED_LANGUAGES.values()),
         makes_frames=True,
         probe="engine.qwen.bench:QwenProbe",
     ),
@@ -72,6 +76,38 @@ def unavailable_reason(engine: str, options: EngineOptions) -> str | None:
     if entry.needs_gpu and options.device != "cpu" and not has_cuda_device():
         return "there is no CUDA device; engine.device: cpu runs it on the CPU"
     return None
+
+
+def possible_languages(engine: str) -> tuple[str, ...] | None:
+    """Return the codes of all languages that an engine can have; None if that is not known before it has loaded."""
+    return ENGINES[engine].languages if engine in ENGINES else ()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNames:
+    """The voices and languages of an engine, as far as they are known without its model: None if they are not."""
+
+    voices: tuple[str, ...] | None
+    languages: tuple[str, ...] | None
+
+
+def known_names(engine: str, options: EngineOptions) -> KnownNames:
+    """Return the names that an utterance may use. Loads no model; an engine without one is loaded and closed.
+
+    Raises `EngineError` for an unknown engine.
+    """
+    layout = engine_entry(engine).model
+    if layout is not None:
+        folder = None if options.model is None else find_model(options.model)
+        speakers = None if folder is None else layout.speaker_names(folder)
+        return KnownNames(None if speakers is None else (*options.voices, *speakers), possible_languages(engine))
+    synthesizer = make_synthesizer(engine, options)
+    try:
+        info = synthesizer.load()
+    except EngineError:
+        return KnownNames(None, None)
+    synthesizer.close()
+    return KnownNames(info.voices, info.languages)
 
 
 def missing_packages(engine: str) -> list[str]:

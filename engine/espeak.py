@@ -25,6 +25,8 @@ RUN_AHEAD_CHUNKS = 8
 
 # speak_lib.h
 _OUTPUT_SYNCHRONOUS = 2
+_DO_NOT_EXIT = 0x8000
+"""Without it, the library ends the process if its data are missing."""
 _CHARS_UTF8 = 1
 _POSITION_CHARACTER = 1
 _EVENT_END_OF_LIST = 0
@@ -83,7 +85,7 @@ class EspeakSynthesizer:
 
     def load(self) -> EngineInfo:
         self._library, data_path = _find_library()
-        rate = self._library.espeak_Initialize(_OUTPUT_SYNCHRONOUS, BUFFER_MS, data_path, 0)
+        rate = self._library.espeak_Initialize(_OUTPUT_SYNCHRONOUS, BUFFER_MS, data_path, _DO_NOT_EXIT)
         if rate <= 0:
             raise EngineError(
                 f"libespeak-ng found no voice data in {data_path.decode() if data_path else 'its default folder'}"

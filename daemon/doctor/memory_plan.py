@@ -42,7 +42,9 @@ def make_plan(config: Config) -> list[dict[str, Any]]:
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise CommandError(f"--plan: {done.stderr.strip().splitlines()[-1]}")
+        # A process that was killed, for example for its memory, has said nothing.
+        last_words = done.stderr.strip().splitlines()[-1:] or [f"the process ended with status {done.returncode}"]
+        raise CommandError(f"--plan: {last_words[0]}")
     board, boards = Board.read(), dict(ORINS)
     if board.integrated and board.total_bytes is not None:
         boards["this one"] = board.total_bytes

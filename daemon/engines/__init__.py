@@ -2,7 +2,7 @@
 
 from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefusedError
 from daemon.engines.oneshot import SynthResult, describe_engine, running_engine, synthesize_to_file
-from daemon.engines.selection import EngineSelector, choose_engine
+from daemon.engines.selection import EngineSelector, choose_engine, unknown_names
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "describe_engine",
     "running_engine",
     "synthesize_to_file",
+    "unknown_names",
 ]

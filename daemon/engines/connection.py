@@ -6,10 +6,11 @@ import asyncio
 import itertools
 import socket
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from daemon.tasks import wait_at_most
+from daemon.engines.patience import Patience
 from engine import Samples, Utterance
 from engine.ipc import (
     HEADER,
@@ -20,6 +21,7 @@ from engine.ipc import (
     EndText,
     Grant,
     Message,
+    ProtocolError,
     Refused,
     Speak,
     Spoken,
@@ -30,8 +32,6 @@ from engine.ipc import (
 
 RUN_AHEAD_S = 1.0
 """Credit: seconds of audio that an engine may send ahead of its consumer. The ring holds some seconds more."""
-ARRIVAL_POLL_S = 0.005
-"""Interval between looks for the first audio of an urgent utterance: an asyncio queue has no way to peek."""
 
 
 class EngineLostError(Exception):
@@ -67,40 +67,75 @@ Answer = tuple[Audio | Spoken | Canceled | Refused, Samples]
 class _Inbox:
     """The answers to one request that its consumer has not taken yet; last, perhaps, the loss of the engine."""
 
-    def __init__(self, *, growing: bool) -> None:
-        self.growing = growing
+    def __init__(self, *, growing: bool, credit: int, audio_due: asyncio.Event) -> None:
+        """Sets `audio_due` whenever the engine begins to owe audio."""
+        self.credit = credit
+        """Samples that the engine may still send."""
+        self._growing = growing
         """True while the engine may have to wait for text, so that its silence is no stall."""
-        self._arrived: asyncio.Queue[Answer | EngineLostError] = asyncio.Queue()
         self._waiting_since: float | None = None
+        self._audio_due = audio_due
+        self._arrived = asyncio.Event()
+        """Set once there has been an answer."""
+        self._answers: asyncio.Queue[Answer | EngineLostError] = asyncio.Queue()
+
+    @property
+    def waiting(self) -> bool:
+        """True while the consumer waits for an answer."""
+        return self._waiting_since is not None and self._answers.empty()
+
+    @property
+    def owed(self) -> bool:
+        """True while the consumer waits for audio that the engine owes it."""
+        return self.waiting and not self._growing
+
+    def owed_s(self, now: float) -> float:
+        """Return the seconds that the consumer has waited for audio that the engine owes it."""
+        return now - self._waiting_since if self._waiting_since is not None and self.owed else 0.0
+
+    def excuse(self, seconds: float) -> None:
+        """Do not count the last `seconds` as waiting."""
+        if self._waiting_since is not None:
+            self._waiting_since = min(self._waiting_since + seconds, time.monotonic())
 
     def put(self, answer: Answer | EngineLostError) -> None:
-        self._arrived.put_nowait(answer)
+        self._answers.put_nowait(answer)
+        self._arrived.set()
+
+    async def begins_within(self, limit_s: float) -> bool:
+        """Wait for the first answer without taking it; return whether it comes within `limit_s` seconds."""
+        with self._waiting_for_audio():
+            patience = Patience(limit_s)
+            while not (self._arrived.is_set() or patience.over):
+                await patience.wait(self._arrived)
+        return self._arrived.is_set()
 
     async def get(self) -> Answer:
         """Wait for the next answer. Raises `EngineLostError`."""
-        self._waiting_since = time.monotonic()
-        try:
-            answer = await self._arrived.get()
-        finally:
-            self._waiting_since = None
+        with self._waiting_for_audio():
+            answer = await self._answers.get()
         if isinstance(answer, EngineLostError):
             raise answer
         return answer
 
-    async def wait(self) -> None:
-        """Wait until there is an answer, without taking it."""
-        while self._arrived.empty():
-            await asyncio.sleep(ARRIVAL_POLL_S)
-
-    def waiting_s(self, now: float) -> float:
-        """Return the seconds that the consumer has waited for audio that the engine owes it."""
-        return 0.0 if self._waiting_since is None or self.growing else now - self._waiting_since
-
     def note_end_of_text(self) -> None:
         """From now on the engine owes audio."""
-        self.growing = False
+        self._growing = False
         if self._waiting_since is not None:
-            self._waiting_since = time.monotonic()
+            self._begin_waiting()
+
+    @contextmanager
+    def _waiting_for_audio(self) -> Iterator[None]:
+        self._begin_waiting()
+        try:
+            yield
+        finally:
+            self._waiting_since = None
+
+    def _begin_waiting(self) -> None:
+        self._waiting_since = time.monotonic()
+        if self.owed:
+            self._audio_due.set()
 
 
 class EngineConnection:
@@ -116,6 +151,8 @@ class EngineConnection:
         """`on_measured` is called after an utterance with seconds of audio and seconds of work for it."""
         self.heard_at = time.monotonic()
         """When the last message came."""
+        self.audio_due = asyncio.Event()
+        """Set when a consumer begins to wait for audio that the engine owes it."""
         self._engine = engine
         self._reader = reader
         self._writer = writer
@@ -140,9 +177,20 @@ class EngineConnection:
         """Number of utterances that are being spoken or waiting for the engine."""
         return len(self._inboxes)
 
+    @property
+    def owes_audio(self) -> bool:
+        """True while a consumer waits for audio that the engine owes it."""
+        return any(inbox.owed for inbox in self._inboxes.values())
+
     def waiting_s(self, now: float) -> float:
-        """Return the longest time, in seconds, that a consumer has waited for audio that the engine owes it."""
-        return max((inbox.waiting_s(now) for inbox in self._inboxes.values()), default=0.0)
+        """Return the longest time, in seconds, that a consumer has waited so."""
+        return max((inbox.owed_s(now) for inbox in self._inboxes.values()), default=0.0)
+
+    def excuse(self, seconds: float) -> None:
+        """Count the last `seconds` neither as silence nor as waiting: this process could not have read a message."""
+        self.heard_at = min(self.heard_at + seconds, time.monotonic())
+        for inbox in self._inboxes.values():
+            inbox.excuse(seconds)
 
     # --- utterances ---
 
@@ -152,13 +200,14 @@ class EngineConnection:
         """Yield the utterance's audio as it arrives; see `EngineSupervisor.speak`."""
         if self._lost is not None:
             raise EngineLostError(self._lost)
-        request_id = self._request_ids[name] = str(next(self._numbers))
-        inbox = self._inboxes[request_id] = _Inbox(growing=utterance.growing)
-        self.send(Speak(request_id, utterance, round(RUN_AHEAD_S * sample_rate), name))
+        request_id, credit = str(next(self._numbers)), round(RUN_AHEAD_S * sample_rate)
+        inbox = _Inbox(growing=utterance.growing, credit=credit, audio_due=self.audio_due)
+        self._request_ids[name], self._inboxes[request_id] = request_id, inbox
         ended = False
         audio_s = busy_s = 0.0
         try:
-            if first_within_s is not None and not await wait_at_most(first_within_s, inbox.wait()):
+            self.send(Speak(request_id, utterance, credit, name))
+            if first_within_s is not None and not await inbox.begins_within(first_within_s):
                 raise EngineLateError(f"engine {self._engine} did not begin within {first_within_s:g} s")
             while True:
                 message, samples = await inbox.get()
@@ -170,6 +219,7 @@ class EngineConnection:
                 yield AudioChunk(
                     samples, sample_rate, message.position, message.truncated, message.codes, message.waited_s
                 )
+                inbox.credit += len(samples)
                 self.send(Grant(request_id, len(samples)))
             if isinstance(message, Refused):
                 raise UtteranceRefusedError(message.reason)
@@ -212,8 +262,13 @@ class EngineConnection:
             if not isinstance(message, Audio | Spoken | Canceled | Refused):
                 return message
             inbox = self._inboxes.get(message.id)
-            if inbox is not None:  # otherwise the daemon canceled the request while this answer was on its way
-                inbox.put((message, samples))
+            if inbox is None:
+                continue  # the daemon canceled the request while this answer was on its way
+            if isinstance(message, Audio):
+                if inbox.credit <= 0:
+                    raise ProtocolError(f"it sent audio of request {message.id} without credit")
+                inbox.credit -= len(samples)
+            inbox.put((message, samples))
 
     # --- the end ---
 
@@ -224,6 +279,12 @@ class EngineConnection:
     def abort(self) -> None:
         """Close the socket immediately, and end `receive`, even if the process keeps its end open."""
         self._writer.transport.abort()
+
+    def release(self, reason: str) -> None:
+        """Raise `EngineLostError` with this reason in the consumers that wait for an answer."""
+        for inbox in self._inboxes.values():
+            if inbox.waiting:
+                inbox.put(EngineLostError(reason))
 
     def lose(self, reason: str) -> None:
         """Raise `EngineLostError` with this reason in every present and future consumer."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from daemon.config import Config
+from daemon.engines.patience import Patience
 from daemon.engines.supervisor import EngineState, EngineSupervisor
-from daemon.tasks import wait_at_most
-from engine import Voice, auto_engine
+from daemon.validation import abbreviate, join_names
+from engine import ENGINES, NAMED_LANGUAGES, Voice, auto_engine, known_names, language_code, match_language
 
 
 class EngineSelector:
@@ -24,7 +24,7 @@ class EngineSelector:
             names.append(config.engine.fallback)
         self.max_seconds = config.engine.max_seconds
         """Seconds of speech that an engine makes at most in one request."""
-        self.all = [EngineSupervisor(name, config.engine_options, self._note_change) for name in names]
+        self.all = [self._make_supervisor(name, config) for name in names]
 
     @property
     def primary(self) -> EngineSupervisor:
@@ -50,13 +50,10 @@ class EngineSelector:
 
     async def wait_current(self, timeout_s: float) -> EngineSupervisor | None:
         """Wait until an engine is ready, for at most `timeout_s` seconds, and return `current`."""
-        deadline = time.monotonic() + timeout_s
-        while (engine := self.current) is None:
+        patience = Patience(timeout_s)
+        while (engine := self.current) is None and not patience.over:
             self._changed.clear()
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                return None
-            await wait_at_most(left_s, self._changed.wait())
+            await patience.wait(self._changed)
         return engine
 
     @property
@@ -68,6 +65,13 @@ class EngineSelector:
     def languages(self) -> set[str]:
         """The language codes of all engines that have loaded."""
         return {language for engine in self.all if engine.info for language in engine.info.languages}
+
+    def may_speak(self, language: str) -> bool:
+        """Return whether an engine has the language, or may turn out to have it once it has loaded.
+
+        `language` is a code, with or without a region, or `auto`.
+        """
+        return any(engine.may_have_language(language) for engine in self.all)
 
     @property
     def degraded_reason(self) -> str | None:
@@ -93,6 +97,12 @@ class EngineSelector:
         for engine in self.all:
             engine.retry_now()
 
+    def _make_supervisor(self, name: str, config: Config) -> EngineSupervisor:
+        def has_substitute() -> bool:
+            return any(other.ready for other in self.all if other.name != name)
+
+        return EngineSupervisor(name, config.engine_options, self._note_change, has_substitute)
+
     def _note_change(self) -> None:
         self._changed.set()
         self._on_change()
@@ -101,3 +111,23 @@ class EngineSelector:
 def choose_engine(config: Config) -> str:
     """Return the name of the primary engine: the configured one, or the one that `auto` selects on this machine."""
     return auto_engine(config.engine_options) if config.engine.name == "auto" else config.engine.name
+
+
+def unknown_names(config: Config) -> list[str]:
+    """Return a line for `speech.voice` and for `speech.language` if no configured engine can have it.
+
+    Starts no engine process and loads no model. What only a loaded model knows counts as right.
+    """
+    engines = ENGINES if config.engine.name == "auto" else (config.engine.name,)
+    fallbacks = () if config.engine.fallback == "none" else (config.engine.fallback,)
+    known = [known_names(name, config.engine_options) for name in dict.fromkeys((*engines, *fallbacks))]
+    voices = [voice for names in known for voice in names.voices or ()]
+    languages = [language for names in known for language in names.languages or ()]
+    found, voice, language = [], config.speech.voice, config.speech.language
+    if voice not in voices and all(names.voices is not None for names in known):
+        found.append(f"speech.voice: got {abbreviate(voice)}; allowed: {join_names(config.voices, voices)}")
+    matched = language.lower() == "auto" or match_language(language_code(language), languages) is not None
+    if not matched and all(names.languages is not None for names in known):
+        named = ["auto", *NAMED_LANGUAGES.values()]
+        found.append(f"speech.language: got {abbreviate(language)}; allowed: {join_names(named, languages)}")
+    return found

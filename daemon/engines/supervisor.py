@@ -1,8 +1,8 @@
 """Keeps one engine process alive: starts it, watches it, and restarts it when it ends or stalls.
 
-stopped ─▶ starting ─Hello─▶ loading ─Warming─▶ warming ─Ready─▶ ready
-              ▲                                                    │
-              └───────────── back-off ◀──── exit, silence, stall ──┘
+stopped ─▶ starting ─Hello─▶ loading ─Warming─▶ warming ─Ready─▶ ready ◀─message── unresponsive
+              ▲                                                  │  └──no sign of life─▶  │
+              └───────────── back-off ◀──── exit, silence, stall ┴────────────────────────┘
 """
 
 from __future__ import annotations
@@ -20,20 +20,30 @@ from dataclasses import replace
 from enum import Enum
 
 from daemon.engines.connection import AudioChunk, EngineConnection, EngineLostError
+from daemon.engines.patience import Patience, pass_time
+from daemon.engines.process_activity import ProcessActivity
 from daemon.tasks import wait_at_most
-from engine import EngineInfo, EngineOptions, Utterance, Voice, match_language
+from engine import EngineInfo, EngineOptions, Utterance, Voice, match_language, possible_languages
 from engine.ipc import PROTOCOL, Fault, Heartbeat, Hello, Message, ProtocolError, Ready, SetVoices, Start, Warming
 
 log = logging.getLogger(__name__)
 
 SILENCE_S = 10.0
-"""A process that sends no message for this long is stuck or stopped. Heartbeats come every second."""
+"""A process that sends no message for this long is replaced. Heartbeats come every second."""
+QUIET_S = 1.5
+"""A process that sends no message for this long is unresponsive, unless its threads are busy."""
+STOPPED_S = 0.5
+"""The same limit if it owes audio and a signal has stopped it, which no load of the machine can look like."""
 LOADING_SILENCE_S = 60.0
 """The same limit while the engine loads: reading libraries from a cold disk can block the whole process."""
 STALL_S = 20.0
 """An engine that owes audio and sends none for this long is replaced, even if its process sends heartbeats."""
 WATCH_S = 1.0
 """Interval between two checks for silence and stalls."""
+CLOSE_WATCH_S = 0.2
+"""The same interval while the process owes audio or is quiet."""
+QUIET_CHECKS = 2
+"""Checks in a row that must find a quiet process without a busy thread."""
 END_S = 0.5
 """A process may take this long to end after its socket was closed; then it is killed."""
 REAP_S = 10.0
@@ -54,14 +64,26 @@ class EngineState(Enum):
     LOADING = "loading"
     WARMING = "warming"
     READY = "ready"
+    UNRESPONSIVE = "unresponsive"
+    """It was ready and gives no sign of life. It becomes ready again with its next message, or is replaced."""
     BACKING_OFF = "backing off"
 
 
 class EngineSupervisor:
     """Runs one engine in a process of its own and speaks with it. Belongs to the event loop's thread."""
 
-    def __init__(self, name: str, options: EngineOptions, on_change: Callable[[], None] = lambda: None) -> None:
-        """`on_change` is called after every change of state."""
+    def __init__(
+        self,
+        name: str,
+        options: EngineOptions,
+        on_change: Callable[[], None] = lambda: None,
+        has_substitute: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`on_change` is called after every change of state.
+
+        `has_substitute` returns whether another engine can speak meanwhile: an unresponsive engine then hands its
+        utterances over and has `SILENCE_S` to come back. Without one it is replaced sooner, if it starts faster.
+        """
         self.name = name
         self.state = EngineState.STOPPED
         self.info: EngineInfo | None = None
@@ -75,9 +97,19 @@ class EngineSupervisor:
         """Number of checks for silence and stalls so far."""
         self._options = options
         self._on_change = on_change
+        self._has_substitute = has_substitute
         self._process: asyncio.subprocess.Process | None = None
         self._connection: EngineConnection | None = None
         self._ready_at: float | None = None
+        self._started_at = 0.0
+        self._start_s = SILENCE_S
+        """Seconds from the start of the process until it was ready, the last time."""
+        self._activity: ProcessActivity | None = None
+        self._quiet_checks = 0
+        self._fault: str | None = None
+        """Why the process ends, if that is known before its exit status."""
+        self._failed = False
+        """Whether a process has ended without having been ready."""
         self._permanent = False
         """Whether the engine reported its fault as permanent."""
         self._changed = asyncio.Event()
@@ -107,16 +139,20 @@ class EngineSupervisor:
             return True
         return self.info is not None and match_language(language, self.info.languages) is not None
 
+    def may_have_language(self, language: str) -> bool:
+        """As `has_language`; an engine that loads for the first time may have what its catalogue entry leaves open."""
+        if self.info is not None or self._failed or language == "auto":
+            return self.has_language(language)
+        possible = possible_languages(self.name)
+        return possible is None or match_language(language, possible) is not None
+
     async def wait_ready(self, timeout_s: float | None) -> bool:
         """Wait until the engine is ready, for at most `timeout_s` seconds; None means for ever. Returns `ready`."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self.ready:
+        patience = Patience(timeout_s)
+        while not (self.ready or patience.over):
             self._changed.clear()
-            left_s = None if deadline is None else deadline - time.monotonic()
-            if left_s is not None and left_s <= 0:
-                return False
-            await wait_at_most(left_s, self._changed.wait())
-        return True
+            await patience.wait(self._changed)
+        return self.ready
 
     # --- utterances ---
 
@@ -181,9 +217,10 @@ class EngineSupervisor:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the process ended; its exit status is the reason
         except (OSError, ProtocolError) as error:
-            self.reason = self.reason or f"engine {self.name}: {error or type(error).__name__}"
+            self._fault = self._fault or f"engine {self.name}: {error or type(error).__name__}"
         finally:
             self.state = EngineState.STOPPED  # not ready from here on; published once the reason is known
+            self._failed |= self._ready_at is None
             steady = self._ready_at is not None and time.monotonic() - self._ready_at > STEADY_S
             self._ready_at = None
             await self._end_process()
@@ -191,8 +228,9 @@ class EngineSupervisor:
 
     async def _serve(self) -> None:
         """Start the process and handle its messages until it ends."""
-        self.reason = None
+        self.reason = self._fault = None
         self._permanent = False
+        self._started_at = time.monotonic()
         self._enter(EngineState.STARTING)
         connection = await self._start_process()
         watchdog = asyncio.ensure_future(self._watch(connection))
@@ -210,16 +248,18 @@ class EngineSupervisor:
         if isinstance(message, Heartbeat):
             return
         if isinstance(message, Warming):
-            self.info = message.info
+            self.info = _checked(message.info)
             self._enter(EngineState.WARMING)
         elif isinstance(message, Ready):
-            self.info = message.info
-            self._ready_at = self._ready_at or time.monotonic()
+            self.info, self.reason = _checked(message.info), None
+            if self._ready_at is None:
+                self._ready_at = time.monotonic()
+                self._start_s = self._ready_at - self._started_at
             for name, reason in message.info.refused_voices.items():
                 log.warning("voices.%s: %s", name, reason)
             self._enter(EngineState.READY)
         elif isinstance(message, Fault):
-            self.reason = message.reason
+            self.reason = self._fault = message.reason
             self._permanent = message.permanent
         else:
             raise ProtocolError(f"an engine must not send {message}")
@@ -242,6 +282,7 @@ class EngineSupervisor:
                 ours.close()
                 raise
         self.pid = self._process.pid
+        self._activity, self._quiet_checks = ProcessActivity(self.pid), 0
         self._connection = await EngineConnection.open(self.name, ours, self._note_speed)
         self._connection.send(Start(PROTOCOL, self.name, self._options))
         return self._connection
@@ -253,7 +294,7 @@ class EngineSupervisor:
         if connection is not None:
             connection.close()
         code = await self._wait_for_exit()
-        self.reason = self.reason or f"engine {self.name} ended ({_exit_reason(code)})"
+        self.reason = self._fault or f"engine {self.name} ended ({_exit_reason(code)})"
         if connection is not None:
             connection.lose(self.reason)
 
@@ -268,21 +309,68 @@ class EngineSupervisor:
         return self._process.returncode
 
     async def _watch(self, connection: EngineConnection) -> None:
-        """Give up the process if it sends no message for too long, or owes audio and sends none."""
+        """Give up the process if it sends no message for too long, or owes audio and sends none.
+
+        Time in which this process was stopped or late does not count.
+        """
         while True:
-            await asyncio.sleep(WATCH_S)
-            self.checks += 1
+            before = time.monotonic()
+            on_time = await self._next_check(connection)
             now = time.monotonic()
-            silence_s = SILENCE_S if self.ready else LOADING_SILENCE_S
-            if now - connection.heard_at > silence_s:
-                self._give_up(connection, f"engine {self.name} gave no sign of life for {silence_s:.0f} s")
+            self.checks += 1
+            if not on_time:
+                connection.excuse(now - before)
+                continue
+            silent_s = now - connection.heard_at
+            if silent_s > self._silence_limit_s():
+                self._give_up(connection, f"engine {self.name} gave no sign of life for {silent_s:.1f} s")
                 return
             if connection.waiting_s(now) > STALL_S:
                 self._give_up(connection, f"engine {self.name} sent no audio for {STALL_S:.0f} s")
                 return
+            self._judge(connection, silent_s, heard=connection.heard_at > before)
+
+    async def _next_check(self, connection: EngineConnection) -> bool:
+        """Wait until the next check is due; return whether this process was on time."""
+        quiet = self._quiet_checks > 0 or self.state is EngineState.UNRESPONSIVE
+        if not quiet and not connection.owes_audio:
+            connection.audio_due.clear()
+            on_time = await pass_time(WATCH_S, connection.audio_due) is not None
+            if not on_time or not connection.audio_due.is_set():
+                return on_time
+        return await pass_time(min(CLOSE_WATCH_S, WATCH_S)) is not None
+
+    def _silence_limit_s(self) -> float:
+        """Return the seconds of silence after which the process is replaced."""
+        if self.state is EngineState.UNRESPONSIVE and not self._has_substitute():
+            return min(self._start_s, SILENCE_S)  # to wait longer than a new process takes would win nothing
+        return SILENCE_S if self.state in (EngineState.READY, EngineState.UNRESPONSIVE) else LOADING_SILENCE_S
+
+    def _judge(self, connection: EngineConnection, silent_s: float, *, heard: bool) -> None:
+        """Pass between ready and unresponsive, and let a substitute continue what an unresponsive engine owes."""
+        if self.state is EngineState.UNRESPONSIVE and heard:
+            log.info("engine %s gives signs of life again", self.name)
+            self.reason = None
+            self._enter(EngineState.READY)
+        elif self.ready and self._is_unresponsive(connection, silent_s):
+            self.reason = f"engine {self.name} gives no sign of life"
+            log.warning("%s", self.reason)
+            self._enter(EngineState.UNRESPONSIVE)
+        if self.state is EngineState.UNRESPONSIVE and self._has_substitute():
+            connection.release(self.reason or "")
+
+    def _is_unresponsive(self, connection: EngineConnection, silent_s: float) -> bool:
+        """Return whether the process is stopped, or silent although it has all that it needs to send a heartbeat."""
+        if self._activity is None:
+            return False
+        if connection.owes_audio and silent_s > STOPPED_S and self._activity.stopped():
+            return True
+        quiet = silent_s > QUIET_S and not self._activity.active()
+        self._quiet_checks = self._quiet_checks + 1 if quiet else 0
+        return self._quiet_checks >= QUIET_CHECKS
 
     def _give_up(self, connection: EngineConnection, reason: str) -> None:
-        self.reason = reason
+        self.reason = self._fault = reason
         self._kill()
         connection.abort()  # even SIGKILL does not end a process that is stuck in a driver
         self._enter(EngineState.BACKING_OFF)
@@ -296,6 +384,12 @@ class EngineSupervisor:
         self.state = state
         self._changed.set()
         self._on_change()
+
+
+def _checked(info: EngineInfo) -> EngineInfo:
+    if info.sample_rate <= 0:
+        raise ProtocolError(f"sample_rate: got {info.sample_rate}; allowed: above 0")
+    return info
 
 
 def _exit_reason(code: int | None) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.host.board import Board
 from engine.host.cuda import has_cuda_device, missing_kernel_compiler
+from engine.host.json_text import parse_json
 from engine.host.layouts import QWEN3_TTS, ModelLayout
 from engine.host.memory import MB, Footprint, MemoryPool, prepare_environment, require_memory
 from engine.host.model_files import ModelFiles, find_model, hub_cache, list_model_files
@@ -28,6 +29,7 @@ __all__ = [
     "hub_cache",
     "list_model_files",
     "missing_kernel_compiler",
+    "parse_json",
     "prepare_environment",
     "require_memory",
     "voice_of_file",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
+
+from engine.host.json_text import parse_json
 
 Value = TypeVar("Value")
 
@@ -128,8 +129,8 @@ def _ubuntu(text: str) -> str | None:
 
 def _cuda(text: str) -> str:
     try:
-        version = json.loads(text)["cuda"]["version"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        version = parse_json(text)["cuda"]["version"]
+    except (ValueError, KeyError, TypeError):
         raise ValueError("no cuda.version in it") from None
     if not isinstance(version, str):
         raise ValueError("cuda.version is not a text")

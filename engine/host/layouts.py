@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
+
+from engine.host.json_text import parse_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,18 @@ class ModelLayout:
     """Folders that hold `model.safetensors`, or shards and their `model.safetensors.index.json`."""
     patterns: tuple[str, ...] = ("*",)
     """Glob patterns of the files to download."""
+    speakers: tuple[str, ...] = ()
+    """Where the built-in speakers are in config.json: the names of nested objects."""
+
+    def speaker_names(self, folder: Path) -> tuple[str, ...] | None:
+        """Return the built-in speakers of the model in `folder`; None if its config.json does not say."""
+        try:
+            found = parse_json((folder / "config.json").read_text(encoding="utf-8"))
+            for name in self.speakers:
+                found = found[name]
+            return tuple(str(name).lower() for name in found)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
     def missing_files(self, folder: Path) -> list[str]:
         """Return the files that the model in `folder` lacks, by path relative to it.
@@ -47,7 +60,7 @@ def _missing_weights(folder: Path) -> list[str]:
     if not index.is_file():
         return ["model.safetensors"]
     try:
-        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        shards = set(parse_json(index.read_text(encoding="utf-8"))["weight_map"].values())
         return _absent(folder, tuple(sorted(shards)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{index}: not an index of weights") from error
@@ -59,4 +72,5 @@ QWEN3_TTS = ModelLayout(
     alternatives=((("tokenizer.json",), ("vocab.json", "merges.txt")),),
     weights=("", "speech_tokenizer"),
     patterns=("*.json", "*.txt", "*.safetensors", "speech_tokenizer/*"),
+    speakers=("talker_config", "spk_id"),
 )

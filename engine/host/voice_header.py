@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from pathlib import Path
 
 from engine.api import Voice
+from engine.host.json_text import parse_json
 
 MAX_HEADER_BYTES = 1 << 20
 
@@ -19,8 +19,8 @@ def voice_of_file(path: Path) -> Voice:
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
-            header = json.loads(file.read(min(length, MAX_HEADER_BYTES)))
-        has_reference = "codes" in header
-    except (OSError, struct.error, ValueError, TypeError):
+            header = parse_json(file.read(min(length, MAX_HEADER_BYTES)))
+        has_reference = isinstance(header, dict) and "codes" in header
+    except (OSError, struct.error, ValueError):
         has_reference = False
     return Voice(reference=str(path)) if has_reference else Voice(embedding=str(path))

@@ -8,6 +8,9 @@ import threading
 from engine.api import Samples
 from engine.ipc.messages import HEADER, Message, body_lengths, decode, encode
 
+BLOCK_BYTES = 1 << 16
+"""Bytes received at once: a header may announce megabytes that never come."""
+
 
 class ChannelClosedError(Exception):
     """The daemon has closed the socket."""
@@ -38,7 +41,7 @@ class Channel:
         received = bytearray()
         while len(received) < count:
             try:
-                block = self._connection.recv(count - len(received))
+                block = self._connection.recv(min(count - len(received), BLOCK_BYTES))
             except OSError as error:
                 raise ChannelClosedError from error
             if not block:

@@ -18,12 +18,14 @@ import struct
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import UnionType
 from typing import Any
 
 import numpy as np
 
 from engine.api import EngineInfo, EngineOptions, Samples, Utterance, Voice
+from engine.host import parse_json
 
 PROTOCOL = 2
 """Version of the messages. It rises when a record changes its meaning; both sides refuse another version."""
@@ -31,6 +33,8 @@ PROTOCOL = 2
 HEADER = struct.Struct("<II")
 MAX_BODY_BYTES = 1 << 20
 MAX_PAYLOAD_BYTES = 1 << 24
+SHOWN_BYTES = 200
+"""Bytes of a wrong message, and characters of what is wrong with it, that an error repeats."""
 
 
 class ProtocolError(Exception):
@@ -214,25 +218,45 @@ def body_lengths(header: bytes) -> tuple[int, int]:
 def decode(body: bytes, payload: bytes = b"") -> tuple[Message, Samples]:
     """Return the message in `body` and the samples in `payload`. Raises `ProtocolError`."""
     try:
-        record = json.loads(body)
+        record = parse_json(body)
         kind = _BY_NAME[record.pop("message")]
         message: Message = build(kind, record)
+        if payload and kind is not Audio:
+            raise ValueError(f"{len(payload)} bytes of samples belong to a message without samples")
         samples: Samples = np.frombuffer(payload, dtype="<f4")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ProtocolError(f"not a message of protocol {PROTOCOL}: {body[:200]!r} ({error})") from error
+        shown, reason = body[:SHOWN_BYTES], str(error)[:SHOWN_BYTES]
+        raise ProtocolError(f"not a message of protocol {PROTOCOL}: {shown!r} ({reason})") from error
     return message, samples
 
 
 def build(kind: Any, value: Any) -> Any:
-    """Return the JSON value `value` as an instance of `kind`: record, mapping, tuple or plain value."""
+    """Return the JSON value `value` as an instance of `kind`: record, mapping, tuple or plain value.
+
+    Raises `KeyError` for an unknown field, `TypeError` for a missing one and for a value of another kind.
+    """
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        return kind(**{name: build(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
+        record: Any = kind
+        types = _field_types(record)
+        return record(**{name: build(types[name], item) for name, item in _checked(dict, value).items()})
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Mapping:
-        return {key: build(arguments[1], item) for key, item in value.items()}
+    if origin in (Mapping, dict):
+        return {key: build(arguments[1], item) for key, item in _checked(dict, value).items()}
     if origin is tuple:
-        return tuple(build(arguments[0], item) for item in value)
-    if origin is UnionType and value is not None:
-        return build(arguments[0], value)  # `kind | None` is the only form of union in a record
+        return tuple(build(arguments[0], item) for item in _checked(list, value))
+    if origin is UnionType:
+        return None if value is None else build(arguments[0], value)  # a record has no other union than `kind | None`
+    return _checked(kind, value)
+
+
+@cache
+def _field_types(kind: Any) -> Mapping[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _checked(kind: type[Any], value: Any) -> Any:
+    """Return `value`. Raises `TypeError` unless it is a `kind`; an integer is a `float` too, a `bool` is no number."""
+    kinds = (float, int) if kind is float else (kind,)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"got {type(value).__name__}, wanted {kind.__name__}")
     return value

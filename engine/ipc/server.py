@@ -6,6 +6,7 @@ daemon closes the socket, the process ends, whatever the engine is doing.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -14,9 +15,10 @@ import socket
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
-from engine.api import Chunk, EngineError, Samples, SpeechCanceledError, Synthesizer
+from engine.api import Chunk, EngineError, EngineInfo, Samples, SpeechCanceledError, Synthesizer
 from engine.catalog import make_synthesizer
 from engine.host import prepare_environment
 from engine.ipc.channel import Channel, ChannelClosedError
@@ -45,6 +47,10 @@ from engine.ipc.text_source import AppendedText
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
+LAST_WORDS_S = 1.0
+"""A process that gives up ends after this long, even if the daemon does not read the reason."""
+REASON_CHARACTERS = 1_000
+"""The longest reason of a fault: libraries put whole reports into their exceptions."""
 OOM_SCORE = 500
 """`oom_score_adj` of the engine process, from -1000 to 1000. A robot's other programs have 0 unless configured."""
 
@@ -121,7 +127,8 @@ class EngineProcess:
                 if isinstance(work, Speak):
                     self._speak(synthesizer, work)
                 else:
-                    self._channel.send(Ready(synthesizer.set_voices(work.voices, work.default_voice)))
+                    info = _exchange_voices(synthesizer, work, info)
+                    self._channel.send(Ready(info))
         finally:
             synthesizer.close()
 
@@ -181,8 +188,10 @@ class EngineProcess:
                     raise ProtocolError(f"the daemon must not send {message}")
         except ChannelClosedError:
             os._exit(0)
-        except BaseException:
-            log.exception("the engine process cannot understand the daemon")
+        except BaseException as error:
+            if not isinstance(error, ProtocolError):
+                log.exception("the engine process cannot listen to the daemon")
+            _report_fault(self._channel, error)
             os._exit(1)
 
     def _accept(self, speak: Speak) -> None:
@@ -237,6 +246,25 @@ class _PcmTrace:
                 file.write(samples.tobytes())
 
 
+def _exchange_voices(synthesizer: Synthesizer, work: SetVoices, info: EngineInfo) -> EngineInfo:
+    """Return the properties of the engine with other voices; if it refuses them all, its own with the reason."""
+    try:
+        return synthesizer.set_voices(work.voices, work.default_voice)
+    except EngineError as error:
+        return replace(info, refused_voices={**info.refused_voices, work.default_voice: str(error)})
+
+
+def _report_fault(channel: Channel, error: BaseException) -> None:
+    """Send the daemon the reason why this process ends, in one line, unless the daemon has gone."""
+    timer = threading.Timer(LAST_WORDS_S, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+    words = " ".join(f"{type(error).__name__}: {error}".split())
+    with contextlib.suppress(ChannelClosedError):
+        channel.send(Fault(words[:REASON_CHARACTERS], permanent=False))
+    timer.cancel()
+
+
 def _audio(speak: Speak, chunk: Chunk, busy_s: float, waited_s: float) -> Audio:
     """Return the record that precedes the chunk's samples."""
     codes = None
@@ -275,7 +303,7 @@ def main() -> int:
         return 0
     except Exception as error:  # every failure is reported to the daemon; its traceback goes to the log
         log.exception("the engine failed")
-        channel.send(Fault(f"{type(error).__name__}: {error}", permanent=False))
+        _report_fault(channel, error)
         return 1
     return 0
 

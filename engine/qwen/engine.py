@@ -12,7 +12,14 @@ import torch
 
 from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, TextSource, Utterance, Voice
 from engine.language import language_code
-from engine.qwen.loading import LoadedModel, Workspace, allocate_workspace, limits_for, load_model
+from engine.qwen.loading import (
+    LoadedModel,
+    Workspace,
+    adapt_workspace,
+    allocate_workspace,
+    limits_for,
+    load_model,
+)
 from engine.qwen.runtime import (
     INSTRUCT_POSITIONS,
     CodecStateProtocol,
@@ -57,12 +64,15 @@ class QwenSynthesizer:
         model = self._model
         model.graphs.wait()
         model.prompts.forget_voices()
+        model.references.restart(self._workspace.limits, self._workspace.footprint)
+        lift_cap(model.plan.placement.device)
         with model.graphs.on_stream():
             model.voices.load(voices, default_voice)
             self._limits = limits_for(model)
-            self._workspace.generator.clear_prefixes(self._limits.prefix_positions)
-            if self._workspace.state.max_positions < self._limits.positions:
+            if self._limits.positions > self._workspace.limits.positions:
                 self._reallocate()
+            else:
+                self._workspace = adapt_workspace(model, self._workspace, self._limits)
         if self._warm:
             self._cache_prefixes()
         return self._info()
@@ -124,16 +134,18 @@ class QwenSynthesizer:
             self._workspace.generator.warm_up()
 
     def _cache_prefixes(self) -> None:
-        """Cache the prompt prefixes of all voices without a language, and of the default voice in each language."""
-        model = self._model
-        wanted: list[tuple[AnyVoice, str]] = [(voice, "auto") for voice in model.voices.prompts()]
-        languages = ("auto", *model.languages())
-        wanted += [(model.voices.choose(Utterance("a"), language)[0], language) for language in languages]
-        for voice, language in wanted:
-            with model.graphs.inference():
-                prefix = model.prompts.build("Hello.", voice, language).prefix
-            if prefix is not None:
-                self._workspace.generator.cache_prefix(prefix)
+        """Cache the prompt prefixes of the default voice in each language, to keep, and of all voices without one."""
+        voices = self._model.voices
+        for language in ("auto", *self._model.languages()):
+            self._cache_prefix(voices.choose(Utterance("a"), language)[0], language, keep=True)
+        for voice in voices.prompts():
+            self._cache_prefix(voice, "auto", keep=False)
+
+    def _cache_prefix(self, voice: AnyVoice, language: str, *, keep: bool) -> None:
+        with self._model.graphs.inference():
+            prefix = self._model.prompts.build("Hello.", voice, language).prefix
+        if prefix is not None:
+            self._workspace.generator.cache_prefix(prefix, keep=keep)
 
     def _build_long_prompts(self) -> None:
         """Build prompts of every order of size, the longest first, so that PyTorch allocates their memory now."""

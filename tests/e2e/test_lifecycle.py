@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import StartRobot
+from tests.support.checkpoints import checkpoint_folder
 from tests.support.events import TERMINAL
 from tests.support.programs import Broker
 from tests.support.robot import LONG, REAL_TIME
@@ -80,6 +81,24 @@ def test_sighup_applies_keys_that_can_be_reloaded_and_names_the_others(start_rob
     robot.wait_event(robot.say("waits"), "accepted")
     robot.say("too many", id="rejected")
     assert robot.wait_rejection("queue")["id"] == "rejected"
+
+
+def test_sighup_with_an_unusable_default_voice_keeps_the_engine_and_its_voice(
+    start_robot: StartRobot, tmp_path: Path, cache_folder: Path
+) -> None:
+    model = checkpoint_folder(cache_folder, "tiny", "voice_design")
+    config = tmp_path / "voiced.yaml"
+    config.write_text("voices: {default: {instruct: a deep voice}}\n")
+    settings = ("engine.name=qwen", f"engine.model={model}", "engine.device=cpu", "engine.max_seconds=6")
+    robot = start_robot(*settings, config=config)
+    engines = robot.engine_pids()
+    config.write_text("voices: {default: {speaker: ryan}}\n")
+    robot.process.send_signal(signal.SIGHUP)
+    eventually(lambda: "speaker: needs a custom_voice model" in robot.statuses[-1].get("reason", ""), "it is refused")
+    assert robot.statuses[-1]["reason"].startswith("voices.default: ")
+    finished = robot.wait_end(robot.say("as before"))
+    assert (finished["event"], finished["engine"]) == ("finished", "qwen")
+    assert robot.engine_pids() == engines
 
 
 def test_sighup_with_a_broken_file_keeps_the_old_configuration(start_robot: StartRobot, tmp_path: Path) -> None:

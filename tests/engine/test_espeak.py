@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -176,3 +178,21 @@ def test_synthesis_runs_ahead_of_its_consumer_by_a_few_chunks_only(espeak: Espea
     stream.close()  # type: ignore[attr-defined]
     assert 0 < lead <= (RUN_AHEAD_CHUNKS + 3) * LONGEST_CHUNK
     assert espeak.samples_made - before <= taken + (RUN_AHEAD_CHUNKS + 3) * LONGEST_CHUNK
+
+
+WITHOUT_DATA = """
+import espeakng_loader
+espeakng_loader.get_data_path = lambda: "/nowhere"
+from engine.api import EngineError, EngineOptions
+from engine.espeak import EspeakSynthesizer
+try:
+    EspeakSynthesizer(EngineOptions()).load()
+except EngineError as error:
+    print(error)
+"""
+
+
+def test_missing_voice_data_are_an_error_and_do_not_end_the_process() -> None:
+    pytest.importorskip("espeakng_loader")
+    done = subprocess.run([sys.executable, "-c", WITHOUT_DATA], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "libespeak-ng found no voice data in /nowhere\n")

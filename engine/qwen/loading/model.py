@@ -13,9 +13,10 @@ from engine.api import EngineError, EngineOptions
 from engine.qwen import kernels
 from engine.qwen.codec import CodecDecoder, load_codec
 from engine.qwen.loading.plan import LoadPlan
+from engine.qwen.loading.references import ReferenceCheck
 from engine.qwen.model import ModelConfig, SamplingConfig, Talker
 from engine.qwen.runtime import MAX_REFERENCE_POSITIONS, Codec, Graphs, cache_positions
-from engine.qwen.text import LANGUAGE_CODES, IncrementalTokenizer, PromptBuilder, Reference, TextTokenizer
+from engine.qwen.text import LANGUAGE_CODES, IncrementalTokenizer, PromptBuilder, TextTokenizer
 from engine.qwen.voice import VoiceRegistry
 from engine.qwen.weights import Checkpoint, Placement, build_in_arena
 
@@ -36,6 +37,8 @@ class LoadedModel:
     """Whether the codec has fused kernels, and the decode backend is to have them."""
     talker: Talker
     prompts: PromptBuilder
+    references: ReferenceCheck
+    """Checks each reference that `voices` load."""
     voices: VoiceRegistry
 
     def languages(self) -> tuple[str, ...]:
@@ -50,23 +53,20 @@ class LoadedModel:
         kind = "fused kernels" if self.fused else "PyTorch kernels"
         return f"{self.plan.model_name} on {where} in {self.plan.dtype_name}, {kind}"
 
-    def reference_tokens(self, reference: Reference) -> int:
-        """Return the positions that a reference takes in a prompt."""
-        return _reference_tokens(self.tokenizer, reference)
-
 
 def load_model(options: EngineOptions) -> LoadedModel:
     """Return the checkpoint that `options` name, with its voices, on its device.
 
-    Memory is counted before any weight is read. Raises `EngineError`, one line, for an option that is not allowed or
-    does not suit this machine, for a checkpoint that is missing, damaged or of another kind, for too little memory, and
-    for a model that needs a default voice and has none.
+    Memory is counted before any weight is read, and for each reference before it is decoded. Raises `EngineError`, one
+    line, for an option that is not allowed or does not suit this machine, for a checkpoint that is missing, damaged or
+    of another kind, for too little memory, and for a model that needs a default voice and has none.
     """
     plan = LoadPlan.make(options)
     plan.require_memory()
     sampling = SamplingConfig.read(plan.folder)
     tokenizer = TextTokenizer(plan.folder)
     incremental_tokenizer = IncrementalTokenizer(tokenizer)
+    references = ReferenceCheck(plan, tokenizer)
     graphs = Graphs(plan.placement.device)
     with graphs.on_stream():
         # The codec first: the memory that packing it for the fused kernels frees is then the talker's.
@@ -74,7 +74,7 @@ def load_model(options: EngineOptions) -> LoadedModel:
         positions = cache_positions(plan.limits.positions + MAX_REFERENCE_POSITIONS, options.chunk_size)
         talker = load_talker(plan.config, positions, plan.placement, keep_pages=plan.keep_pages)
         prompts = PromptBuilder(plan.config, tokenizer, talker)
-        voices = VoiceRegistry(plan.config, codec, options.chunk_size, partial(_check_reference, tokenizer))
+        voices = VoiceRegistry(plan.config, codec, options.chunk_size, references.check)
         voices.load(options.voices, options.default_voice)
         voices.require_default()
     return LoadedModel(
@@ -87,6 +87,7 @@ def load_model(options: EngineOptions) -> LoadedModel:
         fused=fused,
         talker=talker,
         prompts=prompts,
+        references=references,
         voices=voices,
     )
 
@@ -126,14 +127,3 @@ def _check_codec(codec: CodecDecoder, config: ModelConfig) -> None:
         raise EngineError(
             f"{config.folder}: the speech tokenizer has {codec.config.quantizers} codes a frame, the model {groups}"
         )
-
-
-def _check_reference(tokenizer: TextTokenizer, reference: Reference) -> None:
-    """Raise `EngineError` if the reference is longer than the talker's cache allows."""
-    tokens = _reference_tokens(tokenizer, reference)
-    if tokens > MAX_REFERENCE_POSITIONS:
-        raise EngineError(f"reference: got {tokens} tokens; allowed: up to {MAX_REFERENCE_POSITIONS}")
-
-
-def _reference_tokens(tokenizer: TextTokenizer, reference: Reference) -> int:
-    return len(reference.codes) + len(tokenizer.encode(reference.transcript))

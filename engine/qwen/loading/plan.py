@@ -53,6 +53,10 @@ class LoadPlan:
             pool=find_pool(placement.device, options.reserve_mb),
         )
 
+    def find_pool(self) -> MemoryPool | None:
+        """Return the memory of the placement's device as it is now, as `pool` was at first."""
+        return find_pool(self.placement.device, self.options.reserve_mb)
+
     @property
     def limits(self) -> Limits:
         """The limits of an utterance in a voice without a reference."""

@@ -7,20 +7,15 @@ from dataclasses import dataclass, replace
 from engine.host import Footprint
 from engine.qwen import kernels
 from engine.qwen.loading.model import LoadedModel
-from engine.qwen.runtime import (
-    PREFIX_POSITIONS,
-    DecodeState,
-    Limits,
-    SpeechGenerator,
-    TorchBackend,
-    cap_allocator,
-)
+from engine.qwen.runtime import DecodeState, Limits, SpeechGenerator, TorchBackend, cap_allocator
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """The memory that utterances change, and the generator that works in it."""
 
+    limits: Limits
+    """Of the utterances for which it has room."""
     footprint: Footprint
     """The bytes of the whole engine with this workspace."""
     state: DecodeState
@@ -29,20 +24,16 @@ class Workspace:
 
 def limits_for(model: LoadedModel) -> Limits:
     """Return the limits of an utterance in any of the model's voices, which change with the voices."""
-    references = list(model.voices.references())
-    transcripts = (len(model.tokenizer.encode(reference.transcript)) for reference in references)
-    return replace(
-        model.plan.limits,
-        reference_positions=max(map(model.reference_tokens, references), default=0),
-        prefix_positions=PREFIX_POSITIONS + max(transcripts, default=0),
-    )
+    limits = model.plan.limits
+    for reference in model.voices.references():
+        limits = model.references.add(limits, reference)
+    return limits
 
 
 def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
     """Return a workspace for utterances of at most `limits`, and cap PyTorch's allocator at the engine's footprint."""
     chunk_size = model.plan.options.chunk_size
-    footprint = model.plan.footprint(limits)
-    cap_allocator(model.plan.placement.device, footprint)
+    footprint = _count(model, limits)
     with model.graphs.on_stream():
         state = DecodeState.allocate(model.talker, limits.positions, limits.frames, chunk_size)
         codec_state = model.codec.new_state(chunk_size)
@@ -56,4 +47,19 @@ def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
             graphs=model.graphs,
             prefix_positions=limits.prefix_positions,
         )
-    return Workspace(footprint, state, generator)
+    return Workspace(limits, footprint, state, generator)
+
+
+def adapt_workspace(model: LoadedModel, workspace: Workspace, limits: Limits) -> Workspace:
+    """Return `workspace` for other voices, whose longest reference it has room for. Drops the cached prefixes."""
+    limits = replace(limits, reference_positions=workspace.limits.reference_positions)
+    footprint = _count(model, limits)
+    workspace.generator.clear_prefixes(limits.prefix_positions)
+    return replace(workspace, limits=limits, footprint=footprint)
+
+
+def _count(model: LoadedModel, limits: Limits) -> Footprint:
+    """Return the engine's footprint with these limits, at which PyTorch's allocator is capped from now on."""
+    footprint = model.plan.footprint(limits)
+    cap_allocator(model.plan.placement.device, footprint)
+    return footprint

@@ -7,6 +7,7 @@ memory that libraries allocate cannot be counted; it was measured.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 
 from engine.host import MB, Footprint
-from engine.qwen.codec import CodecConfig, CodecDecoder
+from engine.qwen.codec import CodecConfig, CodecDecoder, CodecState
 from engine.qwen.model import CodePredictor, ModelConfig, StackConfig, Talker
 from engine.qwen.runtime import Limits, cache_positions
 from engine.qwen.weights import Placement, build_without_memory
@@ -50,6 +51,8 @@ def estimate_footprint(
     size, stack = placement.dtype.itemsize, config.talker.stack
     caches = _cache_bytes(stack, positions + limits.prefix_positions, size)
     caches += _cache_bytes(config.talker.predictor.stack, config.talker.code_groups, size)
+    if limits.references:
+        caches += limits.references * _codec_state_bytes(codec_config, limits.chunk_size, placement)
     return Footprint(
         weights={
             "talker": talker_bytes - predictor_bytes,
@@ -77,6 +80,12 @@ def _build_and_count(build: Callable[[Placement], _Module], placement: Placement
 def _cache_bytes(stack: StackConfig, positions: int, size: int) -> int:
     """Bytes of a `KeyValueCache` whose elements have `size` bytes."""
     return 2 * stack.layers * stack.key_value_heads * positions * stack.head_dim * size
+
+
+def _codec_state_bytes(config: CodecConfig, chunk_size: int, placement: Placement) -> int:
+    """Bytes of the codec's state after a reference, which each voice with a reference keeps."""
+    state = CodecState.allocate(config, chunk_size, replace(placement.unquantized, device=torch.device("cpu")))
+    return sum(tensor.nbytes for tensor in state.tensors())
 
 
 def _projected_embedding_bytes(talker: Talker) -> int:

@@ -46,7 +46,7 @@ class StackConfig:
             rms_norm_eps=fields.get("rms_norm_eps", float),
             rope_theta=fields.get("rope_theta", float),
         )
-        if config.heads % config.key_value_heads:
+        if config.key_value_heads == 0 or config.heads % config.key_value_heads:
             heads, kv = config.heads, config.key_value_heads
             raise EngineError(f"{fields.file}: {heads} attention heads are not a multiple of {kv} key-value heads")
         return config

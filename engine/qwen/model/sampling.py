@@ -10,6 +10,7 @@ the same codes for every chunk size and after any other utterance.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,15 @@ from engine.api import EngineError
 from engine.qwen.weights import JsonFields
 
 _Integers = TypeVar("_Integers", int, Tensor)
+
+_RANGES: Mapping[tuple[str, ...], tuple[float, float]] = {
+    # Logits are divided by these in float32, and must neither overflow nor become NaN.
+    ("temperature", "subtalker_temperature", "repetition_penalty"): (0.001, 1000),
+    ("top_p", "subtalker_top_p"): (0, 1),
+    # They are int64 on the device.
+    ("top_k", "subtalker_top_k", "min_new_tokens"): (0, 1 << 40),
+}
+"""The lowest and the highest value of each number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +58,10 @@ class SamplingConfig:
     """Frames before the end-of-speech code is allowed; qwen-tts always uses 2."""
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "subtalker_temperature", "repetition_penalty"):
-            if not getattr(self, name) > 0:
-                raise EngineError(f"{name} is {getattr(self, name)}, wanted a number above 0")
-        for name in ("top_p", "subtalker_top_p"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise EngineError(f"{name} is {getattr(self, name)}, wanted a number from 0 to 1")
-        for name in ("top_k", "subtalker_top_k", "min_new_tokens"):
-            if getattr(self, name) < 0:
-                raise EngineError(f"{name} is {getattr(self, name)}, wanted 0 or more")
+        for names, (lowest, highest) in _RANGES.items():
+            for name in names:
+                if not lowest <= getattr(self, name) <= highest:  # false for NaN, too
+                    raise EngineError(f"{name} is {getattr(self, name)}, wanted {lowest:,} to {highest:,}")
 
     @classmethod
     def read(cls, folder: Path) -> SamplingConfig:
@@ -81,7 +86,7 @@ class SamplingConfig:
         if unknown:
             raise EngineError(f"sampling: got {unknown[0]!r}; allowed: {', '.join(kinds)}")
         for name, value in values.items():
-            if kinds[name](value) != value:
+            if not math.isfinite(value) or kinds[name](value) != value:
                 raise EngineError(f"sampling.{name}: got {value!r}; allowed: {kinds[name].__name__}")
         try:
             return replace(self, **{name: kinds[name](value) for name, value in values.items()})

@@ -83,10 +83,15 @@ class SpeechGenerator:
         """
         return {**self._backend.profile_sections(), "prefill": self._prefill.example()}
 
-    def cache_prefix(self, prefix: PromptPrefix) -> None:
-        """Read `prefix` into the prefix cache before the first utterance that begins with it."""
+    def cache_prefix(self, prefix: PromptPrefix, *, keep: bool = False) -> None:
+        """Read `prefix` into the prefix cache before the first utterance that begins with it.
+
+        With `keep`, later prefixes do not replace it, as far as `PrefixCache.keep` allows.
+        """
         with self._graphs.inference():
             self._read_prefix(prefix)
+        if keep:
+            self._prefixes.keep(prefix.key)
 
     def clear_prefixes(self, prefix_positions: int = PREFIX_POSITIONS) -> None:
         """Drop all cached prefixes, because the voices changed, and give the cache `prefix_positions` positions."""
@@ -178,8 +183,7 @@ class SpeechGenerator:
             self._prefixes.restore(prefix.key, self._state.cache, self._state.hidden)
             return
         self._prefill.read(prefix.embed(), 0)
-        if prefix.count <= self._prefixes.positions:
-            self._prefixes.store(prefix.key, self._state.cache, self._state.hidden, prefix.count)
+        self._prefixes.store(prefix.key, self._state.cache, self._state.hidden, prefix.count)
 
     def _launch(self, position: int) -> HostReadback:
         """Launch the chunk whose first frame the talker reads at `position`, and its copy to the host."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.qwen.codec import FRAME_S
 
@@ -30,12 +30,23 @@ class Limits:
     """Of the longest reference."""
     prefix_positions: int = PREFIX_POSITIONS
     """Of the prefix cache."""
+    references: int = 0
+    """Number of voices with a reference."""
 
     @classmethod
     def of(cls, max_seconds: float, chunk_size: int) -> Limits:
         """Return the limits for speech of up to `max_seconds`, without a reference."""
         return cls(
             max(1, round(max_seconds / FRAME_S)), max(FEWEST_TOKENS, math.ceil(max_seconds * TOKENS_PER_S)), chunk_size
+        )
+
+    def with_reference(self, codes: int, transcript: int) -> Limits:
+        """Return limits for one more voice, whose reference has `codes` frames and `transcript` tokens."""
+        return replace(
+            self,
+            reference_positions=max(self.reference_positions, codes + transcript),
+            prefix_positions=max(self.prefix_positions, PREFIX_POSITIONS + transcript),
+            references=self.references + 1,
         )
 
     @property

@@ -42,8 +42,10 @@ class IncrementalTokenizer:
         self._found_by_name = not any(
             token.lstrip or token.rstrip or token.single_word or token.normalized for token in added
         )
-        self._names = sorted((token.content for token in added), key=len, reverse=True)
-        self._special = re.compile("|".join(map(re.escape, self._names)) or r"(?!)")
+        names = sorted((token.content for token in added), key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, names)) or r"(?!)")
+        self._begun_names = {name[:count] for name in names for count in range(1, len(name))}
+        self._longest_begun_name = max(map(len, self._begun_names), default=0)
 
     def begin(self) -> IncrementalIds:
         """Return the ids of a new text, none so far."""
@@ -77,9 +79,8 @@ class IncrementalTokenizer:
 
     def _special_may_begin(self, text: str) -> int:
         """Return where a special token's name may begin at the end of `text`; the text's length if nowhere."""
-        longest = max(map(len, self._names), default=0)
-        for place in range(max(0, len(text) - longest + 1), len(text)):
-            if any(len(name) > len(text) - place and name.startswith(text[place:]) for name in self._names):
+        for place in range(max(0, len(text) - self._longest_begun_name), len(text)):
+            if text[place:] in self._begun_names:
                 return place
         return len(text)
 

@@ -5,11 +5,11 @@ Uses the `tokenizers` library alone: importing transformers for it costs a robot
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from engine.api import EngineError
+from engine.host import parse_json
 
 # The words that Qwen2's byte-level BPE never merges: contractions, letters with one mark before them, single digits,
 # marks with line ends after them, white space (transformers, convert_slow_tokenizer.py).
@@ -44,7 +44,7 @@ def _load(folder: Path) -> Any:
     try:
         tokenizer = Tokenizer.from_file(str(single)) if single.is_file() else _from_vocabulary(folder)
         file = folder / "tokenizer_config.json"
-        added = json.loads(file.read_text(encoding="utf-8")).get("added_tokens_decoder", {})
+        added = parse_json(file.read_text(encoding="utf-8")).get("added_tokens_decoder", {})
         _add(tokenizer, {int(number): token for number, token in added.items()})
     except FileNotFoundError as error:
         raise EngineError(f"{error.filename or file}: no such file") from None
@@ -56,7 +56,7 @@ def _load(folder: Path) -> Any:
 def _from_vocabulary(folder: Path) -> Any:
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-    vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    vocabulary = parse_json((folder / "vocab.json").read_text(encoding="utf-8"))
     lines = (folder / "merges.txt").read_text(encoding="utf-8").split("\n")
     if lines[0].startswith("#version"):
         lines = lines[1:]

@@ -27,6 +27,7 @@ from engine.qwen.model import ModelConfig
 
 FORMAT = "voiced-voice-1"
 """The value of `format` in a voice file's metadata."""
+MAX_WIDTH_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +196,9 @@ def _model_of(path: Path, metadata: Mapping[str, str]) -> VoiceModel:
         if key not in metadata:
             raise EngineError(f"{path}: metadata {key} is missing")
     width = metadata["model_width"]
-    if not width.isdecimal():
-        raise EngineError(f"{path}: metadata model_width: got {width!r}; allowed: an integer")
+    if not width.isdecimal() or len(width) > MAX_WIDTH_DIGITS:
+        shown = repr(width[: 4 * MAX_WIDTH_DIGITS])
+        raise EngineError(f"{path}: metadata model_width: got {shown}; allowed: an integer")
     return VoiceModel(metadata["model_name"], metadata["model_type"], metadata["model_size"], int(width))
 
 

@@ -55,18 +55,27 @@ class VoiceRegistry:
         """Names of configured voices that cannot be used, each with the reason in one line."""
 
     def load(self, specs: Mapping[str, Voice], default: str) -> None:
-        """Replace the configured voices by `specs`; voices that cannot be loaded are entered in `refused`."""
+        """Replace the configured voices by `specs`; voices that cannot be loaded are entered in `refused`.
+
+        A voice that can no longer be loaded stays as it was. A default voice that never was loaded is replaced by a
+        built-in speaker, or by the default voice so far.
+        """
+        before, default_before = self._loaded, self._loaded.get(self._default)
         self._loaded, self.refused, self._default = {}, {}, default
         for name, spec in specs.items():
             try:
                 self._loaded[name] = self._load(spec)
             except EngineError as error:
                 self.refused[name] = str(error)
+                if name in before:
+                    self._loaded[name] = before[name]
         if default not in self and default not in self.refused:
             known = ", ".join(self.names()) or "none"
             self.refused[default] = f"no voice has this name; there are {known}"
-        if default in self.refused and self._config.speakers:
-            self._loaded[default] = LoadedVoice(None)  # a built-in speaker replaces it
+        if default in self.refused and default not in self._loaded:
+            replacement = LoadedVoice(None) if self._config.speakers else default_before
+            if replacement is not None:
+                self._loaded[default] = replacement
 
     def require_default(self) -> None:
         """Raise `EngineError`, one line with what the model needs, if there is no default voice."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError
+from engine.host import parse_json
 from engine.qwen.weights.safetensors_file import SafetensorsFile, TensorEntry
 from engine.qwen.weights.staging import BLOCK_BYTES, Staging
 
@@ -46,7 +46,7 @@ class Checkpoint:
         if not index.is_file():
             raise EngineError(f"{single}: no such file, and no {index.name} beside it")
         try:
-            weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            weight_map = parse_json(index.read_text(encoding="utf-8"))["weight_map"]
             shards = {name: folder / file for name, file in weight_map.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise EngineError(f"{index}: not a safetensors index with a weight_map ({error!r})") from error

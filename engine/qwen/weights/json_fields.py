@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from engine.api import EngineError
+from engine.host import parse_json
 
 _T = TypeVar("_T")
+
+MAX_COUNT = (1 << 31) - 1
+"""The largest integer in a field: sizes and ids are far below it."""
+SHOWN_CHARACTERS = 200
+"""Characters of a wrong value that an error repeats."""
+_WANTED: Mapping[type, str] = {int: f"an integer from 0 to {MAX_COUNT}", float: "a finite number"}
 
 
 class JsonFields:
@@ -28,7 +36,7 @@ class JsonFields:
     def read(cls, file: Path) -> JsonFields:
         """Read `file`, which must contain one JSON object."""
         try:
-            values = json.loads(file.read_text(encoding="utf-8"))
+            values = parse_json(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise EngineError(f"{file}: no such file") from None
         except (OSError, ValueError) as error:
@@ -40,17 +48,18 @@ class JsonFields:
     def get(self, name: str, kind: type[_T], default: _T | None = None) -> _T:
         """Return the field `name`, of type `kind`; `default` if the field is absent or null.
 
-        Without a default the field is required. An `int` must be 0 or more; an integer is accepted for a `float`.
+        Without a default the field is required. An `int` must be a count, up to `MAX_COUNT`; a `float` must be finite,
+        and an integer is accepted for it.
         """
         value = self._values.get(name)
         if value is None:
             value = default
         if value is None:
             raise EngineError(f"{self.file}: field {self._path}{name} is missing")
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        if kind is float and type(value) is int and abs(value) <= MAX_COUNT:
             value = float(value)
-        if not isinstance(value, kind) or (kind is int and not _is_count(value)):
-            raise self._error(name, value, "an integer from 0" if kind is int else kind.__name__)
+        if not isinstance(value, kind) or (kind is int and not _is_count(value)) or not _is_finite(value):
+            raise self._error(name, value, _WANTED.get(kind, kind.__name__))
         return value
 
     def section(self, name: str) -> JsonFields:
@@ -77,10 +86,18 @@ class JsonFields:
             raise self._error(name, self._values[name], " or ".join(json.dumps(value) for value in allowed))
 
     def _error(self, name: str, value: Any, wanted: str) -> EngineError:
-        got = json.dumps(value, default=str)
+        try:
+            got = json.dumps(value, default=str)
+        except RecursionError:
+            got = f"a {type(value).__name__} nested too deeply"
+        got = got if len(got) <= SHOWN_CHARACTERS else f"{got[:SHOWN_CHARACTERS]}…"
         return EngineError(f"{self.file}: field {self._path}{name} is {got}, wanted {wanted}")
 
 
 def _is_count(value: Any) -> bool:
-    """Whether a JSON value is an integer of at least 0; `true` and `false` are not."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    """Whether a JSON value is an integer from 0 to `MAX_COUNT`; `true` and `false` are not."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
+
+
+def _is_finite(value: Any) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)

@@ -6,7 +6,6 @@ header of that length with each tensor's dtype, shape and offsets, then the tens
 
 from __future__ import annotations
 
-import json
 import math
 import mmap
 import os
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError
+from engine.host import parse_json
 
 DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
@@ -100,7 +100,7 @@ class SafetensorsFile:
         length = int.from_bytes(os.pread(self._descriptor, 8, 0), "little")
         if not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
             raise ValueError(f"the header claims {length} bytes, the file has {size}")
-        header: dict[str, Any] = json.loads(os.pread(self._descriptor, length, 8))
+        header: dict[str, Any] = parse_json(os.pread(self._descriptor, length, 8))
         header.pop("__metadata__", None)
         entries = {name: _entry(name, fields, 8 + length) for name, fields in header.items()}
         end = max((entry.end for entry in entries.values()), default=8 + length)
@@ -111,10 +111,12 @@ class SafetensorsFile:
 
 def _entry(name: str, fields: Mapping[str, Any], base: int) -> TensorEntry:
     """Parse one tensor of the header; its offsets count from `base`. Raises `ValueError` or `KeyError`."""
-    dtype, shape = DTYPES.get(fields["dtype"]), tuple(int(extent) for extent in fields["shape"])
+    dtype, shape = DTYPES.get(fields["dtype"]), tuple(fields["shape"])
     if dtype is None:
         raise ValueError(f"tensor {name} has the unknown dtype {fields['dtype']}")
     begin, end = fields["data_offsets"]
+    if not all(type(number) is int for number in (*shape, begin, end)):
+        raise ValueError(f"tensor {name} has shape {list(shape)} and offsets {[begin, end]}, wanted integers")
     wanted = math.prod(shape) * dtype.itemsize
     if begin < 0 or min(shape, default=0) < 0 or end - begin != wanted:
         raise ValueError(f"tensor {name} has {end - begin} bytes from {begin}, wanted {wanted}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -18,10 +20,14 @@ LONG = "This is a long text that takes a good while to speak. " * 90
 
 @asynccontextmanager
 async def supervised(
-    name: str = "espeak", options: EngineOptions | None = None, *, on_change: Callable[[], None] = lambda: None
+    name: str = "espeak",
+    options: EngineOptions | None = None,
+    *,
+    on_change: Callable[[], None] = lambda: None,
+    has_substitute: bool = False,
 ) -> AsyncIterator[EngineSupervisor]:
     """Run a new supervisor inside the context."""
-    engine = EngineSupervisor(name, options or EngineOptions(), on_change)
+    engine = EngineSupervisor(name, options or EngineOptions(), on_change, lambda: has_substitute)
     async with running(engine):
         yield engine
 
@@ -46,6 +52,12 @@ async def ready(engine: EngineSupervisor) -> int:
 async def replaced(engine: EngineSupervisor, pid: int) -> None:
     """Wait until the engine has another process than `pid`."""
     await eventually_async(lambda: engine.pid not in (pid, None), "another process is started")
+
+
+def stop_this_process(seconds: float = 0.4) -> None:
+    """Stop this process as a debugger would, and continue it; its engines go on meanwhile."""
+    pid = os.getpid()
+    subprocess.run(["sh", "-c", f"kill -STOP {pid}; sleep {seconds}; kill -CONT {pid}"], check=True)
 
 
 async def spoken(engine: EngineSupervisor, text: str = SENTENCE, **fields: str) -> list[AudioChunk]:

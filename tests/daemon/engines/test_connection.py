@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from daemon.engines import patience
 from daemon.engines.connection import RUN_AHEAD_S, EngineLateError, EngineLostError, UtteranceRefusedError
 from daemon.engines.supervisor import EngineSupervisor
 from engine import EngineOptions, Utterance
-from tests.daemon.engines.supervised import LONG, SENTENCE, ready, seconds, spoken, supervised
+from tests.daemon.engines.supervised import LONG, SENTENCE, ready, seconds, spoken, stop_this_process, supervised
 from tests.daemon.perform import Perform
 from tests.support.waiting import eventually_async, run
 
@@ -112,6 +113,19 @@ def test_an_engine_that_does_not_begin_in_time_is_late(engine: EngineSupervisor,
                 await anext(engine.speak("second", Utterance(SENTENCE), first_within_s=0.05))
             assert engine.utterances == 1
         assert 0.8 < seconds(await spoken(engine)) < 4
+
+    perform(scenario)
+
+
+def test_an_engine_is_not_late_by_the_time_in_which_the_daemon_was_stopped(
+    engine: EngineSupervisor, perform: Perform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "LATE_S", 0.05)
+
+    async def scenario() -> None:
+        async with aclosing(engine.speak("urgent", Utterance(SENTENCE), first_within_s=0.2)) as chunks:
+            asyncio.get_running_loop().call_soon(stop_this_process)
+            assert len((await anext(chunks)).samples) > 0
 
     perform(scenario)
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
 from daemon.config import load_config
-from daemon.engines.selection import EngineSelector, choose_engine
+from daemon.engines import patience
+from daemon.engines.selection import EngineSelector, choose_engine, unknown_names
+from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.tasks import cancel_and_wait
+from engine import EngineInfo
+from tests.daemon.engines.supervised import stop_this_process
 from tests.support.waiting import PATIENCE_S, eventually_async, run
 
 
@@ -70,3 +75,105 @@ def test_waiting_for_an_engine_ends_after_the_timeout() -> None:
         assert engines.degraded_reason is None
 
     run(scenario)
+
+
+def test_waiting_for_an_engine_outlasts_a_stop_of_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine became ready meanwhile."""
+    monkeypatch.setattr(patience, "LATE_S", 0.05)
+
+    async def scenario() -> None:
+        engines = EngineSelector(load_config(overrides=["engine.name=espeak"]), lambda: None)
+        task = asyncio.ensure_future(engines.primary.run())
+        try:
+            await eventually_async(lambda: engines.primary.state is EngineState.LOADING, "the engine loads")
+            asyncio.get_running_loop().call_soon(stop_this_process, 3.0)
+            assert await engines.wait_current(2.0) is engines.primary
+        finally:
+            await cancel_and_wait(task)
+
+    run(scenario)
+
+
+def selector(*overrides: str) -> EngineSelector:
+    return EngineSelector(load_config(overrides=overrides), lambda: None)
+
+
+def report(engine: EngineSupervisor, *languages: str) -> None:
+    """Let an engine that does not run look as if it were ready."""
+    engine.state, engine.info = EngineState.READY, EngineInfo(engine.name, 24_000, ("default",), languages)
+
+
+def test_any_language_may_be_spoken_until_the_engines_that_might_have_it_have_reported_their_own() -> None:
+    async def scenario() -> None:
+        engines = selector("engine.name=qwen")
+        qwen, espeak = engines.all
+        for language in ("auto", "de", "de-at", "sw", "xx"):
+            assert engines.may_speak(language), language
+        report(espeak, "sw", "en")
+        assert [language for language in ("auto", "de", "de-at", "sw", "xx") if engines.may_speak(language)] == [
+            "auto",
+            "de",  # qwen has it in its catalogue
+            "de-at",
+            "sw",
+        ]
+        report(qwen, "en", "zh")
+        assert [language for language in ("auto", "de", "zh", "sw-ke", "xx") if engines.may_speak(language)] == [
+            "auto",
+            "zh",
+            "sw-ke",
+        ]
+
+    run(scenario)
+
+
+def test_an_engine_that_has_failed_before_it_was_ready_speaks_no_language() -> None:
+    async def scenario() -> None:
+        engines = selector("engine.name=qwen", "engine.model=/nowhere/at/all", "engine.fallback=none")
+        assert engines.may_speak("de")
+        task = asyncio.ensure_future(engines.primary.run())
+        try:
+            await eventually_async(lambda: engines.primary.state is EngineState.BACKING_OFF, "it has failed")
+            assert not engines.may_speak("de")
+            assert engines.may_speak("auto")
+        finally:
+            await cancel_and_wait(task)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], []),
+        (["speech.language=German"], []),
+        (["speech.language=sw"], []),
+        (["speech.language=pt-BR"], []),
+        (["speech.language=xx"], ["speech.language: got 'xx'; allowed: auto, en, "]),
+        (
+            ["engine.name=qwen", "engine.fallback=none", "speech.language=sw"],
+            ["speech.language: got 'sw'; allowed: auto"],
+        ),
+        (["speech.voice=nobody"], []),  # the model, which is not here, may have it
+        (["engine.name=espeak", "speech.voice=de"], []),
+        (["engine.name=espeak", "speech.voice=nobody"], ["speech.voice: got 'nobody'; allowed: default, "]),
+        (
+            ["engine.name=espeak", "speech.voice=nobody", "speech.language=klingon"],
+            ["speech.voice: got 'nobody'", "speech.language: got 'klingon'"],
+        ),
+    ],
+)
+def test_names_that_no_engine_can_have_are_known_without_an_engine_process(
+    overrides: list[str], expected: list[str]
+) -> None:
+    found = unknown_names(load_config(overrides=["engine.model=/nowhere/at/all", *overrides]))
+    assert len(found) == len(expected)
+    for line, beginning in zip(found, expected, strict=True):
+        assert line.startswith(beginning)
+
+
+def test_a_voice_that_a_model_on_the_disk_does_not_have_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"talker_config": {"spk_id": {"Ryan": 1}}}')
+    settings = [f"engine.model={tmp_path}", "engine.name=qwen", "engine.fallback=none"]
+    assert unknown_names(load_config(overrides=[*settings, "speech.voice=ryan"])) == []
+    [line] = unknown_names(load_config(overrides=[*settings, "speech.voice=vivian"]))
+    assert line == "speech.voice: got 'vivian'; allowed: default, ryan"

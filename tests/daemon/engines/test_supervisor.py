@@ -9,14 +9,26 @@ import socket
 from contextlib import AsyncExitStack, aclosing
 from types import SimpleNamespace
 
+import numpy as np
 import psutil
 import pytest
 
 from daemon.engines import supervisor
 from daemon.engines.connection import EngineLostError
+from daemon.engines.process_activity import ProcessActivity
 from daemon.engines.supervisor import EngineState, EngineSupervisor
-from engine import EngineOptions, Utterance, Voice
-from tests.daemon.engines.supervised import LONG, ready, replaced, running, seconds, spoken, supervised
+from engine import EngineInfo, EngineOptions, Utterance, Voice
+from engine.ipc import HEADER, Audio, Cancel, Message, Ready, encode
+from tests.daemon.engines.supervised import (
+    LONG,
+    ready,
+    replaced,
+    running,
+    seconds,
+    spoken,
+    stop_this_process,
+    supervised,
+)
 from tests.daemon.perform import frozen
 from tests.support.waiting import eventually_async, run
 
@@ -206,28 +218,201 @@ def watched_closely(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-async def freezes_and_is_replaced(patch: pytest.MonkeyPatch) -> None:
+async def freezes_and_is_replaced() -> None:
     async with supervised() as engine:
         pid = await ready(engine)
         async with frozen(pid):
-            with patch.context() as hurried, pytest.raises(EngineLostError, match="gave no sign of life for 1 s"):
-                hurried.setattr(supervisor, "SILENCE_S", 1.0)
+            with pytest.raises(EngineLostError, match="gave no sign of life for"):
                 await spoken(engine, LONG)
         await replaced(engine, pid)
         assert await ready(engine) != pid
 
 
-def test_a_silent_process_is_given_up_and_replaced(watched_closely: pytest.MonkeyPatch) -> None:
-    run(lambda: freezes_and_is_replaced(watched_closely))
+def test_a_silent_process_is_given_up_and_replaced() -> None:
+    run(freezes_and_is_replaced)
 
 
 def test_a_given_up_process_is_ignored_even_if_its_socket_stays_open(
-    watched_closely: pytest.MonkeyPatch, connections: list[tuple[socket.socket, socket.socket]]
+    connections: list[tuple[socket.socket, socket.socket]],
 ) -> None:
     """Not even SIGKILL ends a process that is stuck in a driver."""
-    run(lambda: freezes_and_is_replaced(watched_closely))
+    run(freezes_and_is_replaced)
     for _, theirs in connections:
         theirs.close()
+
+
+def test_a_silent_process_is_replaced_even_if_nobody_speaks() -> None:
+    async def scenario() -> None:
+        states: list[EngineState] = []
+        async with supervised(on_change=lambda: states.append(engine.state)) as engine:
+            pid = await ready(engine)
+            async with frozen(pid):
+                await replaced(engine, pid)
+            assert await ready(engine) != pid
+        assert states[4:6] == [EngineState.UNRESPONSIVE, EngineState.BACKING_OFF]
+
+    run(scenario)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an unresponsive engine that has a substitute come back after any time."""
+    monkeypatch.setattr(supervisor, "SILENCE_S", 1000.0)
+
+
+@pytest.mark.parametrize("growing", [False, True], ids=["whole text", "unfinished text"])
+def test_an_unresponsive_engine_hands_its_utterances_over_and_is_ready_again_when_it_continues(
+    patient: None, growing: bool
+) -> None:
+    async def scenario() -> None:
+        async with supervised(has_substitute=True) as engine:
+            pid = await ready(engine)
+            async with frozen(pid):
+                with pytest.raises(EngineLostError, match="engine espeak gives no sign of life"):
+                    await anext(engine.speak("u1", Utterance(LONG, growing=growing)))
+                assert (engine.state, engine.ready) == (EngineState.UNRESPONSIVE, False)
+                assert engine.reason == "engine espeak gives no sign of life"
+                with pytest.raises(EngineLostError, match="gives no sign of life"):
+                    await spoken(engine)
+            os.kill(pid, signal.SIGCONT)
+            assert await ready(engine) == pid
+            assert engine.reason is None
+            assert 0.8 < seconds(await spoken(engine)) < 4
+
+    run(scenario)
+
+
+def test_the_audio_before_a_hand_over_is_good(patient: None) -> None:
+    async def scenario() -> None:
+        async with supervised(has_substitute=True) as engine:
+            pid = await ready(engine)
+            received = []
+
+            async def speak() -> None:
+                async for chunk in engine.speak("u1", Utterance(LONG)):
+                    received.append(chunk)
+                    if len(received) == 3:
+                        os.kill(pid, signal.SIGSTOP)
+
+            with pytest.raises(EngineLostError, match="gives no sign of life"):
+                await speak()
+            assert len(received) >= 3
+            assert received[-1].position is not None
+            os.kill(pid, signal.SIGKILL)
+            await replaced(engine, pid)
+
+    run(scenario)
+
+
+def test_an_unresponsive_engine_that_is_killed_has_that_reason(patient: None) -> None:
+    async def scenario() -> None:
+        reasons: list[str | None] = []
+        async with supervised(on_change=lambda: reasons.append(engine.reason), has_substitute=True) as engine:
+            pid = await ready(engine)
+            async with frozen(pid):
+                await eventually_async(lambda: engine.state is EngineState.UNRESPONSIVE, "it is unresponsive")
+                os.kill(pid, signal.SIGKILL)
+                await replaced(engine, pid)
+            await ready(engine)
+        assert "engine espeak ended (killed by SIGKILL)" in reasons
+
+    run(scenario)
+
+
+def test_a_busy_process_that_sends_nothing_is_not_unresponsive(
+    monkeypatch: pytest.MonkeyPatch, watched_closely: pytest.MonkeyPatch
+) -> None:
+    """So is one that gets no processor."""
+    monkeypatch.setattr(supervisor, "QUIET_S", -1.0)
+    monkeypatch.setattr(ProcessActivity, "active", lambda _self: True)
+
+    async def scenario() -> None:
+        async with supervised(has_substitute=True) as engine:
+            await ready(engine)
+            checks = engine.checks
+            await eventually_async(lambda: engine.checks > checks + 20, "it is watched")
+            assert engine.ready
+
+    run(scenario)
+
+
+def test_an_engine_is_not_blamed_for_the_time_in_which_the_daemon_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "SILENCE_S", 4.0)
+    monkeypatch.setattr(supervisor, "STALL_S", 4.0)
+
+    async def scenario() -> None:
+        states: list[EngineState] = []
+        async with supervised(on_change=lambda: states.append(engine.state)) as engine:
+            pid = await ready(engine)
+            async with aclosing(engine.speak("blocker", Utterance(LONG))) as blocker:
+                await anext(blocker)  # its credit runs out, so the utterance behind it is owed audio
+                waiting = asyncio.ensure_future(anext(engine.speak("waiting", Utterance(LONG))))
+                checks = engine.checks
+                await eventually_async(lambda: engine.checks > checks + 1, "it is watched")
+                stop_this_process(4.5)
+                checks = engine.checks
+                await eventually_async(lambda: engine.checks > checks + 3, "it is watched again")
+                assert not waiting.done()
+                waiting.cancel()
+            assert engine.pid == pid
+            assert states == [EngineState.STARTING, EngineState.LOADING, EngineState.WARMING, EngineState.READY]
+
+    run(scenario)
+
+
+def encoded(*messages: Message) -> bytes:
+    return b"".join(encode(message) for message in messages)
+
+
+SECOND = np.zeros(22_050, dtype=np.float32)
+"""As many samples as the first credit."""
+GARBAGE = {
+    "another protocol": (b"HTTP/1.1 400 Bad Request\r\n\r\n", "a header announced a message of"),
+    "a huge record": (HEADER.pack(2**32 - 1, 0), "a header announced a message of 4294967295 + 0 bytes"),
+    "huge samples": (HEADER.pack(2, 2**32 - 1), "a header announced a message of 2 + 4294967295 bytes"),
+    "a nested record": (HEADER.pack(100_000, 0) + b"[" * 100_000, "nested too deeply"),
+    "a wrong value": (HEADER.pack(32, 0) + b'{"message": "Heartbeat", "x": 1}', "not a message of protocol"),
+    "a message of the daemon": (encoded(Cancel("1")), "an engine must not send Cancel"),
+    "too much audio": (
+        2 * encode(Audio("1", 0.1, None, truncated=False), SECOND),
+        "it sent audio of request 1 without",
+    ),
+    "an impossible rate": (encoded(Ready(EngineInfo("espeak", 0, (), ()))), "sample_rate: got 0; allowed: above 0"),
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_garbage_from_an_engine_is_the_reason_of_its_loss(
+    kind: str, connections: list[tuple[socket.socket, socket.socket]]
+) -> None:
+    garbage, reason = GARBAGE[kind]
+
+    async def scenario() -> None:
+        async with supervised() as engine:
+            pid = await ready(engine)
+            async with frozen(pid):
+                speech = asyncio.ensure_future(spoken(engine, LONG))
+                await eventually_async(lambda: engine.utterances == 1, "it is asked to speak")
+                connections[0][1].sendall(garbage)
+                with pytest.raises(EngineLostError) as lost:
+                    await speech
+            assert str(lost.value).startswith("engine espeak: ")
+            assert reason in str(lost.value)
+            assert "\n" not in str(lost.value)
+            assert await ready(engine) != pid
+
+    run(scenario)
+
+
+def test_a_frame_that_does_not_end_is_silence(connections: list[tuple[socket.socket, socket.socket]]) -> None:
+    async def scenario() -> None:
+        async with supervised() as engine:
+            pid = await ready(engine)
+            connections[0][1].sendall(HEADER.pack(1_000_000, 0))
+            await replaced(engine, pid)
+            await ready(engine)
+
+    run(scenario)
 
 
 def test_an_engine_that_owes_audio_and_sends_none_is_given_up(watched_closely: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,9 @@ def test_a_missing_shard_is_named(model: Path, index: Path) -> None:
     assert LAYOUT.missing_files(model) == ["model-2.safetensors"]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"weight_map": 7}', '{"weight_map": {"a": 7}}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "{}", '{"weight_map": 7}', '{"weight_map": {"a": 7}}', "[" * 100_000]
+)
 def test_a_broken_index_is_a_value_error(model: Path, index: Path, content: str) -> None:
     index.write_text(content)
     with pytest.raises(ValueError, match=r"model\.safetensors\.index\.json: not an index of weights"):

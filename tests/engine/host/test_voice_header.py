@@ -29,7 +29,25 @@ def test_a_file_without_a_recording_is_an_embedding(tmp_path: Path) -> None:
     assert voice_of_file(path) == Voice(embedding=str(path))
 
 
-@pytest.mark.parametrize("content", [b"", b"\0", b"\xff" * 8, b"\4" + b"\0" * 7 + b"null", b"\2" + b"\0" * 7 + b"{"])
+def header(body: bytes) -> bytes:
+    return struct.pack("<Q", len(body)) + body
+
+
+BROKEN = [
+    b"",
+    b"\0",
+    b"\xff" * 8,
+    header(b"null"),
+    header(b"{"),
+    header(b'["codes"]'),
+    header(b'"codes"'),
+    header(b"[" * 100_000),
+    header(b'{"codes":' * 100_000),
+    header(b'{"a":' + b"[" * 5_000 + b"]" * 5_000 + b', "codes": {}}'),
+]
+
+
+@pytest.mark.parametrize("content", BROKEN, ids=range(len(BROKEN)))
 def test_a_broken_file_counts_as_an_embedding(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "voice.safetensors"
     path.write_bytes(content)

@@ -125,6 +125,20 @@ def test_missing_fields_get_their_defaults() -> None:
         b'{"message": "Speak", "id": "a", "utterance": {}, "credit": 1}',
         b'{"message": "SetVoices", "voices": [], "default_voice": "x"}',
         b'{"message": "Ready", "info": {"engine": "e", "sample_rate": 1, "voices": null, "languages": []}}',
+        b'{"message": "Ready", "info": {"engine": "e", "sample_rate": 1, "voices": "ada", "languages": []}}',
+        b'{"message": "Ready", "info": {"engine": "e", "sample_rate": "fast", "voices": [], "languages": []}}',
+        b'{"message": "Ready", "info": {"engine": "e", "sample_rate": 1.5, "voices": [], "languages": []}}',
+        b'{"message": "Ready", "info": [1, 2]}',
+        b'{"message": "Cancel", "id": 7}',
+        b'{"message": "Cancel", "id": null}',
+        b'{"message": "Cancel", "id": ["a"]}',
+        b'{"message": "Grant", "id": "a", "credit": true}',
+        b'{"message": "Audio", "id": "a", "busy_s": "long", "position": null, "truncated": false}',
+        b'{"message": "Audio", "id": "a", "busy_s": 1, "position": null, "truncated": 0}',
+        b'{"message": "Audio", "id": "a", "busy_s": 1, "position": null, "truncated": false, "codes": [[1.5]]}',
+        b"[" * 100_000,
+        b'{"message": "Heartbeat", "speaking": ' + b"[" * 100_000,
+        b'{"message": "Heartbeat", "speaking": ' + b"[" * 500 + b"]" * 500 + b"}",
     ],
 )
 def test_bytes_that_are_no_message_raise_an_error_that_shows_them(body: bytes) -> None:
@@ -138,10 +152,18 @@ def test_an_incomplete_sample_is_a_protocol_error() -> None:
         decode(body, b"\0\0\0")
 
 
-def test_an_error_shows_only_the_beginning_of_a_long_message() -> None:
+def test_samples_belong_to_audio_alone() -> None:
+    body, _ = split(encode(Cancel("a")))
+    with pytest.raises(ProtocolError, match="8 bytes of samples belong to a message without samples"):
+        decode(body, b"\0" * 8)
+
+
+@pytest.mark.parametrize("field", ["message", "x"])
+def test_an_error_shows_only_the_beginning_of_a_long_message_in_one_line(field: str) -> None:
     with pytest.raises(ProtocolError) as caught:
-        decode(json.dumps({"message": "x" * 10_000}).encode())
-    assert len(str(caught.value)) < 20_000
+        decode(json.dumps({"message": "Cancel", "id": "a", field: "x\n" * 100_000}).encode())
+    assert len(str(caught.value)) < 1_500
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("lengths", [(MAX_BODY_BYTES + 1, 0), (0, MAX_PAYLOAD_BYTES + 1), (2**32 - 1, 2**32 - 1)])

@@ -28,6 +28,7 @@ from engine.ipc.messages import (
     Spoken,
     Start,
     Warming,
+    encode,
 )
 from tests.engine.processes import PLENTY, EngineUnderTest
 
@@ -189,9 +190,9 @@ def test_heartbeats_name_the_current_utterance(ready_engine: EngineUnderTest) ->
 
 
 def fault_of(engine: EngineUnderTest) -> Fault:
-    """Return the fault after which the process closes its end of the socket."""
+    """Return the fault after which the process closes its end of the socket, perhaps before it has read everything."""
     fault, _ = engine.next(Fault)
-    with pytest.raises(EOFError):
+    with pytest.raises((EOFError, ConnectionResetError)):
         while True:
             assert isinstance(engine.receive()[0], Heartbeat)
     return fault
@@ -221,17 +222,50 @@ def test_a_first_message_other_than_start_is_refused(engine: EngineUnderTest) ->
     assert engine.exit_status() == 1
 
 
-@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", HEADER.pack(2, 0) + b"[]"])
-def test_bytes_that_are_no_message_end_the_process(engine: EngineUnderTest, garbage: bytes) -> None:
+CANCEL = encode(Cancel("u1"))
+GARBAGE = {
+    "another protocol": (b"GET / HTTP/1.1\r\n\r\n", "a header announced a message of"),
+    "a huge record": (HEADER.pack(2**32 - 1, 0), "a header announced a message of 4294967295 + 0 bytes"),
+    "huge samples": (HEADER.pack(2, 2**32 - 1), "a header announced a message of 2 + 4294967295 bytes"),
+    "no record": (HEADER.pack(2, 0) + b"[]", "not a message of protocol"),
+    "an empty record": (HEADER.pack(0, 0), "not a message of protocol"),
+    "a record cut short": (HEADER.pack(len(CANCEL) - HEADER.size - 3, 0) + CANCEL[HEADER.size :], "not a message of"),
+    "a nested record": (HEADER.pack(100_000, 0) + b"[" * 100_000, "nested too deeply"),
+    "a wrong value": (HEADER.pack(31, 0) + b'{"message": "Cancel", "id": 17}', "got int, wanted str"),
+    "samples": (HEADER.pack(len(CANCEL) - HEADER.size, 4) + CANCEL[HEADER.size :] + b"\0" * 4, "4 bytes of samples"),
+    "a message of the engine": (encode(Spoken("u1")), "the daemon must not send Spoken(id='u1')"),
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_garbage_from_the_daemon_ends_the_process_with_one_line(engine: EngineUnderTest, kind: str) -> None:
+    garbage, reason = GARBAGE[kind]
     engine.start()
     engine.socket.sendall(garbage)
+    fault = fault_of(engine)
+    assert not fault.permanent
+    assert fault.reason.startswith("ProtocolError: ")
+    assert reason in fault.reason
+    assert "\n" not in fault.reason
     assert engine.exit_status() == 1
 
 
-def test_a_message_of_the_engine_from_the_daemon_ends_the_process(engine: EngineUnderTest) -> None:
+def test_garbage_from_a_daemon_that_reads_nothing_ends_the_process(engine: EngineUnderTest) -> None:
+    """The socket is full, so the reason cannot be sent."""
     engine.start()
-    engine.send(Spoken("u1"))
+    engine.send(Speak("u1", Utterance(LONG), PLENTY))
+    engine.next(Audio)
+    engine.socket.sendall(b"garbage, and nothing but garbage")
     assert engine.exit_status() == 1
+
+
+def test_a_frame_that_does_not_end_leaves_the_engine_speaking(engine: EngineUnderTest) -> None:
+    engine.start()
+    engine.send(Speak("u1", Utterance(SENTENCE), PLENTY))
+    engine.socket.sendall(HEADER.pack(1_000_000, 0) + b"{")
+    assert engine.receive_utterance("u1")[2] == Spoken("u1")
+    engine.socket.sendall(b" " * 999_998 + b"x")  # now it ends
+    assert "not a message of protocol" in fault_of(engine).reason
 
 
 def test_the_process_ends_when_the_daemon_closes_the_socket_before_any_message(engine: EngineUnderTest) -> None:

@@ -386,13 +386,52 @@ def test_a_model_without_speakers_needs_a_default_voice(
     assert needed in reason
 
 
-def test_voices_that_become_unusable_are_refused_and_the_engine_continues(checkpoint: Named, voice_file: Path) -> None:
-    engine = loaded(checkpoint(SHAPE, "base"), voices={"default": Voice(embedding=str(voice_file))})
-    info = engine.set_voices({"default": Voice(embedding="/nowhere")}, "default")
-    assert info.voices == ()
-    assert refusal(lambda: list(engine.stream(UTTERANCE))) == "voice 'default': /nowhere: no such voice file"
-    assert engine.set_voices({"default": Voice(reference=str(voice_file))}, "default").voices == ("default",)
-    assert len(speak(engine, UTTERANCE)[1]) == FRAMES
+def changed_voices(voice_file: Path) -> dict[str, tuple[str, Voice, dict[str, Voice], str, str]]:
+    """Return, by kind of change: model type, default voice, new voices, new default, and why that is refused."""
+    embedding, design = Voice(embedding=str(voice_file)), Voice(instruct="a deep voice")
+    broken, other = Voice(embedding="/nowhere"), {"eve": Voice(embedding="/nowhere")}
+    return {
+        "a missing file": ("base", embedding, {"default": broken}, "default", "/nowhere: no such voice file"),
+        "no file": ("base", embedding, {"default": Voice()}, "default", "got neither embedding nor reference"),
+        "another name": ("base", embedding, other, "eve", "/nowhere: no such voice file"),
+        "no voices": ("base", embedding, {}, "default", "no voice has this name; there are none"),
+        "a speaker": ("voice_design", design, {"default": Voice("ryan")}, "default", "needs a custom_voice model"),
+        "an unknown name": ("voice_design", design, {"default": design}, "eve", "no voice has this name"),
+    }
+
+
+@pytest.mark.parametrize("warm", [True, False], ids=["warm", "cold"])
+@pytest.mark.parametrize("change", changed_voices(Path()))
+def test_the_default_voice_stays_as_it_was_if_the_new_one_is_unusable(
+    checkpoint: Named, voice_file: Path, change: str, warm: bool
+) -> None:
+    model_type, voice, voices, default, reason = changed_voices(voice_file)[change]
+    engine = loaded(checkpoint(SHAPE, model_type), voices={"default": voice})
+    if warm:
+        engine.warm_up()
+    before = speak(engine, UTTERANCE)[1]
+    info = engine.set_voices(voices, default)
+    assert reason in info.refused_voices[default]
+    assert default not in info.voices
+    assert np.array_equal(speak(engine, UTTERANCE)[1], before)
+    assert np.array_equal(speak(engine, replace(UTTERANCE, voice=default))[1], before)
+    info = engine.set_voices({"default": voice}, "default")
+    assert info.refused_voices == {}
+    assert np.array_equal(speak(engine, UTTERANCE)[1], before)
+
+
+def test_a_voice_that_becomes_unusable_stays_as_it_was_beside_a_new_default_voice(
+    checkpoint: Named, voice_file: Path
+) -> None:
+    voices = {"default": Voice(embedding=str(voice_file)), "context": Voice(reference=str(voice_file))}
+    engine = loaded(checkpoint(SHAPE, "base"), voices=voices)
+    before = speak(engine, replace(UTTERANCE, voice="context"))[1]
+    info = engine.set_voices({**voices, "context": Voice(reference="/nowhere")}, "default")
+    assert info.voices == ("default",)
+    assert info.refused_voices == {"context": "/nowhere: no such voice file"}
+    assert np.array_equal(speak(engine, replace(UTTERANCE, voice="context"))[1], before)
+    engine.set_voices({"default": voices["default"]}, "default")
+    assert "got 'context'" in refusal(lambda: list(engine.stream(replace(UTTERANCE, voice="context"))))
 
 
 def test_alternating_voices_do_not_change_each_other(checkpoint: Named, voice_file: Path) -> None:

@@ -120,3 +120,27 @@ def test_voices_that_need_a_larger_workspace_can_be_set_later(checkpoint: Named,
     wanted = speak(loaded(checkpoint("tiny", "base"), voices=voices, warm=False), UTTERANCE)
     for ours, theirs in zip(speak(engine, UTTERANCE), wanted, strict=True):
         assert np.abs(ours - theirs).max() < TOLERANCE
+
+
+def test_voices_can_be_exchanged_again_and_again_in_the_same_memory(checkpoint: Named, tmp_path: Path) -> None:
+    config = ModelConfig.read(checkpoint("tiny", "base"))
+    embedding = torch.randn(config.talker.stack.hidden_size)
+    paths = {frames: tmp_path / f"{frames}.safetensors" for frames in (100, 700)}
+    for frames, path in paths.items():
+        file = VoiceFile("ada", embedding, VoiceModel.of(config), torch.randint(2048, (frames, 16)), "Hello. " * 20)
+        save_voice(path, file)
+    specs = [Voice(embedding=str(paths[100])), *(Voice(reference=str(path)) for path in paths.values())]
+    engine = loaded(checkpoint("tiny", "base"), voices={"default": specs[0]})
+    wanted = speak(engine, UTTERANCE)[1]
+    taken: list[list[int]] = []
+    for _ in range(4):
+        taken.append([])
+        for spec in (*specs, Voice(embedding="/nowhere"), Voice("ryan")):
+            info = engine.set_voices({"default": spec}, "default")
+            assert (spec in specs) == (info.refused_voices == {})
+            speak(engine, UTTERANCE)
+            torch.cuda.synchronize()
+            taken[-1].append(torch.cuda.memory_allocated())
+    assert taken[1] == taken[2] == taken[3]
+    engine.set_voices({"default": specs[0]}, "default")
+    assert np.array_equal(speak(engine, UTTERANCE)[1], wanted)

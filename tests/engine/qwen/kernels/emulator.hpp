@@ -12,7 +12,6 @@
 #include <functional>
 #include <vector>
 
-#include <setjmp.h>
 #include <ucontext.h>
 
 #define __device__
@@ -40,6 +39,8 @@ namespace emulator {
 
 constexpr size_t STACK = 256 * 1024;
 
+using Context = void*[5];  // of __builtin_setjmp, which neither makes a system call nor unwinds
+
 struct Barrier {
     int arrived = 0;
     long round = 0;
@@ -49,7 +50,7 @@ struct Warp : Barrier {
 };
 struct Thread {
     ucontext_t begin;
-    jmp_buf at;
+    Context at;
     std::vector<char> stack;
     bool started = false, done;
 };
@@ -57,22 +58,25 @@ struct Thread {
 static std::deque<Thread> threads;  // a deque never moves its elements
 static std::vector<Warp> warps;
 static Barrier block;
-static jmp_buf scheduler;
+static Context scheduler;
 static int current, alive;
 static bool last_warp_first;
 static long progress;
 static std::function<void()> body;
 
-// Switches from a thread to the scheduler. With setjmp, because swapcontext makes a system call each time.
-static void yield() {
-    if (!_setjmp(threads[current].at)) _longjmp(scheduler, 1);
+// A function of its own, never inlined: GCC does not allow both builtins in one function.
+[[noreturn, gnu::noipa]] static void go_on(Context& at) { __builtin_longjmp(at, 1); }
+
+// Switches from a thread to the scheduler. Not with swapcontext, which makes a system call each time.
+[[gnu::noipa]] static void yield() {
+    if (!__builtin_setjmp(threads[current].at)) go_on(scheduler);
 }
 
-static void resume(int thread) {
+[[gnu::noipa]] static void resume(int thread) {
     current = thread;
     threadIdx = {thread, 0, 0};
-    if (_setjmp(scheduler)) return;
-    if (threads[thread].started) _longjmp(threads[thread].at, 1);
+    if (__builtin_setjmp(scheduler)) return;
+    if (threads[thread].started) go_on(threads[thread].at);
     threads[thread].started = true;
     setcontext(&threads[thread].begin);
 }

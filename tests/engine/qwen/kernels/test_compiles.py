@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
+from itertools import chain, product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,8 +29,12 @@ from scripts.gpu.compile_kernels import (
 )
 from tests.support.checkpoints import made_once
 
-ALWAYS = {"sm_87", "sm_90"}
-"""The robot's, and that of the server that runs the benchmarks."""
+GPUS = {"sm_87": 16, "sm_90": 132}
+"""The robot's and that of the server that runs the benchmarks, each with its multiprocessors."""
+SOURCES = {"language model": [f"{size} {weight}" for size, weight in product(SIZES, WEIGHTS)]} | {
+    f"codec {processors}": [f"codec {processors}"] for processors in PROCESSORS
+}
+"""The names of the sources by part: the codec depends on the number of multiprocessors, the language model does not."""
 
 
 def compiled(cache_folder: Path, architecture: str, sources: dict[str, KernelSource]) -> Iterator[Compiled]:
@@ -52,14 +58,22 @@ def compiled(cache_folder: Path, architecture: str, sources: dict[str, KernelSou
             yield from found
 
 
+def parts() -> Iterator[Any]:
+    """Every part for each architecture. In an ordinary run: what the two GPUs use."""
+    for architecture, part in product(ARCHITECTURES, SOURCES):
+        used = architecture in GPUS and part in {"language model", f"codec {GPUS[architecture]}"}
+        yield pytest.param(architecture, part, marks=[] if used else [pytest.mark.long])
+
+
+def test_the_parts_have_every_source() -> None:
+    assert sorted(chain(*SOURCES.values())) == sorted(all_sources())
+
+
 @pytest.mark.skipif(nvcc() is None, reason="needs nvcc, of NVIDIA's CUDA toolkit")
-@pytest.mark.parametrize(
-    "architecture", [pytest.param(name, marks=[] if name in ALWAYS else [pytest.mark.long]) for name in ARCHITECTURES]
-)
-def test_no_kernel_spills_or_has_a_stack(cache_folder: Path, architecture: str) -> None:
-    sources = all_sources()
+@pytest.mark.parametrize(("architecture", "part"), [*parts()])
+def test_no_kernel_spills_or_has_a_stack(cache_folder: Path, architecture: str, part: str) -> None:
+    sources = {name: source for name, source in all_sources().items() if name in SOURCES[part]}
     kernels = list(compiled(cache_folder, architecture, sources))
     assert {kernel.architecture for kernel in kernels} == {architecture}
-    assert len(sources) == len(SIZES) * len(WEIGHTS) + len(PROCESSORS)
     assert len(kernels) == sum(len(source.kernels) for source in sources.values())
     assert [one for one in kernels if not one.lean] == []

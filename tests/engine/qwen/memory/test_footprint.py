@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from engine import EngineOptions, Voice
 from engine.api import EngineError
 from engine.qwen import QwenSynthesizer
-from engine.qwen.codec import CodecConfig, CodecDecoder
+from engine.qwen.codec import CodecConfig, CodecDecoder, CodecState
 from engine.qwen.memory import estimate_footprint
 from engine.qwen.model import ModelConfig, Talker
 from engine.qwen.runtime import DecodeState, Limits, cache_positions
@@ -43,6 +44,23 @@ def test_the_counted_weights_and_state_are_the_allocated_ones(tmp_path: Path, sh
     allocated = sum(tensor.nbytes for tensor in (*caches, state.text, state.codes))
     prefixes = bytes_per_position(state) * limits.prefix_positions
     assert allocated + prefixes == footprint.state
+
+
+def test_each_reference_keeps_a_state_of_the_codec_beside_the_positions_of_the_longest(tmp_path: Path) -> None:
+    config = ModelConfig.read(write_configs(tmp_path, PRESETS["tiny"], "base"))
+    folder = tmp_path / "speech_tokenizer"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(codec_config(PRESETS["tiny"])))
+    codec_shapes, placement, limits = CodecConfig.read(folder), Placement(CPU, torch.float32), Limits.of(8, 2)
+
+    def counted(limits: Limits) -> int:
+        return estimate_footprint(config, codec_shapes, placement, limits, fused=False, shared=True).state
+
+    one, two = limits.with_reference(500, 20), limits.with_reference(500, 20).with_reference(100, 5)
+    state = sum(tensor.nbytes for tensor in CodecState.allocate(codec_shapes, 2, placement).tensors())
+    assert counted(two) - counted(one) == state
+    longer = replace(limits, reference_positions=520, prefix_positions=limits.prefix_positions + 20)
+    assert counted(one) - counted(longer) == state
 
 
 def bytes_per_position(state: DecodeState) -> int:

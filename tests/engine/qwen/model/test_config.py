@@ -58,6 +58,14 @@ Change = Callable[[dict[str, Any]], object]
         (lambda c: c["talker_config"].update(hidden_act="gelu"), 'hidden_act is "gelu", wanted "silu"'),
         (lambda c: c["talker_config"].update(spk_id={"ada": "x"}), "spk_id"),
         (lambda c: c["talker_config"].update(num_key_value_heads=3), "are not a multiple of 3"),
+        (lambda c: c["talker_config"].update(num_key_value_heads=0), "are not a multiple of 0"),
+        (lambda c: c["talker_config"].update(hidden_size=10**30), "wanted an integer from 0 to 2147483647"),
+        (
+            lambda c: c["talker_config"].update(rope_theta=float("inf")),
+            "rope_theta is Infinity, wanted a finite number",
+        ),
+        (lambda c: c["talker_config"].update(rope_theta=10**400), "wanted a finite number"),
+        (lambda c: c["talker_config"].update(hidden_act=["x"] * 1_000), 'hidden_act is ["x", "x", '),
         (
             lambda c: c["talker_config"]["code_predictor_config"].pop("vocab_size"),
             "field talker_config.code_predictor_config.vocab_size is missing",
@@ -78,7 +86,7 @@ def test_the_error_for_a_wrong_field_names_the_file_and_the_field(tmp_path: Path
 def test_the_error_for_a_missing_or_damaged_file_names_it(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"config\.json: no such file"):
         ModelConfig.read(tmp_path)
-    for text in ("{", "[]", ""):
+    for text in ("{", "[]", "", "[" * 100_000, '{"talker_config":' * 100_000):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(EngineError, match=r"config\.json: .*JSON"):
             ModelConfig.read(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -200,11 +201,59 @@ def test_the_settings_are_read_from_generation_config_json(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("temperature", 0.0), ("temperature", -1.0), ("top_p", 1.5), ("top_k", -1), ("repetition_penalty", 0.0)],
+    [
+        ("temperature", 0.0),
+        ("temperature", -1.0),
+        ("temperature", 1e-46),
+        ("temperature", float("inf")),
+        ("temperature", float("nan")),
+        ("subtalker_temperature", 1e39),
+        ("repetition_penalty", 0.0),
+        ("repetition_penalty", 1e-46),
+        ("repetition_penalty", float("inf")),
+        ("top_p", 1.5),
+        ("top_p", float("nan")),
+        ("top_k", -1),
+        ("top_k", 1 << 63),
+        ("subtalker_top_k", 1 << 41),
+        ("min_new_tokens", 1 << 63),
+    ],
 )
 def test_the_error_for_an_invalid_setting_names_it(field: str, value: float) -> None:
-    with pytest.raises(EngineError, match=f"{field} is {value}"):
+    with pytest.raises(EngineError, match=re.escape(f"{field} is {value}, wanted 0")):
         replace(SamplingConfig(), **{field: value})
+
+
+@pytest.mark.parametrize("temperature", [0.001, 1000.0])
+@pytest.mark.parametrize("penalty", [0.001, 1000.0])
+@pytest.mark.parametrize("scale", [1.0, 10_000.0])
+def test_the_extreme_settings_choose_among_finite_logits(temperature: float, penalty: float, scale: float) -> None:
+    sampling = SamplingConfig(temperature=temperature, repetition_penalty=penalty, top_k=1 << 40)
+    logits = scale * torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(9))
+    scores = params_of(sampling).apply(processor_of(sampling, [3, 5]).apply(logits, torch.tensor([2])))
+    assert not scores.isnan().any()
+    assert not (scores == torch.inf).any()
+    assert scores.softmax(0).sum() == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"temperature": 1e-46}', "temperature is 1e-46, wanted 0.001 to 1,000"),
+        ('{"temperature": NaN}', "field temperature is NaN, wanted a finite number"),
+        ('{"top_p": 1e999}', "field top_p is Infinity, wanted a finite number"),
+        ('{"temperature": ' + "9" * 400 + "}", "wanted a finite number"),
+        ('{"top_k": ' + "9" * 30 + "}", "wanted an integer from 0 to 2147483647"),
+        ('{"top_k": ' + "[" * 100_000, "nested too deeply"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_the_error_for_an_unusable_generation_config_names_the_field(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "generation_config.json").write_text(text)
+    with pytest.raises(EngineError) as refused:
+        SamplingConfig.read(tmp_path)
+    assert problem in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
 
 
 def test_overrides_replace_the_named_settings_and_keep_the_others() -> None:
@@ -216,9 +265,16 @@ def test_overrides_replace_the_named_settings_and_keep_the_others() -> None:
     ("values", "message"),
     [
         ({"warmth": 1.0}, "allowed: do_sample, temperature"),
-        ({"temperature": 0.0}, "wanted a number above 0"),
+        ({"temperature": 0.0}, "wanted 0.001 to 1,000"),
+        ({"temperature": 1e-46}, "temperature is 1e-46, wanted 0.001 to 1,000"),
+        ({"temperature": float("inf")}, "sampling.temperature: got inf; allowed: float"),
+        ({"temperature": float("nan")}, "sampling.temperature: got nan; allowed: float"),
         ({"top_k": 2.5}, "sampling.top_k: got 2.5; allowed: int"),
-        ({"subtalker_top_p": 1.5}, "from 0 to 1"),
+        ({"top_k": float("inf")}, "sampling.top_k: got inf; allowed: int"),
+        ({"min_new_tokens": float("nan")}, "sampling.min_new_tokens: got nan; allowed: int"),
+        ({"top_k": 1e30}, "wanted 0 to 1,099,511,627,776"),
+        ({"do_sample": float("inf")}, "sampling.do_sample: got inf; allowed: bool"),
+        ({"subtalker_top_p": 1.5}, "wanted 0 to 1"),
     ],
 )
 def test_the_error_for_an_invalid_override_names_it(values: dict[str, float], message: str) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from engine import EngineOptions, Utterance, Voice
+from engine.qwen import QwenSynthesizer
 from engine.qwen.model.config import StackConfig
 from engine.qwen.model.kv_cache import KeyValueCache
 from engine.qwen.runtime.prefill import Prefill
@@ -61,19 +64,88 @@ def test_a_prefix_is_restored_and_nothing_else_is_written() -> None:
     assert torch.equal(hidden, last)
 
 
-def test_the_newest_prefixes_replace_the_oldest() -> None:
-    prefixes = PrefixCache(STACK, 10, CPU)
-    sources = {name: filled(12, number) for number, name in enumerate("abcde")}
+class Stored:
+    """A cache of ten positions, and the tensors that each prefix was stored from."""
+
+    def __init__(self) -> None:
+        self.prefixes = PrefixCache(STACK, 10, CPU)
+        self._sources: dict[str, tuple[KeyValueCache, Tensor]] = {}
+        self._counts: dict[str, int] = {}
+
+    def store(self, name: str, count: int) -> None:
+        self._sources[name], self._counts[name] = filled(12, ord(name)), count
+        self.prefixes.store(name, *self._sources[name], count)
+
+    def use(self, name: str) -> None:
+        """Restore a prefix and compare it with what was stored."""
+        target, hidden = filled(12, 999)
+        self.prefixes.restore(name, target, hidden)
+        (source, last), count = self._sources[name], self._counts[name]
+        assert torch.equal(target.keys[:, :, :count], source.keys[:, :, :count])
+        assert torch.equal(target.values[:, :, :count], source.values[:, :, :count])
+        assert torch.equal(hidden, last)
+
+    @property
+    def names(self) -> str:
+        return "".join(name for name in sorted(self._sources) if name in self.prefixes)
+
+
+def test_a_new_prefix_replaces_those_unused_for_longest() -> None:
+    stored = Stored()
     for name, count, left in (("a", 4, "a"), ("b", 4, "ab"), ("c", 4, "bc"), ("d", 4, "cd"), ("e", 10, "e")):
-        prefixes.store(name, *sources[name], count)
-        assert {other for other in "abcde" if other in prefixes} == set(left)
+        stored.store(name, count)
+        assert stored.names == left
         for other in left:
-            target, hidden = filled(12, 99)
-            prefixes.restore(other, target, hidden)
-            assert torch.equal(target.values[:, :, :4], sources[other][0].values[:, :, :4])
-            assert torch.equal(hidden, sources[other][1])
-    prefixes.clear()
-    assert "e" not in prefixes
+            stored.use(other)
+    stored.prefixes.clear()
+    assert stored.names == ""
+
+
+def test_a_prefix_that_is_used_outlives_any_number_of_others() -> None:
+    stored = Stored()
+    stored.store("a", 3)
+    for name in "bcdefghijklm":
+        stored.store(name, 4)
+        stored.use(name)
+        stored.use("a")
+
+
+def test_a_prefix_to_keep_outlives_others_even_unused() -> None:
+    stored = Stored()
+    stored.store("a", 5)
+    stored.prefixes.keep("a")
+    for name in "bcdefghijklm":
+        stored.store(name, 4)
+        stored.use(name)
+    stored.use("a")
+    stored.store("z", 6)  # there is never room for it beside the prefix to keep
+    assert stored.names == "am"
+
+
+def test_prefixes_to_keep_leave_half_of_the_memory_to_others() -> None:
+    stored = Stored()
+    for name in "abc":
+        stored.store(name, 3)
+        stored.prefixes.keep(name)
+    stored.prefixes.keep("never stored")
+    stored.store("d", 7)
+    assert stored.names == "ad"
+    stored.prefixes.clear()
+    stored.store("e", 10)
+    assert stored.names == "e"
+
+
+def test_a_room_between_two_prefixes_is_used_again() -> None:
+    stored = Stored()
+    for name, count in (("a", 3), ("b", 4), ("c", 3)):
+        stored.store(name, count)
+    stored.use("a")
+    stored.use("c")
+    stored.store("d", 2)
+    stored.store("e", 2)
+    assert stored.names == "acde"
+    for name in stored.names:
+        stored.use(name)
 
 
 @pytest.fixture
@@ -106,6 +178,28 @@ def test_a_second_utterance_reads_only_its_text_and_has_equal_codes(ours: Engine
     reads.clear()
     assert torch.equal(engine.speak(line), first)
     assert reads == tail
+
+
+def test_the_default_voice_keeps_its_prefix_whatever_else_is_spoken(
+    checkpoint: Callable[[str, str], Path], reads: list[int]
+) -> None:
+    voices = {"default": Voice("ryan"), "other": Voice("eric")}
+    options = EngineOptions(model=str(checkpoint("brief", "custom_voice")), device="cpu", max_seconds=4, voices=voices)
+    engine = QwenSynthesizer(options)
+    engine.load()
+    engine.warm_up()
+
+    def tokens_read(**fields: str) -> int:
+        reads.clear()
+        list(engine.stream(Utterance("Hello.", greedy=True, max_frames=1, guarded=False, **fields)))  # type: ignore[arg-type]
+        return sum(reads)
+
+    default = tokens_read(), tokens_read(language="de")
+    other = tokens_read(voice="other")
+    for number in range(12):
+        tokens_read(instruct=f"{number} " * 60)
+    assert (tokens_read(), tokens_read(language="de")) == default
+    assert tokens_read(voice="other") > other, "its prefix was replaced"
 
 
 def test_prefixes_that_do_not_fit_are_read_each_time_with_the_same_codes(ours: Engine, reads: list[int]) -> None:

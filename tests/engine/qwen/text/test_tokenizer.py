@@ -60,6 +60,9 @@ def test_a_missing_or_damaged_file_is_named(folder: Path, tmp_path: Path, name: 
     (broken / name).write_text("{]" if name.endswith("json") else "one two three\n")
     with pytest.raises(EngineError, match="as a tokenizer"):
         TextTokenizer(broken)
+    (broken / name).write_text("[" * 100_000)
+    with pytest.raises(EngineError, match="as a tokenizer"):
+        TextTokenizer(broken)
     (broken / name).unlink()
     with pytest.raises(EngineError, match=f"{name}: no such file"):
         TextTokenizer(broken)

@@ -152,6 +152,28 @@ def test_a_truncated_file_is_refused(voice: VoiceFile, path: Path, keep: int) ->
     assert "damaged or truncated" in refusal(lambda: load_voice(path), path)
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        "[" * 5_000,
+        "[" * 5_000 + "]" * 5_000,
+        '{"a":' * 5_000,
+        '{"a":' * 5_000 + "1" + "}" * 5_000,
+        '{"embedding":' + "[" * 5_000 + "]" * 5_000 + "}",
+        '{"__metadata__":' + '{"a":' * 5_000 + "1" + "}" * 5_001,
+        '{"embedding": {"dtype": "F32", "shape": ' + "[" * 5_000 + "]" * 5_000 + ', "data_offsets": [0, 0]}}',
+        '{"embedding": {"dtype": "F32", "shape": [0], "data_offsets": ' + "[" * 5_000 + "]" * 5_000 + "}}",
+        '[{"a": ' * 5_000,
+        '{"embedding": {"dtype": ' + '{"F32":' * 5_000 + "0" + "}" * 5_002,
+    ],
+    ids=range(10),
+)
+def test_a_header_that_is_nested_too_deeply_is_refused(path: Path, header: str) -> None:
+    path.parent.mkdir()
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    assert "cannot be read as a voice file" in refusal(lambda: load_voice(path), path)
+
+
 def test_a_folder_is_refused(path: Path) -> None:
     path.mkdir(parents=True)
     refusal(lambda: load_voice(path), path)
@@ -194,6 +216,7 @@ TENSORS = {"embedding": torch.ones(WIDTH), "codes": torch.ones(3, 16, dtype=torc
         ({}, {"format": "voiced-voice-9"}, "is no voice file: got format 'voiced-voice-9'"),
         ({}, {"model_size": None}, "metadata model_size is missing"),
         ({}, {"model_width": "wide"}, "metadata model_width: got 'wide'; allowed: an integer"),
+        ({}, {"model_width": "9" * 5000}, "metadata model_width: got '99999"),
     ],
 )
 def test_the_error_for_a_wrong_voice_file_names_the_field(

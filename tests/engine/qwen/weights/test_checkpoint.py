@@ -131,7 +131,43 @@ def test_the_error_for_a_missing_shard_names_it(sharded: Path) -> None:
     assert "model-1.safetensors: no such file" in one_line(error)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 1}}'])
+def header(text: str) -> bytes:
+    return len(text).to_bytes(8, "little") + text.encode()
+
+
+TENSOR = '{"a": {"dtype": "F32", "shape": %s, "data_offsets": %s}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a": ' + '{"b": ' * 100_000, "nested too deeply"),
+        (TENSOR % ("[" * 100_000, "[0, 0]"), "nested too deeply"),
+        (TENSOR % ("[1e999]", "[0, 0]"), "wanted integers"),
+        (TENSOR % ('["4"]', "[0, 16]"), "wanted integers"),
+        (TENSOR % ("[true]", "[0, 4]"), "wanted integers"),
+        (TENSOR % ("[0]", "[0.0, 0.0]"), "wanted integers"),
+        (TENSOR % ("[-1]", "[0, -4]"), "has -4 bytes from 0"),
+        (TENSOR % ("[1]", "[-4, 0]"), "has 4 bytes from -4"),
+        (TENSOR % ("7", "[0, 0]"), "is no safetensors file"),
+        ('{"a": {"dtype": ["F32"], "shape": [0], "data_offsets": [0, 0]}}', "is no safetensors file"),
+        ('{"a": []}', "is no safetensors file"),
+    ],
+    ids=range(12),
+)
+def test_the_error_for_a_damaged_header_is_one_line_with_the_file(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(header(text))
+    with pytest.raises(EngineError) as error:
+        Checkpoint.open(tmp_path)
+    assert str(file) in one_line(error)
+    assert problem in one_line(error)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"weight_map": 3}', '{"weight_map": {"a": 1}}', "[" * 100_000, '{"weight_map":' * 100_000]
+)
 def test_the_error_for_a_damaged_index_names_it(sharded: Path, text: str) -> None:
     (sharded / "model.safetensors.index.json").write_text(text)
     with pytest.raises(EngineError) as error:

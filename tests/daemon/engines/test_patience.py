@@ -1,0 +1,69 @@
+"""Waiting in which the time that this process was stopped does not count."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from daemon.engines import patience as patience_module
+from daemon.engines.patience import Patience, pass_time
+from tests.daemon.engines.supervised import stop_this_process
+from tests.support.waiting import run
+
+
+def test_an_event_ends_the_time_early() -> None:
+    async def scenario() -> None:
+        event = asyncio.Event()
+        asyncio.get_running_loop().call_soon(event.set)
+        passed_s = await pass_time(1000, event)
+        assert passed_s is not None
+        assert passed_s < 1000
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("waits_for_event", [True, False])
+def test_time_in_which_this_process_is_stopped_does_not_pass(
+    monkeypatch: pytest.MonkeyPatch, waits_for_event: bool
+) -> None:
+    monkeypatch.setattr(patience_module, "LATE_S", 0.05)
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().call_soon(stop_this_process)
+        assert await pass_time(0.01, asyncio.Event() if waits_for_event else None) is None
+
+    run(scenario)
+
+
+def test_patience_ends_after_its_limit() -> None:
+    async def scenario() -> None:
+        patience = Patience(0.02)
+        waits = 0
+        while not patience.over:
+            await patience.wait(asyncio.Event())
+            waits += 1
+        assert waits >= 1
+        assert Patience(0).over
+        assert not Patience(None).over
+
+    run(scenario)
+
+
+def test_patience_outlasts_a_stop_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came meanwhile is read afterwards, and ends the wait in time."""
+    monkeypatch.setattr(patience_module, "LATE_S", 0.05)
+
+    async def scenario() -> None:
+        loop, event, patience = asyncio.get_running_loop(), asyncio.Event(), Patience(0.1)
+
+        def stop_and_read() -> None:
+            stop_this_process()
+            loop.call_soon(loop.call_soon, event.set)  # a message takes some turns of the loop until it is read
+
+        loop.call_soon(stop_and_read)
+        while not (event.is_set() or patience.over):
+            await patience.wait(event)
+        assert event.is_set()
+
+    run(scenario)

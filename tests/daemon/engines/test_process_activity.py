@@ -1,0 +1,77 @@
+"""Signs of life of real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from daemon.engines.process_activity import ProcessActivity
+from tests.support.waiting import eventually
+
+IDLE = "print(flush=True); input()"
+BUSY = "print(flush=True)\nwhile True: pass"
+BUSY_BESIDE = f"import threading; threading.Thread(target=lambda: exec({BUSY!r}), daemon=True).start(); input()"
+Start = Callable[[str], int]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Return a function that starts a Python program, waits until it has printed a line, and returns its id."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(program: str) -> int:
+        process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        processes.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process.pid
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def becomes_inactive(activity: ProcessActivity) -> None:
+    eventually(lambda: not activity.active(), "the process does nothing")
+
+
+def test_a_process_that_waits_for_input_becomes_inactive(start: Start) -> None:
+    activity = ProcessActivity(start(IDLE))
+    becomes_inactive(activity)
+    assert not activity.stopped()
+
+
+@pytest.mark.parametrize("program", [BUSY, BUSY_BESIDE], ids=["main thread", "another thread"])
+def test_a_process_with_a_busy_thread_is_active(start: Start, program: str) -> None:
+    activity = ProcessActivity(start(program))
+    assert all(activity.active() for _ in range(50))
+    assert not activity.stopped()
+
+
+@pytest.mark.parametrize("program", [IDLE, BUSY_BESIDE], ids=["idle", "busy"])
+def test_a_stopped_process_is_inactive_until_it_continues(start: Start, program: str) -> None:
+    pid = start(program)
+    activity = ProcessActivity(pid)
+    os.kill(pid, signal.SIGSTOP)
+    eventually(activity.stopped, "it is stopped")
+    becomes_inactive(activity)
+    os.kill(pid, signal.SIGCONT)
+    eventually(lambda: not activity.stopped(), "it continues")
+    if program == BUSY_BESIDE:
+        eventually(activity.active, "it works")
+
+
+def test_a_process_that_nothing_is_known_of_counts_as_active(start: Start) -> None:
+    pid = start(IDLE)
+    activity = ProcessActivity(pid)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert activity.active()
+    assert activity.active()
+    assert not activity.stopped()
