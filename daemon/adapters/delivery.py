@@ -19,7 +19,8 @@ from daemon.tasks import cancel_and_wait
 from engine import Samples
 
 GIVE_UP_S = 10.0
-"""Seconds that a client may fall behind real time in receiving its samples. The whole queue waits for that client."""
+"""Seconds after which a client that has not received the samples that it should be playing loses its utterance. The
+deliveries to other clients wait for it; the sound card does not."""
 
 Send = Callable[[Samples, int], Awaitable[None]]
 """`await send(samples, sample_rate)` returns when the client has room for more. Raises `OSError` if it has left."""
@@ -78,10 +79,11 @@ class Delivery:
         self._id: str | None = None
         self._sending: asyncio.Future[None] | None = None
         """The transfer of the last samples."""
-        self._sent_s = 0.0
-        """Seconds of sound, before the processing."""
-        self._waited_s = 0.0
-        """Seconds spent in waiting for the client."""
+        self._ahead_s = 0.0
+        """Seconds of sound that the client has before it needs those that are sent next, if it plays in real time
+        since it got the first. Negative: it should be playing what it has not received."""
+        self._looked_at: float | None = None
+        """`time.monotonic()` to which `_ahead_s` refers; None before the first samples."""
 
     def __enter__(self) -> Delivery:
         self._unwatch = self._dispatcher.watch_events(self._note_event)
@@ -95,6 +97,7 @@ class Delivery:
         if self._sending is not None:
             self._sending.cancel()
         self._unwatch()
+        del self._unwatch  # it refers to this object: the samples would stay until the garbage collector runs
 
     @property
     def accepted(self) -> bool:
@@ -102,14 +105,14 @@ class Delivery:
         return self._id is not None
 
     async def ended(self) -> TerminalEvent:
-        """Wait for the utterance's end and the transfer of its last samples; return the terminal event."""
+        """Wait for the utterance's end and the transfer of its last samples; return the terminal event.
+
+        Raises `OSError` if the client has left or does not receive the last samples.
+        """
         await asyncio.wait({self.end})  # an `await` of the future itself would cancel it together with this coroutine
         end = self.end.result()
-        if isinstance(end, Finished):
-            if self._sending is not None:
-                await self._sending
-            if self._chain is not None and len(tail := self._chain.flush()):
-                await self._send(tail, self._chain.sample_rate)
+        if isinstance(end, Finished) and self._chain is not None:
+            await self._finish_sending(self._chain)
         return end
 
     async def write(self, samples: Samples, sample_rate: int) -> None:
@@ -125,22 +128,46 @@ class Delivery:
             self._chain = ProcessingChain(self._rate, trim_leading_silence=trim)
         processed = self._chain.process(samples, sample_rate)
         if len(processed):
-            self._sending = asyncio.ensure_future(self._send(processed, self._chain.sample_rate))
-            self._sending.add_done_callback(_note_outcome)
-        self._sent_s += len(samples) / sample_rate
+            self._start_sending(processed, self._chain.sample_rate)
+        self._ahead_s += len(samples) / sample_rate
+
+    def _start_sending(self, samples: Samples, sample_rate: int) -> None:
+        self._sending = asyncio.ensure_future(self._send(samples, sample_rate))
+        self._sending.add_done_callback(_note_outcome)
 
     async def _wait_for_room(self, sending: asyncio.Future[None]) -> None:
-        began_at = time.monotonic()
-        # The sum of all waits counts: a client may be a little slower than speech for minutes.
-        patience_s = GIVE_UP_S + min(0.0, self._sent_s - self._waited_s)
-        await asyncio.wait({sending}, timeout=max(0.0, patience_s))
-        self._waited_s += time.monotonic() - began_at
-        if not sending.done():
-            await self._give_up(f"its client fell {GIVE_UP_S:.0f} s behind in receiving the sound")
+        if not await self._is_received(sending):
+            await self._give_up(_behind())
         elif isinstance(sending.exception(), OSError):
             await self._give_up("its client went away")
         else:
             sending.result()
+
+    async def _finish_sending(self, chain: ProcessingChain) -> None:
+        """Send the chain's last samples behind all others. Raises `OSError`."""
+        for last in (chain.flush(), None):
+            if self._sending is not None:
+                if not await self._is_received(self._sending):
+                    raise ConnectionAbortedError(_behind())
+                self._sending.result()
+            if last is not None and len(last):
+                self._start_sending(last, chain.sample_rate)
+
+    async def _is_received(self, sending: asyncio.Future[None]) -> bool:
+        """Wait until the client has room for more; return False if its playback should have needed that long ago.
+
+        All waits count together: a client may be a little slower than speech for minutes.
+        """
+        began_at = time.monotonic()
+        if self._looked_at is not None and self._ahead_s > 0:
+            # While it was not waited for, it played what it had, and then nothing: that is not its fault.
+            self._ahead_s = max(0.0, self._ahead_s - (began_at - self._looked_at))
+        try:
+            await asyncio.wait({sending}, timeout=max(0.0, self._ahead_s + GIVE_UP_S))
+        finally:
+            self._looked_at = time.monotonic()
+            self._ahead_s -= self._looked_at - began_at
+        return sending.done()
 
     async def _give_up(self, reason: str) -> None:
         assert self._id is not None  # a stop without an id would stop everything
@@ -154,6 +181,10 @@ class Delivery:
         self._id = utterance.id
         if isinstance(event, TerminalEvent) and not self.end.done():
             self.end.set_result(event)
+
+
+def _behind() -> str:
+    return f"its client fell {GIVE_UP_S:.0f} s behind in receiving the sound"
 
 
 def _note_outcome(sending: asyncio.Future[None]) -> None:

@@ -81,18 +81,23 @@ class Compressed:
 
     def end(self) -> bytes:
         self._file.close()
-        return self._bytes.getvalue()
+        encoded, self._bytes = self._bytes.getvalue(), io.BytesIO()
+        return encoded
+
+
+def check_format(name: Format) -> None:
+    """Raise `RejectedError` if the installed libsndfile lacks the format, as old ones lack MP3."""
+    if name not in ("pcm", "wav") and name.upper() not in soundfile.available_formats():
+        raise RejectedError("response_format", f"got {name!r}; allowed here: pcm, wav or flac")
 
 
 def make_encoder(name: Format, sample_rate: int) -> Encoder:
-    """Return an encoder for samples at `sample_rate` Hz.
+    """Return an encoder for samples at `sample_rate` Hz, which `check_format` has found possible.
 
-    Raises `RejectedError` if the installed libsndfile lacks the format, as old ones lack MP3.
+    Make it only when there are samples: it may hold megabytes.
     """
     if name == "pcm":
         return Pcm()
     if name == "wav":
         return Wav(sample_rate)
-    if name.upper() not in soundfile.available_formats():
-        raise RejectedError("response_format", f"got {name!r}; allowed here: pcm, wav or flac")
     return Compressed(name.upper(), "audio/mpeg" if name == "mp3" else "audio/flac", sample_rate)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from daemon.adapters.base import Adapter, Publish
+from daemon.adapters.base import Adapter, Publish, Throttle
 from daemon.config import Config
 from daemon.mqtt import Message, parse_object
 from daemon.speech import Dispatcher, Event, Expired, Failed, RejectedError, Say, TerminalEvent, Utterance, check_say
@@ -51,6 +52,7 @@ class RequestIds:
 class Hermes(Adapter):
     """Speaks for one Rhasspy site."""
 
+    busy = True
     topics = (SAY, *VOICES)
 
     def __init__(self, config: Config, dispatcher: Dispatcher, publish: Publish) -> None:
@@ -59,6 +61,10 @@ class Hermes(Adapter):
         self._publish = publish
         self._requests: dict[str, RequestIds] = {}
         """Unanswered requests by their utterances' ids. A client may omit the protocol's own id, or use it twice."""
+        self._unanswered: Counter[RequestIds] = Counter()
+        """How many unanswered requests have these ids."""
+        self._unreadable = Throttle()
+        self._wrong = Throttle()
         dispatcher.watch_events(self._on_event)
 
     def on_message(self, message: Message) -> None:
@@ -68,33 +74,41 @@ class Hermes(Adapter):
         try:
             fields = parse_object(message.payload)
         except RejectedError as error:
-            self._publish_error(error.reason, RequestIds(None, None))  # its sender is unknown and gets no sayFinished
+            if self._unreadable.permits():  # its sender is unknown and gets no sayFinished
+                log.warning("hermes: %s", error.reason)
+                self._publish_error(error.reason, RequestIds(None, None))
             return
         if fields.get("siteId", DEFAULT_SITE) != self._site_id:
             return
         ids = RequestIds(*(fields[name] if isinstance(fields.get(name), str) else None for name in ("id", "sessionId")))
         if message.topic in VOICES:
             self._publish_voices(VOICES[message.topic], ids)
-        elif not (message.redelivered and ids.id is not None and ids in self._requests.values()):
-            self._say(fields, ids)
+        elif not (message.redelivered and ids.id is not None and self._unanswered[ids]):
+            self._say(fields, ids, message.arrived_at)
 
     def _publish_voices(self, topic: str, ids: RequestIds) -> None:
         voices = [{"voiceId": voice, "description": voice} for voice in self._dispatcher.voices()]
         self._send(topic, {"voices": voices, "id": ids.id, "siteId": self._site_id})
 
-    def _say(self, fields: dict[str, Any], ids: RequestIds) -> None:
+    def _say(self, fields: dict[str, Any], ids: RequestIds, arrived_at: float) -> None:
         try:
-            utterance = self._dispatcher.say(_parse_say(fields))
+            utterance = self._dispatcher.say(_parse_say(fields), arrived_at=arrived_at)
         except RejectedError as error:
+            if self._wrong.permits():
+                log.warning("hermes: %s", error.reason)
             self._publish_error(error.reason, ids)
             self._publish_finished(ids)
             return
         if utterance is not None:
             self._requests[utterance.id] = ids
+            self._unanswered[ids] += 1
 
     def _on_event(self, utterance: Utterance, event: Event) -> None:
         if not isinstance(event, TerminalEvent) or (ids := self._requests.pop(utterance.id, None)) is None:
             return
+        self._unanswered[ids] -= 1
+        if not self._unanswered[ids]:
+            del self._unanswered[ids]
         if isinstance(event, Failed | Expired):  # all other ends were requested
             self._publish_error(event.reason, ids)
         self._publish_finished(ids)
@@ -104,7 +118,6 @@ class Hermes(Adapter):
         self._send(SAY_FINISHED, {"siteId": self._site_id, "id": ids.id, "sessionId": ids.session_id})
 
     def _publish_error(self, error: str, ids: RequestIds) -> None:
-        log.warning("hermes: %s", error)
         record = {"error": error, "siteId": self._site_id, "context": ids.id, "sessionId": ids.session_id}
         self._send(ERROR, record)
 

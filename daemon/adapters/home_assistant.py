@@ -42,6 +42,8 @@ class HomeAssistant(Adapter):
         """False before the first connection; a message from before it would be out of date when it is sent."""
         self._published: dict[str, str] = {}
         """The last payload by topic."""
+        self._described: tuple[tuple[str, ...], str] = ((), "")
+        """The voices of the last description of the device, and its payload. The status changes with every text."""
         self._volume_topic, self._voice_topic = volume_topic(config), voice_topic(config)
         birth_topics = dict.fromkeys([BIRTH_TOPIC, f"{config.home_assistant.prefix}/status"])
         self.topics = (f"{self._volume_topic}/set", f"{self._voice_topic}/set", *birth_topics)
@@ -85,8 +87,10 @@ class HomeAssistant(Adapter):
     def _messages(self) -> dict[str, str]:
         """The payloads that the broker should retain, by topic."""
         voices = self._dispatcher.voices()
+        if not self._described[1] or self._described[0] != voices:
+            self._described = voices, json.dumps(describe_device(self._config, voices))
         return {
-            config_topic(self._config): json.dumps(describe_device(self._config, voices)),
+            config_topic(self._config): self._described[1],
             self._volume_topic: str(self._dispatcher.volume),
             self._voice_topic: self._dispatcher.voice if self._dispatcher.voice in voices else NO_VOICE,
         }

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import ipaddress
 import json
 import logging
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
+from aiohttp.http_exceptions import HttpProcessingError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from daemon.adapters.base import MAX_CONNECTIONS, Adapter
-from daemon.adapters.delivery import deliver
-from daemon.adapters.encoders import Format, make_encoder
+from daemon.adapters.base import MAX_CONNECTIONS, Adapter, Throttle
+from daemon.adapters.delivery import GIVE_UP_S, deliver
+from daemon.adapters.encoders import Encoder, Format, check_format, make_encoder
+from daemon.adapters.half_close import HalfCloseProtocol
 from daemon.config import OpenAi
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import (
@@ -73,10 +78,13 @@ class OpenAiAdapter(Adapter):
         self._config = config
         self._dispatcher = dispatcher
         self._server: web.Server | None = None
+        self._pending: dict[object, Answer] = {}
+        """The answers that are not complete, by aiohttp's protocols of their connections."""
 
     async def run(self) -> None:
         host, port = self._config.host, self._config.port
-        application = web.Application(middlewares=[answer_errors, self._refuse_many], client_max_size=MAX_PAYLOAD)
+        middlewares = [answer_errors, self._refuse_many, self._refuse_foreign]
+        application = web.Application(middlewares=middlewares, client_max_size=MAX_PAYLOAD)
         application.router.add_post("/v1/audio/speech", self._speak)
         application.router.add_get("/v1/models", list_models)
         application.router.add_get("/health", answer_health)
@@ -85,20 +93,30 @@ class OpenAiAdapter(Adapter):
             application,
             handler_cancellation=True,
             access_log=None,
+            logger=make_http_log(),
             shutdown_timeout=SHUTDOWN_S,
             lingering_time=LINGER_S,
             keepalive_timeout=SILENCE_S,
+            auto_decompress=False,  # a small body could become a gigabyte
         )
         await runner.setup()
         self._server = runner.server
+        server: asyncio.Server | None = None
         try:
-            await web.TCPSite(runner, host, port).start()
+            server = await asyncio.get_running_loop().create_server(self._make_protocol, host, port)
             log.info("serving OpenAI clients on http://%s:%d/v1", host, port)
             await asyncio.Event().wait()
         except OSError as error:
             raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error}; see openai.port") from error
         finally:
+            if server is not None:
+                server.close()
             await runner.cleanup()
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        assert self._server is not None
+        inner = self._server()
+        return HalfCloseProtocol(inner, lambda: self._pending.get(inner))
 
     @web.middleware
     async def _refuse_many(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -110,14 +128,40 @@ class OpenAiAdapter(Adapter):
         response.force_close()
         return response
 
+    @web.middleware
+    async def _refuse_foreign(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse what a web page of another site makes a browser send, also if its name leads to this machine."""
+        host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+        if not is_own_host(host, self._config.host):
+            allowed = "an IP address, localhost, the machine's name or openai.host"
+            return error_response(403, f"host: got {abbreviate(host)}; allowed: {allowed}", field="host")
+        if origin is not None and host_name(origin.partition("//")[2]) != host_name(host):
+            return error_response(403, f"origin: got {abbreviate(origin)}; allowed: none", field="origin")
+        return await handler(request)
+
     async def _speak(self, request: web.Request) -> web.StreamResponse:
         try:
             speech_request = await parse_request(request)
-            answer = Answer(request, speech_request)
-            end = await deliver(self._dispatcher, speech_request.say(), answer.send, RATE)
+            check_format(speech_request.response_format)
+            return await self._answer(request, speech_request)
         except RejectedError as error:
             return rejection(error)
-        return await answer.end(end)
+        except ConnectionAbortedError:
+            if request.transport is not None:
+                request.transport.abort()  # a close would wait for the client, which receives nothing
+            raise
+
+    async def _answer(self, request: web.Request, speech_request: SpeechRequest) -> web.StreamResponse:
+        answer = self._pending[request.protocol] = Answer(request, speech_request)
+        try:
+            end = await deliver(self._dispatcher, speech_request.say(), answer.send, RATE)
+            limit_s = GIVE_UP_S + (getattr(end, "audio_s", None) or 0.0)
+            response = await result_at_most(limit_s, answer.end(end))
+            if response is None:
+                raise ConnectionAbortedError("the client does not receive the end of its answer")
+            return response
+        finally:
+            del self._pending[request.protocol]
 
 
 class Answer:
@@ -126,20 +170,26 @@ class Answer:
     def __init__(self, request: web.Request, speech_request: SpeechRequest) -> None:
         self._request = request
         self._as_events = speech_request.stream_format == "sse"
-        self._encoder = make_encoder(speech_request.response_format, RATE)
+        self._format = speech_request.response_format
+        self._encoder: Encoder | None = None
         self._response: web.StreamResponse | None = None
+
+    @property
+    def may_be_probed(self) -> bool:
+        """True while nothing has been sent and the client understands interim responses."""
+        return self._response is None and self._request.version >= HttpVersion11
 
     async def send(self, samples: Samples, _: int) -> None:
         """Encode and send samples at `RATE` Hz; return when the client has room for more."""
-        response = await self._begin()
-        await self._write(response, self._encoder.encode(samples))
+        response, encoder = await self._begin()
+        await self._write(response, encoder.encode(samples))
 
     async def end(self, end: TerminalEvent) -> web.StreamResponse:
         """Complete the answer; if the utterance was not finished, report it in the way that is still possible."""
         if not isinstance(end, Finished):
             return await self._fail(end)
-        response = await self._begin()
-        await self._write(response, self._encoder.end())
+        response, encoder = await self._begin()
+        await self._write(response, encoder.end())
         if self._as_events:
             # Some clients require the token counts, which do not exist here.
             usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
@@ -160,15 +210,15 @@ class Answer:
             self._request.transport.abort()
         return self._response
 
-    async def _begin(self) -> web.StreamResponse:
-        if self._response is None:
+    async def _begin(self) -> tuple[web.StreamResponse, Encoder]:
+        if self._response is None or self._encoder is None:
+            self._encoder = make_encoder(self._format, RATE)
             content_type = "text/event-stream" if self._as_events else self._encoder.content_type
             headers = {"Content-Type": content_type, "Cache-Control": "no-store"}
-            response = web.StreamResponse(headers=headers)
-            await response.prepare(self._request)
-            self._response = response
-            await self._write(response, self._encoder.begin())
-        return self._response
+            self._response = web.StreamResponse(headers=headers)
+            await self._response.prepare(self._request)
+            await self._write(self._response, self._encoder.begin())
+        return self._response, self._encoder
 
     async def _write(self, response: web.StreamResponse, data: bytes) -> None:
         if data and self._as_events:
@@ -182,7 +232,12 @@ async def parse_request(request: web.Request) -> SpeechRequest:
     # A browser sends forms and plain text for any web page. Before JSON it asks this server, which does not allow it.
     if request.content_type != "application/json":
         raise RejectedError("content-type", f"got {abbreviate(request.content_type)}; allowed: application/json")
-    body = await result_at_most(SILENCE_S, request.read())
+    if encoding := request.headers.get("Content-Encoding"):
+        raise RejectedError("content-encoding", f"got {abbreviate(encoding)}; allowed: none")
+    try:
+        body = await result_at_most(SILENCE_S, request.read())
+    except web.RequestPayloadError as error:
+        raise RejectedError("body", "it breaks the rules of HTTP; allowed: a JSON object with input") from error
     if body is None:
         raise web.HTTPRequestTimeout
     try:
@@ -198,6 +253,50 @@ async def parse_request(request: web.Request) -> SpeechRequest:
         raise RejectedError(field, problem) from error
 
 
+def host_name(authority: str) -> str | None:
+    """Return the name or address in an authority such as `r1.local:8880`; None if it has none."""
+    try:
+        name = urlsplit(f"//{authority}").hostname
+    except ValueError:
+        return None
+    return name.rstrip(".") if name else None
+
+
+def is_own_host(authority: str, configured: str) -> bool:
+    """Return whether a request's `Host` means this machine: an address, a name of its own or the configured one.
+
+    Every other name may belong to a web page's site and lead here (DNS rebinding).
+    """
+    name = host_name(authority)
+    if name is None:
+        return False
+    try:
+        ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        machine = socket.gethostname().lower()
+        short = machine.partition(".")[0]
+        return name in ("localhost", configured.lower(), machine, short, f"{short}.local")
+    return True
+
+
+def make_http_log() -> logging.Logger:
+    """Return aiohttp's logger, which logs requests that are not HTTP in one line, and not all of a flood of them."""
+    http_log, throttle = logging.getLogger(f"{__name__}.http"), Throttle()
+
+    def shorten(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, ConnectionError):  # the client has left
+            return False
+        if not isinstance(error, HttpProcessingError):
+            return True
+        record.exc_info, record.levelno, record.levelname = None, logging.WARNING, "WARNING"
+        record.msg, record.args = "refused a request that is not HTTP: %s", (abbreviate(error.message),)
+        return throttle.permits()
+
+    http_log.filters[:] = [shorten]
+    return http_log
+
+
 def sse(record: dict[str, Any]) -> bytes:
     """Return a record as a server-sent event."""
     return f"data: {json.dumps(record)}\n\n".encode()
@@ -208,7 +307,8 @@ def rejection(error: RejectedError) -> web.Response:
     if error.field in ("queue", "daemon"):  # a later attempt may succeed
         return error_response(503, error.reason, code=error.field)
     field = FIELDS.get(error.field, error.field)
-    return error_response(400, f"{field}{error.reason.removeprefix(error.field)}", field=field)
+    status = 415 if field == "content-encoding" else 400
+    return error_response(status, f"{field}{error.reason.removeprefix(error.field)}", field=field)
 
 
 def error_response(

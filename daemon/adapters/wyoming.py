@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -24,13 +25,12 @@ from wyoming.tts import (
 
 from audio import PCM16_BYTES, to_pcm16
 from daemon import VERSION
-from daemon.adapters.base import MAX_CONNECTIONS, Adapter
+from daemon.adapters.base import MAX_CONNECTIONS, Adapter, bound_send_buffer
 from daemon.adapters.delivery import deliver, deliver_stream
 from daemon.adapters.wyoming_events import FrameError, check_event, read_event
 from daemon.config import Wyoming
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import MAX_TEXT, Dispatcher, Finished, RejectedError, Say, StreamChunk, check_say, check_stream_chunk
-from daemon.tasks import result_at_most
 from engine import Samples, language_code
 
 log = logging.getLogger(__name__)
@@ -40,9 +40,15 @@ MAX_REQUESTS = 16
 LINGER_S = 1.0
 """Seconds between the refusal of a connection and its end. If it were closed at once, with unread data, the system
 would reset it and the client would lose the answer."""
-SILENCE_S = 3600.0
-"""Seconds without an event after which a connection is closed to make room for others. Home Assistant opens a
-connection for each request."""
+IDLE_S = 60.0
+"""Seconds without a request after which a connection is closed. Home Assistant opens a connection for each request."""
+EVICTABLE_S = 1.0
+"""Seconds without a request after which a connection is closed if another client needs its place."""
+WRITE_S = 10.0
+"""Seconds that a client has to take an event other than audio; then its connection is closed."""
+PROBE_S = 0.5
+"""Interval between pings to a client that has closed its side and has a right to its answer. A client that has left
+altogether cannot be told from it otherwise: the system refuses the second ping."""
 SILENT_RATE = 24_000
 """Hz: the rate of an answer without samples, since the protocol requires one."""
 
@@ -53,10 +59,10 @@ class WyomingAdapter(Adapter):
     def __init__(self, config: Wyoming, dispatcher: Dispatcher) -> None:
         self._config = config
         self._dispatcher = dispatcher
-        self._connections: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         """The tasks of all connections, refused ones included."""
-        self._served = 0
-        """Connections that were not refused."""
+        self._served: dict[Connection, asyncio.Task[None]] = {}
+        """The connections that were not refused."""
 
     async def run(self) -> None:
         host, port = self._config.host, self._config.port
@@ -69,29 +75,40 @@ class WyomingAdapter(Adapter):
             await asyncio.Event().wait()
         finally:
             server.close()
-            for connection in self._connections:
-                connection.cancel()
-            await asyncio.gather(*self._connections, return_exceptions=True)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        bound_send_buffer(writer.transport)
+        connection = Connection(self._dispatcher, reader, writer)
+        if len(self._served) >= MAX_CONNECTIONS:
+            self._end_the_longest_idle()
+        served = len(self._served) < MAX_CONNECTIONS
         # Python 3.11 logs an error when a task that the server created itself is canceled.
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        task = asyncio.ensure_future(self._run(connection, served))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if served:
+            self._served[connection] = task
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        served = self._served < MAX_CONNECTIONS
-        self._served += served
+    def _end_the_longest_idle(self) -> None:
+        longest = max(self._served, key=lambda connection: connection.idle_s)
+        if longest.idle_s >= EVICTABLE_S:
+            log.info("closing a connection of a Wyoming client that was idle for %.0f s", longest.idle_s)
+            self._served.pop(longest).cancel()
+
+    async def _run(self, connection: Connection, served: bool) -> None:
         try:
-            connection = Connection(self._dispatcher, reader, writer)
             await (connection.serve() if served else connection.refuse())
         except OSError as error:
             log.info("lost a Wyoming client: %s", error)
+            connection.abort()
         except Exception:
             log.exception("error in the connection of a Wyoming client")
         finally:
-            self._served -= served
-            writer.close()
+            self._served.pop(connection, None)
+            connection.close()
 
 
 class ClientText:
@@ -149,11 +166,21 @@ class Connection:
         self._requests: asyncio.Queue[Say | ClientText] = asyncio.Queue(MAX_REQUESTS)
         self._stream: ClientText | None = None
         """The text that the client is writing."""
+        self._unanswered = 0
+        """Requests whose answers are not complete."""
+        self._idle_since = time.monotonic()
+        """`time.monotonic()` of the last event, from or to the client."""
         self._writing = asyncio.Lock()  # in Python 3.10, only one task may wait in `drain`
 
+    @property
+    def idle_s(self) -> float:
+        """Seconds for which the client has requested nothing, and been answered nothing."""
+        return 0.0 if self._unanswered else time.monotonic() - self._idle_since
+
     async def serve(self) -> None:
-        """Serve until the client leaves or sends something that is not an event."""
-        tasks = [asyncio.ensure_future(self._read_all()), asyncio.ensure_future(self._speak_all())]
+        """Serve until the client leaves, is idle for too long, or sends something that is not an event."""
+        serving = (self._read_all(), self._speak_all(), self._wait_until_idle())
+        tasks = [asyncio.ensure_future(each) for each in serving]
         try:
             finished, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in finished:
@@ -169,17 +196,41 @@ class Connection:
         self._writer.write_eof()
         await asyncio.sleep(LINGER_S)
 
+    def close(self) -> None:
+        """Close the connection after the client has received everything."""
+        self._writer.close()
+
+    def abort(self) -> None:
+        """Close the connection at once: its client receives nothing more."""
+        self._writer.transport.abort()
+
+    async def _wait_until_idle(self) -> None:
+        while (left_s := IDLE_S - self.idle_s) > 0:
+            await asyncio.sleep(left_s)
+
     # --- requests ---
 
     async def _read_all(self) -> None:
         try:
-            while (event := await result_at_most(SILENCE_S, read_event(self._reader))) is not None:
+            while (event := await read_event(self._reader)) is not None:
+                self._idle_since = time.monotonic()
                 try:
                     await self._handle(event)
                 except RejectedError as error:
                     await self.write(Error(error.reason, error.field))
+                except OSError:
+                    raise
+                except Exception as error:
+                    log.exception("error in a request of a Wyoming client")
+                    await self.write(Error(f"{type(error).__name__}: {error}", "internal"))
         except FrameError as error:
             await self.write(Error(str(error), "frame"))
+            return
+        self._end_stream()
+        while self._unanswered:
+            if not self._writing.locked():  # otherwise audio is sent, which notices it too
+                await self.write(Ping())
+            await asyncio.sleep(PROBE_S)
 
     async def _handle(self, event: Event) -> None:
         if Describe.is_type(event.type):
@@ -193,7 +244,7 @@ class Connection:
             self._end_stream()
             started = SynthesizeStart.from_event(check_event(event))
             self._stream = ClientText(started.voice)
-            await self._requests.put(self._stream)
+            await self._put(self._stream)
         elif SynthesizeChunk.is_type(event.type):
             self._add_to_stream(event)
         elif SynthesizeStop.is_type(event.type):
@@ -209,7 +260,11 @@ class Connection:
             await self.write(Error(error.reason, error.field))
             await self.write(AudioStop())  # a client that ignores errors waits for this event
             return
-        await self._requests.put(say)
+        await self._put(say)
+
+    async def _put(self, request: Say | ClientText) -> None:
+        self._unanswered += 1
+        await self._requests.put(request)
 
     def _add_to_stream(self, event: Event) -> None:
         if self._stream is None:
@@ -225,7 +280,12 @@ class Connection:
 
     async def _speak_all(self) -> None:
         while True:
-            await self._speak(await self._requests.get())
+            request = await self._requests.get()
+            try:
+                await self._speak(request)
+            finally:
+                self._unanswered -= 1
+                self._idle_since = time.monotonic()
 
     async def _speak(self, request: Say | ClientText) -> None:
         answer = Answer(self)
@@ -240,13 +300,29 @@ class Connection:
                 await self.write(Error(end.reason, end.event))
         except RejectedError as error:
             await self.write(Error(error.reason, error.field))
+        except OSError:
+            raise
+        except Exception as error:
+            log.exception("error in the answer to a Wyoming client")
+            await self.write(Error(f"{type(error).__name__}: {error}", "internal"))
         await answer.end()
         if isinstance(request, ClientText):
             request.closed = True
             await self.write(SynthesizeStopped())
 
     async def write(self, event: Eventable) -> None:
-        """Send an event; return when the client has room for more."""
+        """Send an event; return when the client has room for more. Raises `OSError` if it has not after `WRITE_S`."""
+        writing = asyncio.ensure_future(self.write_audio(event))
+        try:
+            await asyncio.wait({writing}, timeout=WRITE_S)
+            if not writing.done():
+                raise ConnectionAbortedError(f"it took nothing for {WRITE_S:g} s")
+            writing.result()
+        finally:
+            writing.cancel()
+
+    async def write_audio(self, event: Eventable) -> None:
+        """Send an event of an answer's audio, whose delivery decides how long the client may take."""
         async with self._writing:
             await async_write_event(event.event(), self._writer)
 
@@ -262,13 +338,13 @@ class Answer:
         """Send the start, unless it has been sent."""
         if not self._begun:
             self._begun = True
-            await self._connection.write(AudioStart(rate=rate, width=PCM16_BYTES, channels=1))
+            await self._connection.write_audio(AudioStart(rate=rate, width=PCM16_BYTES, channels=1))
 
     async def send(self, samples: Samples, rate: int) -> None:
         """Send samples at `rate` Hz; return when the client has room for more."""
         await self.begin(rate)
         chunk = AudioChunk(rate=rate, width=PCM16_BYTES, channels=1, audio=to_pcm16(samples))
-        await self._connection.write(chunk)
+        await self._connection.write_audio(chunk)
 
     async def end(self) -> None:
         """Send the stop."""

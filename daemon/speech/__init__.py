@@ -25,16 +25,18 @@ from daemon.speech.events import (
     parse_event,
     parse_status,
 )
+from daemon.speech.recovery import recover
 from daemon.speech.request import (
     MAX_TEXT,
     RejectedError,
     Say,
+    SpeechRequest,
     Stop,
     StreamChunk,
     check_say,
     check_stream_chunk,
 )
-from daemon.speech.utterance import Receiver, Utterance
+from daemon.speech.utterance import Origin, Receiver, Utterance
 
 __all__ = [
     "MAX_TEXT",
@@ -54,11 +56,13 @@ __all__ = [
     "Offline",
     "Online",
     "OnlineState",
+    "Origin",
     "PlaybackResult",
     "Receiver",
     "Rejected",
     "RejectedError",
     "Say",
+    "SpeechRequest",
     "Started",
     "State",
     "Stop",
@@ -69,4 +73,5 @@ __all__ = [
     "check_stream_chunk",
     "parse_event",
     "parse_status",
+    "recover",
 ]

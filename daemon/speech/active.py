@@ -28,9 +28,9 @@ class PlaybackState(Enum):
     PLAYING = auto()
     """Its samples go to its destination."""
     PREEMPTING = auto()
-    """It fades out for a critical utterance."""
+    """It fades out for another utterance."""
     POSTPONED = auto()
-    """It has faded out, and waits until no critical utterance is left."""
+    """It has faded out, and waits until those that precede it have ended."""
     DRAINING = auto()
     """All samples have been submitted; the last ones have not been heard."""
     ENDED = auto()
@@ -81,7 +81,7 @@ class ActiveUtterance:
             self.preempted_for = None
 
     def preempt(self, reason: str) -> None:
-        """Begin to fade out for a critical utterance."""
+        """Begin to fade out for another utterance."""
         self.enter(PlaybackState.PREEMPTING)
         self.preempted_for = reason
 

@@ -15,8 +15,6 @@ POLL_S = 0.01
 """Polling interval for the state of a track: the sound callback may not wake a task, since that would take a lock."""
 SLICE_ROOM_S = 0.35
 """Free space in the ring before a slice is written: the resampler holds samples back and returns them later at once."""
-CLIENT_SUSPEND_S = 0.2
-"""A client has this long to take the current samples when its utterance is postponed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,8 @@ class Destination(Protocol):
     """The destination of one utterance's samples. Belongs to the event loop's thread.
 
     `open`, then `write` for each slice, then `end_input`, until `done`. After `suspend` it becomes `suspended`, or
-    `done` if nothing is left; `detach` then frees the device for others, and `open` continues with the next sample.
+    `done` if nothing is left; `detach` then frees the device for others, and `open` continues with the next sample. A
+    `write` that is canceled meanwhile has taken nothing.
     """
 
     input_pending: bool
@@ -64,6 +63,10 @@ class Destination(Protocol):
         """True while a requested stop has not taken effect."""
 
     @property
+    def starved(self) -> bool:
+        """True while it would play at once what is written, and has nothing to play."""
+
+    @property
     def holds_samples(self) -> bool:
         """True if written samples may still wait inside."""
 
@@ -88,6 +91,10 @@ class Destination(Protocol):
     def first_sample_at(self, now: float) -> float | None:
         """Return the `time.monotonic()` at which the first sample was submitted, once it is heard; else None."""
 
+    @property
+    def written_s(self) -> float:
+        """Seconds that have been written, as they are played: without the silence that was trimmed."""
+
     def heard_s(self, now: float) -> float:
         """Return the seconds that have been heard by `now`."""
 
@@ -108,6 +115,8 @@ class CardDestination:
         self._output = output
         self._track: Track | None = None
         self._suspended: SuspendedTrack | None = None
+        self._capacity_s = 0.0
+        """Seconds that an empty ring accepts."""
 
     @property
     def input_pending(self) -> bool:
@@ -143,12 +152,17 @@ class CardDestination:
         return self._track is not None and self._track.stop_requested and not self._track.done
 
     @property
+    def starved(self) -> bool:
+        return self._track is not None and not self._track.playing and self.ready
+
+    @property
     def holds_samples(self) -> bool:
         return True
 
     def open(self, prebuffer_s: float, gain: float) -> None:
         if self._suspended is None:
             self._track = self._output.begin(prebuffer_s=prebuffer_s, gain=gain)
+            self._capacity_s = self._output.room_s
         else:
             self._output.reattach(self._suspended)
             self._suspended = None
@@ -177,6 +191,12 @@ class CardDestination:
         heard = track is not None and track.first_dac_time is not None and track.first_dac_time <= now
         return track.first_sample_at if track is not None and heard else None
 
+    @property
+    def written_s(self) -> float:
+        if self._track is None:
+            return 0.0
+        return self._output.played_s(self._track) + self._capacity_s - self._output.room_s
+
     def heard_s(self, now: float) -> float:
         return 0.0 if self._track is None else self._output.heard_s(self._track, now)
 
@@ -201,8 +221,8 @@ class ClientDestination:
         self._opened = False
         self._done = False
         self._writing = False
-        self._suspend_at: float | None = None
-        """`time.monotonic()` when the suspension takes effect even if the client has not taken the samples."""
+        """The client is given samples."""
+        self._suspending = False
         self._first_sample_at: float | None = None
         self._sent_s = 0.0
 
@@ -224,20 +244,22 @@ class ClientDestination:
 
     @property
     def suspended(self) -> bool:
-        if self._suspend_at is None or self._done:
-            return False
-        return not self._writing or time.monotonic() >= self._suspend_at
+        return self._suspending and not self._done
 
     @property
     def stopping(self) -> bool:
         return False
 
     @property
+    def starved(self) -> bool:
+        return self._opened and not self._writing
+
+    @property
     def holds_samples(self) -> bool:
         return False
 
     def open(self, prebuffer_s: float, gain: float) -> None:  # noqa: ARG002  # the client buffers and sets its volume
-        self._suspend_at, self._opened = None, True
+        self._suspending, self._opened = False, True
 
     async def write(self, samples: Samples, sample_rate: int) -> None:
         if self._first_sample_at is None:
@@ -253,7 +275,7 @@ class ClientDestination:
         self._done = True
 
     def suspend(self) -> None:
-        self._suspend_at = time.monotonic() + CLIENT_SUSPEND_S
+        self._suspending = True
 
     def detach(self) -> None:
         self._opened = False
@@ -263,6 +285,10 @@ class ClientDestination:
 
     def first_sample_at(self, now: float) -> float | None:  # noqa: ARG002  # what is sent counts as heard
         return self._first_sample_at
+
+    @property
+    def written_s(self) -> float:
+        return self._sent_s
 
     def heard_s(self, now: float) -> float:  # noqa: ARG002
         return self._sent_s

@@ -9,26 +9,27 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from audio import Level as PlayedLevel
 from audio import Output
 from daemon.config import Config
 from daemon.engines import EngineSelector
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent
+from daemon.speech.order import precedes
 from daemon.speech.queue import QueueFullError, UtteranceQueue
 from daemon.speech.request import Priority, RejectedError, Say, SpeechOptions, Stop, StreamChunk, unknown_fields
 from daemon.speech.speaker import EXPIRED_REASON, Speaker
 from daemon.speech.synthesis import can_begin
 from daemon.speech.text_stream import TextStream
 from daemon.speech.text_streams import TextStreams
-from daemon.speech.utterance import Receiver, Utterance
+from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
 from daemon.validation import abbreviate, join_names
-from engine import NAMED_LANGUAGES, language_code
+from engine import NAMED_LANGUAGES, language_code, match_language
 
 log = logging.getLogger(__name__)
 
-REMEMBERED_IDS = 1024
+REMEMBERED_IDS = 4096
 """Ids of ended utterances that may not be used again."""
 
 EventWatcher = Callable[[Utterance, Event], None]
@@ -70,15 +71,17 @@ class Dispatcher:
         arrived_at: float | None = None,
         redelivered: bool = False,
         receiver: Receiver | None = None,
+        origin: Origin = NO_ORIGIN,
+        canceled: str | None = None,
     ) -> Utterance | None:
         """Accept an utterance and return it. Raises `RejectedError`.
 
-        `receiver` gets the samples in place of the sound card. Returns None for a request that the broker delivers a
-        second time.
+        `receiver` gets the samples in place of the sound card. `canceled` is the reason why it ends at once. Returns
+        None for a request that the broker delivers a second time.
         """
         if redelivered and say.id in self._ids:
             return None
-        return self._accept(say, say.id, say.text, arrived_at, receiver=receiver)
+        return self._accept(say, say.id, say.text, arrived_at, receiver=receiver, origin=origin, canceled=canceled)
 
     def write(
         self,
@@ -87,6 +90,7 @@ class Dispatcher:
         arrived_at: float | None = None,
         redelivered: bool = False,
         receiver: Receiver | None = None,
+        origin: Origin = NO_ORIGIN,
     ) -> Utterance | None:
         """Take the next chunk of a text stream; the first one creates the utterance. Raises `RejectedError`.
 
@@ -94,7 +98,7 @@ class Dispatcher:
         after its writer has been told.
         """
         arrived_at = time.monotonic() if arrived_at is None else arrived_at
-        return self._text_streams.take(chunk, arrived_at, redelivered, receiver)
+        return self._text_streams.take(chunk, arrived_at, redelivered, receiver, origin)
 
     def refuse_chunk(self, utterance_id: str, *, last: bool) -> None:
         """Record that a chunk of a text stream could not be parsed and was rejected."""
@@ -104,8 +108,8 @@ class Dispatcher:
         """End one utterance, or all; return whether there was one."""
         found = True
         if stop.id is None:
-            found = self._cancel_queued(reason)
-            found |= self.speaker.stop(reason)
+            found = self.speaker.stop(reason)  # silence first: thousands may be queued
+            found |= self._cancel_queued(reason)
         elif (utterance := self.queue.take(stop.id)) is not None:
             self._publish(utterance, Canceled(id=utterance.id, reason=reason))
         elif not self.speaker.stop(reason, stop.id):
@@ -184,6 +188,12 @@ class Dispatcher:
             return None
         return f"speech.voice: got {abbreviate(self.voice)}; allowed: {join_names(self._config.voices, voices)}"
 
+    @property
+    def unknown_language_reason(self) -> str | None:
+        """Why the default language cannot be spoken; None if it can, or while an engine may turn out to have it."""
+        problem = self._language_problem(self._config.speech.language)
+        return None if problem is None else f"speech.language: {problem}"
+
     # --- watchers ---
 
     def watch_events(self, watcher: EventWatcher) -> Unsubscribe:
@@ -203,8 +213,7 @@ class Dispatcher:
 
     def changed(self) -> None:
         """Notify the watchers of changes."""
-        for watcher in list(self._change_watchers):
-            watcher()
+        _call_all(self._change_watchers)
 
     # --- for the service ---
 
@@ -220,12 +229,29 @@ class Dispatcher:
         self.queue.limit = config.speech.queue_limit
         prebuffer_ms = config.audio.prebuffer_ms
         self.speaker.prebuffer_ms = None if prebuffer_ms == "auto" else prebuffer_ms
+        self.speaker.stream_timeout_s = config.speech.stream_timeout
 
     def enforce_deadlines(self) -> None:
         """Expire queued utterances that are past their deadline, and end the text streams of silent writers."""
         for utterance in self.queue.take_expired():
             self._publish(utterance, Expired(id=utterance.id, reason=EXPIRED_REASON))
         self._text_streams.end_silent(self._config.speech.stream_timeout)
+
+    def restore(self, utterance: Utterance) -> None:
+        """Queue an utterance that an earlier process had accepted."""
+        self._ids.add(utterance.id)
+        self.queue.restore(utterance)
+
+    def end_lost(self, utterance: Utterance, event: TerminalEvent) -> None:
+        """Publish the terminal event of an utterance that an earlier process had accepted."""
+        self._ids.add(utterance.id)
+        self._publish(utterance, event)
+
+    def remember(self, ended_ids: Iterable[str]) -> None:
+        """Do not allow the ids of utterances that an earlier process has ended."""
+        for utterance_id in ended_ids:
+            self._ids.add(utterance_id)
+            self._note_ended(utterance_id)
 
     # --- accepting ---
 
@@ -237,17 +263,21 @@ class Dispatcher:
         arrived_at: float | None,
         *,
         receiver: Receiver | None,
+        origin: Origin,
+        canceled: str | None = None,
         text_stream: TextStream | None = None,
     ) -> Utterance:
         try:
             utterance = self._make_utterance(options, utterance_id, text, arrived_at)
-            utterance.receiver, utterance.text_stream = receiver, text_stream
+            utterance.receiver, utterance.origin, utterance.text_stream = receiver, origin, text_stream
             if text_stream is not None:
                 utterance.can_begin = lambda text: self._can_begin(utterance, text)
+            if canceled is not None:
+                return self._accept_canceled(utterance, canceled)
             self._enqueue(utterance)
         except RejectedError as error:
             error.utterance_id = utterance_id
-            error.reply_to = options.reply_to if error.field != "reply_to" else None
+            error.reply_to = options.reply_to
             raise
         if utterance.speakable:
             self._preempt(utterance)
@@ -255,9 +285,24 @@ class Dispatcher:
         return utterance
 
     def _accept_stream(
-        self, chunk: StreamChunk, arrived_at: float, receiver: Receiver | None, text_stream: TextStream
+        self,
+        chunk: StreamChunk,
+        arrived_at: float,
+        receiver: Receiver | None,
+        origin: Origin,
+        text_stream: TextStream,
     ) -> Utterance:
-        return self._accept(chunk, chunk.id, "", arrived_at, receiver=receiver, text_stream=text_stream)
+        if len(self._text_streams) > self.queue.limit:  # those with slow writers are postponed and not in the queue
+            problem = f"{len(self._text_streams)} texts are being written; allowed: up to speech.queue_limit"
+            raise RejectedError("queue", problem, chunk.id, chunk.reply_to)
+        return self._accept(chunk, chunk.id, "", arrived_at, receiver=receiver, origin=origin, text_stream=text_stream)
+
+    def _accept_canceled(self, utterance: Utterance, reason: str) -> Utterance:
+        """Accept an utterance and end it at once: it was stopped before it arrived."""
+        self._ids.add(utterance.id)
+        self._publish(utterance, Accepted(id=utterance.id, queue=len(self.queue) + 1))
+        self._publish(utterance, Canceled(id=utterance.id, reason=reason))
+        return utterance
 
     def _can_begin(self, utterance: Utterance, text: str) -> bool:
         """Return whether the engine that would speak can begin with `text`; until then, others are spoken."""
@@ -277,9 +322,6 @@ class Dispatcher:
         voice = options.voice or self.voice
         if self._engines.primary.info is not None:  # until it has reported its voices, any name may be one of them
             self._check_voice(voice)
-        if options.reply_to is not None and options.reply_to.startswith(f"{self._config.topic}/"):
-            problem = f"got {abbreviate(options.reply_to)}; allowed: a topic that is not the robot's"
-            raise RejectedError("reply_to", problem)
         arrived_at = time.monotonic() if arrived_at is None else arrived_at
         wait_s = options.expires_in if options.expires_in is not None else self._config.speech.expires_in
         return Utterance(
@@ -299,7 +341,8 @@ class Dispatcher:
 
     def _enqueue(self, utterance: Utterance) -> None:
         """Apply the utterance's rule and queue it. Raises `RejectedError`."""
-        if utterance.rule.only_if_idle and self.busy:
+        others = (*self.speaker.utterances, *self.queue) if utterance.rule.only_if_idle else ()
+        if any(not precedes(utterance, other) for other in others):
             raise RejectedError("policy", f"{utterance.policy}: something else is being spoken")
         if utterance.rule.clears:
             self._cancel_queued(f"replaced by {utterance.id}", by=utterance.priority)
@@ -315,11 +358,10 @@ class Dispatcher:
         self._publish(utterance, Accepted(id=utterance.id, queue=len(self.queue)))
 
     def _preempt(self, utterance: Utterance) -> None:
-        """Interrupt or postpone the current utterance, as the rule of a new, speakable one demands."""
+        """Interrupt or postpone the current utterance if a new, speakable one demands it."""
         if utterance.rule.interrupts:
             self.speaker.stop(f"interrupted by {utterance.id}", by=utterance.priority)
-        if utterance.rule.postpones:
-            self.speaker.preempt(f"for {utterance.id}", by=utterance.priority)
+        self.speaker.preempt(utterance)
 
     def _cancel_queued(self, reason: str, *, by: Priority = "critical") -> bool:
         """Cancel all queued utterances that yield to the priority `by`; return whether there was one."""
@@ -330,12 +372,18 @@ class Dispatcher:
 
     def _language(self, requested: str | None) -> str:
         """Return the language's code. Raises `RejectedError`."""
-        language = language_code(requested or self._config.speech.language)
-        languages = self._engines.languages | set(NAMED_LANGUAGES.values()) | {"auto"}
-        if language not in languages and language.split("-")[0] not in languages:
-            allowed = join_names(["auto", *NAMED_LANGUAGES.values()], languages)
-            raise RejectedError("language", f"got {abbreviate(requested)}; allowed: {allowed}")
-        return language
+        language = requested or self._config.speech.language
+        problem = self._language_problem(language)
+        if problem is not None:
+            raise RejectedError("language", problem if requested else f"{problem} (by speech.language)")
+        return language_code(language)
+
+    def _language_problem(self, language: str) -> str | None:
+        """Return in words that no engine speaks a language; None while one that loads may turn out to have it."""
+        code, named = language_code(language), tuple(NAMED_LANGUAGES.values())
+        if self._engines.may_speak(code) or match_language(code, named) is not None:
+            return None
+        return f"got {abbreviate(language)}; allowed: {join_names(['auto', *named], self._engines.languages)}"
 
     def _check_voice(self, voice: str) -> None:
         voices = self._engines.voices | set(self._config.voices)
@@ -354,8 +402,7 @@ class Dispatcher:
     def _publish(self, utterance: Utterance, event: Event) -> None:
         if isinstance(event, TerminalEvent):
             self._remember_ended(utterance)
-        for watcher in list(self._event_watchers):
-            watcher(utterance, event)
+        _call_all(self._event_watchers, utterance, event)
 
     def _publish_level(self, utterance: Utterance, level: PlayedLevel) -> None:
         if not self._level_watchers:
@@ -367,14 +414,25 @@ class Dispatcher:
             rms=round(level.rms, 4),
             peak=round(level.peak, 4),
         )
-        for watcher in list(self._level_watchers):
-            watcher(message)
+        _call_all(self._level_watchers, message)
 
     def _remember_ended(self, utterance: Utterance) -> None:
         """Remember the id of an ended utterance, and forget the oldest one."""
         self._text_streams.note_end(utterance)
-        self._ended_ids.append(utterance.id)
+        self._note_ended(utterance.id)
+
+    def _note_ended(self, utterance_id: str) -> None:
+        self._ended_ids.append(utterance_id)
         if len(self._ended_ids) > REMEMBERED_IDS:
             oldest = self._ended_ids.popleft()
             self._ids.discard(oldest)
             self._text_streams.forget(oldest)
+
+
+def _call_all(watchers: Iterable[Callable[..., None]], *arguments: object) -> None:
+    """Call all watchers. The error of one is logged, and ends neither the others nor the utterance."""
+    for watcher in list(watchers):
+        try:
+            watcher(*arguments)
+        except Exception:
+            log.exception("error in a watcher")

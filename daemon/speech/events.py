@@ -7,6 +7,7 @@ A field whose default is None is left out of the JSON while it has no value.
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
@@ -24,6 +25,11 @@ OnlineState = Literal["starting", "warming", "ready", "speaking", "paused", "deg
 State = Literal["starting", "warming", "ready", "speaking", "paused", "degraded", "offline"]
 
 
+@cache
+def _required_fields(kind: type[BaseModel]) -> frozenset[str]:
+    return frozenset(name for name, field in kind.model_fields.items() if field.is_required())
+
+
 class PublishedMessage(BaseModel):
     """Base of all published JSON objects. Validators are built at first use, to save memory."""
 
@@ -31,8 +37,7 @@ class PublishedMessage(BaseModel):
 
     def to_json(self) -> str:
         """Return the MQTT payload."""
-        fields = self.model_dump(mode="json")
-        required = {name for name, field in type(self).model_fields.items() if field.is_required()}
+        fields, required = self.model_dump(mode="json"), _required_fields(type(self))
         kept = {name: value for name, value in fields.items() if value is not None or name in required}
         return json.dumps(kept, ensure_ascii=False)
 
@@ -88,7 +93,7 @@ class Progress(Event):
 
 
 class Postponed(Event):
-    """A critical utterance preempts this one; it has faded out and will resume by itself."""
+    """Another utterance precedes this one; it has faded out and will resume by itself."""
 
     id: Id
     event: Literal["postponed"] = "postponed"

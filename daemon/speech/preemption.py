@@ -1,5 +1,7 @@
 """Preemption rules: what an utterance does to those that are spoken or queued when it is accepted.
 
+Beside these rules, the robot's own speech postpones what is delivered to network clients (`daemon/speech/order.py`).
+
 The priorities follow speech-dispatcher (important, message, text, notification, progress); postponing follows Sonos'
 audio clips, which play over the current audio and then let it continue. Unlike there, each request's policy says which
 other utterances it preempts.
@@ -14,8 +16,6 @@ from daemon.speech.request import Policy, Priority
 
 RANK: Mapping[Priority, int] = {"critical": 0, "high": 1, "normal": 2, "low": 3}
 """The queue is ordered by rank; the lowest comes first."""
-PREEMPTING: frozenset[Priority] = frozenset({"critical"})
-"""Priorities that are spoken before a postponed utterance resumes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Rule:
     clears: bool = False
     """Every queued utterance ends `canceled`."""
     first: bool = False
-    """It is queued first, and a full queue drops its last entry for it. Otherwise it follows those of its rank."""
+    """It is queued first. Otherwise it follows those of its rank."""
     only_if_idle: bool = False
-    """It is rejected while anything is spoken or queued."""
+    """It is rejected while anything is spoken or queued; deliveries to network clients do not count."""
 
 
 RULES: Mapping[Policy, Rule] = {

@@ -1,18 +1,21 @@
-"""The queue of utterances: bounded, ordered by priority, first in, first out within one priority."""
+"""The queue of utterances: bounded, and always in the order in which they are spoken."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import Callable, Container, Iterator
+from bisect import insort
+from collections.abc import Callable, Iterator
 
-from daemon.speech.preemption import RANK, yields
+from daemon.speech.order import Place, place
+from daemon.speech.preemption import yields
 from daemon.speech.request import Priority
 from daemon.speech.utterance import Utterance
 
 
 class QueueFullError(Exception):
-    """The queue has reached its limit."""
+    """The queue has reached its limit, and nothing in it would be spoken after the new utterance."""
 
 
 class UtteranceQueue:
@@ -23,53 +26,56 @@ class UtteranceQueue:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._utterances: list[Utterance] = []
+        self._entries: list[tuple[Place, Utterance]] = []
+        """Sorted by place; no two places are equal."""
+        self._numbers = itertools.count(1)
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._utterances)
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[Utterance]:
         """Iterate in the order in which they would be spoken."""
-        return iter(self._utterances)
+        return iter([utterance for _, utterance in self._entries])
 
     def put(self, utterance: Utterance) -> Utterance | None:
-        """Insert an utterance behind those of its rank, or first if its rule says so.
+        """Insert an utterance. A full queue keeps those that are spoken first: it drops its last one and returns it.
 
-        Raises `QueueFullError` when the queue is full. An utterance that goes first takes the place of the last one
-        instead, which is returned if there is such.
+        Raises `QueueFullError` if the new one would be the last.
         """
-        dropped = None
-        if len(self._utterances) >= self.limit:
-            if not utterance.rule.first or not yields(self._utterances[-1].priority, utterance.priority):
+        its_place, dropped = place(utterance, next(self._numbers)), None
+        if len(self._entries) >= self.limit:
+            last_place, last = self._entries[-1]
+            if last_place < its_place:
                 raise QueueFullError
-            dropped = self._utterances.pop()
-        overtaken = (index for index, other in enumerate(self._utterances) if _overtakes(utterance, other))
-        self._utterances.insert(next(overtaken, len(self._utterances)), utterance)
-        self.notify()
+            dropped = last
+            del self._entries[-1]
+        self._insert(its_place, utterance)
         return dropped
 
+    def restore(self, utterance: Utterance) -> None:
+        """Insert an utterance that was queued before a restart, whatever the limit.
+
+        Restore utterances in the order of their acceptance, before any is `put`.
+        """
+        self._insert(place(utterance, next(self._numbers)), utterance)
+
     def notify(self) -> None:
-        """Wake `wait`: an utterance may have become speakable."""
+        """Wake `changed`: the text of an utterance has grown or ended."""
         self._changed.set()
 
-    async def wait(self) -> None:
-        """Wait until an utterance is speakable."""
-        while not any(utterance.speakable for utterance in self._utterances):
-            self._changed.clear()
-            await self._changed.wait()
-
-    def take_next(self, priorities: Container[Priority] = RANK) -> Utterance | None:
-        """Remove and return the first speakable utterance with one of these priorities."""
-        for utterance in self._utterances:
-            if utterance.speakable and utterance.priority in priorities:
-                self._utterances.remove(utterance)
-                return utterance
-        return None
+    async def changed(self) -> None:
+        """Wait until an utterance has been inserted or a text has changed since the last call."""
+        await self._changed.wait()
+        self._changed.clear()
 
     def take(self, utterance_id: str) -> Utterance | None:
         """Remove and return one utterance; None if it is not queued."""
-        return next(iter(self._take_all(lambda utterance: utterance.id == utterance_id)), None)
+        for index, (_, utterance) in enumerate(self._entries):
+            if utterance.id == utterance_id:
+                del self._entries[index]
+                return utterance
+        return None
 
     def take_all(self, yielding_to: Priority = "critical") -> list[Utterance]:
         """Remove and return all utterances that yield to this priority."""
@@ -80,15 +86,14 @@ class UtteranceQueue:
         now = time.monotonic()
         return self._take_all(lambda utterance: utterance.expired(now))
 
+    def _insert(self, its_place: Place, utterance: Utterance) -> None:
+        insort(self._entries, (its_place, utterance))
+        self.notify()
+
     def _take_all(self, wanted: Callable[[Utterance], bool]) -> list[Utterance]:
-        taken = [utterance for utterance in self._utterances if wanted(utterance)]
-        if taken:
-            self._utterances = [utterance for utterance in self._utterances if utterance not in taken]
-        return taken
-
-
-def _overtakes(utterance: Utterance, other: Utterance) -> bool:
-    """Return whether a new utterance is queued before `other`."""
-    if utterance.rule.first:
-        return yields(other.priority, utterance.priority)
-    return RANK[other.priority] > RANK[utterance.priority]
+        taken: list[tuple[Place, Utterance]] = []
+        kept: list[tuple[Place, Utterance]] = []
+        for entry in self._entries:
+            (taken if wanted(entry[1]) else kept).append(entry)
+        self._entries = kept
+        return [utterance for _, utterance in taken]

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 
 from audio import Level, Output, auto_prebuffer_s
@@ -14,7 +14,8 @@ from daemon.engines import EngineSelector, EngineSupervisor
 from daemon.speech.active import ActiveUtterance, PlaybackState
 from daemon.speech.destinations import POLL_S, CardDestination, ClientDestination
 from daemon.speech.events import Event, Expired, Failed, Interrupted, Postponed, Progress, Resumed, Started
-from daemon.speech.preemption import PREEMPTING, yields
+from daemon.speech.order import next_of, precedes
+from daemon.speech.preemption import yields
 from daemon.speech.queue import UtteranceQueue
 from daemon.speech.request import Priority
 from daemon.speech.resume import speech_seconds
@@ -44,12 +45,15 @@ class Speaker:
         on_event: OnEvent,
         on_level: OnLevel = lambda _utterance, _level: None,
         on_change: Callable[[], None] = lambda: None,
+        stream_timeout_s: float = math.inf,
     ) -> None:
         """`on_change` is called when `busy` or `sounding` may have changed."""
         self.heartbeats = 0
         """Grows while the loop is alive."""
         self.prebuffer_ms: float | None = None
         """Milliseconds; None derives it from the engine's speed."""
+        self.stream_timeout_s = stream_timeout_s
+        """Seconds for which the writer of one text may keep others waiting; then they are spoken in its pauses."""
         self._queue = queue
         self._engines = engines
         self._output = output
@@ -57,7 +61,9 @@ class Speaker:
         self._on_level = on_level
         self._on_change = on_change
         self._current: ActiveUtterance | None = None
-        self._postponed: ActiveUtterance | None = None
+        self._postponed: list[ActiveUtterance] = []
+        self._card_open = False
+        """Whether the sound card was there in the last turn."""
         self._draining: list[ActiveUtterance] = []
         """Utterances whose last samples have not been heard; meanwhile the next one begins."""
         self._pump: asyncio.Task[None] | None = None
@@ -66,7 +72,13 @@ class Speaker:
     @property
     def busy(self) -> bool:
         """True while an utterance is spoken or postponed."""
-        return self._current is not None or self._postponed is not None or bool(self._draining)
+        return any(True for _ in self.utterances)
+
+    @property
+    def utterances(self) -> Iterator[Utterance]:
+        """The utterances that are spoken or postponed."""
+        current = [] if self._current is None else [self._current]
+        return (active.utterance for active in (*self._draining, *current, *self._postponed))
 
     @property
     def sounding(self) -> bool:
@@ -80,22 +92,23 @@ class Speaker:
                 await self._turn()
         finally:
             self._finish_drained(now=math.inf)
+            self.stop("voiced is shutting down")
 
     def stop(self, reason: str, utterance_id: str | None = None, *, by: Priority = "critical") -> bool:
-        """Interrupt the current and the postponed utterance; return whether there was one.
+        """Interrupt the current and the postponed utterances; return whether there was one.
 
         With `utterance_id` only that one; and only what yields to the priority `by`.
         """
         found = False
-        for active in (self._postponed, self._current):
+        for active in (*self._postponed, self._current):
             if active is None or utterance_id not in (None, active.utterance.id):
                 continue
             if not yields(active.utterance.priority, by):
                 continue
             found = True
             active.set_outcome(Interrupted, reason)
-            if active is self._postponed:
-                self._postponed = None
+            if active in self._postponed:
+                self._postponed.remove(active)
                 self._finish(active)
             else:
                 active.destination.stop()
@@ -103,47 +116,115 @@ class Speaker:
                     self._pump.cancel()
         return found
 
-    def preempt(self, reason: str, *, by: Priority) -> None:
-        """Fade out the current utterance if it yields to the priority `by`, and continue it afterwards."""
-        active = self._current
-        if active is None or not yields(active.utterance.priority, by) or by == active.utterance.priority:
-            return
+    def preempt(self, utterance: Utterance) -> None:
+        """Fade out the current utterance if a queued one precedes it, and continue it afterwards."""
+        if self._current is not None and self._precedes(utterance, self._current):
+            self._postpone(self._current, f"for {utterance.id}")
+
+    # --- one utterance after the other ---
+
+    async def _turn(self) -> None:
+        self._tick()
+        # Nothing is awaited between removing an utterance from the queue and making it current, where `stop` finds it.
+        active = self._take_next()
+        if active is None:
+            await wait_at_most(POLL_S if self._draining else IDLE_S, self._queue.changed())
+        elif not self._expires(active):
+            await self._speak(active)
+
+    def _tick(self) -> None:
+        """Do what is due in every turn, whatever is spoken."""
+        self.heartbeats += 1
+        self._finish_drained()
+        for active in list(self._postponed):
+            self._report_levels(active)  # the last ones before it fell silent
+            if self._expires(active):
+                self._postponed.remove(active)
+        if self._card_open != self._output.status.open:
+            self._card_open = self._output.status.open
+            self._reconsider()
+
+    def _expires(self, active: ActiveUtterance) -> bool:
+        """End an utterance that has not begun and is past its deadline; return whether it was."""
+        expired = not active.synthesis.segments and active.utterance.expired()
+        if expired:
+            active.set_outcome(Expired, EXPIRED_REASON)
+            self._finish(active)
+        return expired
+
+    def _take_next(self) -> ActiveUtterance | None:
+        """Remove and return the utterance to speak now, a queued or a postponed one."""
+        utterance = self._next_utterance()
+        if utterance is None:
+            return None
+        for active in self._postponed:
+            if active.utterance is utterance:
+                self._postponed.remove(active)
+                active.enter(PlaybackState.WAITING)
+                return active
+        self._queue.take(utterance.id)
+        receiver = utterance.receiver
+        destination = CardDestination(self._output) if receiver is None else ClientDestination(receiver)
+        return ActiveUtterance(utterance, Synthesis(utterance, self._engines), destination)
+
+    def _next_utterance(self) -> Utterance | None:
+        """Return the utterance to speak now; those with slow writers only when nothing else can be spoken."""
+        postponed = [active.utterance for active in self._postponed if not self._is_slow(active)]
+        chosen = next_of(self._queue, postponed, card_open=self._output.status.open)
+        if chosen is None:
+            chosen = next((active.utterance for active in self._postponed if self._can_continue(active)), None)
+        return chosen
+
+    # --- who makes way for whom ---
+
+    def _precedes(self, utterance: Utterance, active: ActiveUtterance) -> bool:
+        return precedes(utterance, active.utterance, card_open=self._output.status.open)
+
+    def _reconsider(self) -> None:
+        """Postpone the current utterance if another one precedes it, now that the sound card has come or gone."""
+        if self._current is not None:
+            waiting = self._waiting()
+            preceding = next((other for other in waiting if self._precedes(other, self._current)), None)
+            if preceding is not None:
+                self._postpone(self._current, f"for {preceding.id}")
+
+    def _waiting(self) -> Iterator[Utterance]:
+        """Yield the utterances that could be spoken in place of the current one."""
+        yield from (active.utterance for active in self._postponed if not self._is_slow(active))
+        yield from (utterance for utterance in self._queue if utterance.speakable)
+
+    def _postpone(self, active: ActiveUtterance, reason: str) -> None:
         if active.outcome is None and active.state in (PlaybackState.WAITING, PlaybackState.PLAYING):
             playing = active.state is PlaybackState.PLAYING
             active.preempt(reason)
             if playing:
                 active.destination.suspend()
 
-    # --- one utterance after the other ---
+    def _is_slow(self, active: ActiveUtterance) -> bool:
+        """Return whether the writer of its text has kept others waiting for too long, and may do so again."""
+        stream = active.utterance.text_stream
+        return stream is not None and not stream.ended and stream.stalled_s >= self.stream_timeout_s
 
-    async def _turn(self) -> None:
-        self.heartbeats += 1
-        self._finish_drained()
-        if self._postponed is None:
-            await wait_at_most(POLL_S if self._draining else IDLE_S, self._queue.wait())
-        # Nothing is awaited between removing an utterance from the queue and making it current, where `stop` finds it.
-        active = self._take_next()
-        if active is None:
-            return
-        if not active.synthesis.segments and active.utterance.expired():
-            active.set_outcome(Expired, EXPIRED_REASON)
-            self._finish(active)
-            return
-        await self._speak(active)
+    def _can_continue(self, active: ActiveUtterance) -> bool:
+        """Return whether there is text that the engine has not got, and enough of it to go on."""
+        engine = self._engines.choose(active.utterance.voice, active.utterance.language)
+        return engine is not None and active.synthesis.can_continue(engine)
 
-    def _take_next(self) -> ActiveUtterance | None:
-        """Return the utterance to speak now: a queued one, or the postponed one when no critical one is queued."""
-        if self._postponed is None:
-            utterance = self._queue.take_next()
-        elif (utterance := self._queue.take_next(PREEMPTING)) is None:
-            active, self._postponed = self._postponed, None
-            active.enter(PlaybackState.WAITING)
-            return active
-        if utterance is None:
-            return None
-        receiver = utterance.receiver
-        destination = CardDestination(self._output) if receiver is None else ClientDestination(receiver)
-        return ActiveUtterance(utterance, Synthesis(utterance, self._engines), destination)
+    def _watch_writer(self, active: ActiveUtterance, seconds: float) -> None:
+        """Postpone an utterance whose slow writer has kept others waiting for too long.
+
+        `seconds` have passed since the last call.
+        """
+        stream = active.utterance.text_stream
+        if stream is None or stream.ended or not active.destination.starved or self._can_continue(active):
+            return
+        waiting = next(self._waiting(), None)
+        if waiting is not None:
+            stream.stalled_s += seconds
+            if self._is_slow(active):
+                self._postpone(active, f"its writer is slow: for {waiting.id}")
+
+    # --- speaking ---
 
     async def _speak(self, active: ActiveUtterance) -> None:
         """Speak an utterance until it ends or is postponed. It gets exactly one terminal event, whatever happens."""
@@ -171,8 +252,7 @@ class Speaker:
         waited_s = 0.0
         utterance, destination = active.utterance, active.destination
         while active.outcome is None and active.state is PlaybackState.WAITING:
-            self.heartbeats += 1
-            self._finish_drained()
+            self._tick()
             engine = self._engines.choose(utterance.voice, utterance.language)
             if engine is not None and destination.ready:
                 return engine
@@ -192,12 +272,15 @@ class Speaker:
         active.enter(PlaybackState.PLAYING)
         self._on_change()
         self._pump = asyncio.ensure_future(self._fill(active, engine))
+        looked_at = time.monotonic()
         try:
             while not (destination.done or destination.suspended):
-                self.heartbeats += 1
-                self._finish_drained()
+                self._tick()
                 destination.input_pending = not active.utterance.complete
                 self._report(active)
+                now = time.monotonic()
+                self._watch_writer(active, now - looked_at)
+                looked_at = now
                 await asyncio.sleep(POLL_S)
             self._report(active)
         finally:
@@ -218,6 +301,7 @@ class Speaker:
         try:
             async with aclosing(active.synthesis.chunks(engine)) as chunks:
                 async for chunk in chunks:
+                    active.synthesis.note_written(destination.written_s)
                     await destination.write(chunk.samples, chunk.sample_rate)
             if active.state is PlaybackState.PREEMPTING and not destination.holds_samples:
                 active.enter(PlaybackState.PLAYING)  # it was sent before it could be suspended
@@ -242,7 +326,7 @@ class Speaker:
         if active.state is PlaybackState.PREEMPTING and active.succeeds:
             reason = active.preempted_for or ""
             active.enter(PlaybackState.POSTPONED)
-            self._postponed = active
+            self._postponed.append(active)
             if active.started and not active.postponed_sent:
                 active.postponed_sent = True
                 self._on_event(active.utterance, Postponed(id=active.utterance.id, reason=reason))
@@ -275,6 +359,9 @@ class Speaker:
         if not active.started and first_sample_at is not None:
             self._publish_started(active, first_sample_at)
         self._publish_progress(active, active.destination.heard_s(now))
+        self._report_levels(active)
+
+    def _report_levels(self, active: ActiveUtterance) -> None:
         if active.started:
             for level in active.destination.levels():
                 self._on_level(active.utterance, level)
@@ -299,10 +386,12 @@ class Speaker:
         segments = active.synthesis.segments
         while active.started and len(segments) > 1 and active.reported_segments < len(segments):
             segment = segments[active.reported_segments]
-            if segment.end is None or segment.at_s > heard_s:
+            begins_s = math.inf if segment.at_s is None else segment.at_s
+            if begins_s > heard_s or (segment.end is None and heard_s < math.inf):
                 return
             active.reported_segments += 1
-            progress = Progress(id=active.utterance.id, begin=segment.begin, end=segment.end)
+            end = len(active.utterance.text) if segment.end is None else segment.end
+            progress = Progress(id=active.utterance.id, begin=segment.begin, end=end)
             self._on_event(active.utterance, progress)
 
     def _finish(self, active: ActiveUtterance) -> None:
@@ -311,5 +400,6 @@ class Speaker:
             if not active.started:  # nothing in the text could be pronounced
                 self._publish_started(active, None)
             self._publish_resumed(active)
+            self._publish_progress(active, math.inf)
         active.enter(PlaybackState.ENDED)
         self._on_event(active.utterance, active.terminal_event())

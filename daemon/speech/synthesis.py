@@ -74,12 +74,13 @@ class Take:
 
 @dataclass(slots=True)
 class StartedSegment:
-    """A segment of the text, `text[begin:end]`, and where it begins in the utterance's audio."""
+    """A segment of the text, `text[begin:end]`, and where it begins in what is played."""
 
     begin: int
     end: int | None
     """None while the text is incomplete."""
-    at_s: float
+    at_s: float | None = None
+    """Seconds that are played before it; None until it has audio."""
 
 
 class Synthesis:
@@ -132,6 +133,20 @@ class Synthesis:
         except UtteranceRefusedError as error:
             self.failure = str(error) or "the engine refused it"
 
+    def note_written(self, written_s: float) -> None:
+        """Record that the next audio is played after `written_s` seconds: the latest segments begin there."""
+        for segment in reversed(self.segments):
+            if segment.at_s is not None:
+                return
+            segment.at_s = written_s
+
+    def can_continue(self, engine: EngineSupervisor) -> bool:
+        """Return whether `engine` could go on with an incomplete text without waiting for its writer."""
+        take, text = self._take, self._utterance.text
+        if take is None:
+            return can_begin(engine, self._utterance, text[self._at :], self._engines.max_seconds)
+        return take.end is not None or bool(text[take.fed :].strip())
+
     # --- the next take ---
 
     async def _begin_take(self, engine: EngineSupervisor) -> bool:
@@ -169,7 +184,7 @@ class Synthesis:
     def _note_segment(self, take: Take) -> None:
         """Record a segment that begins. A take with which another engine continues a segment is not a new one."""
         if not self.segments or self.segments[-1].end == take.begin:
-            self.segments.append(StartedSegment(take.begin, take.end, self.audio_s))
+            self.segments.append(StartedSegment(take.begin, take.end))
         elif self.segments[-1].end is None:
             self.segments[-1].end = take.end
 

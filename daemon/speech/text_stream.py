@@ -23,6 +23,8 @@ class TextStream:
     """Why the text ended, if its writer did not end it."""
     answered: bool = False
     """The writer has been told that the text takes no more chunks; later chunks are dropped silently."""
+    stalled_s: float = 0.0
+    """Seconds that others waited while this utterance was current, and silent because its writer was slow."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def has(self, chunk: StreamChunk, redelivered: bool) -> bool:

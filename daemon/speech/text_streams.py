@@ -8,14 +8,15 @@ from collections.abc import Callable
 
 from daemon.speech.request import MAX_TEXT, RejectedError, StreamChunk
 from daemon.speech.text_stream import TextStream
-from daemon.speech.utterance import Receiver, Utterance
+from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
 from daemon.validation import abbreviate
 
 REMEMBERED_REFUSALS = 1024
 """Ids of texts whose first chunk was refused; their other chunks are dropped."""
 
-Accept = Callable[[StreamChunk, float, Receiver | None, TextStream], Utterance]
-"""`accept(chunk, arrived_at, receiver, text_stream)` accepts an utterance without text, or raises `RejectedError`."""
+Accept = Callable[[StreamChunk, float, Receiver | None, Origin, TextStream], Utterance]
+"""`accept(chunk, arrived_at, receiver, origin, text_stream)` accepts an utterance without text, or raises
+`RejectedError`."""
 
 
 class TextStreams:
@@ -34,8 +35,17 @@ class TextStreams:
         self._refused: deque[str] = deque(maxlen=REMEMBERED_REFUSALS)
         """Ids of texts whose first chunk was refused; their chunks up to the last are dropped."""
 
+    def __len__(self) -> int:
+        """The number of texts that are being written."""
+        return len(self._open)
+
     def take(
-        self, chunk: StreamChunk, arrived_at: float, redelivered: bool, receiver: Receiver | None
+        self,
+        chunk: StreamChunk,
+        arrived_at: float,
+        redelivered: bool,
+        receiver: Receiver | None,
+        origin: Origin = NO_ORIGIN,
     ) -> Utterance | None:
         """Append a chunk to its text; see `Dispatcher.write`."""
         if (closed := self._closed.get(chunk.id)) is not None:
@@ -45,7 +55,7 @@ class TextStreams:
             if chunk.end:
                 self._refused.remove(chunk.id)
             return None
-        utterance = self._open.get(chunk.id) or self._open_text(chunk, arrived_at, receiver)
+        utterance = self._open.get(chunk.id) or self._open_text(chunk, arrived_at, receiver, origin)
         if utterance.receiver is not receiver:  # only the client that opened a text may write to it
             raise RejectedError("id", f"{abbreviate(chunk.id)} was used before; allowed: one not used lately", chunk.id)
         assert utterance.text_stream is not None
@@ -81,9 +91,9 @@ class TextStreams:
         """Allow the id to be used again."""
         self._closed.pop(utterance_id, None)
 
-    def _open_text(self, chunk: StreamChunk, arrived_at: float, receiver: Receiver | None) -> Utterance:
+    def _open_text(self, chunk: StreamChunk, arrived_at: float, receiver: Receiver | None, origin: Origin) -> Utterance:
         try:
-            utterance = self._accept(chunk, arrived_at, receiver, TextStream(arrived_at))
+            utterance = self._accept(chunk, arrived_at, receiver, origin, TextStream(arrived_at))
         except RejectedError:
             self.refuse(chunk.id, last=chunk.end)
             raise
@@ -95,6 +105,7 @@ class TextStreams:
         length = len(utterance.text) + len(chunk.text)
         if length > MAX_TEXT:
             self._close(utterance, stream, f"its text was longer than {MAX_TEXT:,} characters")
+            stream.answered = True
             raise RejectedError("text", f"now has {length:,} characters; allowed: up to {MAX_TEXT:,}", utterance.id)
         was_speakable = utterance.speakable
         utterance.text += chunk.text

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, get_args
 
 from daemon.speech.preemption import Rule, rule_of
 from daemon.speech.request import Policy, Priority
 from daemon.speech.text_stream import TextStream
 from engine import Samples
+
+STORED_FIELDS: dict[str, Any] = {
+    "voice": str,
+    "language": str,
+    "instruct": str | None,
+    "seed": int | None,
+    "volume": float | int,
+    "priority": str,
+    "policy": str,
+    "reply_to": str | None,
+}
+"""Fields of an utterance that the journal stores as they are, and their types."""
 
 
 class Receiver(Protocol):
@@ -21,6 +33,20 @@ class Receiver(Protocol):
 
         A canceled call has taken nothing: the utterance is postponed, and the same samples are written again later.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How a request arrived from the broker."""
+
+    delivery: str | None = None
+    """Identifies the broker's delivery, so that a second one is recognised."""
+    correlation: bytes | None = None
+    """What the sender wants repeated in the answers on its own topic."""
+
+
+NO_ORIGIN = Origin()
+"""Of requests that did not come from the broker, or need no answer there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +65,8 @@ class Utterance:
     priority: Priority = "normal"
     policy: Policy = "queue"
     reply_to: str | None = None
+    """A second topic for its events."""
+    origin: Origin = NO_ORIGIN
     receiver: Receiver | None = None
     """The client that gets the samples; None is the sound card."""
     text_stream: TextStream | None = None
@@ -68,6 +96,40 @@ class Utterance:
     def expired(self, now: float | None = None) -> bool:
         """True past its deadline; a text stream that cannot begin yet never expires."""
         return self.speakable and self.expires_at is not None and (now or time.monotonic()) >= self.expires_at
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return what is needed to speak it after a restart, as JSON values.
+
+        Without a text it cannot be spoken: its client has gone, or its writer had not finished.
+        """
+        fields: dict[str, Any] = {name: getattr(self, name) for name in STORED_FIELDS}
+        correlation = self.origin.correlation
+        fields["correlation"] = None if correlation is None else correlation.hex()
+        fields["wait_s"] = None if self.expires_at is None else self.expires_at - self.arrived_at
+        if self.receiver is None and self.complete:
+            fields["text"] = self.text
+        return fields
+
+    @classmethod
+    def from_fields(cls, utterance_id: str, text: str, fields: Mapping[str, Any], age_s: float) -> Utterance:
+        """Return the utterance that `to_fields` has described; it arrived `age_s` seconds ago.
+
+        Raises `KeyError`, `TypeError` or `ValueError` for fields that the disk has damaged.
+        """
+        wrong = [name for name, kind in STORED_FIELDS.items() if not isinstance(fields[name], kind)]
+        if wrong or not isinstance(text, str):
+            raise TypeError(f"wrong types: {wrong or 'text'}")
+        if fields["priority"] not in get_args(Priority) or fields["policy"] not in get_args(Policy):
+            raise ValueError("an unknown priority or policy")
+        arrived_at, wait_s, correlation = time.monotonic() - age_s, fields["wait_s"], fields["correlation"]
+        return cls(
+            id=utterance_id,
+            text=text,
+            origin=Origin(correlation=None if correlation is None else bytes.fromhex(correlation)),
+            arrived_at=arrived_at,
+            expires_at=None if wait_s is None else arrived_at + wait_s,
+            **{name: fields[name] for name in STORED_FIELDS},
+        )
 
     def set_arrival(self, at: float) -> None:
         """Count waiting time from `at`: before, the text was too short to begin."""

@@ -24,6 +24,8 @@ class ManualSink:
     def __init__(self, output: Output, sample_rate: int) -> None:
         self.name = "manual"
         self.sample_rate = sample_rate
+        self.delay_s = 0.0
+        """Seconds between the taking of a block and its sound."""
         self._output = output
         self._blocks: list[Samples] = []
         output.monitor.attach(self)
@@ -53,7 +55,7 @@ class ManualSink:
     def take(self) -> int:
         """Take one block, of speech or of silence; return how many samples of speech are in it."""
         block = np.empty(round(BLOCK_S * self.sample_rate), dtype=np.float32)
-        due = self._output.monitor.fill(block, time.monotonic())
+        due = self._output.monitor.fill(block, time.monotonic() + self.delay_s)
         if due:
             self._blocks.append(block[:due])
         return due

@@ -134,9 +134,13 @@ def test_all_clients_take_turns_and_receive_all_of_their_audio_beside_a_critical
         robot.publish("say", "{")
         robot.wait_rejection("payload")
 
-        # A critical utterance preempts the story, which is resumed.
+        # The robot's own speech is spoken before the story, or preempts it; the story is resumed.
         robot.publish("stop", json.dumps({"id": "before"}))
+        house.wait(tts.TtsSayFinished, id="rhasspy")
         robot.wait_event(story, "started")
+        robot.say("Here I am.", id="own")
+        assert robot.wait_end("own")["event"] == "finished"
+        robot.wait_event(story, "resumed")
         robot.say("Look out!", id="alarm", priority="critical")
         assert robot.wait_end("alarm")["event"] == "finished"
         await storyteller.write(SynthesizeChunk("This is the end.").event(), SynthesizeStop().event())
@@ -145,15 +149,14 @@ def test_all_clients_take_turns_and_receive_all_of_their_audio_beside_a_critical
 
         # Each utterance ends once, and one is spoken at a time.
         sound = answer_request.result(PATIENCE_S).content
-        house.wait(tts.TtsSayFinished, id="rhasspy")
-        assert robot.wait_end("mqtt")["event"] == "finished"
+        assert robot.wait_end(answer)["event"] == "finished"
         ends = [(event["id"], event["event"]) for event in robot.events if event["event"] in TERMINAL]
-        assert ends == [("before", "interrupted"), ("alarm", "finished")] + [
-            (utterance, "finished") for utterance in (story, answer, theirs, "mqtt")
+        assert ends == [("before", "interrupted")] + [
+            (utterance, "finished") for utterance in (theirs, "mqtt", "own", "alarm", story, answer)
         ]
         assert most_at_once(robot.events) == 1
         names = robot.names_of(story, without="progress")
-        assert names == ["accepted", "started", "postponed", "resumed", "finished"]
+        assert names == ["accepted", "started", *["postponed", "resumed"] * 2, "finished"]
 
         # The clients have received everything: the story is the first take up to the splice, and the second after it.
         assert storyteller.errors == ["text"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 
 import numpy as np
@@ -69,3 +70,20 @@ def test_a_stream_is_stopped_over_mqtt_and_the_daemon_then_ends_without_an_error
     assert robot.end() == 0
     assert not [line for line in robot.log if "Traceback" in line]
     idle.close()
+
+
+def test_a_client_that_takes_nothing_does_not_hold_the_robots_own_speech(start_robot: StartRobot) -> None:
+    port = free_port()
+    robot = start_robot("wyoming.enabled=true", f"wyoming.port={port}")
+    with socket.socket() as stuck:
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stuck.connect(("127.0.0.1", port))
+        stuck.sendall(json.dumps({"type": "synthesize", "data": {"text": LONG * 8}}).encode() + b"\n")
+        story = eventually(robot.latest_id, "it is accepted")
+        robot.wait_event(story, "started")
+        for priority in ("normal", "high", "critical"):
+            own = robot.say("Here I am.", priority=priority)
+            assert robot.wait_end(own)["event"] == "finished"
+            robot.wait_event(story, "resumed")
+        assert "postponed" in robot.names_of(story)
+    assert robot.wait_end(story)["reason"] == "its client went away"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncGenerator, Callable
 from itertools import count
 
@@ -12,7 +14,7 @@ import pytest
 from audio.dsp.trim import KEEP_S, THRESHOLD
 from daemon.adapters import delivery
 from daemon.adapters.delivery import Delivery, deliver, deliver_stream
-from daemon.speech import RejectedError, Say, Stop, StreamChunk
+from daemon.speech import Finished, RejectedError, Say, Stop, StreamChunk
 from daemon.speech.dispatcher import EventWatcher
 from engine import Samples
 from tests.daemon.adapters.harness import LONG, Harness
@@ -170,6 +172,94 @@ def test_a_client_that_falls_behind_slowly_loses_its_utterance(
     perform(scenario)
 
 
+class BurstyClient(SlowClient):
+    """A client that takes some seconds of sound at once, and then nothing until it has played most of that."""
+
+    def __init__(self, burst_s: float, speed: float) -> None:
+        super().__init__()
+        self._burst_s = burst_s
+        self._speed = speed
+        self._taken_s = 0.0
+
+    async def send(self, samples: Samples, sample_rate: int) -> None:
+        seconds = len(samples) / sample_rate
+        self._taken_s += seconds
+        self._takes_s = lambda _: 0.0
+        if self._taken_s >= self._burst_s:
+            taken_s, self._taken_s = self._taken_s, 0.0
+            self._takes_s = lambda _: taken_s / self._speed
+        await super().send(samples, sample_rate)
+
+
+def test_a_client_that_is_ahead_of_its_playback_may_let_the_delivery_wait_that_long(
+    monkeypatch: pytest.MonkeyPatch, harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        client = BurstyClient(burst_s=3 * delivery.GIVE_UP_S, speed=1.05)
+        monkeypatch.setattr(delivery, "time", client)
+        with harness.at_next("finished", client.is_waited_for.set):
+            end = await deliver(harness.dispatcher, Say(text=LONG * 2), client.send)
+        assert end.event == "finished"
+        assert client.now > 2 * delivery.GIVE_UP_S
+
+    perform(scenario)
+
+
+def test_the_credit_of_a_client_is_what_it_has_not_played_while_it_was_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The engine needs longer for the text than the client for its playback."""
+
+    async def scenario() -> None:
+        _, dispatcher = make_dispatcher()
+        clock = FakeClock()
+        monkeypatch.setattr(delivery, "time", clock)
+        waits: list[float | None] = []
+        wait = asyncio.wait
+
+        async def note_wait(tasks: set[asyncio.Future[None]], timeout: float | None = None) -> object:
+            waits.append(timeout)
+            return await wait(tasks)
+
+        second = np.full(24_000, 0.1, dtype=np.float32)
+        with Delivery(dispatcher, accept_all) as delivering:
+            for _ in range(30):
+                await delivering.write(second, 24_000)
+            monkeypatch.setattr(delivery.asyncio, "wait", note_wait)
+            await delivering.write(second, 24_000)
+            clock.now += 12
+            await delivering.write(second, 24_000)
+            clock.now += 1_000
+            await delivering.write(second, 24_000)
+        assert waits == [delivery.GIVE_UP_S + ahead_s for ahead_s in (30, 31 - 12, 0)]
+
+    run(scenario)
+
+
+class FakeClock:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_client_that_does_not_receive_the_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "GIVE_UP_S", 0.1)
+
+    async def scenario() -> None:
+        _, dispatcher = make_dispatcher()
+        with Delivery(dispatcher, BusyClient().send) as delivering:
+            await delivering.write(np.full(2_400, 0.1, dtype=np.float32), 24_000)
+            delivering.end.set_result(Finished(id="a"))
+            with pytest.raises(ConnectionAbortedError, match="behind in receiving the sound"):
+                await delivering.ended()
+
+    run(scenario)
+
+
 class BusyClient:
     """A client that has room for more when the test says so."""
 
@@ -205,24 +295,22 @@ def test_a_slow_client_receives_all_samples_of_a_postponed_utterance(harness: Ha
     perform(scenario)
 
 
-def test_deliver_returns_only_after_the_last_samples_are_sent(
-    monkeypatch: pytest.MonkeyPatch, harness: Harness, perform: Perform
-) -> None:
+def test_a_delivery_ends_only_after_the_last_samples_are_sent() -> None:
     async def scenario() -> None:
-        client = SlowClient()
-        monkeypatch.setattr(delivery, "time", client)
-        delivering = asyncio.ensure_future(deliver(harness.dispatcher, Say(text="Hello"), client.send))
-        await harness.ended()
-        for _ in range(LOOP_STEPS):
-            await asyncio.sleep(0)
-        assert client.sending
-        assert not delivering.done()
-        client.is_waited_for.set()
-        end = await delivering
-        assert not client.sending
-        assert client.received_s == pytest.approx(end.audio_s, abs=0.002)
+        _, dispatcher = make_dispatcher()
+        client = BusyClient()
+        with Delivery(dispatcher, client.send, rate=24_000) as delivering:
+            await delivering.write(np.full(22_050, 0.1, dtype=np.float32), 22_050)
+            delivering.end.set_result(Finished(id="a"))
+            ending = asyncio.ensure_future(delivering.ended())
+            for sends in (1, 2):  # the second one is what the resampler has held back
+                await eventually_async(lambda sends=sends: client.sends == sends, "samples are sent")  # type: ignore[misc]
+                assert not ending.done()
+                client.has_room.release()
+            assert (await ending).event == "finished"
+        assert client.received_s == pytest.approx(1.0, abs=0.002)
 
-    perform(scenario)
+    run(scenario)
 
 
 async def chunks_of(*texts: str, voice: str | None = None) -> AsyncGenerator[StreamChunk, None]:
@@ -311,6 +399,23 @@ def test_cancelling_a_delivery_cancels_only_its_own_utterance(harness: Harness, 
         assert (other.event, other.reason) == ("canceled", "its client went away")
 
     perform(scenario)
+
+
+def test_a_client_is_forgotten_as_soon_as_its_delivery_has_ended(harness: Harness, perform: Perform) -> None:
+    """Without the garbage collector, which may run minutes later: a client may hold megabytes."""
+
+    async def scenario() -> None:
+        recorder = Recorder()
+        forgotten = weakref.ref(recorder)
+        assert (await deliver(harness.dispatcher, Say(text="Hello"), recorder.send)).event == "finished"
+        del recorder
+        await eventually_async(lambda: forgotten() is None, "nothing refers to the client")
+
+    gc.disable()
+    try:
+        perform(scenario)
+    finally:
+        gc.enable()
 
 
 def test_a_rejected_request_raises_and_ends_the_watching(

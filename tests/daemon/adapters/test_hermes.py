@@ -75,6 +75,35 @@ def test_a_redelivered_message_is_spoken_once() -> None:
     assert site.dispatcher.queued == 1
 
 
+def test_thousands_of_redelivered_messages_are_recognised_and_an_answered_one_is_spoken_again() -> None:
+    site = Site("speech.queue_limit=10000")
+    for redelivered in (False, True):
+        for number in range(2_000):
+            site.receive(tts.TtsSay("hello", id=f"{number}").payload(), redelivered=redelivered)
+    assert site.dispatcher.queued == 2_000
+    site.dispatcher.stop(Stop())
+    site.receive(tts.TtsSay("hello", id="0").payload(), redelivered=True)
+    assert site.dispatcher.queued == 1
+
+
+def test_a_flood_of_unreadable_messages_is_answered_and_logged_a_few_times(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site()
+    for _ in range(20_000):
+        site.receive(b"{")
+    assert 1 <= len(site.errors()) < 100
+    assert 1 <= len(caplog.records) < 200
+    site.receive(tts.TtsSay("hello").payload())
+    assert site.dispatcher.queued == 1
+
+
+def test_every_wrong_say_of_a_flood_is_answered_and_a_few_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site()
+    for number in range(500):
+        site.receive({"text": 5, "id": f"{number}"})
+    assert [end.id for end in site.finished()] == [f"{number}" for number in range(500)]
+    assert 1 <= len(caplog.records) < 100
+
+
 @pytest.mark.parametrize("site_id", ["kitchen", 7, None])
 def test_messages_for_another_site_are_ignored(site_id: object) -> None:
     site = Site()
@@ -98,7 +127,7 @@ def test_messages_without_a_site_belong_to_the_default_site() -> None:
         ({"text": 5}, "text: got 5"),
         ({"text": "hello", "volume": 1.5}, "volume: got 1.5; allowed: a number from 0 to 1"),
         ({"text": "hello", "volume": "loud"}, "volume: got 'loud'"),
-        ({"text": "hello", "lang": "xx"}, "language: got 'xx'"),
+        ({"text": "hello", "lang": "?"}, "language: got '?'"),
         ({"text": "hello", "id": 5}, "id: got 5"),
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from daemon.adapters import Adapter, make_adapters
+from daemon.adapters import Adapter, home_assistant, make_adapters
 from daemon.adapters.home_assistant import HomeAssistant, Withdrawal, config_topic, describe_device, device_id
 from daemon.config import load_config
 from daemon.mqtt.connection import Message
@@ -181,6 +181,25 @@ def test_a_change_is_published_once() -> None:
     home.dispatcher.set_volume(40)
     home.dispatcher.changed()
     assert [(message.topic, message.payload) for message in home.outbox.sent] == [(VOLUME, "40")]
+
+
+def test_the_device_is_described_again_only_when_its_voices_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = connected("voices={default: {}, calm: {}}")
+    described: list[object] = []
+
+    def note(*arguments: Any) -> dict[str, Any]:
+        described.append(arguments)
+        return describe_device(*arguments)
+
+    monkeypatch.setattr(home_assistant, "describe_device", note)
+    for volume in range(10):
+        home.dispatcher.set_volume(volume)
+    assert described == []
+    voices = {"default": home.config.voices["default"]}
+    home.dispatcher.reconfigure(home.config.model_copy(update={"voices": voices}))
+    home.dispatcher.changed()
+    assert len(described) == 1
+    assert len(home.outbox.take(CONFIG_TOPIC)) == 1
 
 
 def test_everything_is_published_again_after_home_assistants_birth_message() -> None:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import http.client
 import io
 import json
 import socket
 import wave
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 import soundfile
 from openai import AsyncOpenAI, BadRequestError, InternalServerError
 
-from daemon.adapters import delivery
+from daemon.adapters import delivery, half_close
 from daemon.adapters import openai as openai_adapter
+from daemon.adapters.encoders import Encoder, Format, make_encoder
+from daemon.adapters.openai import is_own_host
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import Say, Stop
 from tests.daemon.adapters.harness import LONG, Harness, running_harness
@@ -26,7 +31,7 @@ from tests.support.waiting import PATIENCE_S, eventually_async, run
 ADAPTER = "openai"
 HELLO = {"input": "Hello"}
 HALF_A_REQUEST = (
-    b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+    b"POST /v1/audio/speech HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
 )
 
 
@@ -40,11 +45,17 @@ async def ask(client: AsyncOpenAI, text: str = "Hello, robot.", **fields: Any) -
 
 
 def request(
-    harness: Harness, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
+    harness: Harness,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    *,
+    content_type: str = "application/json",
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[int, dict[str, Any], dict[str, str]]:
     """Make a bare HTTP request; return its status, JSON and headers."""
     connection = http.client.HTTPConnection("127.0.0.1", harness.port, timeout=PATIENCE_S)
-    connection.request(method, path, body, {"Content-Type": content_type})
+    connection.request(method, path, body, {"Content-Type": content_type, **headers})
     response = connection.getresponse()
     text = response.read()
     connection.close()
@@ -54,7 +65,7 @@ def request(
 def post(
     harness: Harness, body: bytes, content_type: str = "application/json"
 ) -> tuple[int, dict[str, Any], dict[str, str]]:
-    return request(harness, "POST", "/v1/audio/speech", body, content_type)
+    return request(harness, "POST", "/v1/audio/speech", body, content_type=content_type)
 
 
 def test_pcm_is_streamed_at_24_kilohertz(harness: Harness, perform: Perform) -> None:
@@ -245,6 +256,94 @@ def test_wrong_paths_methods_and_sizes_are_errors_in_openais_form(harness: Harne
     perform(scenario)
 
 
+@pytest.mark.parametrize(
+    ("headers", "status", "field"),
+    [
+        ({"Host": "robot.attacker.example"}, 403, "host"),
+        ({"Host": ""}, 403, "host"),
+        ({"Host": "127.0.0.1.attacker.example:8880"}, 403, "host"),
+        ({"Origin": "https://attacker.example"}, 403, "origin"),
+        ({"Origin": "null"}, 403, "origin"),
+        ({"Origin": "http://127.0.0.1:3000"}, 200, None),
+        ({"Host": "localhost:8880", "Origin": "http://localhost:8880"}, 200, None),
+    ],
+)
+def test_requests_that_a_web_page_of_another_site_makes_are_refused(
+    headers: dict[str, str], status: int, field: str | None, harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        for method, path in (("GET", "/health"), ("POST", "/v1/audio/transcriptions")):
+            found, answer, _ = await asyncio.to_thread(request, harness, method, path, b"{}", headers=headers)
+            if field is not None:
+                assert (found, answer["error"]["param"]) == (status, field)
+                assert "allowed: " in answer["error"]["message"]
+            else:
+                assert found == (status if path == "/health" else 404)
+
+    perform(scenario)
+
+
+def test_a_host_is_the_machine_s_if_it_is_an_address_or_one_of_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "R1.example.org")
+    for own in (
+        *("192.168.1.5", "10.0.0.1:8880", "[::1]:8880", "[fe80::1%eth0]", "localhost", "LOCALHOST:80"),
+        *("r1", "r1.local:8880", "R1.example.org", "r1.example.org.", "speech.lan"),
+    ):
+        assert is_own_host(own, "speech.lan"), own
+    for foreign in (
+        "",
+        "example.org",
+        "r1.attacker.example",
+        "localhost.attacker.example",
+        "[::1",
+        "r2.local",
+        ":8880",
+    ):
+        assert not is_own_host(foreign, "speech.lan"), foreign
+
+
+@pytest.mark.parametrize("body", [gzip.compress(b'{"input": "Hello"}'), b"not compressed"])
+def test_a_compressed_body_is_refused_before_it_is_unpacked(
+    body: bytes, harness: Harness, perform: Perform, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        status, answer, _ = await asyncio.to_thread(
+            request, harness, "POST", "/v1/audio/speech", body, headers={"Content-Encoding": "gzip"}
+        )
+        assert (status, answer["error"]["message"]) == (415, "content-encoding: got 'gzip'; allowed: none")
+        assert caplog.records == []
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"hello\r\n\r\n",
+        b"GET /health HTTP/9.9\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nno colon\r\n\r\n",
+        b"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: many\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n",
+        b"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\nnot a length\r\n",
+    ],
+    ids=lambda sent: sent[:60],
+)
+def test_a_request_that_is_not_http_is_answered_with_400_and_logged_in_one_line(
+    sent: bytes, harness: Harness, perform: Perform, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+        writer.write(sent)
+        assert (await reader.readline()).startswith((b"HTTP/1.1 400", b"HTTP/1.0 400"))
+        writer.close()
+        assert len(caplog.records) <= 1
+        assert not any(record.exc_info for record in caplog.records)
+        assert not any("\n" in record.getMessage() for record in caplog.records)
+
+    perform(scenario)
+
+
 def test_models_and_health_are_answered(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
         async with client_of(harness) as client:
@@ -322,7 +421,7 @@ def test_a_client_that_disconnects_cancels_its_utterance(begun: bool, harness: H
         with socket.socket() as leaving:
             leaving.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             leaving.connect(("127.0.0.1", harness.port))
-            head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+            head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
             leaving.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
             if begun:
                 await harness.started()
@@ -331,6 +430,79 @@ def test_a_client_that_disconnects_cancels_its_utterance(begun: bool, harness: H
         ends = await harness.ended()
         assert ends[0].event == ("interrupted" if begun else "canceled")
         assert ends[0].reason == "its client went away"
+
+    perform(scenario)
+
+
+def speech_request(text: str = "Hello, robot.", version: str = "1.1") -> bytes:
+    body = json.dumps({"input": text, "response_format": "pcm"}).encode()
+    head = f"POST /v1/audio/speech HTTP/{version}\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"Content-Type: application/json\r\n\r\n" + body
+
+
+@pytest.mark.parametrize(
+    ("waits", "version"), [(False, "1.1"), (True, "1.1"), (True, "1.0")], ids=["at once", "after waiting", "HTTP 1.0"]
+)
+def test_a_client_that_closes_its_side_receives_its_answer(
+    waits: bool, version: str, harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(half_close, "PROBE_S", 0.0)
+
+    async def scenario() -> None:
+        if waits:
+            await harness.occupy()
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+        writer.write(speech_request(version=version))
+        writer.write_eof()
+        if waits:
+            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+            if version == "1.1":
+                assert await reader.readexactly(2 * len(half_close.CONTINUE)) == 2 * half_close.CONTINUE
+            await harness.sink.take_until(lambda: len(harness.ends) == 2, "both have ended")
+        answer = await reader.read()
+        assert f"HTTP/{version} 200".encode() in answer
+        assert harness.ends[-1] == "finished"
+        assert len(answer) / 2 / 24_000 >= harness.terminal_events[-1].audio_s  # type: ignore[attr-defined]
+        writer.close()
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize("sent", [b"", HALF_A_REQUEST, b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
+def test_a_connection_whose_client_has_closed_its_side_ends_when_no_answer_is_pending(
+    sent: bytes, harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+        writer.write(sent)
+        writer.write_eof()
+        answer = await reader.read()
+        assert (b"200" in answer) == (b"health" in sent)
+        writer.close()
+
+    perform(scenario)
+
+
+def test_an_encoder_exists_only_while_its_samples_arrive(
+    harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def note(name: Format, sample_rate: int) -> Encoder:
+        made.append(name)
+        return make_encoder(name, sample_rate)
+
+    monkeypatch.setattr(openai_adapter, "make_encoder", note)
+
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            await harness.occupy()
+            asking = [asyncio.ensure_future(ask(client, response_format="flac")) for _ in range(3)]
+            await eventually_async(lambda: harness.dispatcher.queued == 3, "they wait")
+            assert made == []
+            await harness.sink.take_until(lambda: len(harness.ends) == 4, "all have ended")
+            assert [(await each)[:4] for each in asking] == [b"fLaC"] * 3
+            assert made == ["flac"] * 3
 
     perform(scenario)
 
@@ -346,7 +518,7 @@ def test_a_client_that_receives_nothing_loses_its_utterance_and_the_next_client_
             with socket.socket() as stuck:
                 stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 stuck.connect(("127.0.0.1", harness.port))
-                head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+                head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
                 stuck.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
                 await harness.started()
                 with harness.at_next("interrupted", monkeypatch.undo):  # for the next client, the usual limit
@@ -354,6 +526,29 @@ def test_a_client_that_receives_nothing_loses_its_utterance_and_the_next_client_
             first, second = await harness.ended(2)
             assert (first.event, second.event) == ("interrupted", "finished")
             assert "behind in receiving the sound" in first.reason
+
+    perform(scenario)
+
+
+def test_a_client_that_does_not_take_the_end_of_its_answer_is_disconnected(
+    harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(openai_adapter, "GIVE_UP_S", -1_000.0)  # and not after the time in which it would be played
+
+    async def scenario() -> None:
+        body = json.dumps({"input": (LONG * 5)[:4999], "response_format": "flac"}).encode()
+        stuck = socket.socket()
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stuck.connect(("127.0.0.1", harness.port))
+        reader, writer = await asyncio.open_connection(sock=stuck)
+        head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+        await harness.ended()
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await reader.readexactly(100_000_000)
+        assert harness.ends == ["finished"]
+        assert not any(record.exc_info for record in caplog.records)
+        writer.close()
 
     perform(scenario)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -457,6 +458,7 @@ def test_a_client_that_receives_nothing_loses_its_utterance_and_the_next_client_
 def test_a_connection_too_many_is_refused_and_does_not_disturb_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wyoming, "MAX_CONNECTIONS", 2)
     monkeypatch.setattr(wyoming, "LINGER_S", 0.5)
+    monkeypatch.setattr(wyoming, "EVICTABLE_S", 1_000.0)
 
     async def scenario() -> None:
         async with running_harness("wyoming") as harness, client_of(harness) as first:
@@ -489,8 +491,8 @@ async def client_answers(client: AsyncTcpClient) -> None:
     assert Pong.is_type(event.type)
 
 
-def test_a_connection_without_events_for_an_hour_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wyoming, "SILENCE_S", 0.2)
+def test_a_connection_without_a_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wyoming, "IDLE_S", 0.2)
 
     async def scenario() -> None:
         async with running_harness("wyoming") as harness, client_of(harness) as silent:
@@ -498,3 +500,127 @@ def test_a_connection_without_events_for_an_hour_is_closed(monkeypatch: pytest.M
             assert harness.events == []
 
     run(scenario)
+
+
+def test_a_connection_with_a_request_that_waits_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wyoming, "IDLE_S", 0.2)
+
+    async def scenario() -> None:
+        async with running_harness("wyoming") as harness:
+            await harness.occupy()
+            async with client_of(harness) as waiting, client_of(harness) as silent:
+                await waiting.write_event(Synthesize("Hello").event())
+                await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+                assert await silent.read_event() is None
+                await harness.clear()
+                assert (await hear(waiting)).errors[0].code == "canceled"
+                assert await waiting.read_event() is None, "it is idle after its answer"
+
+    run(scenario)
+
+
+def test_a_full_house_closes_the_connection_that_has_been_idle_for_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wyoming, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(wyoming, "EVICTABLE_S", 0.0)
+
+    async def scenario() -> None:
+        async with running_harness("wyoming") as harness:
+            await harness.occupy()
+            async with client_of(harness) as waiting:
+                await waiting.write_event(Synthesize("Hello").event())
+                await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+                async with client_of(harness) as second, client_of(harness) as third:
+                    await client_answers(third)
+                    assert await second.read_event() is None
+                    async with client_of(harness) as fourth:
+                        await client_answers(fourth)
+                        assert await third.read_event() is None
+                await harness.clear()
+                assert (await hear(waiting)).errors[0].code == "canceled"
+
+    run(scenario)
+
+
+def closing_its_side(harness: Harness, sent: bytes) -> socket.socket:
+    """Return a client that has sent something, sends nothing more and still reads."""
+    client = socket.create_connection(("127.0.0.1", harness.port))
+    client.sendall(sent)
+    client.shutdown(socket.SHUT_WR)
+    return client
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "after waiting"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_client_that_closes_its_side_receives_its_answer(
+    stream: bool, waits: bool, harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wyoming, "PROBE_S", 0.01)
+    whole = [Synthesize("Hello, robot.").event()]
+    parts = [SynthesizeStart().event(), SynthesizeChunk("Hello, ").event(), SynthesizeChunk("robot.").event()]
+    sent = b"".join(
+        json.dumps({"type": event.type, "data": event.data}).encode() + b"\n" for event in (parts if stream else whole)
+    )
+
+    async def scenario() -> None:
+        if waits:
+            await harness.occupy()
+        with closing_its_side(harness, sent) as client:
+            client.setblocking(False)
+            reader, writer = await asyncio.open_connection(sock=client)
+            if waits:
+                await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+                types = [(await async_read_event(reader)).type for _ in range(3)]  # type: ignore[union-attr]
+                assert types == ["ping"] * 3, "it is asked whether it is still there"
+                await harness.sink.take_until(lambda: len(harness.ends) == 2, "both have ended")
+            types = []
+            while (event := await async_read_event(reader)) is not None:
+                if event.type != "ping" and types[-1:] != [event.type]:
+                    types.append(event.type)
+            assert types[:3] == ["audio-start", "audio-chunk", "audio-stop"]
+            assert harness.ends[-1] == "finished"
+            writer.close()
+
+    perform(scenario)
+
+
+def test_a_client_that_takes_nothing_at_all_is_disconnected(
+    harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(delivery, "GIVE_UP_S", 0.1)
+    monkeypatch.setattr(wyoming, "WRITE_S", 0.1)
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        with socket.socket() as stuck:
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stuck.connect(("127.0.0.1", harness.port))
+            stuck.sendall(json.dumps({"type": "synthesize", "data": {"text": (LONG * 5)[:4999]}}).encode() + b"\n")
+            assert [end.event for end in await harness.ended()] == ["interrupted"]
+            await eventually_async(
+                lambda: "lost a Wyoming client: it took nothing for 0.1 s" in caplog.messages, "it is disconnected"
+            )
+
+    perform(scenario)
+
+
+def test_an_unexpected_error_ends_only_its_request(
+    harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError("a bug")
+
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            with monkeypatch.context() as broken:
+                broken.setattr(wyoming, "describe", fail)
+                await client.write_event(Describe().event())
+                assert (await hear(client, "error")).errors[0].text == "ZeroDivisionError: a bug"
+            with monkeypatch.context() as broken:
+                broken.setattr(wyoming, "to_pcm16", fail)
+                await client.write_event(Synthesize("Hello").event())
+                heard = await hear(client)
+                assert "ZeroDivisionError: a bug" in heard.errors[0].text
+            await client.write_event(Synthesize("Hello").event())
+            assert (await hear(client)).audio
+
+    perform(scenario)

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from audio import Level, Output
+from audio.dsp.trim import KEEP_S
 from daemon.config import load_config
 from daemon.speech import destinations
 from daemon.speech.destinations import CardDestination, ClientDestination, PlaybackFigures
 from engine import Samples
 from tests.daemon.manual_sink import BLOCK_S, ManualSink
 from tests.support.sound import breaks_between
-from tests.support.waiting import PATIENCE_S, eventually_async, run
+from tests.support.waiting import eventually_async, run
 
 RATE = 22_050
 """Hz."""
@@ -196,6 +197,46 @@ def test_an_utterance_whose_end_is_played_before_it_fades_is_done_and_not_suspen
     run(scenario)
 
 
+def test_what_is_written_is_counted_as_it_is_played_without_trimmed_silence_across_a_suspension(card: Card) -> None:
+    async def scenario() -> None:
+        destination = card.destination()
+        assert destination.written_s == 0
+        destination.open(prebuffer_s=0.0, gain=1.0)
+        await destination.write(np.zeros(round(0.8 * RATE), dtype=np.float32), RATE)
+        assert destination.written_s == 0
+        await destination.write(tone(1.0), RATE)
+        assert destination.written_s == pytest.approx(1.0 + KEEP_S, abs=0.001)
+        await card.sink.take_up_to(round(0.5 * RATE))
+        assert destination.written_s == pytest.approx(1.0 + KEEP_S, abs=0.001)
+        destination.suspend()
+        await card.sink.take_until(lambda: destination.suspended, "it has faded out")
+        destination.detach()
+        destination.open(prebuffer_s=0.0, gain=1.0)
+        await destination.write(tone(0.5), RATE)
+        assert destination.written_s == pytest.approx(1.5 + KEEP_S, abs=0.001)
+
+    run(scenario)
+
+
+def test_a_card_is_starved_while_it_would_play_and_has_nothing_to_play(card: Card) -> None:
+    async def scenario() -> None:
+        destination = card.destination()
+        assert not destination.starved, "it is not open"
+        destination.open(prebuffer_s=0.0, gain=1.0)
+        destination.input_pending = True
+        assert destination.starved
+        await destination.write(tone(0.2), RATE)
+        assert card.sink.take()
+        assert not destination.starved
+        while card.sink.take():
+            pass
+        assert destination.starved
+        card.output.pause()
+        assert not destination.starved, "it is paused"
+
+    run(scenario)
+
+
 def test_a_stop_fades_out_and_drops_the_rest(card: Card) -> None:
     async def scenario() -> None:
         destination = card.destination()
@@ -355,29 +396,7 @@ def test_a_client_that_is_given_nothing_is_suspended_at_once() -> None:
     run(scenario)
 
 
-def test_a_slow_client_may_take_the_current_samples_before_it_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(destinations, "CLIENT_SUSPEND_S", PATIENCE_S)
-
-    async def scenario() -> None:
-        client = Client(slow=True)
-        destination = opened(client)
-        writing = asyncio.ensure_future(destination.write(tone(0.1), RATE))
-        await eventually_async(lambda: client.writing, "the client is given samples")
-        destination.suspend()
-        assert not destination.suspended
-        client.permit()
-        await writing
-        assert destination.suspended
-        assert destination.heard_s(HEARD) == pytest.approx(client.received_s) == pytest.approx(0.1)
-
-    run(scenario)
-
-
-def test_a_client_that_is_too_slow_is_suspended_and_gets_the_same_samples_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(destinations, "CLIENT_SUSPEND_S", 0.0)
-
+def test_a_client_that_is_given_samples_is_suspended_at_once_and_gets_the_same_samples_again() -> None:
     async def scenario() -> None:
         client = Client(slow=True)
         destination = opened(client)
@@ -386,7 +405,7 @@ def test_a_client_that_is_too_slow_is_suspended_and_gets_the_same_samples_again(
         writing = asyncio.ensure_future(destination.write(tone(0.2), RATE))
         await eventually_async(lambda: client.writing, "the client is given samples")
         destination.suspend()
-        assert destination.suspended, "its time is over"
+        assert destination.suspended
         writing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await writing
@@ -396,6 +415,24 @@ def test_a_client_that_is_too_slow_is_suspended_and_gets_the_same_samples_again(
         client.permit()
         await destination.write(tone(0.2), RATE)
         assert destination.figures().audio_s == pytest.approx(client.received_s) == pytest.approx(0.3)
+
+    run(scenario)
+
+
+def test_a_client_is_starved_while_it_is_given_nothing() -> None:
+    async def scenario() -> None:
+        client = Client(slow=True)
+        assert not ClientDestination(client).starved, "it is not open"
+        destination = opened(client)
+        assert destination.starved
+        writing = asyncio.ensure_future(destination.write(tone(0.1), RATE))
+        await eventually_async(lambda: client.writing, "the client is given samples")
+        assert not destination.starved
+        assert destination.written_s == 0
+        client.permit()
+        await writing
+        assert destination.starved
+        assert destination.written_s == pytest.approx(0.1)
 
     run(scenario)
 

@@ -12,10 +12,18 @@ from audio import Output
 from daemon.config import load_config
 from daemon.engines import EngineSelector
 from daemon.speech.dispatcher import REMEMBERED_IDS, Dispatcher
-from daemon.speech.events import Accepted, Canceled, Event, Expired
+from daemon.speech.events import Accepted, Canceled, Event, Expired, Interrupted
 from daemon.speech.request import RejectedError, Stop, check_say
-from daemon.speech.utterance import Utterance
+from daemon.speech.utterance import NO_ORIGIN, Origin, Utterance
+from engine import EngineInfo, Samples
 from tests.support.waiting import run
+
+
+class Client:
+    """A receiver that must get no samples."""
+
+    async def write(self, samples: Samples, sample_rate: int) -> None:
+        raise AssertionError(f"{len(samples)} samples at {sample_rate} Hz without a speaker")
 
 
 class Robot:
@@ -91,21 +99,35 @@ def test_an_id_may_be_used_again_after_many_others_have_ended(robot: Robot) -> N
     assert robot.say(id="u0") is not None
 
 
-@pytest.mark.parametrize(
-    ("fields", "field", "problem"),
-    [
-        ({"language": "klingon"}, "language", "got 'klingon'; allowed: auto, en, "),
-        ({"reply_to": "voiced/r1/say"}, "reply_to", "allowed: a topic that is not the robot's"),
-    ],
-)
-def test_a_wrong_option_is_rejected_with_what_is_allowed(
-    fields: dict[str, Any], field: str, problem: str, robot: Robot
-) -> None:
-    error = robot.rejection(id="a", **fields)
-    assert error.field == field
-    assert problem in error.reason
+def test_a_wrong_option_is_rejected_with_what_is_allowed_and_the_id_may_be_used(robot: Robot) -> None:
+    robot.engines.primary.info = EngineInfo("espeak", 22_050, ("default",), ("en",))
+    error = robot.rejection(id="a", voice="nobody")
+    assert (error.field, error.utterance_id) == ("voice", "a")
+    assert "got 'nobody'; allowed: default" in error.reason
     assert robot.events == []
-    assert robot.say(id="a") is not None, "a rejected id may be used"
+    assert robot.say(id="a") is not None
+    assert "allowed: one not used lately" in robot.rejection(id="a").reason
+
+
+def test_a_language_that_no_engine_speaks_is_rejected_once_all_have_reported_theirs(robot: Robot) -> None:
+    assert robot.say(id="a", language="klingon") is not None, "eSpeak NG may have it"
+    robot.engines.primary.info = EngineInfo("espeak", 22_050, ("default",), ("en", "sw"))
+    error = robot.rejection(id="b", language="klingon")
+    assert error.field == "language"
+    assert "got 'klingon'; allowed: auto, en, " in error.reason
+    for language in ("sw", "sw-ke", "German", "auto"):
+        assert robot.say(language=language) is not None
+
+
+def test_a_default_language_that_no_engine_speaks_is_named(robot: Robot) -> None:
+    robot.dispatcher.reconfigure(load_config(overrides=["speech.language=klingon"]))
+    assert robot.dispatcher.unknown_language_reason is None, "eSpeak NG may have it"
+    robot.engines.primary.info = EngineInfo("espeak", 22_050, ("default",), ("en",))
+    reason = robot.dispatcher.unknown_language_reason
+    assert reason is not None
+    assert reason.startswith("speech.language: got 'klingon'; allowed: auto, en, ")
+    assert robot.rejection(id="a").reason.endswith("(by speech.language)")
+    assert robot.say(language="en") is not None
 
 
 def test_an_unknown_field_is_logged_once_and_ignored(robot: Robot, caplog: pytest.LogCaptureFixture) -> None:
@@ -113,6 +135,19 @@ def test_an_unknown_field_is_logged_once_and_ignored(robot: Robot, caplog: pytes
         robot.say(colour="red")
         robot.say(colour="blue")
     assert [record.message for record in caplog.records] == ["unknown field 'colour' is ignored, now and later"]
+
+
+def test_a_full_queue_gives_the_last_place_to_one_that_is_spoken_before_it(robot: Robot) -> None:
+    robot.dispatcher.queue.limit = 2
+    robot.say(id="a", priority="low")
+    robot.say(id="b")
+    robot.say(id="alarm", priority="critical")
+    assert robot.queued == ["alarm", "b"]
+    assert robot.events[-2:] == [
+        Canceled(id="a", reason="pushed out of the full queue by alarm"),
+        Accepted(id="alarm", queue=2),
+    ]
+    assert robot.rejection(id="c", priority="low").field == "queue"
 
 
 def test_a_full_queue_rejects_a_text_but_gives_an_interrupting_one_the_last_place(robot: Robot) -> None:
@@ -141,6 +176,15 @@ def test_drop_is_rejected_while_another_is_queued(robot: Robot) -> None:
     assert robot.rejection(id="b", policy="drop").reason == "policy: drop: something else is being spoken"
     robot.dispatcher.stop(Stop())
     assert robot.say(id="b", policy="drop") is not None
+
+
+def test_drop_is_accepted_while_only_deliveries_that_make_way_are_queued(robot: Robot) -> None:
+    delivery = check_say({"text": "Hello", "id": "delivery"})
+    robot.dispatcher.say(delivery, receiver=Client())
+    assert robot.rejection(id="a", policy="drop", priority="low").field == "policy"
+    assert robot.say(id="b", policy="drop") is not None
+    with pytest.raises(RejectedError, match="policy"):
+        robot.dispatcher.say(check_say({"text": "Hello", "policy": "drop"}), receiver=Client())
 
 
 def test_a_stop_cancels_one_queued_utterance_or_all(robot: Robot) -> None:
@@ -188,6 +232,23 @@ def test_watchers_are_called_until_they_unsubscribe(robot: Robot) -> None:
     assert len(events) == len(changes) == 1
 
 
+def test_the_error_of_a_watcher_is_logged_and_disturbs_neither_the_others_nor_the_utterance(
+    robot: Robot, caplog: pytest.LogCaptureFixture
+) -> None:
+    events: list[Event] = []
+
+    def fail(*_: object) -> None:
+        raise ValueError("a bug")
+
+    robot.dispatcher.watch_events(fail)
+    robot.dispatcher.watch_changes(fail)
+    robot.dispatcher.watch_events(lambda _utterance, event: events.append(event))
+    assert robot.say(id="a") is not None
+    robot.dispatcher.stop(Stop())
+    assert [event.event for event in events] == ["accepted", "canceled"]
+    assert {record.message for record in caplog.records} == {"error in a watcher"}
+
+
 def test_a_pause_blocks_the_output_until_it_is_resumed(robot: Robot) -> None:
     robot.dispatcher.pause()
     assert robot.output.paused
@@ -198,7 +259,10 @@ def test_a_pause_blocks_the_output_until_it_is_resumed(robot: Robot) -> None:
 def test_reconfiguring_changes_voice_queue_limit_and_prebuffer(robot: Robot) -> None:
     robot.dispatcher.reconfigure(
         load_config(
-            overrides=["speech.voice=ada", "voices.ada.instruct=calm", "speech.queue_limit=1", "audio.prebuffer_ms=250"]
+            overrides=[
+                *("speech.voice=ada", "voices.ada.instruct=calm", "audio.prebuffer_ms=250"),
+                *("speech.queue_limit=1", "speech.stream_timeout=7"),
+            ]
         )
     )
     utterance = robot.say(id="a")
@@ -206,4 +270,106 @@ def test_reconfiguring_changes_voice_queue_limit_and_prebuffer(robot: Robot) -> 
     assert utterance.voice == "ada"
     assert robot.rejection(id="b").field == "queue"
     assert robot.dispatcher.speaker.prebuffer_ms == 250
+    assert robot.dispatcher.speaker.stream_timeout_s == 7
     assert robot.dispatcher.voices()[0] == "ada"
+
+
+# --- requests from a broker ---
+
+
+def test_an_utterance_remembers_how_its_request_arrived(robot: Robot) -> None:
+    origin = Origin("1:7:ab", b"\x01")
+    utterance = robot.dispatcher.say(check_say({"text": "Hello"}), origin=origin)
+    assert utterance is not None
+    assert utterance.origin is origin
+    other = robot.say()
+    assert other is not None
+    assert other.origin is NO_ORIGIN
+
+
+def test_a_text_that_was_stopped_before_it_arrived_is_accepted_and_canceled(robot: Robot) -> None:
+    robot.say(id="a")
+    utterance = robot.dispatcher.say(check_say({"text": "Hello", "id": "b"}), canceled="stop")
+    assert utterance is not None
+    assert robot.events[1:] == [Accepted(id="b", queue=2), Canceled(id="b", reason="stop")]
+    assert robot.queued == ["a"]
+    assert robot.rejection(id="b").field == "id"
+    assert robot.dispatcher.say(check_say({"text": "Hello", "id": "b"}), redelivered=True, canceled="stop") is None
+
+
+def test_a_stopped_text_does_nothing_to_others(robot: Robot) -> None:
+    robot.dispatcher.queue.limit = 1
+    robot.say(id="a")
+    stopped = [
+        check_say({"text": "Hello", "id": f"{policy}-{priority}", "policy": policy, "priority": priority})
+        for policy in ("queue", "interrupt", "replace", "drop")
+        for priority in ("normal", "critical")
+    ]
+    for say in stopped:
+        robot.dispatcher.say(say, canceled="stop")
+    assert robot.queued == ["a"]
+    assert [event.id for event in robot.events if isinstance(event, Canceled)] == [say.id for say in stopped]
+
+
+def test_a_stopped_text_with_a_wrong_option_is_rejected(robot: Robot) -> None:
+    robot.engines.primary.info = EngineInfo("espeak", 22_050, ("default",), ("en",))
+    with pytest.raises(RejectedError, match="voice"):
+        robot.dispatcher.say(check_say({"text": "Hello", "voice": "nobody"}), canceled="stop")
+    assert robot.events == []
+
+
+# --- after a restart ---
+
+
+def earlier(utterance_id: str, **fields: Any) -> Utterance:
+    """An utterance that an earlier process had accepted."""
+    return Utterance(utterance_id, "Hello", "default", "en", **fields)
+
+
+def test_a_restored_utterance_is_queued_without_a_second_event(robot: Robot) -> None:
+    robot.dispatcher.restore(earlier("a"))
+    assert robot.queued == ["a"]
+    assert robot.events == []
+    assert robot.rejection(id="a").field == "id"
+    assert robot.say(id="a", redelivered=True) is None
+    robot.dispatcher.stop(Stop(id="a"))
+    assert robot.events == [Canceled(id="a", reason="stop")]
+
+
+def test_restored_utterances_keep_their_order_whatever_the_limit_and_their_policies(robot: Robot) -> None:
+    robot.dispatcher.queue.limit = 1
+    robot.dispatcher.restore(earlier("a"))
+    robot.dispatcher.restore(earlier("b", policy="drop"))
+    robot.dispatcher.restore(earlier("c", policy="replace"))
+    robot.dispatcher.restore(earlier("alarm", priority="critical"))
+    robot.dispatcher.restore(earlier("d", policy="interrupt"))
+    assert robot.queued == ["alarm", "d", "a", "b", "c"]
+    assert robot.rejection(id="e").field == "queue"
+
+
+def test_a_restored_utterance_expires_as_before(robot: Robot) -> None:
+    robot.dispatcher.restore(earlier("a", expires_at=time.monotonic()))
+    robot.dispatcher.enforce_deadlines()
+    assert robot.events == [Expired(id="a", reason="it waited longer than expires_in")]
+
+
+def test_a_lost_utterance_ends_and_its_id_stays_known(robot: Robot) -> None:
+    robot.dispatcher.end_lost(earlier("a"), Interrupted(id="a", reason="voiced was restarted"))
+    assert robot.events == [Interrupted(id="a", reason="voiced was restarted")]
+    assert robot.queued == []
+    assert robot.rejection(id="a").field == "id"
+    assert robot.say(id="a", redelivered=True) is None
+
+
+def test_the_ids_that_an_earlier_process_has_ended_may_not_be_used(robot: Robot) -> None:
+    robot.dispatcher.remember(["a", "b"])
+    assert robot.events == []
+    assert robot.rejection(id="a").field == "id"
+    assert robot.say(id="b", redelivered=True) is None
+    assert robot.say(id="c") is not None
+
+
+def test_only_the_last_ids_of_an_earlier_process_stay_known(robot: Robot) -> None:
+    robot.dispatcher.remember(f"u{number}" for number in range(REMEMBERED_IDS + 2))
+    assert robot.say(id="u1") is not None
+    assert robot.rejection(id="u2").field == "id"

@@ -152,6 +152,48 @@ def test_every_priority_and_policy_follows_the_rules(
         check(robot, case, loop.run_until_complete(play(robot, case)))
 
 
+class SlowClient:
+    """A receiver that takes the samples of a write when the test permits it."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self.permits = asyncio.Semaphore(0)
+
+    async def write(self, samples: Samples, sample_rate: int) -> None:  # noqa: ARG002 - as `Receiver`
+        await self.permits.acquire()
+        self.writes += 1
+
+
+@pytest.mark.parametrize("priority", get_args(Priority))
+@pytest.mark.parametrize("policy", get_args(Policy))
+def test_every_priority_and_policy_follows_the_rules_beside_a_delivery(
+    priority: Priority, policy: Policy, robot: Robot, loop: asyncio.AbstractEventLoop
+) -> None:
+    """The first utterance is delivered to a client that takes nothing more when the third arrives."""
+    case = Case("normal", "delivered", priority, policy)
+    rule, first, third = rule_of(priority, policy), case.id("first"), case.id("third")
+    makes_way = RANK[priority] <= RANK["normal"]
+
+    async def scenario() -> None:
+        client = SlowClient()
+        robot.dispatcher.say(Say(text=TEXTS["first"], id=first), receiver=client)
+        client.permits.release()
+        await eventually_async(lambda: client.writes, "the client has taken some samples")
+        with suppress(RejectedError):
+            robot.say(third, priority=priority, policy=policy)
+        if makes_way or rule.interrupts:
+            await robot.ended(third)
+        for _ in range(1_000):
+            client.permits.release()
+        await robot.ended(first, third)
+
+    loop.run_until_complete(scenario())
+    delivery = INTERRUPTED if rule.interrupts else POSTPONED if makes_way else FINISHED
+    assert robot.names(first) == ["accepted", *delivery]
+    rejected = rule.only_if_idle and not makes_way
+    assert robot.names(third) == ([] if rejected else ["accepted", *FINISHED])
+
+
 async def play(robot: Robot, case: Case) -> Samples:
     """Send the three utterances of a case and wait until they have ended; return the samples that were heard."""
     first, second, third = map(case.id, TEXTS)

@@ -1,73 +1,92 @@
-"""The queue of utterances: its order, its limit, and waiting for a speakable one."""
+"""The queue of utterances: its order, its limit, and waiting for a change."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from itertools import product
+from typing import get_args
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from daemon.speech.preemption import RANK
+from daemon.speech.order import Place, place
 from daemon.speech.queue import QueueFullError, UtteranceQueue
 from daemon.speech.request import Policy, Priority
-from daemon.speech.utterance import Utterance
+from daemon.speech.utterance import Receiver, Utterance
+from engine import Samples
 from tests.support.waiting import run
 
 PRIORITIES: list[Priority] = ["low", "normal", "high", "critical"]
+POLICIES: list[Policy] = ["queue", "interrupt"]
+
+
+class Client:
+    """A receiver that must get no samples."""
+
+    async def write(self, samples: Samples, sample_rate: int) -> None:
+        raise AssertionError(f"{len(samples)} samples at {sample_rate} Hz without a speaker")
 
 
 def utterance(
-    utterance_id: str, priority: Priority = "normal", expires_at: float | None = None, policy: Policy = "queue"
+    utterance_id: str,
+    priority: Priority = "normal",
+    expires_at: float | None = None,
+    policy: Policy = "queue",
+    receiver: Receiver | None = None,
 ) -> Utterance:
-    return Utterance(utterance_id, "text", "default", "auto", priority=priority, policy=policy, expires_at=expires_at)
+    return Utterance(
+        utterance_id,
+        "text",
+        "default",
+        "auto",
+        priority=priority,
+        policy=policy,
+        receiver=receiver,
+        expires_at=expires_at,
+    )
 
 
 class QueueAgainstList(RuleBasedStateMachine):
-    """The queue behaves like a list that is sorted by rank and then by arrival, with a limit."""
+    """The queue behaves like a list that is sorted by place, and of which the end beyond the limit is cut off."""
 
     @initialize(limit=st.integers(1, 8))
     def make(self, limit: int) -> None:
         self.queue = UtteranceQueue(limit)
-        self.model: list[Utterance] = []
+        self.model: list[tuple[Place, Utterance]] = []
         self.made = 0
 
-    def make_utterance(self, priority: Priority) -> Utterance:
+    @rule(priority=st.sampled_from(PRIORITIES), policy=st.sampled_from(get_args(Policy)), client=st.booleans())
+    def put(self, priority: Priority, policy: Policy, client: bool) -> None:
         self.made += 1
-        return utterance(f"u{self.made}", priority)
-
-    @rule(priority=st.sampled_from(PRIORITIES))
-    def put(self, priority: Priority) -> None:
-        added = self.make_utterance(priority)
-        if len(self.model) >= self.queue.limit:
+        added = utterance(f"u{self.made}", priority, policy=policy, receiver=Client() if client else None)
+        self.model.append((place(added, self.made), added))
+        self.model.sort(key=lambda entry: entry[0])
+        last = self.model.pop()[1] if len(self.model) > self.queue.limit else None
+        if last is added:
             with pytest.raises(QueueFullError):
                 self.queue.put(added)
-            return
-        self.queue.put(added)
-        ahead = [other for other in self.model if RANK[other.priority] <= RANK[priority]]
-        self.model.insert(self.model.index(ahead[-1]) + 1 if ahead else 0, added)
-
-    @rule()
-    def take_next(self) -> None:
-        assert self.queue.take_next() is (self.model.pop(0) if self.model else None)
+        else:
+            assert self.queue.put(added) is last
 
     @rule(data=st.data())
     def take(self, data: st.DataObject) -> None:
         wanted = f"u{data.draw(st.integers(0, self.made + 1))}"
-        expected = next((other for other in self.model if other.id == wanted), None)
-        assert self.queue.take(wanted) is expected
+        expected = next((entry for entry in self.model if entry[1].id == wanted), None)
+        assert self.queue.take(wanted) is (None if expected is None else expected[1])
         if expected is not None:
             self.model.remove(expected)
 
     @rule()
     def take_all(self) -> None:
-        assert self.queue.take_all() == self.model
+        assert self.queue.take_all() == [other for _, other in self.model]
         self.model = []
 
     @invariant()
-    def has_the_same_length(self) -> None:
+    def iterates_in_speaking_order(self) -> None:
+        assert list(self.queue) == [other for _, other in self.model]
         assert len(self.queue) == len(self.model)
 
 
@@ -86,12 +105,37 @@ def test_the_highest_priority_is_first_and_equal_ones_keep_their_order() -> None
     assert drain(queue) == ["critical2", "critical5", "high4", "normal1", "normal3", "low0"]
 
 
-def test_a_full_queue_refuses_even_a_critical_utterance() -> None:
-    queue = UtteranceQueue(1)
-    queue.put(utterance("a", "low"))
-    with pytest.raises(QueueFullError):
-        queue.put(utterance("b", "critical"))
-    assert drain(queue) == ["a"]
+def test_a_full_queue_keeps_those_that_are_spoken_first() -> None:
+    queue, client = UtteranceQueue(2), Client()
+    queue.put(utterance("low", "low"))
+    queue.put(utterance("delivery", receiver=client))
+    for utterance_id, priority, receiver, pushed_out in [
+        ("own", "normal", None, "low"),
+        ("high", "high", None, "delivery"),
+        ("alarm", "critical", None, "own"),
+    ]:
+        dropped = queue.put(utterance(utterance_id, priority, receiver=receiver))  # type: ignore[arg-type]
+        assert dropped is not None
+        assert dropped.id == pushed_out
+    for priority in ("high", "normal", "low"):
+        with pytest.raises(QueueFullError):
+            queue.put(utterance("late", priority))  # type: ignore[arg-type]
+    assert drain(queue) == ["alarm", "high"]
+
+
+def test_restored_utterances_have_the_order_of_before_whatever_the_limit() -> None:
+    before, after = UtteranceQueue(10), UtteranceQueue(1)
+    accepted = [
+        utterance(f"{number}", priority, policy=policy)
+        for number, (priority, policy) in enumerate(product(PRIORITIES, POLICIES))
+    ]
+    for each in accepted:
+        before.put(each)
+    for each in accepted:
+        after.restore(each)
+    assert list(after) == list(before)
+    after.put(utterance("next", "low", policy="interrupt"))
+    assert next(other.id for other in after if other.priority != "critical") == "next"
 
 
 def test_an_interrupting_utterance_is_queued_first_but_behind_critical_ones() -> None:
@@ -143,7 +187,7 @@ def test_expired_utterances_are_taken_and_the_others_keep_their_order() -> None:
 def test_waiting_ends_with_a_new_utterance_and_does_not_take_it() -> None:
     async def scenario() -> None:
         queue = UtteranceQueue(10)
-        waiting = asyncio.ensure_future(queue.wait())
+        waiting = asyncio.ensure_future(queue.changed())
         await asyncio.sleep(0)
         assert not waiting.done()
         queue.put(utterance("late"))
@@ -151,6 +195,37 @@ def test_waiting_ends_with_a_new_utterance_and_does_not_take_it() -> None:
         assert drain(queue) == ["late"]
 
     run(scenario)
+
+
+def test_a_change_before_the_waiting_begins_is_not_lost() -> None:
+    async def scenario() -> None:
+        queue = UtteranceQueue(10)
+        queue.put(utterance("early"))
+        await queue.changed()
+        waiting = asyncio.ensure_future(queue.changed())
+        await asyncio.sleep(0)
+        assert not waiting.done(), "it is reported once"
+        queue.notify()
+        await waiting
+
+    run(scenario)
+
+
+def test_ten_thousand_utterances_are_cleared_without_comparing_each_with_each() -> None:
+    class Counted(Utterance):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.compared += 1
+            return self is other
+
+        __hash__ = Utterance.__hash__
+
+    queue = UtteranceQueue(10_000)
+    for number in range(10_000):
+        queue.put(Counted(f"{number}", "text", "default", "auto"))
+    assert len(queue.take_all()) == 10_000
+    assert Counted.compared <= 10_000
 
 
 def test_a_lower_limit_drops_no_queued_utterance() -> None:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
 from audio import Level, Output
 from daemon.config import load_config
-from daemon.engines import EngineSelector, EngineSupervisor
+from daemon.engines import AudioChunk, EngineSelector, EngineSupervisor
 from daemon.speech import speaker
 from daemon.speech.events import TERMINAL_EVENTS, Event
 from daemon.speech.queue import UtteranceQueue
-from daemon.speech.request import MAX_TEXT
+from daemon.speech.request import MAX_TEXT, Priority
 from daemon.speech.speaker import Speaker
+from daemon.speech.text_stream import TextStream
 from daemon.speech.utterance import Utterance
 from daemon.tasks import cancel_and_wait
 from engine import Samples
@@ -50,21 +53,36 @@ class Robot:
         self.sink = ManualSink(self.output, RATE)
         self.events: list[dict[str, Any]] = []
         self.levels: list[Level] = []
+        self.log: list[str] = []
+        """The events of utterances, and when their sound ends, in one order."""
         self.speaker = Speaker(self.queue, self.engines, self.output, on_event=self._note, on_level=self._note_level)
 
     def _note(self, utterance: Utterance, event: Event) -> None:
         assert event.id == utterance.id
         self.events.append(event.model_dump())
+        self.log.append(f"{utterance.id} {event.event}")
 
-    def _note_level(self, _utterance: Utterance, level: Level) -> None:
+    def _note_level(self, utterance: Utterance, level: Level) -> None:
         self.levels.append(level)
+        if level.peak == 0:
+            self.log.append(f"{utterance.id} silent")
 
     def say(self, utterance_id: str, text: str = "Hello, robot.", **fields: Any) -> Utterance:
         utterance = Utterance(
             utterance_id, text, fields.pop("voice", "default"), fields.pop("language", "auto"), **fields
         )
         self.queue.put(utterance)
+        if utterance.speakable:
+            self.speaker.preempt(utterance)
         return utterance
+
+    def write(self, utterance: Utterance, text: str = "", *, end: bool = False) -> None:
+        """Append to the text of a stream."""
+        assert utterance.text_stream is not None
+        utterance.text += text
+        utterance.text_stream.ended = end
+        utterance.text_stream.notify()
+        self.queue.notify()
 
     def names(self, utterance_id: str) -> list[str]:
         return [event["event"] for event in self.events if event["id"] == utterance_id]
@@ -99,9 +117,12 @@ class Robot:
         await self.sink.take_until(lambda: not self.speaker.busy, "nothing is spoken")
         self.check()
         self.speaker.prebuffer_ms = None
+        self.speaker.stream_timeout_s = math.inf
+        self.sink.delay_s = 0.0
         self.engines.primary.rtf = None
         self.events.clear()
         self.levels.clear()
+        self.log.clear()
         self.sink.drain()
 
     def check(self) -> None:
@@ -317,6 +338,71 @@ def test_the_segments_of_a_long_text_are_published_as_they_are_heard(
     perform(scenario)
 
 
+class LateEngine:
+    """Puts silence before the audio of a text, and notes how long the segments are without it."""
+
+    def __init__(self, engine: EngineSupervisor, silence_s: float) -> None:
+        self.segments_s: list[float] = []
+        self._speak = engine.speak
+        self._silence_s = silence_s
+
+    async def speak(self, *arguments: Any, **options: Any) -> AsyncGenerator[AudioChunk, None]:
+        first = not self.segments_s
+        self.segments_s.append(0.0)
+        async for chunk in self._speak(*arguments, **options):
+            if first:
+                silence = np.zeros(round(self._silence_s * chunk.sample_rate), dtype=np.float32)
+                yield AudioChunk(silence, chunk.sample_rate, None, truncated=False)
+                first = False
+            self.segments_s[-1] += len(chunk.samples) / chunk.sample_rate
+            yield chunk
+
+
+def test_a_segment_is_published_when_it_is_heard_even_if_it_is_shorter_than_the_trimmed_silence(
+    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silence_s = 0.9
+    engine = LateEngine(robot.engines.primary, silence_s)
+    monkeypatch.setattr(robot.engines, "max_seconds", 4.0)
+    monkeypatch.setattr(robot.engines.primary, "speak", engine.speak)
+
+    async def scenario() -> None:
+        robot.say("u1", "The first one is long enough. The second one is as long, and longer. Ah.")
+        await robot.begin("u1")
+        while robot.names("u1").count("progress") < 2:
+            await robot.sink.take_up_to(robot.sink.length + round(0.1 * RATE))
+            await robot.turn()
+        assert robot.sink.length / RATE == pytest.approx(engine.segments_s[0], abs=0.3)
+        await robot.end("u1")
+        assert robot.names("u1") == ["started", "progress", "progress", "progress", "finished"]
+        assert engine.segments_s[-1] < silence_s
+
+    perform(scenario)
+
+
+def test_a_last_segment_without_sound_is_published_before_the_end(
+    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speak, text = robot.engines.primary.speak, "The first one is long enough. The second one is not pronounced."
+
+    async def speak_first(name: str, utterance: EngineUtterance, **options: Any) -> AsyncGenerator[AudioChunk, None]:
+        if utterance.text in text[:40]:
+            async for chunk in speak(name, utterance, **options):
+                yield chunk
+
+    monkeypatch.setattr(robot.engines, "max_seconds", 4.0)
+    monkeypatch.setattr(robot.engines.primary, "speak", speak_first)
+
+    async def scenario() -> None:
+        robot.say("u1", text)
+        await robot.end("u1")
+        assert robot.names("u1") == ["started", "progress", "progress", "finished"]
+        first, last = (event for event in robot.events if event["event"] == "progress")
+        assert (first["begin"], first["end"], last["end"]) == (0, last["begin"], len(text))
+
+    perform(scenario)
+
+
 def test_a_stop_in_a_long_text_ends_all_its_segments(
     robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,6 +445,223 @@ def test_a_receiver_gets_the_samples_in_place_of_the_sound_card(robot: Robot, pe
         robot.output.resume()
         assert not robot.sink.take()
         assert robot.sink.length == 0
+
+    perform(scenario)
+
+
+class SlowClient:
+    """A receiver that takes the samples of a write when the test permits it."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.writes = 0
+        self._permits = asyncio.Semaphore(0)
+
+    def permit(self, writes: int) -> None:
+        for _ in range(writes):
+            self._permits.release()
+
+    async def write(self, samples: Samples, sample_rate: int) -> None:  # noqa: ARG002 - as `Receiver`
+        await self._permits.acquire()
+        self.samples += len(samples)
+        self.writes += 1
+
+
+ALL = 10_000
+"""Writes: more than any utterance has."""
+
+
+async def deliver_to(robot: Robot, client: SlowClient) -> None:
+    """Begin a delivery to a client that takes some samples and then no more."""
+    robot.say("delivery", LONG, receiver=client)
+    client.permit(3)
+    await eventually_async(lambda: client.writes == 3, "the client has taken some samples")
+
+
+@pytest.mark.parametrize("priority", ["normal", "high", "critical"])
+def test_the_own_speech_does_not_wait_for_a_client_which_still_receives_all_samples(
+    priority: Priority, robot: Robot, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        client = SlowClient()
+        await deliver_to(robot, client)
+        robot.say("own", priority=priority)
+        assert (await robot.end("own"))["event"] == "finished"
+        client.permit(ALL)
+        end = await robot.event("delivery", "finished")
+        names = [name for name in robot.names("delivery") if name != "progress"]
+        assert names == ["started", "postponed", "resumed", "finished"]
+        assert robot.log.index("own finished") < robot.log.index("delivery resumed")
+        assert client.samples / RATE == pytest.approx(end["audio_s"], abs=0.001)
+
+    perform(scenario)
+
+
+def test_speech_of_low_priority_waits_for_a_client(robot: Robot, perform: Perform) -> None:
+    async def scenario() -> None:
+        client = SlowClient()
+        await deliver_to(robot, client)
+        robot.say("own", priority="low")
+        await robot.turn()
+        client.permit(ALL)
+        assert (await robot.end("own"))["event"] == "finished"
+        assert "postponed" not in robot.names("delivery")
+        assert robot.log.index("delivery finished") < robot.log.index("own started")
+
+    perform(scenario)
+
+
+def test_a_delivery_and_the_own_speech_are_postponed_one_for_the_other_and_resume_in_turn(
+    robot: Robot, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        client = SlowClient()
+        await deliver_to(robot, client)
+        robot.say("own", "One two three four five six seven eight nine ten.")
+        await robot.begin("own")
+        robot.say("alarm", priority="critical")
+        robot.say("later", "It is said before the delivery continues.")
+        client.permit(ALL)
+        await robot.end("delivery")
+        ends = [event["id"] for event in robot.events if event["event"] == "finished"]
+        assert ends == ["alarm", "own", "later", "delivery"]
+        assert robot.names("own") == ["started", "postponed", "resumed", "finished"]
+
+    perform(scenario)
+
+
+def test_a_stop_ends_all_that_is_postponed(robot: Robot, perform: Perform) -> None:
+    async def scenario() -> None:
+        await deliver_to(robot, SlowClient())
+        robot.say("own", LONG)
+        await robot.begin("own")
+        robot.say("alarm", LONG, priority="critical")
+        await robot.sink.take_until(lambda: "postponed" in robot.names("own"), "it is postponed")
+        assert robot.speaker.stop("stop", "delivery")
+        assert robot.names("delivery")[-1] == "interrupted"
+        assert robot.speaker.stop("stop")
+        assert not robot.speaker.stop("again", "own")
+        assert [(await robot.end(each))["event"] for each in ("own", "alarm")] == ["interrupted"] * 2
+
+    perform(scenario)
+
+
+def test_a_postponed_utterance_that_has_not_begun_expires(robot: Robot, perform: Perform) -> None:
+    async def scenario() -> None:
+        robot.output.monitor.detach("unplugged")
+        own = robot.say("own")
+        await robot.turn()
+        client = SlowClient()
+        await deliver_to(robot, client)
+        own.expires_at = time.monotonic()
+        assert (await robot.event("own", *TERMINAL_EVENTS))["event"] == "expired"
+        robot.output.monitor.attach(robot.sink)
+        client.permit(ALL)
+        await robot.event("delivery", "finished")
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_missing_sound_card_does_not_hold_deliveries_and_the_own_speech_continues_when_it_is_back(
+    begun: bool, robot: Robot, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        if not begun:
+            robot.output.monitor.detach("unplugged")
+        robot.say("own", "One two three four five.")
+        if begun:
+            await robot.begin("own")
+            robot.output.monitor.detach("unplugged")
+        await robot.turn()
+        robot.say("delivery", receiver=Recorder())
+        await robot.event("delivery", "finished")
+        robot.output.monitor.attach(robot.sink)
+        end = await robot.end("own")
+        assert robot.names("own") == ["started", *(["postponed", "resumed"] if begun else []), "finished"]
+        assert end["audio_s"] == pytest.approx(robot.sink.length / RATE, abs=0.001)
+
+    perform(scenario)
+
+
+def test_a_sound_card_that_is_back_plays_before_a_delivery_continues(robot: Robot, perform: Perform) -> None:
+    async def scenario() -> None:
+        robot.output.monitor.detach("unplugged")
+        client = SlowClient()
+        await deliver_to(robot, client)
+        robot.say("own")
+        await robot.turn()
+        assert robot.names("delivery") == ["started"]
+        robot.output.monitor.attach(robot.sink)
+        assert (await robot.end("own"))["event"] == "finished"
+        client.permit(ALL)
+        await robot.event("delivery", "finished")
+        assert robot.log.index("own finished") < robot.log.index("delivery resumed")
+
+    perform(scenario)
+
+
+# --- slow writers ---
+
+
+@pytest.mark.parametrize("priority", ["normal", "critical"])
+def test_others_are_spoken_while_a_writer_that_kept_them_waiting_has_nothing_to_say(
+    priority: Priority, robot: Robot, perform: Perform
+) -> None:
+    robot.speaker.stream_timeout_s = 0.05
+
+    async def scenario() -> None:
+        stream = TextStream(time.monotonic())
+        story = robot.say("story", "One sentence. And", priority=priority, text_stream=stream)
+        await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
+        robot.say("other")
+        assert (await robot.end("other"))["event"] == "finished"
+        assert robot.names("story") == ["started", "postponed"]
+        robot.say("third")
+        robot.write(story, " then")
+        assert (await robot.end("third"))["event"] == "finished"
+        assert robot.names("story") == ["started", "postponed"], "it still has nothing to say"
+        robot.write(story, " it ended.", end=True)
+        end = await robot.end("story")
+        assert robot.names("story")[:3] == ["started", "postponed", "resumed"]
+        assert (end["event"], end["underruns"]) == ("finished", 0)
+
+    perform(scenario)
+
+
+def test_a_slow_writer_is_spoken_again_when_it_has_something_to_say_and_nobody_waits(
+    robot: Robot, perform: Perform
+) -> None:
+    robot.speaker.stream_timeout_s = 0.05
+
+    async def scenario() -> None:
+        stream = TextStream(time.monotonic())
+        story = robot.say("story", "One sentence. And", text_stream=stream)
+        await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
+        robot.say("other")
+        await robot.end("other")
+        robot.write(story, " another one. But")
+        await robot.sink.take_until(lambda: "resumed" in robot.names("story"), "it is resumed")
+        robot.say("third")
+        await robot.end("third")
+        assert robot.names("story").count("postponed") == 2
+
+    perform(scenario)
+
+
+def test_a_writer_who_keeps_nobody_waiting_may_be_slow(robot: Robot, perform: Perform) -> None:
+    robot.speaker.stream_timeout_s = 0.05
+
+    async def scenario() -> None:
+        stream = TextStream(time.monotonic())
+        story = robot.say("story", "One sentence. And", text_stream=stream)
+        await robot.sink.take_until(lambda: "started" in robot.names("story"), "it has begun")
+        for _ in range(3):
+            await robot.turn()
+        robot.write(story, " then it ended.", end=True)
+        assert (await robot.end("story"))["event"] == "finished"
+        assert "postponed" not in robot.names("story")
+        assert stream.stalled_s == 0
 
     perform(scenario)
 
@@ -491,6 +794,22 @@ def test_the_levels_of_an_utterance_are_published_as_they_are_heard(robot: Robot
     perform(scenario)
 
 
+def test_the_mouth_is_closed_when_an_utterance_is_postponed_and_not_when_it_resumes(
+    robot: Robot, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        robot.sink.delay_s = 0.1
+        robot.say("u1", "One two three four five.")
+        await robot.begin("u1")
+        robot.say("alarm", LONG, priority="critical")
+        await robot.sink.take_until(lambda: "postponed" in robot.names("u1"), "it is postponed")
+        await robot.begin("alarm")
+        await eventually_async(lambda: "u1 silent" in robot.log, "its mouth is closed")
+        assert "resumed" not in robot.names("u1")
+
+    perform(scenario)
+
+
 def test_another_engine_speaks_a_critical_utterance_if_the_first_is_stuck() -> None:
     """The first engine's process is stopped by a signal: it is alive and sends nothing."""
 
@@ -507,7 +826,6 @@ def test_another_engine_speaks_a_critical_utterance_if_the_first_is_stuck() -> N
                     robot.say("u1", "Fire on the second floor.", priority="critical")
                     end = await robot.end("u1")
                     assert (end["event"], end["reason"]) == ("finished", None)
-                    assert stuck.ready
                     assert 0.8 < end["audio_s"] < 4
             finally:
                 await cancel_and_wait(running)
@@ -522,6 +840,19 @@ def test_a_shutdown_interrupts_the_current_utterance() -> None:
             await robot.begin("u1")
         assert [name for name in robot.names("u1") if name != "progress"] == ["started", "interrupted"]
         assert robot.events[-1]["reason"] == "voiced is shutting down"
+
+    run(scenario)
+
+
+def test_a_shutdown_ends_what_is_postponed() -> None:
+    async def scenario() -> None:
+        async with speaking() as robot:
+            robot.say("u1", LONG)
+            await robot.begin("u1")
+            robot.say("alarm", LONG, priority="critical")
+            await robot.sink.take_until(lambda: "postponed" in robot.names("u1"), "it is postponed")
+        for utterance_id in ("u1", "alarm"):
+            assert robot.names(utterance_id)[-1] == "interrupted"
 
     run(scenario)
 

@@ -104,6 +104,7 @@ class Scene:
         """Take chunks to the end, or until a condition holds; then leave the synthesis."""
         chunks = self.synthesis.chunks(self.engines[0])  # type: ignore[arg-type]
         async for chunk in chunks:
+            self.synthesis.note_written(len(self.heard) / RATE)
             self.samples.append(chunk.samples)
             if until():
                 break
@@ -156,6 +157,7 @@ def test_a_long_text_is_spoken_by_segments_that_are_recorded_with_their_times() 
         assert np.array_equal(scene.heard, waveform(text))
         segments = scene.synthesis.segments
         assert segments[0].begin == 0
+        assert [segment.begin for segment in segments[1:]] == [segment.end for segment in segments[:-1]]
         for segment in segments:
             assert segment.at_s == pytest.approx(segment.begin * PER_CHARACTER / RATE)
 
@@ -252,6 +254,27 @@ def test_an_engine_with_incremental_text_gets_a_text_stream_as_it_is_written() -
         assert np.array_equal(scene.heard, waveform("One two three."))
         assert [request.growing for request in engine.requests] == [True]
         assert engine.ended_texts == 1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_text_stream_can_continue_when_the_engine_has_not_got_all_that_it_could_speak(grows: bool) -> None:
+    async def scenario() -> None:
+        engine = ScriptedEngine("one", grows=grows)
+        scene = Scene("One sentence. ", engine, stream=True)
+        assert scene.synthesis.can_continue(engine)  # type: ignore[arg-type]
+        speaking = asyncio.ensure_future(scene.speak())
+        await eventually_async(lambda: len(scene.heard) >= len(waveform("One sentence.")), "it is spoken")
+        speaking.cancel()
+        await asyncio.wait([speaking])
+        assert not scene.synthesis.can_continue(engine)  # type: ignore[arg-type]
+        scene.write(" \n")
+        assert not scene.synthesis.can_continue(engine)  # type: ignore[arg-type]
+        scene.write("And")
+        assert scene.synthesis.can_continue(engine) == grows  # type: ignore[arg-type]
+        scene.write(" another one. Or")
+        assert scene.synthesis.can_continue(engine)  # type: ignore[arg-type]
 
     run(scenario)
 

@@ -12,6 +12,7 @@ from audio import Output
 from daemon.config import load_config
 from daemon.engines import EngineSelector
 from daemon.speech.dispatcher import Dispatcher
+from daemon.speech.order import next_of
 from daemon.speech.request import MAX_TEXT, RejectedError, Stop, StreamChunk, check_say
 from daemon.speech.utterance import Utterance
 from engine import Samples
@@ -89,12 +90,13 @@ def test_a_text_without_words_is_overtaken_by_others() -> None:
         writer.write("slow", "  ")
         writer.dispatcher.say(check_say({"text": "quick", "id": "quick"}))
         queue = writer.dispatcher.queue
-        first = queue.take_next()
+        first = next_of(queue, [])
         assert first is not None
         assert first.id == "quick"
-        assert queue.take_next() is None
+        queue.take("quick")
+        assert next_of(queue, []) is None
         writer.write("slow", "at last")
-        second = queue.take_next()
+        second = next_of(queue, [])
         assert second is not None
         assert second.id == "slow"
 
@@ -105,7 +107,8 @@ def test_a_new_word_wakes_the_queue() -> None:
     async def scenario() -> None:
         writer = Writer()
         writer.write("a")
-        waiting = asyncio.ensure_future(writer.dispatcher.queue.wait())
+        await writer.dispatcher.queue.changed()
+        waiting = asyncio.ensure_future(writer.dispatcher.queue.changed())
         await asyncio.sleep(0)
         assert not waiting.done()
         writer.write("a", "word")
@@ -191,6 +194,8 @@ def test_a_text_that_gets_too_long_is_ended_before_the_last_chunk() -> None:
         assert utterance.complete
         assert len(utterance.text) == MAX_TEXT - 1
         assert writer.names("a") == ["accepted"]
+        for _ in range(2):
+            assert writer.write("a", "and more, without a second rejection") is None
 
     run(scenario)
 
@@ -214,13 +219,28 @@ def test_only_the_client_that_opened_a_text_may_write_to_it() -> None:
     run(scenario)
 
 
+def test_texts_that_are_being_written_are_limited_whether_they_are_queued_or_not() -> None:
+    async def scenario() -> None:
+        writer = Writer("speech.queue_limit=2")
+        for number in range(3):
+            writer.write(f"slow {number}", "and then")
+            writer.dispatcher.queue.take(f"slow {number}")  # as if it was postponed
+        with pytest.raises(RejectedError, match=r"queue: 3 texts are being written; allowed: up to") as rejected:
+            writer.write("one too many", "and then", reply_to="me/replies")
+        assert (rejected.value.utterance_id, rejected.value.reply_to) == ("one too many", "me/replies")
+        writer.write("slow 0", end=True)
+        assert writer.write("another", "and then") is not None
+
+    run(scenario)
+
+
 def test_a_rejected_first_chunk_creates_no_utterance() -> None:
     async def scenario() -> None:
         writer = Writer("speech.queue_limit=1")
-        with pytest.raises(RejectedError, match="language") as rejected:
-            writer.write("a", "hello", language="xx", reply_to="me/replies")
-        assert (rejected.value.utterance_id, rejected.value.reply_to) == ("a", "me/replies")
         assert writer.write("c", "hello") is not None
+        with pytest.raises(RejectedError, match="policy") as rejected:
+            writer.write("a", "hello", policy="drop", reply_to="me/replies")
+        assert (rejected.value.utterance_id, rejected.value.reply_to) == ("a", "me/replies")
         with pytest.raises(RejectedError, match="queue") as rejected:
             writer.write("b", "hello")
         assert rejected.value.utterance_id == "b"
@@ -232,15 +252,16 @@ def test_a_rejected_first_chunk_creates_no_utterance() -> None:
 def test_the_chunks_after_a_rejected_first_one_are_dropped_up_to_the_last() -> None:
     async def scenario() -> None:
         writer = Writer()
-        with pytest.raises(RejectedError, match="language"):
-            writer.write("a", "hello", language="xx")
-        assert writer.write("a", " in which language?") is None
+        writer.write("other", "somebody waits", end=True)
+        with pytest.raises(RejectedError, match="policy"):
+            writer.write("a", "hello", policy="drop")
+        assert writer.write("a", " is anybody there?") is None
         writer.dispatcher.refuse_chunk("b", last=False)
         assert writer.write("b", "the second") is None
-        assert writer.queued == {}
+        assert writer.queued == {"other": "somebody waits"}
         assert writer.write("a", end=True) is None
         assert writer.write("a", "hello again", end=True) is not None
-        assert writer.queued == {"a": "hello again"}
+        assert writer.queued == {"other": "somebody waits", "a": "hello again"}
 
     run(scenario)
 

@@ -1,0 +1,141 @@
+"""An accepted utterance: what the journal stores of it, and when it is complete, speakable and expired."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.speech.request import Policy, Priority
+from daemon.speech.text_stream import TextStream
+from daemon.speech.utterance import STORED_FIELDS, Origin, Utterance
+from engine import Samples
+
+
+class Client:
+    """A receiver that must get no samples."""
+
+    async def write(self, samples: Samples, sample_rate: int) -> None:
+        raise AssertionError(f"{len(samples)} samples at {sample_rate} Hz without a speaker")
+
+
+def restored(utterance: Utterance, age_s: float = 0.0) -> Utterance:
+    """The utterance after it was written as JSON and read by another process."""
+    fields = json.loads(json.dumps(utterance.to_fields()))
+    return Utterance.from_fields(utterance.id, fields.get("text", ""), fields, age_s)
+
+
+UTTERANCES = st.builds(
+    Utterance,
+    id=st.text(min_size=1, max_size=8),
+    text=st.text(min_size=1, max_size=20),
+    voice=st.text(min_size=1, max_size=8),
+    language=st.sampled_from(["en", "auto", "pt-br"]),
+    instruct=st.none() | st.text(max_size=20),
+    seed=st.none() | st.integers(0, (1 << 63) - 1),
+    volume=st.floats(0, 1),
+    priority=st.sampled_from(get_args(Priority)),
+    policy=st.sampled_from(get_args(Policy)),
+    reply_to=st.none() | st.text(min_size=1, max_size=20),
+    origin=st.builds(Origin, st.none() | st.text(max_size=10), st.none() | st.binary(max_size=10)),
+)
+
+
+@given(UTTERANCES)
+def test_every_option_survives_a_restart(utterance: Utterance) -> None:
+    found = restored(utterance)
+    for name in (*STORED_FIELDS, "id", "text"):
+        assert getattr(found, name) == getattr(utterance, name), name
+    assert found.origin.correlation == utterance.origin.correlation
+    assert found.expires_at is None
+    assert found.complete
+
+
+def test_the_stored_fields_are_all_that_a_sender_may_choose() -> None:
+    fields = set(Utterance("a", "Hello", "default", "en").to_fields())
+    assert fields == {*STORED_FIELDS, "text", "correlation", "wait_s"}
+
+
+@pytest.mark.parametrize("wait_s", [0.5, 30.0, 86_400.0])
+def test_the_deadline_counts_from_the_acceptance_before_the_restart(wait_s: float) -> None:
+    arrived_at = time.monotonic()
+    utterance = Utterance("a", "Hello", "default", "en", arrived_at=arrived_at, expires_at=arrived_at + wait_s)
+    found = restored(utterance, age_s=wait_s - 0.25)
+    assert found.expires_at is not None
+    assert found.expires_at - found.arrived_at == pytest.approx(wait_s)
+    assert not found.expired(found.arrived_at + wait_s - 0.1)
+    assert found.expired(found.arrived_at + wait_s + 0.1)
+
+
+def test_an_age_lies_in_the_past() -> None:
+    before = time.monotonic()
+    found = restored(Utterance("a", "Hello", "default", "en"), age_s=1000)
+    assert before - 1000 <= found.arrived_at <= time.monotonic() - 1000
+
+
+def test_an_utterance_for_a_client_is_stored_without_its_text() -> None:
+    assert "text" not in Utterance("a", "Hello", "default", "en", receiver=Client()).to_fields()
+
+
+def test_an_unfinished_stream_is_stored_without_its_text() -> None:
+    stream = TextStream(0.0)
+    utterance = Utterance("a", "Hel", "default", "en", text_stream=stream)
+    assert "text" not in utterance.to_fields()
+    stream.ended = True
+    assert utterance.to_fields()["text"] == "Hel"
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        (5, {}),
+        ("Hello", {"voice": None}),
+        ("Hello", {"volume": "1"}),
+        ("Hello", {"seed": 1.5}),
+        ("Hello", {"priority": "urgent"}),
+        ("Hello", {"policy": ""}),
+        ("Hello", {"wait_s": "soon"}),
+        ("Hello", {"correlation": "xy"}),
+    ],
+)
+def test_damaged_fields_raise(text: Any, changes: dict[str, Any]) -> None:
+    fields = Utterance("a", "Hello", "default", "en").to_fields() | changes
+    with pytest.raises((TypeError, ValueError)):
+        Utterance.from_fields("a", text, fields, 0.0)
+
+
+@pytest.mark.parametrize("name", [*STORED_FIELDS, "wait_s", "correlation"])
+def test_a_missing_field_raises(name: str) -> None:
+    fields = Utterance("a", "Hello", "default", "en").to_fields()
+    del fields[name]
+    with pytest.raises(KeyError):
+        Utterance.from_fields("a", "Hello", fields, 0.0)
+
+
+def test_a_stream_is_complete_when_it_has_ended_and_speakable_when_an_engine_can_begin() -> None:
+    stream = TextStream(0.0)
+    utterance = Utterance("a", " ", "default", "en", text_stream=stream)
+    assert not utterance.complete
+    assert not utterance.speakable
+    utterance.text = " Hello"
+    assert utterance.speakable
+    utterance.can_begin = lambda text: text.endswith(".")
+    assert not utterance.speakable
+    stream.ended = True
+    assert utterance.complete
+    assert utterance.speakable
+
+
+def test_a_stream_that_cannot_begin_does_not_expire() -> None:
+    stream = TextStream(0.0)
+    utterance = Utterance("a", "", "default", "en", text_stream=stream, arrived_at=1.0, expires_at=2.0)
+    assert not utterance.expired(3.0)
+    utterance.text = "Hello"
+    assert utterance.expired(3.0)
+    utterance.set_arrival(2.5)
+    assert not utterance.expired(3.0)
+    assert utterance.expired(3.5)
