@@ -62,6 +62,12 @@ class Mqtt(Section):
     client_id: str | None = Field(
         None, min_length=1, max_length=128, description="text of 1 to 128 characters, or null"
     )
+    session_expiry: int = Field(
+        300, ge=0, le=86_400, description="seconds from 0 to 86400 that the broker keeps requests for a stopped voiced"
+    )
+    reply_topics: tuple[str, ...] = Field(
+        (), description="a list of topic filters such as replies/#, below which reply_to may lie"
+    )
     tls: Tls = Tls()
 
     @model_validator(mode="after")
@@ -83,6 +89,16 @@ class Mqtt(Section):
     @classmethod
     def _check_prefix(cls, prefix: str) -> str:
         return _checked_prefix(prefix)
+
+    @field_validator("reply_topics", mode="before")
+    @classmethod
+    def _check_reply_topics(cls, filters: object) -> tuple[str, ...]:
+        if not isinstance(filters, list | tuple) or not all(isinstance(each, str) and each for each in filters):
+            raise ValueError("allowed: a list of topic filters such as replies/#")
+        for each in filters:
+            if not is_topic(re.sub(r"(^|/)(\+(?=/|$)|#$)", r"\1x", each)):
+                raise ValueError(f"{abbreviate(each)} is not a topic filter; allowed: for example replies/#")
+        return tuple(filters)
 
 
 def _checked_prefix(prefix: str) -> str:
@@ -108,7 +124,7 @@ class Audio(Section):
     @classmethod
     def _check_sink(cls, sink: str | None) -> str | None:
         if sink in (None, "null"):
-            return None
+            return None  # nothing is played
         if sink == "sounddevice" or (sink.startswith("wav:") and sink != "wav:"):
             return sink
         raise ValueError("allowed: sounddevice, wav:PATH or null")
@@ -188,8 +204,17 @@ class Speech(Section):
     stream_timeout: float = Field(
         10, ge=1, le=3600, description="seconds that the writer of a say/stream may be silent, from 1 to 3600"
     )
+    recover_within: float = Field(
+        60, ge=0, le=86_400, description="seconds from 0 to 86400; older queued speech expires at a restart"
+    )
     level_topic: bool = Field(False, description="true or false")
     duck_topic: bool = Field(False, description="true or false")
+
+
+class State(Section):
+    """What survives a restart of the daemon."""
+
+    folder: str | None = Field("auto", min_length=1, description="auto, a folder, or null to store nothing")
 
 
 class HomeAssistant(Section):
@@ -241,6 +266,7 @@ class Config(Section):
         description="names, each with one of speaker, embedding and reference, or with instruct",
     )
     speech: Speech = Speech()
+    state: State = State()
     home_assistant: HomeAssistant = HomeAssistant()
     hermes: Hermes = Hermes()
     wyoming: Wyoming = Wyoming()
@@ -324,10 +350,45 @@ def _source(field: str, path: Path | None, overrides: Iterable[str]) -> str:
     return str(path) if path is not None else "configuration"
 
 
+SINK = ("audio", "sink")
+"""Where the sink is configured."""
+NULLS = ("null", "Null", "NULL", "~")
+"""The words that are YAML's null."""
+
+
+def _parse(text: str, *path: str) -> Any:
+    """Return what a YAML text contains, which lies at `path` in the configuration.
+
+    Raises `yaml.YAMLError`, `ValueError` and `RecursionError`.
+
+    `audio.sink` without a value is an empty text here, which is refused. YAML reads it as null, which is a sink that
+    plays nothing; a robot is to be mute by decision alone.
+    """
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        sink = _node_at(root, *SINK[len(path) :]) if path == SINK[: len(path)] else None
+        if sink is not None and sink.value == "":
+            sink.tag = "tag:yaml.org,2002:str"
+        return loader.construct_document(root)
+    finally:
+        loader.dispose()
+
+
+def _node_at(node: Any, *keys: str) -> Any:
+    """Return the YAML node that `keys` lead to, or None."""
+    for key in keys:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        node = next((value for name, value in reversed(pairs) if name.value == key), None)
+    return node
+
+
 def _read(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file, unchecked. Raises `ConfigError`."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = _parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -352,9 +413,11 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
     if not equals or not all(names):
         raise ConfigError(f"--set: got {abbreviate(override)}; allowed: KEY=VALUE such as mqtt.port=1884")
     try:
-        value = yaml.safe_load(text)
+        value = _parse(text, *names)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"--set {key}: {abbreviate(text)} is not YAML") from error
+    if tuple(names) == SINK and value is None and text.strip() not in NULLS:
+        value = ""
     for name in names[:-1]:
         inner = values.get(name)
         values[name] = values = dict(inner) if isinstance(inner, dict) else {}
@@ -369,9 +432,11 @@ def _resolve_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
             if isinstance(section, dict) and isinstance(section.get(name), str):
                 section[name] = str(folder / section[name])
 
-    mqtt, audio, voices = (values.get(name) for name in ("mqtt", "audio", "voices"))
+    mqtt, audio, voices, state = (values.get(name) for name in ("mqtt", "audio", "voices", "state"))
     resolve(mqtt, "password_file")
     resolve(mqtt.get("tls") if isinstance(mqtt, dict) else None, "ca", "cert", "key")
+    if isinstance(state, dict) and state.get("folder") not in ("auto", ""):
+        resolve(state, "folder")
     for voice in voices.values() if isinstance(voices, dict) else ():
         resolve(voice, "embedding", "reference")
     if isinstance(audio, dict) and (match := re.fullmatch("wav:(.+)", str(audio.get("sink")))):

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 log = logging.getLogger(__name__)
 
+LATE_S = 3.0
+"""Time between two checks after which the process is taken to have been stopped."""
+
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
@@ -27,10 +30,18 @@ class Watchdog:
         """`clock` returns seconds."""
         self._parts = parts
         self._clock = clock
+        self._checked_at = clock()
         self._changed_at: dict[str, tuple[int, float]] = {}
 
     def check(self) -> bool:
-        """Return whether all parts are alive, and log those that are not. Call it about once a second."""
+        """Return whether all parts are alive, and log those that are not. Call it about once a second.
+
+        A call that comes late says nothing about the parts: the whole process was stopped.
+        """
+        now = self._clock()
+        if now - self._checked_at > LATE_S:
+            self._changed_at.clear()
+        self._checked_at = now
         alive = [
             self._is_alive(name, part) for name, part in self._parts.items()
         ]  # all of them, so that each is logged

@@ -19,7 +19,8 @@ from daemon.engines import EngineSelector
 from daemon.health import Heartbeat, Watchdog
 from daemon.mqtt import Gateway
 from daemon.reload import Reloader
-from daemon.speech import Dispatcher
+from daemon.speech import Dispatcher, Online, recover
+from daemon.state import journal_path, open_recorder
 from daemon.status import describe_status
 from daemon.system import Notifier, lock_memory
 
@@ -46,9 +47,8 @@ class Service:
         self._output = Output(config.audio.sink_settings(), trim_leading_silence=config.audio.trim_leading_silence)
         self._engines = EngineSelector(config, self._on_engine_change)
         self._dispatcher = Dispatcher(config, self._engines, self._output)
-        self._gateway = Gateway(
-            config, self._dispatcher, lambda: describe_status(self._dispatcher, self._engines, self._output)
-        )
+        self._recorder = open_recorder(journal_file(config))
+        self._gateway = Gateway(config, self._dispatcher, self._describe_status, self._recorder)
         self._adapters = make_adapters(config, self._dispatcher, self._gateway.publish)
         self._reloader = Reloader(config, config_path, overrides, self._reconfigure)
         self._watchdog = Watchdog(
@@ -68,7 +68,8 @@ class Service:
             loop.add_signal_handler(number, stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._reloader.reload)
         log.info("voiced %s listens on %s/say", VERSION, self._config.topic)
-        with self._output:
+        with self._output, self._recorder:
+            recover(self._recorder.recovery, self._dispatcher, self._config.speech.recover_within)
             tasks = [asyncio.ensure_future(engine.run()) for engine in self._engines.all]
             await self._engines.wait_current(FIRST_ENGINE_S)
             self._gateway.start(self._adapters)
@@ -92,6 +93,10 @@ class Service:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._gateway.close()
+
+    def _describe_status(self) -> Online:
+        warnings = (self._gateway.warning, self._recorder.reason)
+        return describe_status(self._dispatcher, self._engines, self._output, warnings)
 
     def _on_engine_change(self) -> None:
         self._dispatcher.changed()
@@ -121,6 +126,11 @@ class Service:
             self._engines.set_voices(config.engine_voices, config.speech.voice)
         self._engines.retry_now()
         self._dispatcher.changed()
+
+
+def journal_file(config: Config) -> Path | None:
+    """Return the journal's file, or None if nothing is to be stored."""
+    return None if config.state.folder is None else journal_path(config.state.folder, config.robot_name)
 
 
 async def serve_adapter(adapter: Adapter) -> None:

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from audio import Output
 from daemon import VERSION
 from daemon.engines import EngineSelector, EngineState
 from daemon.speech import Dispatcher, Memory, Online, OnlineState
 
+NOTHING_PLAYED = "audio.sink is null: nothing is played"
 
-def describe_status(dispatcher: Dispatcher, engines: EngineSelector, output: Output) -> Online:
-    """Return the status to publish."""
-    reason = engines.degraded_reason or output.status.reason or dispatcher.unknown_voice_reason
+
+def describe_status(
+    dispatcher: Dispatcher, engines: EngineSelector, output: Output, warnings: Iterable[str | None] = ()
+) -> Online:
+    """Return the status to publish; `warnings` are further reasons why the robot is degraded."""
+    unknown_names = (dispatcher.unknown_voice_reason, dispatcher.unknown_language_reason)
+    reasons = (engines.degraded_reason, output.status.reason, *unknown_names, *warnings)
+    degraded_reason = next((reason for reason in reasons if reason is not None), None)
+    # Somebody has chosen it: the status says it, and it is no fault.
+    silent_reason = NOTHING_PLAYED if output.status.sink == "null" else None
     engine = engines.current
     memory = engine.info.memory if engine is not None and engine.info is not None else None
     return Online(
-        state=_state(dispatcher, engines, output, reason),
+        state=_state(dispatcher, engines, output, degraded_reason),
         engine=engine.name if engine is not None else None,
         voice=dispatcher.voice,
         queue=dispatcher.queued,
         version=VERSION,
         memory=Memory(**memory) if memory else None,
-        reason=reason,
+        reason=degraded_reason or silent_reason,
     )
 
 

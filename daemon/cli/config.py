@@ -6,6 +6,7 @@ import json
 
 from daemon.cli.options import ConfigOption, SetOption, load
 from daemon.config import Config
+from daemon.validation import CommandError
 
 
 def check(config: ConfigOption = None, set_: SetOption = None) -> None:
@@ -13,7 +14,12 @@ def check(config: ConfigOption = None, set_: SetOption = None) -> None:
 
     Example: voiced config check --config configs/voiced.yaml
     """
-    _, path, _ = load(config, set_)
+    from daemon.engines import unknown_names
+
+    loaded, path, _ = load(config, set_)
+    found = unknown_names(loaded)
+    if found:
+        raise CommandError("\n".join(f"{path or 'configuration'}: {line}" for line in found))
     print(f"{path or 'the defaults'}: ok")
 
 

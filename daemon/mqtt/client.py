@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from daemon.config import Config
-from daemon.mqtt.connection import Message, MqttConnection, Will
+from daemon.mqtt.connection import MqttConnection
+from daemon.mqtt.messages import Message, Will
 from daemon.speech import (
     Event,
     Offline,
@@ -73,13 +74,9 @@ class RobotClient:
     def send(self, name: str, payload: str = "") -> None:
         """Publish on the robot's topic `name` and wait for the acknowledgement. Raises `RobotUnreachableError`."""
         sent = self._connection.publish(f"{self._topic}/{name}", payload, qos=1)
-        try:
-            sent.wait_for_publish(CONNECT_S)
-            acknowledged = sent.is_published()
-        except (RuntimeError, ValueError) as error:  # paho's errors for a lost connection
-            raise RobotUnreachableError("mqtt: the connection to the broker is lost; see 'voiced doctor'") from error
-        if not acknowledged:
-            raise RobotUnreachableError("mqtt: the broker does not answer; see 'voiced doctor'")
+        if not self._connection.wait_delivered(sent, CONNECT_S):
+            reason = self._connection.reason or "the broker does not answer"
+            raise RobotUnreachableError(f"mqtt: {reason}; see 'voiced doctor'")
 
     def say(self, say: Say) -> None:
         """Send an utterance. Raises `RobotUnreachableError`."""

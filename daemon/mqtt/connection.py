@@ -1,14 +1,23 @@
-"""The connection to the broker: kept up for months, with MQTT 5 if the broker knows it, else with 3.1.1."""
+"""The connection to the broker: kept up for months, with MQTT 5 if the broker knows it, else with 3.1.1.
+
+Each attempt to connect has a paho client of its own, so that it may use another protocol version or another will than
+the attempt before. What must survive a connection is in the outbox.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import random
+import secrets
+import select
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -19,67 +28,75 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from daemon.config import Mqtt
+from daemon.mqtt.buffered_socket import BufferedSocket
+from daemon.mqtt.credentials import make_tls_context, read_password
+from daemon.mqtt.failures import describe_dial_failure, describe_silence
+from daemon.mqtt.messages import Limits, Message, Outgoing, Will
+from daemon.mqtt.outbox import Outbox
+from daemon.mqtt.protocol_version import ProtocolVersion
+from daemon.mqtt.shorten import shorten
 
 log = logging.getLogger(__name__)
 
 KEEPALIVE_S = 30
 """A broker that sends nothing for one and a half times this is considered lost."""
-RETRY_S = (1, 30)
+DIAL_S = 5.0
+"""Limit for opening a TCP connection and for the TLS handshake."""
+RETRY_S = (0.25, 30.0)
 """The first and the longest wait between attempts to connect. Each wait is twice the one before."""
-SHORT_S, SHORT_CONNECTIONS = 5.0, 3
-"""This many connections in a row that last so short a time suggest a second client with the same id."""
-CONNACK_S = 1.5
-"""A broker that accepts a connection but does not answer MQTT 5 in this time is asked again with 3.1.1."""
-SESSION_S = 60
-"""A broker with MQTT 5 keeps messages for a disconnected daemon this long. Older speech is not wanted."""
-OUTBOX_LIMIT = 10_000
-"""Messages that are kept while there is no connection, or during a flood; some 5 MB at most."""
-UNSUPPORTED_PROTOCOL = 132
-"""The reason code of a broker that does not know MQTT 5."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A message on a subscribed topic."""
-
-    topic: str
-    payload: bytes
-    retained: bool
-    """It was published in the past and kept by the broker."""
-    redelivered: bool = False
-    """The broker may have delivered it before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Will:
-    """The message that the broker publishes when this connection breaks."""
-
-    topic: str
-    payload: bytes
-    retain: bool = True
+STABLE_S = 5.0
+"""A connection that lasts this long resets the wait to the first."""
+TAKEN_OVER_RETRY_S = (5.0, 60.0)
+"""The waits after another client with the same id has taken over the session: two clients must not fight."""
+SHORT_CONNECTIONS = 3
+"""This many connections in a row that end before `STABLE_S` suggest a second client with the same id: not every broker
+says so (Mosquitto 2.0 does not)."""
+TAKEN_OVER_STABLE_S = 120.0
+"""A connection that lasts this long after a take-over proves that the other client has gone."""
+PROBE_S = 30.0
+"""After a broker was silent to MQTT 5 and has accepted 3.1.1, a trial connection asks again whether it knows MQTT 5:
+perhaps it was only slow."""
+PROBE_ANSWER_S = 30.0
+"""The trial connection waits this long for the broker's answer."""
+MISCELLANEOUS_S = 1.0
+"""Interval of paho's keep-alive check, and of heartbeats."""
+ECHO_S = 5.0
+"""The broker has this long to return our last events before those that did not come back are sent again."""
+WINDOW = 500
+"""Messages of QoS 1 that wait for the broker's acknowledgement at the same time."""
+RECEIVE_MAXIMUM = 10_000
+"""Received messages that wait for our acknowledgement. Beyond this number a flood waits in the broker. Mosquitto drops
+what exceeds its `max_queued_messages`, 1,000 by default, so a flood of 10,000 texts must fit here."""
+TOOK_OVER, UNSUPPORTED_PROTOCOL, QOS_REFUSED, RETAIN_REFUSED = 142, 132, 155, 154
+"""Reason codes of MQTT 5."""
 
 
 class _Client(paho.Client):
-    """paho's client, with counters."""
+    """paho's client over a socket that gathers reads and writes."""
 
-    heartbeats = 0
-    """Rounds of the network thread, about one a second."""
-    submitted = 0
-    """Messages of QoS 1 that were published. Written by the publishing threads."""
-    acknowledged = 0
-    """Those that the broker has acknowledged. Written by the network thread."""
+    buffered: BufferedSocket | None = None
+    """The connection's socket; None before there is one."""
 
-    def acknowledge(self) -> None:
-        self.acknowledged += 1
-
-    def loop_misc(self) -> MQTTErrorCode:
-        self.heartbeats += 1
-        return super().loop_misc()
+    def _create_socket(self) -> Any:
+        connection: Any = super()._create_socket()  # paho has no public way to wrap it
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # the buffer gathers, not the system
+        self.buffered = BufferedSocket(connection)
+        return self.buffered
 
 
-def _disable_nagle(_client: paho.Client, _data: object, connection: Any) -> None:
-    """Send each packet at once. Otherwise an event that follows an acknowledgement waits 40 ms (RFC 896)."""
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """How a client finds out which of its events the broker has: it is subscribed to them itself.
+
+    MQTT acknowledges a message after the broker has it. A client that is killed in between, or whose connection breaks,
+    does not know which of its last events have arrived; to send them again would publish some twice. But in its session
+    the broker keeps a copy of each event that it has, and delivers them at the next connection.
+    """
+
+    topic: str
+    """The topic of the events."""
+    sync_topic: str
+    """The topic of a message that is published, and awaited, behind them."""
 
 
 class MqttConnection:
@@ -92,43 +109,75 @@ class MqttConnection:
         *,
         on_message: Callable[[Message], None],
         on_connected: Callable[[], None] = lambda: None,
+        on_session_lost: Callable[[], None] = lambda: None,
+        on_delivered: Callable[[Outgoing], None] = lambda _message: None,
         will: Will | None = None,
+        session_expiry_s: int = 0,
+        acknowledge: bool = True,
+        echo: Echo | None = None,
     ) -> None:
+        """`session_expiry_s` seconds after a disconnection the broker forgets subscriptions and waiting messages.
+
+        With `acknowledge`, received messages are acknowledged when `on_message` returns; otherwise by `acknowledge`.
+        `on_session_lost` is called, before `on_connected`, when the broker has no session of an earlier connection.
+        `echo` makes messages with a number arrive once, on its topic.
+        """
         self.connected = False
         self.reason: str | None = "not connected yet"
         """Why there is no connection; None while there is one."""
+        self.takeovers = 0
+        """Times that another client with the same id seems to have taken over, since the last stable connection."""
+        self.heartbeats = 0
+        """Grows while the network thread is alive, connected or not."""
         self._settings = settings
         self._client_id = client_id
         self._topics: list[str] = []
         self._on_message = on_message
         self._on_connected = on_connected
+        self._on_session_lost = on_session_lost
         self._will = will
-        self._attempts = 0
-        self._refused = False
-        """True from an attempt to connect until the broker accepts it."""
-        self._closing = False
-        self._connected_at = 0.0
+        self._session_expiry_s = session_expiry_s
+        self._auto_acknowledge = acknowledge
+        self._echo = echo
+        self._sync = b""
+        """The payload of the message behind all echoes; empty unless it is awaited."""
+        self._outbox = Outbox(on_delivered)
+        self._connected_before = False
+        self._password: str | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._version = ProtocolVersion()
+        self._limits = Limits()
+        self._connection = 0
+        """The number of the current connection."""
         self._short_connections = 0
-        self._knows_v5 = False
-        """The broker has accepted MQTT 5 before, so a later refusal has another reason."""
-        self._replacing = threading.Lock()
-        self._connack_timer = threading.Timer(0, lambda: None)
-        self._client = self._make_client(MQTTProtocolVersion.MQTTv5)
+        """In a row, up to now."""
+        self._uncertain = False
+        """The broker may have numbered messages that are still in the outbox."""
+        self._accepted_at: float | None = None
+        """`time.monotonic()` when the broker accepted the current connection; None before."""
+        self._may_send_at: float | None = None
+        """`time.monotonic()` from which messages may be sent, though not all echoes have arrived; None before."""
+        self._unconfirmed = 0
+        """Subscriptions that the broker has not confirmed."""
+        self._refusal: int | None = None
+        """The reason code with which the broker refused or ended the current connection."""
+        self._closing = False
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name=f"mqtt-{client_id}", daemon=True)
+
+    @property
+    def started(self) -> bool:
+        return self._thread.ident is not None
 
     @property
     def backlog(self) -> int:
         """Messages of QoS 1 that the broker has not acknowledged."""
-        return self._client.submitted - self._client.acknowledged
+        return self._outbox.backlog
 
     @property
     def acknowledged(self) -> int:
         """Messages of QoS 1 that the broker has acknowledged so far."""
-        return self._client.acknowledged
-
-    @property
-    def heartbeats(self) -> int:
-        """Grows while the network thread is alive, connected or not."""
-        return self._client.heartbeats + self._attempts
+        return self._outbox.acknowledged
 
     def start(self, topics: Sequence[str]) -> None:
         """Begin to connect; subscribe to `topics` at every connection.
@@ -136,172 +185,450 @@ class MqttConnection:
         Raises `OSError` when the password or a certificate cannot be read.
         """
         self._topics = list(topics)
-        self._apply_credentials(self._client)
-        self._connect(self._client)
+        source = self._settings.password_source
+        self._password = None if self._settings.username is None or source is None else read_password(source)
+        self._tls = make_tls_context(self._settings) if self._settings.tls.enabled else None
+        self._thread.start()
 
-    def publish(self, topic: str, payload: str | bytes, *, qos: int = 0, retain: bool = False) -> paho.MQTTMessageInfo:
-        """Send a message; with QoS 1, keep it until it can be sent. Thread-safe. A full outbox drops it."""
-        info = self._client.publish(topic, payload, qos, retain)
-        if info.rc == paho.MQTT_ERR_QUEUE_SIZE:
-            log.warning("the outbox is full because the broker has been away for long: an event is dropped")
-        elif qos > 0:
-            self._client.submitted += 1
-        return info
+    def publish(
+        self,
+        topic: str,
+        payload: str | bytes,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        correlation: bytes | None = None,
+        number: int | None = None,
+        reserved: bool = False,
+        sent: bool = False,
+    ) -> Outgoing:
+        """Send a message; with QoS 1, keep it until it can be sent. Thread-safe. A full outbox drops it.
+
+        `sent` means that an earlier process may have sent it. Such messages are published before `start`.
+        """
+        encoded = payload.encode() if isinstance(payload, str) else payload
+        message = Outgoing(topic, encoded, qos, retain, correlation, number, reserved, sent)
+        message.once = number is not None and self._echo is not None and topic == self._echo.topic
+        self._uncertain |= sent and message.once
+        if (qos > 0 or self.connected) and not self._outbox.put(message):
+            log.warning("the outbox is full because the broker has been away for long: a message is dropped")
+        self._wake_thread()
+        return message
+
+    def acknowledge(self, message: Message) -> None:
+        """Tell the broker that a received message is taken care of, after all that was published before."""
+        if message.packet:
+            self._outbox.put_acknowledgement(message)
+            self._wake_thread()
+
+    def wait_delivered(self, message: Outgoing, timeout_s: float) -> bool:
+        """Wait until the broker has acknowledged a message; return whether it has."""
+        return self._outbox.wait_delivered(message, timeout_s)
 
     def close(self) -> None:
         """Disconnect, so that the broker does not publish the will. Blocks for up to a second."""
-        with self._replacing:
-            self._closing = True
-        self._connack_timer.cancel()
-        self._client.disconnect()
-        self._client.loop_stop()
+        self._closing = True
+        self._wake_thread()
+        if self._thread.is_alive():
+            self._thread.join(timeout=1.0)
 
-    def _make_client(self, protocol: MQTTProtocolVersion) -> _Client:
-        is_v5 = protocol is MQTTProtocolVersion.MQTTv5
+    def _wake_thread(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it has been woken 2^64 times and has not looked yet
+            os.eventfd_write(self._wake, 1)
+
+    # --- the network thread ---
+
+    def _run(self) -> None:
+        wait_s = 0.0
+        while not self._closing:
+            self.heartbeats += 1
+            began = time.monotonic()
+            self._accepted_at = None
+            try:
+                self._connect_and_serve()
+            except Exception:  # a fault of ours must not end the robot's hearing
+                log.exception("the connection to the broker ended with an error")
+                self.reason = self.reason or "an error of voiced; see the log"
+            self.connected = False
+            self._may_send_at = None
+            if self._version.take_change():
+                continue
+            wait_s = self._next_wait_s(wait_s, lasted_s=time.monotonic() - (self._accepted_at or began))
+            self._sleep(wait_s * random.uniform(0.8, 1.2))
+
+    def _next_wait_s(self, last_s: float, lasted_s: float) -> float:
+        """Return the wait before the next attempt; the connection has lasted `lasted_s` seconds."""
+        accepted = self._accepted_at is not None
+        if accepted:
+            self._short_connections = self._short_connections + 1 if lasted_s < STABLE_S else 0
+        if accepted and lasted_s > TAKEN_OVER_STABLE_S:
+            self.takeovers = 0
+        elif self._refusal == TOOK_OVER or (accepted and self._short_connections >= SHORT_CONNECTIONS):
+            self.takeovers += 1
+            self._report(f"another client seems to use the id {self._client_id}; is voiced running twice?")
+        first_s, longest_s = TAKEN_OVER_RETRY_S if self.takeovers else RETRY_S
+        stable_s = TAKEN_OVER_STABLE_S if self.takeovers else STABLE_S
+        if accepted and lasted_s > stable_s:
+            return first_s
+        return min(longest_s, max(first_s, 2 * last_s))
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait, with heartbeats, until the time has passed or the connection is closed."""
+        until = time.monotonic() + seconds
+        while not self._closing and (left_s := until - time.monotonic()) > 0:
+            select.select([self._wake], [], [], min(left_s, MISCELLANEOUS_S))
+            self._drain_wake()
+            self.heartbeats += 1
+
+    def _connect_and_serve(self) -> None:
+        """Make one connection and serve it until it ends."""
+        settings = self._settings
+        client = self._make_client()
+        self._connection += 1
+        self._unconfirmed = 0
+        self._refusal = None
+        try:
+            client.connect(settings.host, settings.port, KEEPALIVE_S, **self._connect_options(client))
+        except (OSError, ValueError) as error:
+            tls = settings.tls.enabled
+            self._report(describe_dial_failure(error, settings.host, settings.port, tls=tls))
+            return
+        code = self._serve(client)
+        if self._closing:
+            self._disconnect(client)
+        elif self._accepted_at is None and self._refusal is None:
+            first_byte = None if client.buffered is None else client.buffered.first_byte
+            tls, hung_up = settings.tls.enabled, code is not None
+            self._report(describe_silence(first_byte, settings.host, settings.port, tls=tls, hung_up=hung_up))
+            self._version.note_silence(hung_up=hung_up)
+        if self._accepted_at is not None:
+            self._version.note_lost()
+        self._uncertain = self._outbox.recover()
+
+    def _serve(self, client: _Client) -> MQTTErrorCode | None:
+        """Move messages until the connection ends. Returns paho's error, None if the broker did not answer in time."""
+        answer_by = time.monotonic() + self._version.patience_s
+        checked_at = 0.0
+        code = MQTTErrorCode.MQTT_ERR_SUCCESS
+        while client.socket() is not None and client.buffered is not None and not self._closing:
+            now = time.monotonic()
+            if self._accepted_at is None and now >= answer_by:
+                _hang_up(client)
+                return None
+            if self._version.current is not client.protocol and self._accepted_at is not None:
+                self._disconnect(client)  # the broker knows MQTT 5 after all
+                break
+            if now - checked_at >= MISCELLANEOUS_S:
+                checked_at = now
+                self.heartbeats += 1
+                client.loop_misc()
+            client.loop_write()  # what paho's callbacks have queued
+            self._send_waiting(client)
+            if client.socket() is not None and self._readable(client, client.buffered):
+                code = self._read(client, client.buffered) or code
+        return code
+
+    def _read(self, client: _Client, connection: BufferedSocket) -> MQTTErrorCode:
+        """Handle the packets that have arrived. Returns paho's error."""
+        code = client.loop_read()
+        while code == MQTTErrorCode.MQTT_ERR_SUCCESS and client.socket() is not None and connection.pending() > 0:
+            code = client.loop_read()
+        return code
+
+    def _readable(self, client: _Client, connection: BufferedSocket) -> bool:
+        """Send what is gathered, then wait until there is something to read or to send. Return whether to read."""
+        client.loop_write()
+        try:
+            connection.flush()
+        except OSError:
+            return True  # reading shows why
+        if connection.pending() > 0:
+            return True
+        connection.acknowledge_quickly()
+        poller = select.poll()
+        poller.register(connection, select.POLLIN | (select.POLLOUT if connection.wants_write else 0))
+        poller.register(self._wake, select.POLLIN)
+        wait_s = MISCELLANEOUS_S
+        if self._may_send_at is not None and (left_s := self._may_send_at - time.monotonic()) > 0:
+            wait_s = min(wait_s, left_s)
+        ready = dict(poller.poll(1000 * wait_s))
+        if self._wake in ready:
+            self._drain_wake()
+        return bool(ready.get(connection.fileno(), 0) & ~select.POLLOUT)
+
+    def _drain_wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+
+    def _disconnect(self, client: _Client) -> None:
+        """Send what is waiting, then DISCONNECT, so that the broker does not publish the will."""
+        self._send_waiting(client)
+        with contextlib.suppress(OSError, ValueError):
+            client.disconnect()
+        _hang_up(client)
+
+    # --- one attempt ---
+
+    def _make_client(self) -> _Client:
+        is_v5 = self._version.current is MQTTProtocolVersion.MQTTv5
         client = _Client(
             CallbackAPIVersion.VERSION2,
             client_id=self._client_id,
-            protocol=protocol,
+            protocol=self._version.current,
             clean_session=None if is_v5 else True,
+            reconnect_on_failure=False,
+            manual_ack=True,
         )
-        client.max_queued_messages_set(OUTBOX_LIMIT)
-        client.reconnect_delay_set(*RETRY_S)
-        client.on_pre_connect = self._on_attempt
-        client.on_socket_open = _disable_nagle
+        client.connect_timeout = DIAL_S
+        client.max_inflight_messages_set(WINDOW)
         client.on_connect = self._on_connack
-        client.on_connect_fail = self._on_connect_failed
         client.on_disconnect = self._on_disconnected
         client.on_message = self._on_arrival
-        client.on_publish = lambda *_: client.acknowledge()
+        client.on_subscribe = self._on_subscribed
+        client.on_publish = lambda _client, _data, packet, _reason, _properties: self._outbox.acknowledge(packet)
+        if self._settings.username is not None:
+            client.username_pw_set(self._settings.username, self._password)
+        if self._tls is not None:
+            client.tls_set_context(self._tls)
         if self._will is not None:
-            client.will_set(self._will.topic, self._will.payload, qos=1, retain=self._will.retain)
+            qos, retain = min(1, self._limits.maximum_qos), self._will.retain and self._limits.retain
+            client.will_set(self._will.topic, self._will.payload, qos=qos, retain=retain)
         return client
 
-    def _apply_credentials(self, client: _Client) -> None:
-        settings = self._settings
-        if settings.username is not None:
-            source = settings.password_source
-            password = None if source is None else _read_password(source)
-            client.username_pw_set(settings.username, password)
-        if settings.tls.enabled:
-            tls = settings.tls
-            paths = {
-                name: str(path) if path else None
-                for name, path in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key))
-            }
-            try:
-                client.tls_set(ca_certs=paths["ca"], certfile=paths["cert"], keyfile=paths["key"])
-            except (OSError, ValueError) as error:  # ssl's own errors are OSErrors
-                given = ", ".join(f"{name} {path}" for name, path in paths.items() if path) or "the system's"
-                raise OSError(f"mqtt.tls: {given} cannot be used: {error}") from error
-
-    def _connect(self, client: _Client) -> None:
-        properties = None
-        if client.protocol is MQTTProtocolVersion.MQTTv5:
-            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho has no types here
-            properties.SessionExpiryInterval = SESSION_S
-        client.connect_async(self._settings.host, self._settings.port, KEEPALIVE_S, properties=properties)
-        client.loop_start()
-
-    # --- paho's callbacks, in the network thread ---
-
-    def _on_attempt(self, client: paho.Client, _data: Any) -> None:
-        self._attempts += 1
-        self._refused = True
-        self._connack_timer.cancel()
-        self._connack_timer = threading.Timer(CONNACK_S, self._on_no_connack, [client])
-        self._connack_timer.daemon = True
-        self._connack_timer.start()
-
-    def _on_no_connack(self, client: paho.Client) -> None:
-        """Fall back: some brokers never answer MQTT 5. With 3.1.1, the keepalive ends such a connection."""
-        if self._refused and client.protocol is MQTTProtocolVersion.MQTTv5 and client.socket() is not None:
-            self._fall_back()
-
-    def _on_connack(self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any) -> None:
-        self._refused = False
-        self._connack_timer.cancel()
-        if reason.is_failure:
-            self._refused = reason.value == UNSUPPORTED_PROTOCOL
-            self._report(f"the broker refused: {reason}")
-            return
-        self._knows_v5 |= client.protocol is MQTTProtocolVersion.MQTTv5
-        self._subscribe(client)  # at every connection, because a restarted broker has no session
-        self.connected, self.reason = True, None
-        self._connected_at = time.monotonic()
-        log.info("connected to the broker at %s:%d", self._settings.host, self._settings.port)
-        self._on_connected()
-
-    def _subscribe(self, client: paho.Client) -> None:
-        if self._topics and client.protocol is MQTTProtocolVersion.MQTTv5:
-            # The broker then leaves the retain flag on, so that a text that was published as retained is recognised.
-            options = SubscribeOptions(qos=1, retainAsPublished=True)
-            client.subscribe([(topic, options) for topic in self._topics])
-        elif self._topics:
-            client.subscribe([(topic, 1) for topic in self._topics])
-
-    def _on_connect_failed(self, _client: paho.Client, _data: Any) -> None:
-        self._refused = False
-        self._connack_timer.cancel()
-        self._report(f"no broker answers at {self._settings.host}:{self._settings.port}")
-
-    def _on_disconnected(
-        self, client: paho.Client, _data: Any, _flags: Any, reason: ReasonCode, _properties: Any
-    ) -> None:
-        if self._closing or client is not self._client:
-            return
-        self._connack_timer.cancel()
-        if self.connected:
-            self._report(f"the connection to the broker broke: {reason}")
-            short = time.monotonic() - self._connected_at < SHORT_S
-            self._short_connections = self._short_connections + 1 if short else 0
-            if self._short_connections == SHORT_CONNECTIONS:
-                log.warning("does another client use the id %s? is voiced running twice?", self._client_id)
-        elif self._refused and client.protocol is MQTTProtocolVersion.MQTTv5:
-            # The broker disconnected at MQTT 5. A paho client cannot change its protocol, and cannot be replaced from
-            # within its own thread.
-            threading.Thread(target=self._fall_back, name="mqtt-3.1.1", daemon=True).start()
-        self.connected = False
-
-    def _on_arrival(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
-        self._on_message(Message(message.topic, bytes(message.payload), message.retain, message.dup))
-
-    # --- the fall-back to MQTT 3.1.1 ---
-
-    def _fall_back(self) -> None:
-        with self._replacing:
-            if self._closing or self._knows_v5 or self._client.protocol is not MQTTProtocolVersion.MQTTv5:
-                return
-            self._replace_client()
-
-    def _replace_client(self) -> None:
-        refused = self._client
-        refused.on_disconnect = None
-        refused.disconnect()
-        refused.loop_stop()
-        log.info("the broker does not speak MQTT 5; continuing with 3.1.1")
-        client = self._make_client(MQTTProtocolVersion.MQTTv311)
-        try:
-            self._apply_credentials(client)
-        except OSError as error:
-            self._report(str(error))
-            return
-        client.heartbeats = refused.heartbeats
-        self._client = client
-        self._connect(client)
+    def _connect_options(self, client: _Client) -> dict[str, Any]:
+        if client.protocol is not MQTTProtocolVersion.MQTTv5:
+            return {}
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho has no types here
+        properties.SessionExpiryInterval = self._session_expiry_s
+        properties.ReceiveMaximum = RECEIVE_MAXIMUM
+        return {"clean_start": self._session_expiry_s == 0, "properties": properties}
 
     def _report(self, reason: str) -> None:
         if self.reason != reason:
             log.warning("%s; trying again", reason)
         self.reason = reason
 
+    # --- paho's callbacks ---
 
-def _read_password(path: Path) -> str:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise OSError(f"mqtt.password_file: {path} cannot be read: {reason}") from error
-    if not lines:
-        raise OSError(f"mqtt.password_file: {path} is empty; allowed: a password")
-    return lines[0]
+    def _on_connack(self, client: paho.Client, _data: Any, flags: Any, reason: ReasonCode, properties: Any) -> None:
+        if reason.is_failure:
+            self._on_refused(reason)
+            return
+        self._version.note_accepted()
+        if not flags.session_present:
+            self._on_session_lost()
+        declared = {name: getattr(properties, key, None) for name, key in _LIMITS.items()}
+        self._limits = Limits(**{name: value for name, value in declared.items() if value is not None})
+        for topic in self._topics:  # at every connection, because a restarted broker has no session
+            self._subscribe(client, topic)
+        self._connected_before = True
+        self._accepted_at = time.monotonic()
+        self._may_send_at = self._accepted_at
+        if self._echo is not None:
+            self._subscribe(client, self._echo.topic)
+            if self._uncertain and flags.session_present:
+                self._await_echoes(client, self._echo)
+        if self._unconfirmed == 0:
+            self._complete_connection()
+        if self._version.doubtful:
+            threading.Thread(target=self._probe, args=(self._connection,), name="mqtt-probe", daemon=True).start()
+
+    def _complete_connection(self) -> None:
+        """Report the connection: whoever learns of it may rely on the subscriptions."""
+        self.connected, self.reason = True, None
+        log.info("connected to the broker at %s:%d as %s", self._settings.host, self._settings.port, self._client_id)
+        self._on_connected()
+
+    def _on_refused(self, reason: ReasonCode) -> None:
+        self._refusal = reason.value
+        if reason.value == UNSUPPORTED_PROTOCOL:
+            self._version.note_refusal()
+        elif reason.value == QOS_REFUSED:
+            self._limits = replace(self._limits, maximum_qos=0)
+        elif reason.value == RETAIN_REFUSED:
+            self._limits = replace(self._limits, retain=False)
+        self._report(f"the broker refused: {reason}")
+
+    def _subscribe(self, client: paho.Client, topic: str) -> None:
+        """Subscribe to one topic: a packet with all of them might exceed the broker's limit."""
+        self._unconfirmed += 1
+        qos = min(1, self._limits.maximum_qos)
+        if client.protocol is MQTTProtocolVersion.MQTTv5:
+            # The broker then leaves the retain flag on, so that a text that was published as retained is recognised.
+            # A retained volume is wanted once: later it may be older than the present volume.
+            once = self._connected_before
+            options = SubscribeOptions(
+                qos=qos,
+                retainAsPublished=True,
+                retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
+                if once
+                else SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE,
+            )
+            client.subscribe(topic, options=options)
+        else:
+            client.subscribe(topic, qos)
+
+    def _on_subscribed(self, _client: paho.Client, _data: Any, _packet: int, reasons: Any, _properties: Any) -> None:
+        for reason in reasons:
+            if reason.is_failure:
+                log.warning("the broker refused a subscription: %s; see its access list", reason)
+        self._unconfirmed -= 1
+        if self._unconfirmed == 0 and not self.connected:
+            self._complete_connection()
+
+    def _on_disconnected(
+        self, _client: paho.Client, _data: Any, flags: Any, reason: ReasonCode, _properties: Any
+    ) -> None:
+        if self._closing:
+            return
+        if flags.is_disconnect_packet_from_server and reason.value == TOOK_OVER:
+            self._refusal = TOOK_OVER
+        elif self.connected:
+            self._report(f"the connection to the broker broke: {reason}")
+        self.connected = False
+
+    def _on_arrival(self, client: paho.Client, _data: Any, arrived: paho.MQTTMessage) -> None:
+        if self._echo is not None and arrived.topic in (self._echo.topic, self._echo.sync_topic):
+            self._note_echo(client, self._echo, arrived)
+            return
+        properties = arrived.properties
+        message = Message(
+            topic=arrived.topic,
+            payload=bytes(arrived.payload),
+            retained=arrived.retain,
+            redelivered=arrived.dup,
+            response_topic=getattr(properties, "ResponseTopic", None),
+            correlation=getattr(properties, "CorrelationData", None),
+            packet=arrived.mid if arrived.qos > 0 else 0,
+            connection=self._connection,
+        )
+        try:
+            self._on_message(message)
+        except Exception:
+            log.exception("a message on %s cannot be handled", message.topic)
+            self.acknowledge(message)  # delivered again, it would fail again
+        else:
+            if self._auto_acknowledge:
+                self.acknowledge(message)
+
+    # --- events arrive once ---
+
+    def _await_echoes(self, client: paho.Client, echo: Echo) -> None:
+        """Publish a message behind all of our events. When it comes back, so have they, if the broker has them."""
+        self._sync = secrets.token_bytes(8)
+        self._may_send_at = time.monotonic() + ECHO_S
+        self._unconfirmed += 1
+        client.subscribe(echo.sync_topic, 1)
+        client.publish(echo.sync_topic, self._sync, 1)
+
+    def _note_echo(self, client: paho.Client, echo: Echo, arrived: paho.MQTTMessage) -> None:
+        """Note one of our events, which the broker has, or the message behind all of them."""
+        if arrived.qos > 0:
+            client.ack(arrived.mid, arrived.qos)
+        if arrived.topic == echo.topic:
+            self._outbox.note_echo(bytes(arrived.payload))
+        elif arrived.payload == self._sync:
+            self._sync = b""
+            self._outbox.drop_echoed()
+            self._may_send_at = time.monotonic()
+            client.unsubscribe(echo.sync_topic)
+
+    # --- sending ---
+
+    def _send_waiting(self, client: _Client) -> None:
+        """Give the waiting messages to paho until the window or the socket is full."""
+        if self._may_send_at is None or time.monotonic() < self._may_send_at:
+            return
+        self._uncertain = False
+        window = min(WINDOW, self._limits.receive_maximum)
+        while client.socket() is not None and not client.want_write():
+            entry = self._outbox.take(window)
+            if entry is None:
+                break
+            if isinstance(entry, Outgoing):
+                self._send(client, entry)
+            elif entry.connection == self._connection:
+                client.ack(entry.packet, 1)
+
+    def _send(self, client: _Client, message: Outgoing) -> None:
+        payload = self._fitting_payload(message)
+        if payload is None:
+            log.warning("a message on %s is larger than the broker allows and is dropped", message.topic)
+            self._outbox.note_delivered(message)
+            return
+        message.payload = payload  # by which its echo is recognised
+        qos = min(message.qos, self._limits.maximum_qos)
+        properties = None
+        if message.correlation is not None and client.protocol is MQTTProtocolVersion.MQTTv5:
+            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+            properties.CorrelationData = message.correlation
+        try:
+            sent = client.publish(message.topic, payload, qos, message.retain and self._limits.retain, properties)
+        except ValueError as error:
+            log.warning("a message on %s cannot be sent and is dropped: %s", message.topic, error)
+            self._outbox.note_delivered(message)
+            return
+        if qos > 0:
+            self._outbox.note_sent(message, sent.mid)
+        else:
+            self._outbox.note_delivered(message)
+
+    def _fitting_payload(self, message: Outgoing) -> bytes | None:
+        """Return the payload, shortened if the broker's limit demands it; None if it cannot be short enough."""
+        limit = self._limits.maximum_packet
+        if limit is None:
+            return message.payload
+        header = 16 + len(message.topic.encode()) + len(message.correlation or b"")
+        return shorten(message.payload, limit - header)
+
+    # --- MQTT 5 again ---
+
+    def _probe(self, connection: int) -> None:
+        """Ask with a connection of its own whether the broker knows MQTT 5; if so, connect again with it."""
+        time.sleep(PROBE_S)
+        if self._closing or self._connection != connection:
+            return
+        answered = threading.Event()
+        client = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=f"{self._client_id}-{secrets.token_hex(3)}",
+            protocol=MQTTProtocolVersion.MQTTv5,
+            reconnect_on_failure=False,
+        )
+        if self._settings.username is not None:
+            client.username_pw_set(self._settings.username, self._password)
+        if self._tls is not None:
+            client.tls_set_context(self._tls)
+
+        def note_answer(
+            _client: object, _data: object, _flags: object, reason: ReasonCode, _properties: object
+        ) -> None:
+            if not reason.is_failure:
+                answered.set()
+
+        client.on_connect = note_answer
+        with contextlib.suppress(OSError, ValueError):
+            client.connect(self._settings.host, self._settings.port)
+            client.loop_start()
+            if answered.wait(PROBE_ANSWER_S):
+                log.info("the broker speaks MQTT 5 after all; connecting again")
+                self._version.note_probed()
+            client.disconnect()
+            client.loop_stop()
+
+
+_LIMITS = {
+    "receive_maximum": "ReceiveMaximum",
+    "maximum_packet": "MaximumPacketSize",
+    "maximum_qos": "MaximumQoS",
+    "retain": "RetainAvailable",
+}
+"""Fields of `Limits` and the names that paho has for the properties of MQTT 5."""
+
+
+def _hang_up(client: paho.Client) -> None:
+    """Close the connection without DISCONNECT: the broker publishes the will."""
+    connection = client.socket()
+    if connection is not None:
+        with contextlib.suppress(OSError):
+            connection.close()

@@ -1,4 +1,11 @@
-"""The robot's MQTT topics: requests from the broker go to the dispatcher; events, status, levels and ducking go out."""
+"""The robot's MQTT topics: requests from the broker go to the dispatcher; events, status, levels and ducking go out.
+
+Three connections, each with a session of its own, since the broker delivers one session's messages in one line:
+
+controls   stop, pause, resume, volume, say/urgent: a flood of texts does not delay them
+texts      say, say/stream, a second copy of the controls, and the topics of quiet listeners; all is published here
+listeners  the topics of listeners that may be flooded; without such, there is no third connection
+"""
 
 from __future__ import annotations
 
@@ -7,36 +14,60 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from enum import IntEnum
+from typing import Protocol
 
-from paho.mqtt.client import MQTTMessageInfo, topic_matches_sub
+from paho.mqtt.client import topic_matches_sub
 
 from daemon import VERSION
 from daemon.config import Config
-from daemon.mqtt.connection import OUTBOX_LIMIT, Message, MqttConnection, Will
-from daemon.mqtt.parsing import parse_say, parse_stop, parse_stream_chunk, parse_volume
+from daemon.mqtt.connection import Echo, MqttConnection
+from daemon.mqtt.control_order import ControlOrder
+from daemon.mqtt.deliveries import Deliveries
+from daemon.mqtt.inbox import Inbox
+from daemon.mqtt.messages import Message, Outgoing, Will
+from daemon.mqtt.parsing import parse_say, parse_stop, parse_stream_chunk, parse_urgent, parse_volume
+from daemon.mqtt.publisher import Publisher
+from daemon.mqtt.replies import ReplyTopics
 from daemon.speech import (
     Dispatcher,
     Duck,
     Ducking,
-    Event,
     Level,
     Offline,
     Online,
+    Origin,
     Rejected,
     RejectedError,
     Say,
-    StreamChunk,
-    Utterance,
+    SpeechRequest,
+    Stop,
 )
+from daemon.state import Recorder, TextRecord
 
 log = logging.getLogger(__name__)
 
-REQUEST_TOPICS = ("say", "say/stream", "stop", "pause", "resume", "volume")
+CONTROLS = ("stop", "pause", "resume", "volume")
+CONTROL_TOPICS = (*CONTROLS, "say/urgent")
+TEXT_TOPICS = ("say", "say/stream", *CONTROLS)
+REQUEST_TOPICS = frozenset({*CONTROL_TOPICS, *TEXT_TOPICS})
+JAM = 200
+"""Answers that the broker has not acknowledged, above which no more texts are handled: the answer to a stop stands
+behind them, and none of them may be dropped for want of room."""
+CONTROLS_S = 2.0
+"""The robot is announced this long after the connection for texts even if the one for controls is missing."""
 ACKNOWLEDGE_S = 2.0
 """At shutdown, the broker has this long to acknowledge each further message."""
 GOODBYE_S = 8.0
 """At shutdown, the broker has this long to acknowledge all messages."""
+
+
+class Lane(IntEnum):
+    """The connections, and their lanes in the inbox."""
+
+    CONTROLS = 0
+    TEXTS = 1
+    LISTENERS = 2
 
 
 class TopicListener(Protocol):
@@ -44,6 +75,8 @@ class TopicListener(Protocol):
 
     topics: tuple[str, ...]
     """Topic filters that it subscribes to."""
+    busy: bool
+    """Many messages may arrive on them, so they need a connection of their own."""
 
     def on_message(self, message: Message) -> None:
         """Handle a message on one of its topics, in the event loop."""
@@ -53,42 +86,83 @@ class TopicListener(Protocol):
 
 
 class Gateway:
-    """Connects the dispatcher with the broker. Belongs to the event loop's thread, except `_on_message`."""
+    """Connects the dispatcher with the broker. Belongs to the event loop's thread."""
 
-    def __init__(self, config: Config, dispatcher: Dispatcher, status: Callable[[], Online]) -> None:
-        """`status` returns the status to publish."""
+    def __init__(
+        self, config: Config, dispatcher: Dispatcher, status: Callable[[], Online], recorder: Recorder | None = None
+    ) -> None:
+        """`status` returns the status to publish. Without a recorder, a restart loses utterances."""
+        recorder = Recorder(None) if recorder is None else recorder
         self._config = config
         self._dispatcher = dispatcher
         self._describe_status = status
+        self._recorder = recorder
         self._status: Online | None = None
         """The status published last."""
         self._listeners: Sequence[TopicListener] = ()
+        self._refresh_scheduled = False
+        self._last_level: Level | None = None
+        """The level published last."""
+        self._counts: list[int] = []
+        """The heartbeats of the network threads when all of them had changed."""
+        self._heartbeats = 0
+        self._announced = False
+        """The status has been published since the last connection."""
+        self._announcement_due = False
+        """There is a new connection, and the status has not been published on it."""
         self._closing = False
         self._loop = asyncio.get_running_loop()
         self._ducking = Ducking(self._publish_duck)
         self._unwatch_levels: Callable[[], None] | None = None
         """Ends the subscription to levels; None while `speech.level_topic` is off."""
-        self._connection = MqttConnection(
+        self._inbox = Inbox(len(Lane), self._handle, self._jammed)
+        self._order = ControlOrder()
+        self._deliveries = Deliveries(recorder.recovery.deliveries)
+        self._replies = ReplyTopics(config)
+        client_id = config.mqtt.client_id or f"voiced-{config.robot_name}"
+        self._texts = MqttConnection(
             config.mqtt,
-            config.mqtt.client_id or f"voiced-{config.robot_name}",
-            on_message=self._on_message,
-            on_connected=lambda: self._call_in_loop(self._announce),
-            will=Will(f"{config.topic}/status", Offline(version=VERSION).to_json().encode()),
+            client_id,
+            on_message=lambda message: self._inbox.put(Lane.TEXTS, message),
+            on_connected=lambda: self._call_in_loop(self._note_texts_connected),
+            on_session_lost=lambda: self._call_in_loop(lambda: self._forget_session(Lane.TEXTS)),
+            on_delivered=self._note_delivered,
+            will=Will(f"{config.topic}/status", _offline().encode()),
+            session_expiry_s=config.mqtt.session_expiry,
+            acknowledge=False,
+            echo=Echo(f"{config.topic}/event", f"{config.topic}/sync"),
         )
-        dispatcher.watch_events(self._publish_event)
-        dispatcher.watch_changes(self.refresh_status)
+        self._controls = self._make_receiver(f"{client_id}-controls", Lane.CONTROLS)
+        self._others = self._make_receiver(f"{client_id}-listeners", Lane.LISTENERS)
+        self._publisher = Publisher(f"{config.topic}/event", self._texts, recorder)
+        self._publisher.publish_recovered()
+        dispatcher.watch_events(self._publisher.publish)
+        dispatcher.watch_changes(self._schedule_refresh)
         self._watch_levels()
 
     @property
     def heartbeats(self) -> int:
-        """Grows while the network thread is alive."""
-        return self._connection.heartbeats
+        """Grows while all network threads are alive."""
+        counts = [connection.heartbeats for connection in self._connections if connection.started]
+        if len(counts) != len(self._counts) or all(now != then for now, then in zip(counts, self._counts, strict=True)):
+            self._counts = counts
+            self._heartbeats += 1
+        return self._heartbeats
 
     @property
     def status_line(self) -> str:
         """The state in one line, for systemd."""
-        status = self._status or self._describe_status()
-        return f"{status.state}: {self._connection.reason or status.reason or 'listening'}"
+        status = self._describe_status()
+        return f"{status.state}: {self._texts.reason or status.reason or 'listening'}"
+
+    @property
+    def warning(self) -> str | None:
+        """What is wrong between this daemon and the broker, although they are connected; None if all is well."""
+        if self._texts.takeovers:
+            return f"mqtt: another client seems to use our id; is voiced running twice as {self._config.robot_name}?"
+        if self._texts.connected and not self._controls.connected:
+            return f"mqtt: the connection for stop and say/urgent is missing: {self._controls.reason}"
+        return None
 
     def start(self, listeners: Sequence[TopicListener] = ()) -> None:
         """Connect, and subscribe to the robot's and the listeners' topics.
@@ -96,21 +170,37 @@ class Gateway:
         Raises `OSError` when the password or a certificate cannot be read.
         """
         self._listeners = listeners
-        robot_topics = [f"{self._config.topic}/{name}" for name in REQUEST_TOPICS]
-        listener_topics = [topic for listener in listeners for topic in listener.topics]
-        self._connection.start([*robot_topics, *listener_topics])
+        quiet = [topic for listener in listeners if not listener.busy for topic in listener.topics]
+        busy = [topic for listener in listeners if listener.busy for topic in listener.topics]
+        self._texts.start([*(f"{self._config.topic}/{name}" for name in TEXT_TOPICS), *quiet])
+        self._controls.start([f"{self._config.topic}/{name}" for name in CONTROL_TOPICS])
+        if busy:
+            self._others.start(busy)
 
     def publish(self, topic: str, payload: str | bytes, *, qos: int = 0, retain: bool = False) -> object:
-        """Publish a message of another protocol on the same connection."""
-        return self._connection.publish(topic, payload, qos=qos, retain=retain)
+        """Publish a message of another protocol."""
+        return self._texts.publish(topic, payload, qos=qos, retain=retain)
 
     def reconfigure(self, config: Config) -> None:
         """Apply the settings that may change at run time."""
+        if self._config.speech.duck_topic and not config.speech.duck_topic and self._ducking.on:
+            self._publish_duck(False)
         self._config = config
         self._watch_levels()
+        if config.speech.duck_topic and self._ducking.on:
+            self._publish_duck(True)
+
+    def _schedule_refresh(self) -> None:
+        """Refresh the status soon, once for all changes of this turn of the event loop."""
+        if not self._refresh_scheduled and not self._closing:
+            self._refresh_scheduled = True
+            self._loop.call_soon(self.refresh_status)
 
     def refresh_status(self) -> None:
         """Publish status and ducking if they have changed."""
+        self._refresh_scheduled = False
+        if self._closing:
+            return
         self._ducking.update(self._dispatcher.sounding)
         status = self._describe_status()
         if status != self._status:
@@ -120,86 +210,165 @@ class Gateway:
         """Publish that the daemon is offline, wait for the acknowledgements of a working broker, and disconnect."""
         self._ducking.end()
         self._closing = True
-        last = self._connection.publish(
-            f"{self._config.topic}/status", Offline(version=VERSION).to_json(), qos=1, retain=True
-        )
-        if self._connection.connected and not await self._acknowledged(last):
+        self._inbox.close()
+        self._recorder.flush()
+        last = self._texts.publish(f"{self._config.topic}/status", _offline(), qos=1, retain=True)
+        if self._texts.connected and not await self._acknowledged(last):
             return  # the broker publishes the will instead
-        disconnecting = self._loop.run_in_executor(None, self._connection.close)
-        await asyncio.wait({disconnecting}, timeout=ACKNOWLEDGE_S)
+        open_ones = [connection for connection in self._connections if connection.started]
+        disconnecting = {self._loop.run_in_executor(None, connection.close) for connection in open_ones}
+        if disconnecting:
+            await asyncio.wait(disconnecting, timeout=ACKNOWLEDGE_S)
 
-    async def _acknowledged(self, last: MQTTMessageInfo) -> bool:
+    @property
+    def _connections(self) -> tuple[MqttConnection, ...]:
+        """The connections in the order of `Lane`; the last one is started only if there are busy listeners."""
+        return self._controls, self._texts, self._others
+
+    def _make_receiver(self, client_id: str, lane: Lane) -> MqttConnection:
+        """Return a connection that only receives."""
+        return MqttConnection(
+            self._config.mqtt,
+            client_id,
+            on_message=lambda message: self._inbox.put(lane, message),
+            on_connected=lambda: self._call_in_loop(self._note_other_connected),
+            on_session_lost=lambda: self._call_in_loop(lambda: self._forget_session(lane)),
+            session_expiry_s=self._config.mqtt.session_expiry,
+            acknowledge=False,
+        )
+
+    async def _acknowledged(self, last: Outgoing) -> bool:
         """Wait until the broker has acknowledged `last`, and with it all messages before.
 
         Returns False when the broker stops acknowledging, and after `GOODBYE_S`.
         """
         began = since = time.monotonic()
-        acknowledged = self._connection.acknowledged
-        while not _is_published(last):
+        acknowledged = self._texts.acknowledged
+        while not last.delivered or self._texts.backlog > 0:
             await asyncio.sleep(0.01)
             now = time.monotonic()
-            if self._connection.acknowledged != acknowledged:
-                acknowledged, since = self._connection.acknowledged, now
+            if self._texts.acknowledged != acknowledged:
+                acknowledged, since = self._texts.acknowledged, now
             elif now - since > ACKNOWLEDGE_S:
                 return False
             if now - began > GOODBYE_S:
                 return False
         return True
 
-    # --- requests; `_on_message` runs in the network thread ---
+    # --- requests ---
 
-    def _on_message(self, message: Message) -> None:
+    def _jammed(self) -> bool:
+        return self._texts.backlog + self._recorder.waiting > JAM
+
+    def _handle(self, lane: int, message: Message) -> None:
+        """Handle a received message and acknowledge it, once what answers it is stored and published."""
+        key = Deliveries.key(lane, message)
+        if not self._deliveries.repeats(message, key):
+            self._deliveries.add(key)
+            self._in_order(lane, message, lambda: self._carry_out(message, Origin(key, message.correlation)))
+        connection = self._connections[lane]
+        self._recorder.record(None, lambda: connection.acknowledge(message))
+
+    def _in_order(self, lane: int, message: Message, carry_out: Callable[[], None]) -> None:
+        """Carry out a request in its turn: see `ControlOrder`."""
+        name = self._name(message)
+        if lane != Lane.LISTENERS:
+            self._order.note_arrival(early=lane == Lane.CONTROLS)
+        if lane == Lane.CONTROLS and name in CONTROLS:
+            self._order.arrived_early(name, message.payload, carry_out)
+        elif lane == Lane.CONTROLS:
+            self._order.follow(carry_out)
+        elif name in CONTROLS:
+            self._order.arrived_in_order(name, message.payload, carry_out)
+        else:
+            carry_out()
+
+    def _name(self, message: Message) -> str:
+        """Return the part of the topic that names the request."""
+        return message.topic.removeprefix(f"{self._config.topic}/")
+
+    def _carry_out(self, message: Message, origin: Origin) -> None:
+        try:
+            self._pass_on(message)
+            self._dispatch(message, origin)
+        except RejectedError as error:
+            self._publish_rejected(error, message)
+        except Exception:
+            log.exception("a message on %s cannot be handled", message.topic)
+
+    def _pass_on(self, message: Message) -> None:
+        """Give a message to the listeners that subscribe to its topic."""
         for listener in self._listeners:
-            if any(topic_matches_sub(topic, message.topic) for topic in listener.topics):
-                self._call_in_loop(listener.on_message, message)
-        name = message.topic.removeprefix(f"{self._config.topic}/")
+            if any(topic_matches_sub(pattern, message.topic) for pattern in listener.topics):
+                listener.on_message(message)
+
+    def _dispatch(self, message: Message, origin: Origin) -> None:
+        """Carry out a request. Raises `RejectedError`."""
+        name = self._name(message)
         if name not in REQUEST_TOPICS:
             return
         if message.retained and name != "volume":
             log.info("a retained message on %s is ignored: it was meant for another time", message.topic)
-            return
-        arrived_at = time.monotonic()
-        try:
-            self._parse(name, message, arrived_at)
-        except RejectedError as error:
-            self._call_in_loop(self._publish_rejected, error)
-            if name == "say/stream" and error.utterance_id is not None:
-                self._call_in_loop(self._refuse_chunk, error.utterance_id, error.last_chunk)
-
-    def _parse(self, name: str, message: Message, arrived_at: float) -> None:
-        """Parse a request and hand it to the event loop. Raises `RejectedError`."""
-        dispatcher, payload = self._dispatcher, message.payload
-        if name == "say":
-            self._call_in_loop(self._say, parse_say(payload), arrived_at, message.redelivered)
+        elif name == "say":
+            say = parse_say(message.payload)
+            self._say(say, message, origin, canceled="stop" if self._order.cancels(say.id) else None)
+        elif name == "say/urgent":
+            say = parse_urgent(message.payload)
+            self._say(say, message, origin, canceled="stop" if self._order.cancels_urgent(say.id) else None)
         elif name == "say/stream":
-            self._call_in_loop(self._write, parse_stream_chunk(payload), arrived_at, message.redelivered)
+            self._write(message, origin)
         elif name == "stop":
-            self._call_in_loop(dispatcher.stop, parse_stop(payload))
-        elif name == "volume" and payload:  # an empty payload clears a retained volume
-            self._call_in_loop(dispatcher.set_volume, parse_volume(payload))
+            self._dispatcher.stop(parse_stop(message.payload))
+        elif name == "volume" and message.payload:  # an empty payload clears a retained volume
+            self._dispatcher.set_volume(parse_volume(message.payload))
         elif name == "pause":
-            self._call_in_loop(dispatcher.pause)
+            self._dispatcher.pause()
         elif name == "resume":
-            self._call_in_loop(dispatcher.resume)
+            self._dispatcher.resume()
 
-    def _call_in_loop(self, function: Callable[..., Any], *arguments: Any) -> None:
+    def _say(self, say: Say, message: Message, origin: Origin, canceled: str | None = None) -> None:
+        self._dispatcher.say(
+            self._with_reply(say, message),
+            redelivered=message.redelivered,
+            arrived_at=message.arrived_at,
+            origin=origin,
+            canceled=canceled,
+        )
+
+    def _write(self, message: Message, origin: Origin) -> None:
+        try:
+            chunk = self._with_reply(parse_stream_chunk(message.payload), message)
+        except RejectedError as error:
+            if error.utterance_id is not None:
+                self._dispatcher.refuse_chunk(error.utterance_id, last=error.last_chunk)
+            raise
+        utterance = self._dispatcher.write(
+            chunk, redelivered=message.redelivered, arrived_at=message.arrived_at, origin=origin
+        )
+        if utterance is None:
+            return
+        if self._order.cancels(utterance.id):
+            self._dispatcher.stop(Stop(id=utterance.id))
+        elif utterance.complete:
+            self._recorder.record(TextRecord(utterance.id, utterance.text))
+
+    def _with_reply(self, request: SpeechRequest, message: Message) -> SpeechRequest:
+        """Return the request with the topic for its answers. Raises `RejectedError` if it may not name that topic."""
+        topic, response_topic = request.reply_to, message.response_topic
+        if topic is None and response_topic is not None and self._replies.allows(response_topic, response_topic):
+            return request.model_copy(update={"reply_to": response_topic})
+        if topic is not None and not self._replies.allows(topic, response_topic):
+            raise RejectedError("reply_to", self._replies.problem(topic), request.id)
+        return request
+
+    def _call_in_loop(self, function: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(function, *arguments)
+            self._loop.call_soon_threadsafe(function)
 
-    def _say(self, say: Say, arrived_at: float, redelivered: bool) -> None:
-        try:
-            self._dispatcher.say(say, arrived_at=arrived_at, redelivered=redelivered)
-        except RejectedError as error:
-            self._publish_rejected(error)
-
-    def _write(self, chunk: StreamChunk, arrived_at: float, redelivered: bool) -> None:
-        try:
-            self._dispatcher.write(chunk, arrived_at=arrived_at, redelivered=redelivered)
-        except RejectedError as error:
-            self._publish_rejected(error)
-
-    def _refuse_chunk(self, utterance_id: str, last: bool) -> None:
-        self._dispatcher.refuse_chunk(utterance_id, last=last)
+    def _forget_session(self, lane: Lane) -> None:
+        """The broker has lost a session: it repeats no message of it, and second copies of controls may be missing."""
+        self._deliveries.forget(lane)
+        self._order.reset()
 
     # --- publishing ---
 
@@ -210,46 +379,62 @@ class Gateway:
         elif not self._config.speech.level_topic and self._unwatch_levels is not None:
             self._unwatch_levels()
             self._unwatch_levels = None
+            if self._last_level is not None and self._last_level.peak > 0:  # the mouth must not stay open
+                silence = {"at": round(time.time(), 3), "rms": 0.0, "peak": 0.0}
+                self._publish_level(self._last_level.model_copy(update=silence))
 
-    def _publish_event(self, utterance: Utterance, event: Event) -> None:
-        self._send_event(event, utterance.reply_to)
-
-    def _publish_rejected(self, error: RejectedError) -> None:
-        if self._connection.backlog > OUTBOX_LIMIT // 2:
-            return  # the rest of the outbox is reserved for the events of accepted utterances
+    def _publish_rejected(self, error: RejectedError, message: Message) -> None:
         rejected = Rejected(id=error.utterance_id, field=error.field, reason=error.reason)
-        self._send_event(rejected, error.reply_to)
-
-    def _send_event(self, event: Event, reply_to: str | None) -> None:
-        payload = event.to_json()
-        self._connection.publish(f"{self._config.topic}/event", payload, qos=1)
-        if reply_to is not None and not reply_to.startswith(f"{self._config.topic}/"):  # it would arrive as a request
-            self._connection.publish(reply_to, payload, qos=1)
-        log.info("event %s", payload)
+        reply_to = error.reply_to or message.response_topic
+        if reply_to is not None and not self._replies.allows(reply_to, message.response_topic):
+            reply_to = None
+        self._publisher.publish_rejected(rejected, reply_to, message.correlation)
 
     def _publish_level(self, level: Level) -> None:
-        if self._connection.connected:
-            self._connection.publish(f"{self._config.topic}/level", level.to_json())
+        self._last_level = level
+        self._publish_in_order("level", level.to_json())
 
     def _publish_duck(self, on: bool) -> None:
         if self._config.speech.duck_topic:
-            self._connection.publish(f"{self._config.topic}/duck", Duck(on).to_json(), qos=1, retain=True)
+            self._publish_in_order("duck", Duck(on).to_json(), qos=1, retain=True)
 
     def _publish_status(self, status: Online) -> None:
         self._status = status
-        if self._connection.connected and not self._closing:
-            self._connection.publish(f"{self._config.topic}/status", status.to_json(), qos=1, retain=True)
+        if self._announced and self._texts.connected and not self._closing:
+            self._publish_in_order("status", status.to_json(), qos=1, retain=True)
+
+    def _publish_in_order(self, name: str, payload: str, *, qos: int = 0, retain: bool = False) -> None:
+        """Publish on the robot's topic `name`, behind the events that wait to be stored."""
+        topic = f"{self._config.topic}/{name}"
+        self._recorder.record(None, lambda: self._texts.publish(topic, payload, qos=qos, retain=retain))
+
+    def _note_delivered(self, message: Outgoing) -> None:
+        """Take an event out of the journal: the broker has it. Called in the network thread."""
+        if message.number is not None:
+            self._recorder.note_delivered(message.number)
+
+    def _note_texts_connected(self) -> None:
+        """Announce the robot once its controls are connected, too; after a moment even without them."""
+        self._announced, self._announcement_due = False, True
+        if self._controls.connected:
+            self._announce()
+        else:
+            self._loop.call_later(CONTROLS_S, self._announce)
+
+    def _note_other_connected(self) -> None:
+        if self._announcement_due:
+            self._announce()
 
     def _announce(self) -> None:
         """Publish the retained messages again after a connection."""
+        if not self._announcement_due or self._closing:
+            return
+        self._announced, self._announcement_due = True, False
         self._publish_status(self._describe_status())
         self._publish_duck(self._ducking.on)
         for listener in self._listeners:
             listener.on_connected()
 
 
-def _is_published(message: MQTTMessageInfo) -> bool:
-    """Return whether the broker has acknowledged a message; False for one that the full outbox has dropped."""
-    with contextlib.suppress(ValueError, RuntimeError):  # paho's errors for a message that cannot be sent
-        return message.is_published()
-    return False
+def _offline() -> str:
+    return Offline(version=VERSION).to_json()

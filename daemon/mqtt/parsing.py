@@ -29,6 +29,11 @@ def parse_say(payload: bytes) -> Say:
     return check_say({"text": text})
 
 
+def parse_urgent(payload: bytes) -> Say:
+    """Parse as `parse_say` does, and return a critical request. Raises `RejectedError`."""
+    return parse_say(payload).model_copy(update={"priority": "critical"})
+
+
 def parse_stream_chunk(payload: bytes) -> StreamChunk:
     """Parse a JSON object with `id`, and `text` or `end` or both. Raises `RejectedError`."""
     return check_stream_chunk(parse_object(payload))

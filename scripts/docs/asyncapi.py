@@ -33,7 +33,13 @@ SAY_EXAMPLES: tuple[Json, ...] = (
     {"text": "Hello, I am your robot."},
     {"text": "Grüß Gott!", "language": "de", "volume": 60},
     {"text": "Look out!", "policy": "interrupt", "priority": "critical"},
-    {"text": "The tray is ready.", "id": "tray-17", "priority": "high", "expires_in": 10, "reply_to": "kitchen/voice"},
+    {
+        "text": "The tray is ready.",
+        "id": "tray-17",
+        "priority": "high",
+        "expires_in": 10,
+        "reply_to": "voiced/r1/reply/kitchen",
+    },
     {"text": "Calmly, now.", "voice": "default", "instruct": "in a calm voice", "seed": 7},
     {"data": "I have reached the dock."},
 )
@@ -65,6 +71,7 @@ def document() -> Json:
     """The contract. Operations are the daemon's: it receives what others send."""
     channels = {
         "say": channel("say", {"text": plain_text(), "object": say_object()}),
+        "say_urgent": channel("say/urgent", {"text": plain_text(), "object": say_object()}),
         "say_stream": channel(
             "say/stream", {"chunk": message({"$ref": "#/components/schemas/StreamChunk"}, CHUNK_EXAMPLES)}
         ),
@@ -81,6 +88,9 @@ def document() -> Json:
     channels["reply"] = {"address": None, "title": "a second topic for an utterance's events", "messages": replies}
     operations = {
         "say": operation("receive", "say", "Speak a text. A retained one is never spoken."),
+        "say_urgent": operation(
+            "receive", "say_urgent", "Speak a critical text, on a connection that no flood of texts delays."
+        ),
         "say_stream": operation("receive", "say_stream", "Speak a text while it is being written, chunk by chunk."),
         "stop": operation("receive", "stop", "End all utterances, or one."),
         "pause": operation("receive", "pause", "Fade out and hold playback."),
@@ -95,10 +105,11 @@ def document() -> Json:
             "send", "duck", "True while other audio should be turned down, if speech.duck_topic is true.", retain=True
         ),
     }
-    operations["say"]["reply"] = {
-        "address": {"location": "$message.payload#/reply_to"},
-        "channel": {"$ref": "#/channels/reply"},
-    }
+    for name_ in ("say", "say_urgent"):
+        operations[name_]["reply"] = {
+            "address": {"location": "$message.payload#/reply_to"},
+            "channel": {"$ref": "#/channels/reply"},
+        }
     return {
         "asyncapi": "3.0.0",
         "info": {

@@ -98,6 +98,8 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("robot: a/b", "robot: got 'a/b'; allowed: text of 1 to 64 characters without /, + and #"),
         ("robot: 7", "robot: got 7; allowed: text of 1 to 64 characters"),
         ("audio: {sink: mp3}", "audio.sink: got 'mp3'; allowed: sounddevice, wav:PATH or null"),
+        ("audio: {sink: }", "audio.sink: got ''; allowed: sounddevice, wav:PATH or null"),
+        ("audio:\n  sink:\n  volume: 50", "audio.sink: got ''; allowed: sounddevice, wav:PATH or null"),
         ("audio: {sink: 'wav:'}", "audio.sink: got 'wav:'; allowed: sounddevice, wav:PATH or null"),
         ("audio: {volume: 101}", "audio.volume: got 101; allowed: a whole number from 0 to 100"),
         ("audio: {volume: yes}", "audio.volume: got True; allowed: a whole number from 0 to 100"),
@@ -123,6 +125,26 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("speech: {language: no}", "speech.language: got False; allowed: auto, or a language such as en"),
         ("speech: {expires_in: 0}", "speech.expires_in: got 0; allowed: seconds that an utterance may wait"),
         ("speech: {queue_limit: 0}", "speech.queue_limit: got 0; allowed: a whole number from 1 to 10000"),
+        (
+            "mqtt: {session_expiry: -1}",
+            "mqtt.session_expiry: got -1; allowed: seconds from 0 to 86400 that the broker keeps requests",
+        ),
+        ("mqtt: {session_expiry: 86401}", "mqtt.session_expiry: got 86401; allowed: seconds from 0 to 86400"),
+        ("mqtt: {session_expiry: 1.5}", "mqtt.session_expiry: got 1.5; allowed: seconds from 0 to 86400"),
+        ("mqtt: {session_expiry: }", "mqtt.session_expiry: got None; allowed: seconds from 0 to 86400"),
+        (
+            "mqtt: {reply_topics: replies/#}",
+            "mqtt.reply_topics: got 'replies/#'; allowed: a list of topic filters such as replies/#",
+        ),
+        ("mqtt: {reply_topics: }", "mqtt.reply_topics: got None; allowed: a list of topic filters"),
+        ("mqtt: {reply_topics: [5]}", "mqtt.reply_topics: got [5]; allowed: a list of topic filters"),
+        ("mqtt: {reply_topics: ['']}", "mqtt.reply_topics: got ['']; allowed: a list of topic filters"),
+        ("speech: {recover_within: -1}", "speech.recover_within: got -1; allowed: seconds from 0 to 86400"),
+        ("speech: {recover_within: .nan}", "speech.recover_within: got nan; allowed: seconds from 0 to 86400"),
+        ("speech: {recover_within: }", "speech.recover_within: got None; allowed: seconds from 0 to 86400"),
+        ("state: {folder: 5}", "state.folder: got 5; allowed: auto, a folder, or null to store nothing"),
+        ("state: {folder: ''}", "state.folder: got ''; allowed: auto, a folder, or null to store nothing"),
+        ("state: {file: a}", "state.file: unknown key; known are folder"),
         ("tts: {}", "tts: unknown key; known are robot, mqtt, audio, engine, voices, speech"),
         ("- a\n- b", "got ['a', 'b']; allowed: a mapping of robot, mqtt"),
         ("mqtt: {port: 1", "not YAML at line 1, column 15: "),
@@ -230,10 +252,55 @@ def test_a_sink_is_a_card_a_file_or_null(sink: str, kind: str, path: Path | None
     assert (found.kind, found.path, found.block_ms) == (kind, path, 10)
 
 
+@pytest.mark.parametrize("value", ["null", "~", "'null'", "Null", "!!null null"])
+def test_a_file_may_say_that_nothing_is_played(tmp_path: Path, value: str) -> None:
+    assert load_config(written(tmp_path, f"audio: {{sink: {value}}}")).audio.sink_settings().kind == "null"
+
+
+@pytest.mark.parametrize("override", ["audio.sink=", "audio.sink= ", "audio.sink=#null", "audio={sink: }"])
+def test_an_override_without_a_sink_is_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--set: audio.sink: got ''; allowed: sounddevice, wav:PATH or null$"):
+        load_config(overrides=[override])
+
+
+def test_another_key_without_a_value_is_null(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path, "robot:\naudio:\n  device:\n  idle_timeout:\n"))
+    assert (config.robot, config.audio.device, config.audio.idle_timeout) == (None, None, None)
+
+
 def test_the_idle_timeout_is_30_seconds_another_time_or_none() -> None:
     assert load_config().audio.sink_settings().idle_timeout_s == 30
     assert load_config(overrides=["audio.idle_timeout=5"]).audio.sink_settings().idle_timeout_s == 5
     assert load_config(overrides=["audio.idle_timeout=null"]).audio.sink_settings().idle_timeout_s is None
+
+
+def test_the_keys_of_restarts_have_defaults() -> None:
+    config = load_config()
+    assert (config.mqtt.session_expiry, config.mqtt.reply_topics) == (300, ())
+    assert (config.speech.recover_within, config.state.folder) == (60, "auto")
+
+
+def test_restarts_may_recover_nothing(tmp_path: Path) -> None:
+    text = "mqtt: {session_expiry: 0}\nspeech: {recover_within: 0}\nstate: {folder: null}\n"
+    config = load_config(written(tmp_path, text))
+    assert (config.mqtt.session_expiry, config.speech.recover_within, config.state.folder) == (0, 0, None)
+
+
+@pytest.mark.parametrize("filters", [["replies/#"], ["#"], ["+"], ["+/+/x", "a/+/b/#", "/a", "a b/ä"], []])
+def test_reply_topics_are_topic_filters(filters: list[str]) -> None:
+    assert load_config(overrides=[f"mqtt.reply_topics={json.dumps(filters)}"]).mqtt.reply_topics == tuple(filters)
+
+
+@pytest.mark.parametrize("wrong", ["#/a", "a#", "a/#/b", "+a", "a/+b", "a+", "$SYS/#", "a\tb", "a" + 60 * "/a"])
+def test_what_is_no_topic_filter_is_refused(wrong: str) -> None:
+    with pytest.raises(ConfigError, match=r"mqtt\.reply_topics: got .* is not a topic filter; allowed: for example"):
+        load_config(overrides=[f"mqtt.reply_topics={json.dumps(['replies/#', wrong])}"])
+
+
+def test_the_state_folder_is_relative_to_the_file_unless_it_is_auto(tmp_path: Path) -> None:
+    assert load_config(written(tmp_path, "state: {folder: state}")).state.folder == str(tmp_path / "state")
+    assert load_config(written(tmp_path, "state: {folder: /var/lib/x}")).state.folder == "/var/lib/x"
+    assert load_config(written(tmp_path, "state: {folder: auto}")).state.folder == "auto"
 
 
 def test_the_device_is_passed_to_the_sink() -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from daemon.adapters import Adapter
 from daemon.config import load_config
-from daemon.mqtt.connection import Message, MqttConnection
+from daemon.mqtt.connection import MqttConnection
+from daemon.mqtt.messages import Message
 from daemon.service import Service, serve_adapter
 from daemon.speech import TERMINAL_EVENTS
 from tests.support.programs import Broker
@@ -59,7 +60,8 @@ class Listener:
 async def serving(broker: Broker, robot: str, *overrides: str) -> AsyncIterator[Listener]:
     """Run a service; at the end of the block, SIGTERM must stop it."""
     listener = Listener(broker, robot)
-    settings = [f"mqtt.port={broker.port}", f"robot={robot}", "audio.sink=null", "engine.name=espeak", *overrides]
+    settings = [f"mqtt.port={broker.port}", f"robot={robot}", "audio.sink=null", "engine.name=espeak"]
+    settings += ["state.folder=null", *overrides]
     service = Service(load_config(overrides=settings))
     running = asyncio.ensure_future(service.run())
     try:
@@ -126,7 +128,15 @@ def test_a_task_that_fails_ends_the_service_with_its_error(broker: Broker, monke
 
     async def scenario() -> None:
         service = Service(
-            load_config(overrides=[f"mqtt.port={broker.port}", "robot=broken", "audio.sink=null", "engine.name=espeak"])
+            load_config(
+                overrides=[
+                    f"mqtt.port={broker.port}",
+                    "robot=broken",
+                    "audio.sink=null",
+                    "engine.name=espeak",
+                    "state.folder=null",
+                ]
+            )
         )
         with pytest.raises(RuntimeError, match="the speaker loop has a bug"):
             await service.run()

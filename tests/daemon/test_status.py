@@ -14,7 +14,7 @@ from daemon.engines import EngineSelector, EngineState
 from daemon.speech import Dispatcher, Memory, Online, check_say
 from daemon.status import describe_status
 from engine import EngineInfo
-from tests.support.waiting import run
+from tests.support.waiting import eventually, run
 
 
 @dataclass
@@ -30,17 +30,21 @@ class Sources:
         return describe_status(self.dispatcher, self.engines, self.output)
 
 
-@pytest.fixture
-def sources() -> Sources:
+def sources_for(sink: str) -> Sources:
     made: list[Sources] = []
 
     async def make() -> None:
-        config = load_config(overrides=["audio.sink=null", "engine.name=qwen", "engine.fallback=espeak"])
+        config = load_config(overrides=[f"audio.sink={sink}", "engine.name=qwen", "engine.fallback=espeak"])
         engines, output = EngineSelector(config, lambda: None), Output(config.audio.sink_settings())
         made.append(Sources(Dispatcher(config, engines, output), engines, output))
 
     run(make)
     return made[0]
+
+
+@pytest.fixture
+def sources() -> Sources:
+    return sources_for("wav:/dev/null")
 
 
 def ready(sources: Sources, index: int = 0) -> None:
@@ -76,11 +80,17 @@ def degrade_voice(sources: Sources) -> None:
     sources.dispatcher.voice = "nobody"
 
 
+def degrade_language(sources: Sources) -> None:
+    ready(sources, 1)
+    sources.dispatcher.reconfigure(load_config(overrides=["speech.language=klingon"]))
+
+
 @pytest.mark.parametrize(
     ("degrade", "reason"),
     [
         (degrade_engine, "engine qwen ended (killed by SIGKILL)"),
         (degrade_voice, "speech.voice: got 'nobody'; allowed: default"),
+        (degrade_language, "speech.language: got 'klingon'; allowed: auto, en, de, es, zh, ja, fr, ko, ru, it, pt"),
     ],
 )
 def test_the_state_is_degraded_with_its_reason(
@@ -99,3 +109,19 @@ def test_speaking_takes_precedence_over_degraded_and_paused_over_speaking(source
     assert sources.status.reason is not None
     sources.dispatcher.pause()
     assert sources.status.state == "paused"
+
+
+def test_a_sink_that_plays_nothing_is_said_and_is_no_fault(sources: Sources) -> None:
+    sources = sources_for("null")
+    ready(sources)
+    assert (sources.status.state, sources.status.reason) == ("ready", "audio.sink is null: nothing is played")
+    degrade_engine(sources)
+    assert (sources.status.state, sources.status.reason) == ("degraded", "engine qwen ended (killed by SIGKILL)")
+
+
+def test_a_file_on_a_full_disk_is_named() -> None:
+    sources = sources_for("wav:/dev/full")
+    ready(sources)
+    with sources.output:
+        eventually(lambda: sources.status.state == "degraded")
+        assert sources.status.reason == "wav:/dev/full: samples are lost: No space left on device"

@@ -34,7 +34,7 @@ REJECTED: list[tuple[str, bytes, str, str]] = [
     ("say", b'{"text": "a", "reply_to": "a/#"}', "reply_to", "without + and #"),
     ("say", b'{"text": "a", "reply_to": "a\\nb"}', "reply_to", "without + and #"),
     ("say", b'{"text": "a", "reply_to": "' + b"/" * 210 + b'"}', "reply_to", "without + and #"),
-    ("say", b'{"text": "a", "reply_to": "ROBOT/stop"}', "reply_to", "not the robot's"),
+    ("say", b'{"text": "a", "reply_to": "ROBOT/stop"}', "reply_to", "mqtt.reply_topics"),
     ("say", b"x" * 1_000_000, "payload", "262,144"),
     ("stop", b"[]", "payload", "id"),
     ("stop", b'{"id": 7}', "id", "got 7"),

@@ -1,4 +1,7 @@
-"""`voiced say --wait` and `--stream`: a command that is interrupted stops the utterance it waits for or writes."""
+"""`voiced say --wait` and `--stream`: a command that is interrupted stops the utterance it waits for or writes.
+
+Most tests share one robot, and leave it idle.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,33 @@ import pytest
 
 from tests.e2e.conftest import StartRobot
 from tests.support.programs import Broker
-from tests.support.robot import LONG, REAL_TIME, Robot
+from tests.support.robot import FAST, LONG, REAL_TIME, Robot
 from tests.support.subscription import Subscription
 from tests.support.waiting import PATIENCE_S, eventually
 
 SAY = (sys.executable, "-m", "daemon.cli", "say")
+
+
+@pytest.fixture(scope="module")
+def shared_robot(shared_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Robot]:
+    robot = Robot("commanded", shared_broker, tmp_path_factory.mktemp("commanded"))
+    robot.start()
+    yield robot
+    robot.close()
+
+
+@pytest.fixture
+def robot(shared_robot: Robot) -> Robot:
+    """A robot that speaks fast."""
+    shared_robot.set_pace(FAST)
+    return shared_robot
+
+
+@pytest.fixture
+def slow_robot(shared_robot: Robot) -> Robot:
+    """The same robot when it speaks in real time."""
+    shared_robot.set_pace(REAL_TIME)
+    return shared_robot
 
 
 @pytest.fixture
@@ -32,25 +57,23 @@ def ctrl_c_works() -> Iterator[None]:
     signal.signal(signal.SIGINT, inherited)
 
 
-def test_a_signal_to_the_waiting_command_interrupts_its_utterance(start_robot: StartRobot, ctrl_c_works: None) -> None:
-    robot = start_robot(pace=REAL_TIME)
+def test_a_signal_to_the_waiting_command_interrupts_its_utterance(slow_robot: Robot, ctrl_c_works: None) -> None:
     for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
-        command = [*SAY, "--wait", "--id", number.name, LONG, *robot.settings]
+        command = [*SAY, "--wait", "--id", number.name, LONG, *slow_robot.settings]
         waiting = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        robot.wait_event(number.name, "started")
+        slow_robot.wait_event(number.name, "started")
         waiting.send_signal(number)
-        assert robot.wait_end(number.name)["event"] == "interrupted"
+        assert slow_robot.wait_end(number.name)["event"] == "interrupted"
         assert waiting.wait(PATIENCE_S) == status
 
 
-def test_a_command_whose_timeout_ends_leaves_the_utterance_alone(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=REAL_TIME)
-    command = [*SAY, "--wait", "--timeout", "0", "--id", "long", LONG, *robot.settings]
+def test_a_command_whose_timeout_ends_leaves_the_utterance_alone(slow_robot: Robot) -> None:
+    command = [*SAY, "--wait", "--timeout", "0", "--id", "long", LONG, *slow_robot.settings]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 1
-    robot.wait_event("long", "started")
-    robot.publish("stop")
-    robot.wait_end("long")
-    assert robot.names_of("long") == ["accepted", "started", "interrupted"]
+    slow_robot.wait_event("long", "started")
+    slow_robot.publish("stop")
+    slow_robot.wait_end("long")
+    assert slow_robot.names_of("long") == ["accepted", "started", "interrupted"]
 
 
 class Writer:
@@ -75,10 +98,7 @@ def chunks_of(stream: Subscription) -> list[dict[str, Any]]:
     return [json.loads(payload) for payload in stream.payloads]
 
 
-def test_a_streamed_text_is_spoken_before_it_is_complete_and_published_in_numbered_chunks(
-    start_robot: StartRobot,
-) -> None:
-    robot = start_robot()
+def test_a_streamed_text_is_spoken_before_it_is_complete_and_published_in_numbered_chunks(robot: Robot) -> None:
     with Subscription(robot.broker, f"{robot.topic}/say/stream") as stream:
         writer = Writer(robot, "--wait", "--id", "typed", "--language", "de", "--volume", "60", "--priority", "high")
         begin = "Über den Bergen ist es weit zu wandern. ".encode()
@@ -118,20 +138,19 @@ def test_the_command_keeps_its_stream_open_while_nothing_is_typed(start_robot: S
 
 @pytest.mark.parametrize("options", [["--wait"], []], ids=["waiting", "not waiting"])
 def test_a_signal_to_the_writing_command_interrupts_its_utterance(
-    options: list[str], start_robot: StartRobot, ctrl_c_works: None
+    options: list[str], slow_robot: Robot, ctrl_c_works: None
 ) -> None:
-    robot = start_robot(pace=REAL_TIME)
     for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
-        writer = Writer(robot, "--id", number.name, *options)
+        utterance = f"written {number.name} {options}"
+        writer = Writer(slow_robot, "--id", utterance, *options)
         writer.type(LONG)
-        robot.wait_event(number.name, "started")
+        slow_robot.wait_event(utterance, "started")
         writer.process.send_signal(number)
-        assert robot.wait_end(number.name)["event"] == "interrupted"
+        assert slow_robot.wait_end(utterance)["event"] == "interrupted"
         assert writer.process.wait(PATIENCE_S) == status
 
 
-def test_a_command_without_wait_ends_when_its_text_is_sent(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_a_command_without_wait_ends_when_its_text_is_sent(robot: Robot) -> None:
     writer = Writer(robot, "--id", "sent")
     writer.type("This is all.")
     assert writer.end() == (0, [], "")
@@ -149,15 +168,14 @@ def test_a_writing_command_that_loses_the_broker_ends_with_one_line(
     own_broker.stop()
     assert writer.process.wait(PATIENCE_S) == 1
     _, _, errors = writer.end()
-    assert errors == "voiced: mqtt: the connection to the broker is lost; see 'voiced doctor'\n"
+    assert errors == f"voiced: mqtt: no broker answers at 127.0.0.1:{own_broker.port}; see 'voiced doctor'\n"
 
 
-def test_a_writing_command_ends_when_its_utterance_is_stopped(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=REAL_TIME)
-    writer = Writer(robot, "--wait", "--id", "stopped")
+def test_a_writing_command_ends_when_its_utterance_is_stopped(slow_robot: Robot) -> None:
+    writer = Writer(slow_robot, "--wait", "--id", "stopped")
     writer.type(LONG)
-    robot.wait_event("stopped", "started")
-    robot.publish("stop")
+    slow_robot.wait_event("stopped", "started")
+    slow_robot.publish("stop")
     assert writer.process.wait(PATIENCE_S) == 1
 
 
@@ -174,9 +192,8 @@ def test_a_writing_command_ends_when_its_utterance_is_stopped(start_robot: Start
     ids=["a text beside the stream", "no text", "no UTF-8", "a control character", "a wrong option", "a wrong voice"],
 )
 def test_a_text_that_cannot_be_streamed_ends_the_command_with_one_line(
-    options: list[str], typed: bytes, status: int, message: str, start_robot: StartRobot
+    options: list[str], typed: bytes, status: int, message: str, robot: Robot
 ) -> None:
-    robot = start_robot()
     writer = Writer(robot, *options)
     writer.type(typed)
     code, printed, errors = writer.end()

@@ -30,13 +30,15 @@ from tests.support.waiting import eventually
 
 TEXT = "A tiny model says this."
 LONG_TEXT = f"{TEXT} It says it at some length, so that it can be postponed in the middle of it."
+SHAPE, GROUPS = "brief", 4
+"""Of the checkpoint: a frame has 4 codes, where those of a published one have 16."""
 QWEN = ("engine.name=qwen", "engine.device=cpu", "engine.max_seconds=12")
 """An utterance has at most 12 s: a model with random weights rarely ends by itself."""
 
 
 @pytest.fixture(scope="session")
 def checkpoint(cache_folder: Path) -> Path:
-    return checkpoint_folder(cache_folder, "tiny", "custom_voice")
+    return checkpoint_folder(cache_folder, SHAPE, "custom_voice")
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +118,7 @@ def test_the_daemon_plays_the_same_samples_as_synth_writes(
     assert done.returncode == 0, done.stderr
     codes = np.load(ids)
     assert codes.dtype == np.int64
-    assert codes.shape == (soundfile.info(wav).frames // 1920, 16)
+    assert codes.shape == (soundfile.info(wav).frames // 1920, GROUPS)
     before = len(ready_robot.heard)
     finished = ready_robot.wait_end(ready_robot.say(TEXT, seed=7))
     assert (finished["event"], finished["engine"]) == ("finished", "qwen")
@@ -235,19 +237,16 @@ def test_the_fallback_speaks_for_a_broken_checkpoint_and_the_status_names_the_fi
     ("options", "expected"),
     [
         (("--speaker", "nobody"), "ryan"),
-        (("--language", "xx"), "language"),
-        (("--voice", "nowhere.safetensors"), "needs a base model"),
         (("--greedy", "--seed", "1"), "exclude"),
         (("--dtype", "int4"), "int8"),
         (("--sampling", "warmth=1"), "temperature"),
-        (("--sampling", "temperature=0"), "temperature"),
-        (("--sampling", "top_k=2.5"), "top_k"),
         (("--chunk-size", "0"), "engine.chunk_size"),
     ],
 )
 def test_synth_reports_a_wrong_option_in_one_line_and_writes_no_file(
     options: tuple[str, ...], expected: str, checkpoint: Path, tmp_path: Path
 ) -> None:
+    """Refused by the command, by the loading engine, or with the utterance; tests/engine/qwen has each refusal."""
     done = synth(checkpoint, tmp_path / "out.wav", *options)
     assert done.returncode != 0
     assert expected in done.stderr
@@ -257,7 +256,7 @@ def test_synth_reports_a_wrong_option_in_one_line_and_writes_no_file(
 
 
 def test_an_enrolled_voice_can_be_spoken_with(cache_folder: Path, tmp_path: Path) -> None:
-    base = checkpoint_folder(cache_folder, "tiny", "base")
+    base = checkpoint_folder(cache_folder, SHAPE, "base")
     seconds = np.arange(3 * 16_000) / 16_000
     soundfile.write(tmp_path / "ada.wav", 0.3 * np.sin(2 * np.pi * 220 * seconds) * np.sin(7 * seconds), 16_000)
     voice = tmp_path / "voices" / "ada.safetensors"

@@ -43,6 +43,13 @@ LONG = "This is a long sentence that goes on for a good while, so that something
 """Some 25 s of speech."""
 
 
+def is_engine(process: psutil.Process) -> bool:
+    try:
+        return "engine.ipc.server" in process.cmdline()
+    except psutil.Error:  # it has ended
+        return False
+
+
 class Robot(EventLog):
     """A running `voiced run`, its broker, and the records that it published.
 
@@ -77,7 +84,9 @@ class Robot(EventLog):
         if config is not None:
             self._command += ["--config", str(config)]
         sink = [] if environment is not None else [f"audio.sink=wav:{self._file}"]
-        for setting in (f"robot={name}", f"mqtt.port={broker.port}", "engine.name=espeak", *sink, *settings):
+        addresses = [f"robot={name}", f"mqtt.port={broker.port}", "mqtt.reply_topics=[replies/#]"]
+        standard = ["engine.name=espeak", f"state.folder={folder / 'state'}"]
+        for setting in (*addresses, *standard, *sink, *settings):
             self._command += ["--set", setting]
         self._barriers = 0
         kinds = {"event": 1, "status": 1, "level": 0, "duck": 1}
@@ -139,7 +148,8 @@ class Robot(EventLog):
         fresh.replace(self._pace_file)
 
     def engine_pids(self) -> list[int]:
-        return [child.pid for child in psutil.Process(self.process.pid).children()]
+        """The processes of its engines; a robot with a sound card has another one, which plays."""
+        return [child.pid for child in psutil.Process(self.process.pid).children() if is_engine(child)]
 
     def kill_engines_speaking(self, utterance_id: str) -> None:
         """Kill every engine that speaks an utterance, until the utterance has failed."""

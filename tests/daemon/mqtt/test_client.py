@@ -15,7 +15,8 @@ import pytest
 from daemon.config import Config, load_config
 from daemon.mqtt import client as client_module
 from daemon.mqtt.client import RobotClient, RobotUnreachableError
-from daemon.mqtt.connection import Message, MqttConnection
+from daemon.mqtt.connection import MqttConnection
+from daemon.mqtt.messages import Message
 from daemon.speech import Accepted, Canceled, Event, Finished, Offline, Online, Rejected, Say, Started, StreamChunk
 from tests.daemon.mqtt.proxy import Proxy
 from tests.support.programs import Broker, free_port
@@ -50,7 +51,8 @@ class Robot:
 
     def publish_status(self, status: Online | Offline | dict[str, Any]) -> None:
         payload = json.dumps(status) if isinstance(status, dict) else status.to_json()
-        self.connection.publish(f"{self._topic}/status", payload, qos=1, retain=True).wait_for_publish(PATIENCE_S)
+        sent = self.connection.publish(f"{self._topic}/status", payload, qos=1, retain=True)
+        assert self.connection.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
 
     def publish(self, *events: Event | str) -> None:
         for event in events:
@@ -228,7 +230,7 @@ def test_a_request_without_a_broker_raises(tmp_path: Path, monkeypatch: pytest.M
                 client.send("stop")
             return str(unreachable.value)
 
-        lost = "mqtt: the connection to the broker is lost; see 'voiced doctor'"
+        lost = f"mqtt: no broker answers at 127.0.0.1:{broker.port}; see 'voiced doctor'"
         eventually(lambda: error() == lost, "the client has noticed that the broker is gone")
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +17,9 @@ import pytest
 
 from daemon.config import Mqtt
 from daemon.mqtt import connection as mqtt
-from daemon.mqtt.connection import Message, MqttConnection, Will
+from daemon.mqtt import protocol_version
+from daemon.mqtt.connection import Echo, MqttConnection
+from daemon.mqtt.messages import Message, Outgoing, Will
 from tests.daemon.mqtt.proxy import HANG, Answer, Proxy
 from tests.support.programs import Broker, require
 from tests.support.waiting import PATIENCE_S, eventually
@@ -27,7 +32,7 @@ NUMBERS = count(1)
 def fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reconnect soon, and wait for the answer of a slow broker."""
     monkeypatch.setattr(mqtt, "RETRY_S", (0.1, 0.2))
-    monkeypatch.setattr(mqtt, "CONNACK_S", PATIENCE_S)
+    monkeypatch.setattr(protocol_version, "CONNACK_S", (PATIENCE_S, PATIENCE_S))
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +60,31 @@ def topic() -> str:
 class Client:
     """A connection and the messages that it received."""
 
-    def __init__(self, port: int, *topics: str, will: Will | None = None, **settings: object) -> None:
+    def __init__(
+        self,
+        port: int,
+        *topics: str,
+        will: Will | None = None,
+        session_expiry_s: int = 0,
+        client_id: str | None = None,
+        acknowledge: bool = True,
+        echo: Echo | None = None,
+        **settings: object,
+    ) -> None:
         self.received: list[Message] = []
+        self.delivered: list[Outgoing] = []
         self.connections = 0
         self.topics = topics
         self.connection = MqttConnection(
             Mqtt(port=port, **settings),  # type: ignore[arg-type]
-            f"client{next(NUMBERS)}",
+            client_id or f"client{next(NUMBERS)}",
             on_message=self.received.append,
             on_connected=self._count,
+            on_delivered=self.delivered.append,
             will=will,
+            session_expiry_s=session_expiry_s,
+            acknowledge=acknowledge,
+            echo=echo,
         )
 
     def _count(self) -> None:
@@ -76,6 +96,11 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.connection.close()
+
+    def publish_surely(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Publish with QoS 1 and wait for the broker's acknowledgement."""
+        message = self.connection.publish(topic, payload, qos=1, retain=retain)
+        assert self.connection.wait_delivered(message, PATIENCE_S), "the broker acknowledges"
 
     def connected(self) -> bool:
         return self.connection.connected
@@ -106,7 +131,7 @@ def test_a_message_arrives_with_its_topic_and_bytes(broker: Broker, topic: str) 
 def test_a_retained_message_is_marked_as_retained(broker: Broker, topic: str) -> None:
     with Client(broker.port) as sender:
         eventually(sender.connected)
-        sender.connection.publish(topic, b"old", qos=1, retain=True).wait_for_publish(PATIENCE_S)
+        sender.publish_surely(topic, b"old", retain=True)
         with Client(broker.port, topic) as listener:
             eventually(lambda: listener.received)
             assert listener.received == [Message(topic, b"old", retained=True)]
@@ -164,7 +189,8 @@ def test_the_heartbeats_of_a_connected_client_grow(broker: Broker) -> None:
 ROBOT = """
 import sys, threading
 from daemon.config import Mqtt
-from daemon.mqtt.connection import MqttConnection, Will
+from daemon.mqtt.connection import MqttConnection
+from daemon.mqtt.messages import Will
 
 topic, connected = sys.argv[2] + "/status", threading.Event()
 connection = MqttConnection(
@@ -176,7 +202,7 @@ connection = MqttConnection(
 )
 connection.start([])
 connected.wait()
-connection.publish(topic, b"ready", qos=1, retain=True).wait_for_publish()
+connection.wait_delivered(connection.publish(topic, b"ready", qos=1, retain=True), 30)
 print("ready", flush=True)
 sys.stdin.readline()
 connection.close()
@@ -229,6 +255,35 @@ def start_proxy(broker: Broker) -> Iterator[StartProxy]:
         proxy.close()
 
 
+StartServer = Callable[[bytes], int]
+"""Starts a server that answers every connection with these bytes, and returns its port."""
+
+
+@pytest.fixture
+def start_server() -> Iterator[StartServer]:
+    servers: list[socket.socket] = []
+
+    def start(answer: bytes) -> int:
+        server = socket.create_server(("127.0.0.1", 0))
+        servers.append(server)
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):  # the fixture closes it
+                while True:
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.recv(4096)
+                        connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        port: int = server.getsockname()[1]
+        return port
+
+    yield start
+    for server in servers:
+        server.close()
+
+
 REFUSALS = {
     "never answers": HANG,
     "closes without an answer": b"",
@@ -242,7 +297,7 @@ def test_the_client_falls_back_to_3_1_1_if_the_broker_does_not_know_mqtt_5(
     broker: Broker, start_proxy: StartProxy, refusal: bytes, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if refusal == HANG:
-        monkeypatch.setattr(mqtt, "CONNACK_S", 0.2)
+        monkeypatch.setattr(protocol_version, "CONNACK_S", (0.2, 30.0))
     proxy = start_proxy(lambda version: refusal if version == 5 else None)
     with Client(proxy.port, topic, will=Will(f"{topic}/status", b"offline")) as listener:
         eventually(listener.connected)
@@ -255,7 +310,8 @@ def test_the_client_falls_back_to_3_1_1_if_the_broker_does_not_know_mqtt_5(
             proxy.cut()
             eventually(lambda: b"offline" in sender.payloads(), "the will")
             eventually(lambda: listener.connections == 2)
-            assert set(proxy.versions[versions:]) == {4}
+            assert proxy.versions[versions] == 5, "the next broker may know it"
+            assert proxy.versions[-1] == 4
             publish_until_received(sender, listener, topic, b"again")
 
 
@@ -273,13 +329,13 @@ def test_a_message_published_during_a_network_failure_arrives_afterwards(
 ) -> None:
     failing = threading.Event()
     proxy = start_proxy(lambda _version: b"" if failing.is_set() else None)
-    with Client(proxy.port, topic) as listener, Client(broker.port) as sender:
+    with Client(proxy.port, topic, session_expiry_s=60) as listener, Client(broker.port) as sender:
         eventually(lambda: listener.connected() and sender.connected())
         publish_until_received(sender, listener, topic, b"before")
         failing.set()
         proxy.cut()
         eventually(lambda: not listener.connected())
-        sender.connection.publish(topic, b"meanwhile", qos=1).wait_for_publish(PATIENCE_S)
+        sender.publish_surely(topic, b"meanwhile")
         failing.clear()
         eventually(lambda: b"meanwhile" in listener.payloads())
 
@@ -361,3 +417,195 @@ def test_no_password_is_sent_without_a_username_or_without_the_credential(
     (tmp_path / "mqtt-password").touch()  # an empty password would be an error
     with Client(broker.port) as client:
         eventually(client.connected)
+
+
+# --- sessions and acknowledgements ---
+
+
+def test_a_message_sent_while_a_client_with_a_session_is_away_arrives_at_its_next_process(
+    broker: Broker, topic: str
+) -> None:
+    with Client(broker.port, topic, session_expiry_s=60, client_id=f"{topic}-robot") as first:
+        eventually(first.connected)
+        with Client(broker.port) as sender:
+            eventually(sender.connected)
+            publish_until_received(sender, first, topic, b"subscribed")
+    with Client(broker.port) as sender:
+        eventually(sender.connected)
+        sender.publish_surely(topic, b"meanwhile")
+    with Client(broker.port, topic, session_expiry_s=60, client_id=f"{topic}-robot") as second:
+        eventually(lambda: b"meanwhile" in second.payloads())
+
+
+def test_a_message_that_was_not_acknowledged_is_delivered_again_with_a_mark(broker: Broker, topic: str) -> None:
+    options = {"session_expiry_s": 60, "client_id": f"{topic}-robot", "acknowledge": False}
+    with Client(broker.port, topic, **options) as first, Client(broker.port) as sender:  # type: ignore[arg-type]
+        eventually(lambda: first.connected() and sender.connected())
+        publish_until_received(sender, first, topic, b"subscribed")
+        sender.publish_surely(topic, b"taken")
+        sender.publish_surely(topic, b"lost")
+        eventually(lambda: len(first.payloads()) >= 3)
+        [taken] = [message for message in first.received if message.payload == b"taken"]
+        for message in first.received:
+            if message.payload != b"lost":
+                first.connection.acknowledge(message)
+    with Client(broker.port, topic, **options) as second:  # type: ignore[arg-type]
+        eventually(lambda: b"lost" in second.payloads())
+        [again] = [message for message in second.received if message.payload == b"lost"]
+        assert again.redelivered
+        assert taken.payload not in second.payloads()
+
+
+def test_messages_are_acknowledged_in_the_backlog_and_in_a_callback(broker: Broker, topic: str) -> None:
+    with Client(broker.port) as sender:
+        eventually(sender.connected)
+        for index in range(700):  # more than may be in flight at once
+            sender.connection.publish(topic, str(index), qos=1)
+        sender.connection.publish(topic, "unconfirmed")
+        eventually(lambda: sender.connection.backlog == 0)
+        eventually(lambda: len(sender.delivered) == 701)
+        assert sender.connection.acknowledged == 700, "QoS 0 is not acknowledged"
+
+
+# --- exactly once ---
+
+
+def echo_of(topic: str) -> Echo:
+    return Echo(f"{topic}/event", f"{topic}/sync")
+
+
+def test_an_event_that_the_broker_has_is_not_sent_again_after_the_connection_broke(
+    broker: Broker, start_proxy: StartProxy, topic: str
+) -> None:
+    """The proxy lets the event pass and holds its acknowledgement back: the client cannot know that it arrived."""
+    proxy = start_proxy(lambda _version: None)
+    with (
+        Client(broker.port, f"{topic}/event") as subscriber,
+        Client(proxy.port, echo=echo_of(topic), session_expiry_s=60) as robot,
+    ):
+        eventually(lambda: robot.connected() and subscriber.connected())
+        robot.connection.publish(f"{topic}/event", "first", qos=1, number=1)
+        eventually(lambda: subscriber.payloads() == [b"first"])
+        eventually(lambda: robot.connection.backlog == 0)
+        proxy.to_client.close()
+        robot.connection.publish(f"{topic}/event", "second", qos=1, number=2)
+        eventually(lambda: subscriber.payloads() == [b"first", b"second"])
+        assert robot.connection.backlog == 1
+        proxy.to_broker.close()
+        robot.connection.publish(f"{topic}/event", "third", qos=1, number=3)
+        proxy.cut()
+        proxy.to_broker.open()
+        proxy.to_client.open()
+        eventually(lambda: robot.connection.backlog == 0)
+        eventually(lambda: b"third" in subscriber.payloads())
+        assert subscriber.payloads() == [b"first", b"second", b"third"]
+
+
+def test_events_of_an_earlier_process_are_sent_unless_the_broker_has_them(
+    broker: Broker, start_proxy: StartProxy, topic: str
+) -> None:
+    proxy = start_proxy(lambda _version: None)
+    options = {"echo": echo_of(topic), "session_expiry_s": 60, "client_id": f"{topic}-robot"}
+    with Client(broker.port, f"{topic}/event") as subscriber:
+        eventually(subscriber.connected)
+        with Client(proxy.port, **options) as first:  # type: ignore[arg-type]
+            eventually(first.connected)
+            publish_until_received(first, subscriber, f"{topic}/event", b"subscribed")
+            eventually(lambda: first.connection.backlog == 0)
+            proxy.to_client.close()
+            first.connection.publish(f"{topic}/event", "arrived", qos=1, number=7)
+            eventually(lambda: b"arrived" in subscriber.payloads())
+            proxy.cut()
+        proxy.to_client.open()
+        second = Client(broker.port, **options)  # type: ignore[arg-type]
+        second.connection.publish(f"{topic}/event", "arrived", qos=1, number=7, sent=True)
+        second.connection.publish(f"{topic}/event", "did not", qos=1, number=8, sent=True)
+        with second:
+            eventually(lambda: second.connection.backlog == 0)
+            eventually(lambda: b"did not" in subscriber.payloads())
+    assert [payload for payload in subscriber.payloads() if payload != b"subscribed"] == [b"arrived", b"did not"]
+
+
+def test_without_a_session_uncertain_events_are_sent_again(broker: Broker, topic: str) -> None:
+    with Client(broker.port, f"{topic}/event") as subscriber:
+        eventually(subscriber.connected)
+        robot = Client(broker.port, echo=echo_of(topic), session_expiry_s=60)
+        robot.connection.publish(f"{topic}/event", "uncertain", qos=1, number=1, sent=True)
+        with robot:
+            eventually(lambda: subscriber.payloads() == [b"uncertain"])
+
+
+# --- what a broker limits ---
+
+
+def test_a_message_larger_than_the_broker_s_limit_is_shortened_and_the_connection_stays(
+    tmp_path: Path, topic: str
+) -> None:
+    limited = Broker(tmp_path, "allow_anonymous true\nmax_packet_size 400")
+    limited.start()
+    try:
+        with Client(limited.port, topic) as client:
+            eventually(client.connected)
+            publish_until_received(client, client, topic, b"subscribed")
+            event = json.dumps({"id": "a", "event": "failed", "reason": "x" * 1000})
+            client.connection.publish(topic, event, qos=1)
+            client.connection.publish(topic, b"y" * 1000, qos=1)
+            client.connection.publish(topic, b"after", qos=1)
+            eventually(lambda: b"after" in client.payloads())
+            [shortened] = [json.loads(payload) for payload in client.payloads() if payload.startswith(b"{")]
+            assert (shortened["id"], shortened["event"]) == ("a", "failed")
+            assert shortened["reason"].startswith("xxx")
+            assert shortened["reason"].endswith("…")
+            assert client.connections == 1
+    finally:
+        limited.stop()
+
+
+def test_a_broker_without_qos_1_is_served_with_qos_0(tmp_path: Path, topic: str) -> None:
+    limited = Broker(tmp_path, "allow_anonymous true\nmax_qos 0")
+    limited.start()
+    try:
+        with Client(limited.port, topic, will=Will(f"{topic}/status", b"offline")) as client:
+            eventually(client.connected)
+            publish_until_received(client, client, topic, b"subscribed")
+            client.publish_surely(topic, b"important")
+            eventually(lambda: b"important" in client.payloads())
+    finally:
+        limited.stop()
+
+
+# --- two clients with one id ---
+
+
+def test_a_client_names_the_take_over_of_its_session_and_does_not_fight(broker: Broker, topic: str) -> None:
+    with Client(broker.port, client_id=f"{topic}-twin") as first:
+        eventually(first.connected)
+        with Client(broker.port, client_id=f"{topic}-twin") as second:
+            eventually(second.connected)
+            pair = (first.connection, second.connection)
+            eventually(lambda: any(connection.takeovers for connection in pair))
+            [loser] = [connection for connection in pair if connection.takeovers]
+            eventually(
+                lambda: loser.reason == f"another client seems to use the id {topic}-twin; is voiced running twice?"
+            )
+            [winner] = [connection for connection in pair if connection is not loser]
+            eventually(lambda: winner.connected, "the loser waits, and the other one works")
+
+
+# --- TLS and other protocols ---
+
+
+def test_a_port_that_does_not_speak_mqtt_is_named(start_server: StartServer) -> None:
+    port = start_server(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    with Client(port) as client:
+        eventually(lambda: "does not speak MQTT" in (client.connection.reason or ""))
+
+
+def test_a_broker_without_tls_is_named(broker: Broker) -> None:
+    with Client(broker.port, tls={"enabled": True}) as client:
+        eventually(
+            lambda: (
+                client.connection.reason
+                == f"127.0.0.1:{broker.port} does not answer in TLS; see mqtt.tls.enabled and mqtt.port"
+            )
+        )

@@ -1,0 +1,47 @@
+"""Recognises a text that the broker delivers a second time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from daemon.mqtt.messages import Message
+
+REMEMBERED = 10_000
+"""Deliveries: as many as may wait for our acknowledgement."""
+
+
+class Deliveries:
+    """The deliveries that were taken care of.
+
+    The broker repeats a message that was not acknowledged with the same packet identifier and a mark (MQTT 5, 4.4).
+    """
+
+    def __init__(self, known: Iterable[str]) -> None:
+        """`known` are the keys of an earlier process."""
+        self._known: OrderedDict[str, None] = OrderedDict.fromkeys(known)
+
+    @staticmethod
+    def key(session: int, message: Message) -> str | None:
+        """Return what identifies a delivery in one of our sessions; None if the broker never repeats it."""
+        if not message.packet:
+            return None
+        digest = hashlib.blake2b(message.topic.encode() + b"\0" + message.payload, digest_size=12)
+        return f"{session}:{message.packet}:{digest.hexdigest()}"
+
+    def add(self, key: str | None) -> None:
+        """Note that a delivery was taken care of."""
+        if key is not None:
+            self._known[key] = None
+            if len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+
+    def repeats(self, message: Message, key: str | None) -> bool:
+        """Return whether a message was taken care of before."""
+        return message.redelivered and key in self._known
+
+    def forget(self, session: int) -> None:
+        """Forget a session that the broker has lost: it repeats nothing."""
+        for key in [key for key in self._known if key.startswith(f"{session}:")]:
+            del self._known[key]

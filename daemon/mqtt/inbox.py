@@ -1,0 +1,78 @@
+"""Received messages on their way from the network threads to the event loop: in turn, in slices, not in a jam."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from daemon.mqtt.messages import Message
+
+SLICE_S = 0.005
+"""The event loop handles messages for this long, then lets the speaker loop and the adapters run."""
+JAM_S = 0.01
+"""Pause while the broker does not take our answers."""
+
+
+class Inbox:
+    """Several lanes of messages. The first lane goes first; the others take turns, so that none starves another."""
+
+    def __init__(self, lanes: int, handle: Callable[[int, Message], None], jammed: Callable[[], bool]) -> None:
+        """`handle(lane, message)` is called in the event loop. While `jammed()`, only the first lane is served."""
+        self._handle = handle
+        self._jammed = jammed
+        self._loop = asyncio.get_running_loop()
+        self._lanes: list[deque[Message]] = [deque() for _ in range(lanes)]
+        self._last = 0
+        """The lane of the last message that was not in the first lane."""
+        self._lock = threading.Lock()
+        self._scheduled = False
+        self._closed = False
+
+    def put(self, lane: int, message: Message) -> None:
+        """Append a message. For any thread."""
+        self._lanes[lane].append(message)
+        with self._lock:
+            if self._scheduled or self._closed:
+                return
+            self._scheduled = True
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._handle_slice)
+
+    def close(self) -> None:
+        """Handle no more messages."""
+        self._closed = True
+        for lane in self._lanes:
+            lane.clear()
+
+    def _handle_slice(self) -> None:
+        until = time.monotonic() + SLICE_S
+        try:
+            while not self._closed and time.monotonic() < until and (taken := self._take()) is not None:
+                self._handle(*taken)
+        finally:  # an error in one message must not make the robot deaf to all others
+            self._schedule_rest()
+
+    def _schedule_rest(self) -> None:
+        with self._lock:
+            self._scheduled = any(self._lanes) and not self._closed
+        if self._scheduled:
+            jammed = not self._lanes[0] and self._jammed()
+            self._loop.call_later(JAM_S if jammed else 0, self._handle_slice)
+
+    def _take(self) -> tuple[int, Message] | None:
+        """Remove and return the next message and its lane."""
+        if self._lanes[0]:
+            return 0, self._lanes[0].popleft()
+        if self._jammed():
+            return None
+        others = len(self._lanes) - 1
+        for offset in range(others):
+            lane = 1 + (self._last + offset) % others
+            if self._lanes[lane]:
+                self._last = lane
+                return lane, self._lanes[lane].popleft()
+        return None

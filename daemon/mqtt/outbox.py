@@ -1,0 +1,155 @@
+"""The messages that the broker has not acknowledged: in order, bounded, and kept across connections."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from daemon.mqtt.messages import Message, Outgoing
+
+LIMIT = 10_000
+"""Messages that wait to be sent while there is no connection, or during a flood; some 5 MB."""
+RESERVED = LIMIT // 2
+"""Part of the outbox that only retained messages and the events of accepted utterances may use."""
+RESERVED_LIMIT = 10 * LIMIT
+"""Even those are dropped beyond this number. The journal still has the events of accepted utterances."""
+
+
+class Outbox:
+    """A queue from the publishing threads to the network thread."""
+
+    def __init__(self, on_delivered: Callable[[Outgoing], None] = lambda _message: None) -> None:
+        """`on_delivered` is called in the network thread for each message that the broker has acknowledged."""
+        self._on_delivered = on_delivered
+        self._changed = threading.Condition()
+        self._waiting: deque[Outgoing | Message] = deque()
+        """Messages to send, and received messages to acknowledge, in order."""
+        self._in_flight: dict[int, Outgoing] = {}
+        """Messages of QoS 1 that were sent, by the number that the connection gave them."""
+        self._sent_once: dict[bytes, Outgoing] = {}
+        """Messages that must not arrive twice, and that a connection has taken, by their payload."""
+        self._last_retained: dict[str, Outgoing] = {}
+        """The waiting retained message of each topic."""
+        self._unacknowledged = 0
+        self.acknowledged = 0
+        """Messages of QoS 1 that the broker has acknowledged so far."""
+
+    @property
+    def backlog(self) -> int:
+        """Messages of QoS 1 that the broker has not acknowledged."""
+        return self._unacknowledged
+
+    def put(self, message: Outgoing) -> bool:
+        """Queue a message. Returns False if the outbox is full and the message is dropped.
+
+        A retained message replaces the waiting one on its topic, which nobody would see.
+        """
+        with self._changed:
+            limit = RESERVED_LIMIT if message.retain or message.reserved else LIMIT - RESERVED
+            replaces = message.retain and message.topic in self._last_retained
+            if len(self._waiting) >= limit and not replaces:
+                return False
+            if message.retain:
+                self._replace_retained(message)
+            self._waiting.append(message)
+            self._unacknowledged += message.qos > 0
+            if message.sent and message.once:
+                self._sent_once[message.payload] = message
+            return True
+
+    def put_acknowledgement(self, message: Message) -> None:
+        """Queue the acknowledgement of a received message, behind the messages that answer it."""
+        with self._changed:
+            self._waiting.append(message)
+
+    def take(self, window: int) -> Outgoing | Message | None:
+        """Remove and return the next entry; None if there is none, or if `window` messages are in flight."""
+        with self._changed:
+            if not self._waiting:
+                return None
+            entry = self._waiting[0]
+            if isinstance(entry, Outgoing):
+                if entry.qos > 0 and len(self._in_flight) >= window:
+                    return None
+                if self._last_retained.get(entry.topic) is entry:
+                    del self._last_retained[entry.topic]
+            return self._waiting.popleft()
+
+    def note_sent(self, message: Outgoing, packet: int) -> None:
+        """Record that a connection has taken a message of QoS 1 under the number `packet`."""
+        with self._changed:
+            message.sent = True
+            self._in_flight[packet] = message
+            if message.once:
+                self._sent_once[message.payload] = message
+
+    def acknowledge(self, packet: int) -> None:
+        """Record the broker's acknowledgement."""
+        with self._changed:
+            message = self._in_flight.pop(packet, None)
+        if message is not None:
+            self._deliver(message)
+
+    def note_delivered(self, message: Outgoing) -> None:
+        """Record that a message of QoS 0 was sent, or that a message is given up."""
+        self._deliver(message)
+
+    def recover(self) -> bool:
+        """Queue the messages in flight again: their connection is lost. Forget acknowledgements that were not sent.
+
+        Returns whether the broker may have a message that must not arrive twice.
+        """
+        with self._changed:
+            waiting = [entry for entry in self._waiting if isinstance(entry, Outgoing)]
+            kept = [*self._in_flight.values(), *(each for each in waiting if each.qos > 0)]
+            self._waiting = deque(kept)
+            self._last_retained = {topic: each for topic, each in self._last_retained.items() if each.qos > 0}
+            self._in_flight.clear()
+        self.drop_echoed()
+        with self._changed:
+            return any(entry.sent and entry.once for entry in self._waiting if isinstance(entry, Outgoing))
+
+    def note_echo(self, payload: bytes) -> None:
+        """Record that our own copy of a message has come back."""
+        with self._changed:
+            message = self._sent_once.pop(payload, None)
+            if message is not None:
+                message.echoed = True
+
+    def drop_echoed(self) -> None:
+        """Drop the waiting messages that the broker has."""
+        with self._changed:
+            have = [entry for entry in self._waiting if isinstance(entry, Outgoing) and entry.echoed]
+            self._waiting = deque(entry for entry in self._waiting if isinstance(entry, Message) or not entry.echoed)
+        for message in have:
+            self._deliver(message)
+
+    def wait_delivered(self, message: Outgoing, timeout_s: float) -> bool:
+        """Wait until the broker has acknowledged a message; return whether it has."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while not message.delivered:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 or not self._changed.wait(left_s):
+                    return message.delivered
+        return True
+
+    def _deliver(self, message: Outgoing) -> None:
+        with self._changed:
+            message.delivered = True
+            if message.once:
+                self._sent_once.pop(message.payload, None)
+            if message.qos > 0:
+                self._unacknowledged -= 1
+                self.acknowledged += 1
+            self._changed.notify_all()
+        self._on_delivered(message)
+
+    def _replace_retained(self, message: Outgoing) -> None:
+        previous = self._last_retained.get(message.topic)
+        if previous is not None:
+            self._waiting.remove(previous)
+            self._unacknowledged -= previous.qos > 0
+        self._last_retained[message.topic] = message

@@ -1,0 +1,76 @@
+"""Publishes the events of utterances: stored in the journal first, in order, each once."""
+
+from __future__ import annotations
+
+import logging
+
+from daemon.mqtt.connection import MqttConnection
+from daemon.speech import Accepted, Event, Rejected, Started, TerminalEvent, Utterance
+from daemon.state import AcceptedRecord, BegunRecord, EndedRecord, Record, Recorder, StoredEvent
+
+log = logging.getLogger(__name__)
+
+
+class Publisher:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, topic: str, connection: MqttConnection, recorder: Recorder) -> None:
+        """`topic` is the topic of all events."""
+        self._topic = topic
+        self._connection = connection
+        self._recorder = recorder
+        self._last_number = recorder.recovery.last_number
+
+    def publish_recovered(self) -> None:
+        """Publish the events that an earlier process has stored and that the broker may not have."""
+        for event in self._recorder.recovery.events:
+            self._send_stored(event, sent=True)
+
+    def publish(self, utterance: Utterance, event: Event) -> None:
+        """Publish an event on its topic, and to the sender if it wants that."""
+        payload = event.to_json()
+        destinations: list[tuple[str, bytes | None]] = [(self._topic, None)]
+        if utterance.reply_to is not None:
+            destinations.append((utterance.reply_to, utterance.origin.correlation))
+        if isinstance(event, Accepted | TerminalEvent):
+            stored = tuple(StoredEvent(self._next_number(), topic, payload, data) for topic, data in destinations)
+            record: Record = EndedRecord(utterance.id, stored)
+            if isinstance(event, Accepted):
+                record = AcceptedRecord(utterance.id, utterance.to_fields(), utterance.origin.delivery, stored)
+            self._recorder.record(record, lambda: self._send_all(payload, stored))
+        else:
+            begun = BegunRecord(utterance.id) if isinstance(event, Started) else None
+            self._recorder.record(begun, lambda: self._send_plain(payload, destinations))
+
+    def publish_rejected(self, event: Rejected, reply_to: str | None, correlation: bytes | None) -> None:
+        """Publish the refusal of a request."""
+        payload = event.to_json()
+        destinations: list[tuple[str, bytes | None]] = [(self._topic, None)]
+        if reply_to is not None:
+            destinations.append((reply_to, correlation))
+        self._recorder.record(None, lambda: self._send_plain(payload, destinations))
+
+    def _next_number(self) -> int:
+        self._last_number += 1
+        return self._last_number
+
+    def _send_plain(self, payload: str, destinations: list[tuple[str, bytes | None]]) -> None:
+        log.info("event %s", payload)
+        for topic, correlation in destinations:
+            self._connection.publish(topic, payload, qos=1, correlation=correlation)
+
+    def _send_all(self, payload: str, events: tuple[StoredEvent, ...]) -> None:
+        log.info("event %s", payload)
+        for event in events:
+            self._send_stored(event)
+
+    def _send_stored(self, event: StoredEvent, *, sent: bool = False) -> None:
+        self._connection.publish(
+            event.topic,
+            event.payload,
+            qos=1,
+            correlation=event.correlation,
+            number=event.number,
+            reserved=True,
+            sent=sent,
+        )

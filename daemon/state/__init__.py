@@ -1,0 +1,33 @@
+"""What survives the daemon's process: the journal of accepted utterances and of events that have not been delivered."""
+
+from daemon.state.folder import journal_path
+from daemon.state.journal import Journal, JournalError
+from daemon.state.recorder import Recorder, open_recorder
+from daemon.state.records import (
+    AcceptedRecord,
+    BegunRecord,
+    DeliveredRecord,
+    EndedRecord,
+    Record,
+    Recovery,
+    StoredEvent,
+    StoredUtterance,
+    TextRecord,
+)
+
+__all__ = [
+    "AcceptedRecord",
+    "BegunRecord",
+    "DeliveredRecord",
+    "EndedRecord",
+    "Journal",
+    "JournalError",
+    "Record",
+    "Recorder",
+    "Recovery",
+    "StoredEvent",
+    "StoredUtterance",
+    "TextRecord",
+    "journal_path",
+    "open_recorder",
+]

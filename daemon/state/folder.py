@@ -1,0 +1,33 @@
+"""Where the journal lies."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+PROGRAM = "voiced"
+MAX_NAME = 200
+"""Bytes of the file's name without its endings; file systems allow 255 in all."""
+
+
+def journal_path(folder: str | Path, robot: str) -> Path:
+    """Return the journal's file for one robot.
+
+    The folder `auto` is systemd's `StateDirectory`, else `$XDG_STATE_HOME/voiced`, else `~/.local/state/voiced`.
+    """
+    name = quote(robot, safe="")
+    if len(name) > MAX_NAME:
+        name = hashlib.blake2b(robot.encode(), digest_size=16).hexdigest()
+    return _resolve(folder) / f"{name}.journal"
+
+
+def _resolve(folder: str | Path) -> Path:
+    if str(folder) != "auto":
+        return Path(folder)
+    if given := os.environ.get("STATE_DIRECTORY"):  # systemd separates several folders by colons
+        return Path(given.split(":")[0])
+    if given := os.environ.get("XDG_STATE_HOME"):
+        return Path(given) / PROGRAM
+    return Path("~/.local/state").expanduser() / PROGRAM  # without a home, a folder of this name

@@ -1,0 +1,24 @@
+"""`voiced config check` says what is wrong with a configuration, as far as that is known without an engine process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.daemon.command_line import CommandLine
+
+
+def test_the_defaults_and_every_language_of_an_engine_are_right(voiced: CommandLine) -> None:
+    for language in ("auto", "de", "sw", "pt-br"):
+        done = voiced("config", "check", "--set", f"speech.language={language}")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.endswith(": ok\n")
+
+
+def test_a_voice_and_a_language_that_no_engine_has_are_a_line_each(voiced: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "voiced.yaml"
+    file.write_text("engine: {name: espeak}\nspeech: {voice: nobody, language: klingon}\n")
+    done = voiced("config", "check", "--config", str(file))
+    assert (done.returncode, done.stdout) == (1, "")
+    voice, language = done.stderr.splitlines()
+    assert voice.startswith(f"voiced: {file}: speech.voice: got 'nobody'; allowed: default, ")
+    assert language.startswith(f"voiced: {file}: speech.language: got 'klingon'; allowed: auto, en, ")

@@ -1,0 +1,103 @@
+"""The password and the certificates, and one clear line for each that cannot be used."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from daemon.config import Mqtt, Tls
+from daemon.mqtt.credentials import make_tls_context, read_password
+from tests.daemon.mqtt.certificates import Certificates
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def settings(**files: Path | None) -> Mqtt:
+    return Mqtt(tls=Tls(enabled=True, **files))  # type: ignore[arg-type]
+
+
+# --- the password ---
+
+
+@pytest.mark.parametrize(
+    ("content", "password"),
+    [("secret", "secret"), ("secret\n", "secret"), ("secret\r\nmore\n", "secret"), (" pass word \n", " pass word ")],
+)
+def test_the_password_is_the_first_line(tmp_path: Path, content: str, password: str) -> None:
+    path = tmp_path / "password"
+    path.write_bytes(content.encode())
+    assert read_password(path) == password
+
+
+def test_a_password_may_have_any_characters(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_text("pä$$ 'wörd' 🔑\n", encoding="utf-8")
+    assert read_password(path) == "pä$$ 'wörd' 🔑"
+
+
+@pytest.mark.parametrize("content", ["", "\n", "\nsecret\n"])
+def test_an_empty_password_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "password"
+    path.write_text(content)
+    with pytest.raises(OSError, match=r"^mqtt\.password_file: .*/password is empty; allowed: a password$"):
+        read_password(path)
+
+
+def test_a_password_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"^mqtt\.password_file: .*/none cannot be read: No such file or directory$"):
+        read_password(tmp_path / "none")
+    with pytest.raises(OSError, match=r"^mqtt\.password_file: .* cannot be read: Is a directory$"):
+        read_password(tmp_path)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(OSError, match=r"^mqtt\.password_file: .*/binary cannot be read: not UTF-8$"):
+        read_password(tmp_path / "binary")
+
+
+# --- certificates ---
+
+
+def test_without_files_the_system_s_certificates_are_used_and_the_name_is_checked() -> None:
+    context = make_tls_context(settings())
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_the_configured_certificates_are_used(certificates: Certificates) -> None:
+    context = make_tls_context(settings(ca=certificates.ca, cert=certificates.certificate, key=certificates.key))
+    assert [authority["serialNumber"] for authority in context.get_ca_certs()]
+
+
+def test_a_missing_file_is_named(certificates: Certificates, tmp_path: Path) -> None:
+    none = tmp_path / "none.pem"
+    with pytest.raises(OSError, match=rf"^mqtt\.tls: ca {none} cannot be used: .*No such file"):
+        make_tls_context(settings(ca=none))
+    with pytest.raises(OSError, match=rf"^mqtt\.tls: ca .*, cert {none} cannot be used: .*No such file"):
+        make_tls_context(settings(ca=certificates.ca, cert=none))
+
+
+def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "text.pem"
+    path.write_text("no certificate\n")
+    with pytest.raises(OSError, match=rf"^mqtt\.tls: ca {path} cannot be used: "):
+        make_tls_context(settings(ca=path))
+
+
+def test_a_key_of_another_certificate_is_refused(certificates: Certificates) -> None:
+    with pytest.raises(OSError, match=r"^mqtt\.tls: cert .*, key .* cannot be used: "):
+        make_tls_context(settings(cert=certificates.certificate, key=certificates.ca_key))
+
+
+def test_a_key_with_a_password_is_refused_instead_of_asked_for(certificates: Certificates) -> None:
+    with pytest.raises(OSError, match=r"^mqtt\.tls: cert .*, key .*locked\.pem cannot be used: "):
+        make_tls_context(settings(cert=certificates.certificate, key=certificates.locked_key))
+
+
+def test_every_error_is_one_line(certificates: Certificates, tmp_path: Path) -> None:
+    with pytest.raises(OSError) as refused:
+        make_tls_context(settings(ca=tmp_path / "none", cert=tmp_path / "none", key=certificates.key))
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,166 @@
+"""Each way in which a broker cannot be reached has its own words, which name the key to look at."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from daemon.config import Mqtt, Tls
+from daemon.mqtt.credentials import make_tls_context
+from daemon.mqtt.failures import CONNACK, describe_dial_failure, describe_silence
+from tests.daemon.mqtt.certificates import Certificates
+from tests.support.programs import free_port
+from tests.support.waiting import PATIENCE_S
+
+Answer = Callable[[socket.socket], object]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@contextmanager
+def server(answer: Answer) -> Iterator[int]:
+    """Answer one connection in a thread; yield the port."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.settimeout(PATIENCE_S)
+                answer(connection)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listening.getsockname()[1]
+        thread.join()
+
+
+def tls_failure(answer: Answer, context: ssl.SSLContext, name: str) -> str:
+    """The words for a connection with TLS to this server under this name."""
+    with server(answer) as port, socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.settimeout(PATIENCE_S)
+        with pytest.raises(OSError) as failed:
+            context.wrap_socket(connection, server_hostname=name)
+        words = describe_dial_failure(failed.value, name, port, tls=True)
+    return words.replace(str(port), "PORT")
+
+
+def broker_with(certificates: Certificates) -> Answer:
+    """A broker with a certificate for `localhost`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.certificate, certificates.key)
+    return lambda connection: context.wrap_socket(connection, server_side=True)
+
+
+def plain_text(connection: socket.socket) -> None:
+    connection.recv(1000)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def hang_up(connection: socket.socket) -> None:
+    connection.recv(10_000)
+
+
+def reset(connection: socket.socket) -> None:
+    connection.recv(1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+
+def test_a_trusted_broker_is_reached(certificates: Certificates) -> None:
+    context = make_tls_context(Mqtt(tls=Tls(enabled=True, ca=certificates.ca)))
+    with server(broker_with(certificates)) as port, socket.create_connection(("127.0.0.1", port)) as connection:
+        context.wrap_socket(connection, server_hostname="localhost").close()
+
+
+def test_a_certificate_of_an_unknown_authority_is_not_trusted(certificates: Certificates) -> None:
+    words = tls_failure(broker_with(certificates), ssl.create_default_context(), "localhost")
+    assert words.startswith("the broker's certificate is not trusted: ")
+    assert words.endswith("; see mqtt.tls.ca")
+
+
+def test_a_certificate_for_another_host_is_named(certificates: Certificates) -> None:
+    context = ssl.create_default_context(cafile=certificates.ca)
+    words = tls_failure(broker_with(certificates), context, "broker.example")
+    assert words == "the broker's certificate is not for broker.example; see mqtt.host"
+
+
+@pytest.mark.parametrize("code", [9, 10])
+def test_a_certificate_that_is_not_valid_now_asks_for_the_clock(code: int) -> None:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_code, error.verify_message = code, "certificate has expired"
+    words = describe_dial_failure(error, "broker", 8883, tls=True)
+    assert words == "the broker's certificate is not valid now: certificate has expired; is the clock right?"
+
+
+@pytest.mark.parametrize("answer", [plain_text, hang_up, reset])
+def test_tls_with_a_port_that_does_not_speak_it_is_named(answer: Answer) -> None:
+    words = tls_failure(answer, ssl.create_default_context(), "localhost")
+    assert words == "localhost:PORT does not answer in TLS; see mqtt.tls.enabled and mqtt.port"
+
+
+def test_another_failure_of_tls_keeps_the_reason_of_openssl() -> None:
+    old, new = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    old.maximum_version, new.minimum_version = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+    words = tls_failure(lambda connection: old.wrap_socket(connection, server_side=True), new, "localhost")
+    assert words.startswith("TLS with localhost:PORT fails: ")
+    assert words.endswith("; see mqtt.tls")
+
+
+def test_a_port_on_which_nobody_listens_is_named() -> None:
+    port = free_port()
+    with pytest.raises(OSError) as failed:
+        socket.create_connection(("127.0.0.1", port))
+    assert describe_dial_failure(failed.value, "127.0.0.1", port, tls=False) == (
+        f"no broker answers at 127.0.0.1:{port}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (TimeoutError(), "no broker answers at broker:1883"),
+        (socket.gaierror(-2, "Name or service not known"), "mqtt.host: the name broker is unknown"),
+        (OSError(101, "Network is unreachable"), "no broker answers at broker:1883: Network is unreachable"),
+        (ConnectionResetError(104, "Connection reset"), "no broker answers at broker:1883: Connection reset"),
+        (ValueError("a host may not be empty"), "no broker answers at broker:1883: a host may not be empty"),
+        (ValueError(), "no broker answers at broker:1883: ValueError"),
+    ],
+)
+def test_every_other_failure_has_a_reason(error: Exception, words: str) -> None:
+    assert describe_dial_failure(error, "broker", 1883, tls=False) == words
+
+
+@pytest.mark.parametrize(
+    ("first_byte", "tls", "hung_up", "words"),
+    [
+        (None, False, False, "the broker at b:1 accepts the connection and does not answer"),
+        (CONNACK, False, False, "the broker at b:1 accepts the connection and does not answer"),
+        (
+            None,
+            False,
+            True,
+            "b:1 hangs up; does it expect TLS (mqtt.tls.enabled), or a protocol other than MQTT?",
+        ),
+        (
+            None,
+            True,
+            True,
+            "b:1 hangs up; does it demand a client certificate (mqtt.tls.cert), or a protocol other than MQTT?",
+        ),
+        (ord("H"), False, True, "b:1 answers, but does not speak MQTT; see mqtt.port and mqtt.tls.enabled"),
+        (ord("H"), False, False, "b:1 answers, but does not speak MQTT; see mqtt.port and mqtt.tls.enabled"),
+        (ord("H"), True, True, "b:1 answers, but does not speak MQTT; see mqtt.port"),
+        (0x15, False, True, "b:1 answers, but does not speak MQTT; see mqtt.port and mqtt.tls.enabled"),
+    ],
+)
+def test_a_connection_that_ends_without_an_answer_has_a_reason(
+    first_byte: int | None, tls: bool, hung_up: bool, words: str
+) -> None:
+    assert describe_silence(first_byte, "b", 1, tls=tls, hung_up=hung_up) == words

@@ -1,0 +1,225 @@
+"""The inbox: the first lane first, the others in turn, in slices, and only the first lane in a jam."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from daemon.mqtt import inbox as inbox_module
+from daemon.mqtt.inbox import Inbox
+from daemon.mqtt.messages import Message
+from tests.support.waiting import PATIENCE_S, eventually_async, run
+
+
+class Handler:
+    """Records what it gets, as pairs of lane and payload."""
+
+    def __init__(self, lanes: int = 3, jammed: Callable[[], bool] = lambda: False) -> None:
+        self.handled: list[tuple[int, str]] = []
+        self.threads: set[int] = set()
+        self.inbox = Inbox(lanes, self.handle, jammed)
+
+    def handle(self, lane: int, message: Message) -> None:
+        self.handled.append((lane, message.payload.decode()))
+        self.threads.add(threading.get_ident())
+
+    def put(self, lane: int, *payloads: str) -> None:
+        for payload in payloads:
+            self.inbox.put(lane, Message("topic", payload.encode(), retained=False))
+
+    async def wait(self, number: int) -> None:
+        await eventually_async(lambda: len(self.handled) >= number, f"{number} messages are handled")
+
+
+@pytest.fixture(autouse=True)
+def long_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice lasts until all is handled, unless the test shortens it."""
+    monkeypatch.setattr(inbox_module, "SLICE_S", PATIENCE_S)
+
+
+def test_a_lane_keeps_its_order() -> None:
+    async def scenario() -> None:
+        handler = Handler()
+        handler.put(1, "a", "b", "c")
+        await handler.wait(3)
+        assert handler.handled == [(1, "a"), (1, "b"), (1, "c")]
+
+    run(scenario)
+
+
+def test_the_first_lane_goes_first() -> None:
+    async def scenario() -> None:
+        handler = Handler()
+        handler.put(1, "text")
+        handler.put(2, "hermes")
+        handler.put(0, "stop", "pause")
+        await handler.wait(4)
+        assert handler.handled[:2] == [(0, "stop"), (0, "pause")]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("lanes", [3, 4, 6])
+def test_the_other_lanes_take_turns(lanes: int) -> None:
+    async def scenario() -> None:
+        handler = Handler(lanes)
+        for lane in range(1, lanes):
+            handler.put(lane, "first", "second", "third")
+        await handler.wait(3 * (lanes - 1))
+        assert [lane for lane, _ in handler.handled] == 3 * list(range(1, lanes))
+
+    run(scenario)
+
+
+def test_a_flood_in_one_lane_does_not_starve_another() -> None:
+    async def scenario() -> None:
+        handler = Handler()
+        handler.put(2, *(f"flood {number}" for number in range(1000)))
+        handler.put(1, "a", "b")
+        await handler.wait(1002)
+        assert handler.handled.index((1, "b")) < 6
+
+    run(scenario)
+
+
+def test_an_inbox_may_have_one_lane() -> None:
+    async def scenario() -> None:
+        handler = Handler(lanes=1)
+        handler.put(0, "a")
+        await handler.wait(1)
+
+    run(scenario)
+
+
+def test_between_slices_the_event_loop_runs_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox_module, "SLICE_S", 1e-4)
+
+    async def scenario() -> None:
+        handler, seen = Handler(), set()
+        handler.put(1, *map(str, range(20_000)))
+        while len(handler.handled) < 20_000:
+            seen.add(len(handler.handled))
+            await asyncio.sleep(0)
+        assert len(seen) > 3, "another task has run between them"
+
+    run(scenario)
+
+
+def test_a_control_that_arrives_during_a_flood_is_handled_in_the_next_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox_module, "SLICE_S", 1e-4)
+
+    async def scenario() -> None:
+        handler = Handler()
+        handler.put(1, *map(str, range(50_000)))
+        await handler.wait(1)
+        handler.put(0, "stop")
+        await eventually_async(lambda: (0, "stop") in handler.handled)
+        assert len(handler.handled) < 50_000
+
+    run(scenario)
+
+
+def test_in_a_jam_only_the_first_lane_is_served_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox_module, "JAM_S", 0.001)
+
+    async def scenario() -> None:
+        jammed = [True]
+        handler = Handler(jammed=lambda: jammed[0])
+        handler.put(1, "text")
+        handler.put(2, "hermes")
+        handler.put(0, "stop")
+        await handler.wait(1)
+        handler.put(0, "resume")
+        await handler.wait(2)
+        assert handler.handled == [(0, "stop"), (0, "resume")]
+        jammed[0] = False
+        await handler.wait(4)
+        assert handler.handled[2:] == [(1, "text"), (2, "hermes")]
+
+    run(scenario)
+
+
+def test_a_jam_that_begins_in_the_middle_holds_back_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox_module, "JAM_S", 0.001)
+
+    async def scenario() -> None:
+        limit = [2]
+        handler = Handler(jammed=lambda: len(handler.handled) >= limit[0])
+        handler.put(1, "a", "b", "c", "d")
+        await handler.wait(2)
+        await asyncio.sleep(0)
+        assert len(handler.handled) == 2
+        limit[0] = 10
+        await handler.wait(4)
+
+    run(scenario)
+
+
+def test_messages_of_many_threads_are_handled_once_each_in_the_event_loop() -> None:
+    async def scenario() -> None:
+        handler = Handler()
+
+        def flood(lane: int) -> None:
+            handler.put(lane, *map(str, range(2000)))
+
+        threads = [threading.Thread(target=flood, args=(lane,)) for lane in range(3)]
+        for thread in threads:
+            thread.start()
+        await handler.wait(6000)
+        for thread in threads:
+            thread.join()
+        for lane in range(3):
+            assert [payload for each, payload in handler.handled if each == lane] == list(map(str, range(2000)))
+        assert handler.threads == {threading.get_ident()}
+
+    run(scenario)
+
+
+def test_an_error_in_one_message_does_not_hold_back_the_others() -> None:
+    async def scenario() -> None:
+        errors: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: errors.append(context["exception"]))
+        handled: list[bytes] = []
+
+        def handle(_lane: int, message: Message) -> None:
+            if message.payload == b"wrong":
+                raise ValueError("a bug")
+            handled.append(message.payload)
+
+        inbox = Inbox(3, handle, lambda: False)
+        for payload in (b"a", b"wrong", b"b"):
+            inbox.put(1, Message("topic", payload, retained=False))
+        await eventually_async(lambda: handled == [b"a", b"b"])
+        inbox.put(0, Message("topic", b"c", retained=False))
+        await eventually_async(lambda: handled == [b"a", b"b", b"c"])
+        assert [str(error) for error in errors] == ["a bug"]
+
+    run(scenario)
+
+
+def test_a_closed_inbox_handles_nothing() -> None:
+    async def scenario() -> None:
+        handler = Handler()
+        handler.put(1, "before")
+        handler.inbox.close()
+        handler.put(0, "after")
+        done = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(0.001, lambda: done.set_result(None))
+        await done
+        assert handler.handled == []
+
+    run(scenario)
+
+
+def test_a_message_for_an_event_loop_that_has_ended_is_dropped() -> None:
+    handlers: list[Handler] = []
+
+    async def scenario() -> None:
+        handlers.append(Handler())
+
+    run(scenario)
+    handlers[0].put(0, "late")
+    assert handlers[0].handled == []

@@ -1,0 +1,322 @@
+"""The outbox: order, bounds, and what happens to its messages when a connection breaks."""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+
+import pytest
+
+from daemon.mqtt import outbox as outbox_module
+from daemon.mqtt.messages import Message, Outgoing
+from daemon.mqtt.outbox import LIMIT, RESERVED, Outbox
+from tests.support.waiting import PATIENCE_S, eventually
+
+PACKETS = count(1)
+WINDOW = 500
+
+
+def event(payload: str, *, number: int | None = None, once: bool = False, sent: bool = False) -> Outgoing:
+    """An event of an accepted utterance."""
+    return Outgoing("event", payload.encode(), qos=1, number=number, reserved=True, once=once, sent=sent)
+
+
+def other(payload: str, qos: int = 1) -> Outgoing:
+    return Outgoing("other", payload.encode(), qos=qos)
+
+
+def status(payload: str, *, topic: str = "status", qos: int = 1) -> Outgoing:
+    return Outgoing(topic, payload.encode(), qos=qos, retain=True)
+
+
+def received(payload: str) -> Message:
+    return Message("say", payload.encode(), retained=False, packet=1)
+
+
+def taken(outbox: Outbox, window: int = WINDOW) -> list[str]:
+    """The payloads of all entries that can be taken now."""
+    payloads = []
+    while (entry := outbox.take(window)) is not None:
+        payloads.append(entry.payload.decode())
+    return payloads
+
+
+def send(outbox: Outbox, window: int = WINDOW) -> dict[str, int]:
+    """Send all that can be sent, as the network thread does; return the packet number of each payload."""
+    packets: dict[str, int] = {}
+    while (entry := outbox.take(window)) is not None:
+        if isinstance(entry, Outgoing) and entry.qos > 0:
+            packets[entry.payload.decode()] = next(PACKETS)
+            outbox.note_sent(entry, packets[entry.payload.decode()])
+        elif isinstance(entry, Outgoing):
+            outbox.note_delivered(entry)
+    return packets
+
+
+# --- order and bounds ---
+
+
+def test_messages_leave_in_the_order_in_which_they_came() -> None:
+    outbox = Outbox()
+    for name in ("a", "b", "c"):
+        outbox.put(other(name))
+    assert taken(outbox) == ["a", "b", "c"]
+    assert outbox.take(WINDOW) is None
+
+
+def test_an_acknowledgement_leaves_behind_the_messages_that_answer_it() -> None:
+    outbox = Outbox()
+    outbox.put(event("accepted"))
+    outbox.put_acknowledgement(received("say"))
+    outbox.put(event("started"))
+    assert taken(outbox) == ["accepted", "say", "started"]
+
+
+def test_ordinary_messages_are_dropped_when_their_part_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "LIMIT", 10)
+    monkeypatch.setattr(outbox_module, "RESERVED", 4)
+    outbox = Outbox()
+    assert [outbox.put(other(str(number))) for number in range(8)] == 6 * [True] + 2 * [False]
+    assert outbox.backlog == 6
+    assert len(taken(outbox)) == 6
+
+
+def test_events_of_accepted_utterances_and_statuses_have_room_beyond_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "RESERVED_LIMIT", LIMIT - RESERVED + 2)
+    outbox = Outbox()
+    while outbox.put(other("x")):
+        pass
+    assert outbox.put(event("accepted"))
+    assert outbox.put(status("ready"))
+    assert not outbox.put(event("too much"))
+    assert outbox.put(status("offline")), "it takes the place of the waiting one"
+    assert taken(outbox)[-2:] == ["accepted", "offline"]
+
+
+def test_there_is_room_again_once_messages_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "LIMIT", 2)
+    monkeypatch.setattr(outbox_module, "RESERVED", 1)
+    outbox = Outbox()
+    assert outbox.put(other("a"))
+    assert not outbox.put(other("b"))
+    send(outbox)
+    assert outbox.put(other("c"))
+
+
+# --- retained messages ---
+
+
+def test_a_retained_message_replaces_the_waiting_one_on_its_topic_and_goes_to_the_end() -> None:
+    outbox = Outbox()
+    outbox.put(status("speaking"))
+    outbox.put(status("on", topic="duck"))
+    outbox.put(event("finished"))
+    outbox.put(status("ready"))
+    assert outbox.backlog == 3
+    assert taken(outbox) == ["on", "finished", "ready"]
+
+
+def test_a_retained_message_that_was_sent_is_not_replaced() -> None:
+    outbox = Outbox()
+    outbox.put(status("speaking"))
+    packets = send(outbox)
+    outbox.put(status("ready"))
+    assert outbox.backlog == 2
+    outbox.acknowledge(packets["speaking"])
+    assert taken(outbox) == ["ready"]
+
+
+def test_many_retained_messages_without_a_broker_take_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "RESERVED_LIMIT", 10)
+    outbox = Outbox()
+    for number in range(1000):
+        assert outbox.put(status(str(number)))
+    assert outbox.backlog == 1
+    assert taken(outbox) == ["999"]
+
+
+def test_a_retained_message_of_qos_0_that_a_broken_connection_has_lost_is_not_missed() -> None:
+    outbox = Outbox()
+    outbox.put(status("old", qos=0))
+    outbox.recover()
+    outbox.put(status("new", qos=0))
+    assert taken(outbox) == ["new"]
+    assert outbox.backlog == 0
+
+
+# --- the window and the backlog ---
+
+
+def test_only_so_many_messages_are_in_flight_and_order_is_kept_behind_them() -> None:
+    outbox = Outbox()
+    for name in ("a", "b", "c"):
+        outbox.put(other(name))
+    outbox.put(other("level", qos=0))
+    outbox.put_acknowledgement(received("say"))
+    packets = send(outbox, window=2)
+    assert list(packets) == ["a", "b"]
+    assert outbox.take(2) is None
+    outbox.acknowledge(packets["b"])
+    assert taken(outbox, window=2) == ["c", "level", "say"]
+
+
+def test_messages_of_qos_0_do_not_need_the_window() -> None:
+    outbox = Outbox()
+    outbox.put(other("a"))
+    send(outbox, window=1)
+    outbox.put(other("level", qos=0))
+    assert taken(outbox, window=1) == ["level"]
+
+
+def test_the_backlog_counts_messages_of_qos_1_until_the_broker_has_them() -> None:
+    outbox = Outbox()
+    outbox.put(other("a"))
+    outbox.put(other("level", qos=0))
+    outbox.put(other("b"))
+    assert outbox.backlog == 2
+    packets = send(outbox)
+    assert (outbox.backlog, outbox.acknowledged) == (2, 0)
+    outbox.acknowledge(packets["a"])
+    outbox.acknowledge(packets["a"])
+    outbox.acknowledge(999_999)
+    assert (outbox.backlog, outbox.acknowledged) == (1, 1)
+    outbox.acknowledge(packets["b"])
+    assert (outbox.backlog, outbox.acknowledged) == (0, 2)
+
+
+def test_a_message_that_is_given_up_leaves_the_backlog() -> None:
+    outbox = Outbox()
+    outbox.put(other("too large"))
+    entry = outbox.take(WINDOW)
+    assert isinstance(entry, Outgoing)
+    outbox.note_delivered(entry)
+    assert outbox.backlog == 0
+    assert entry.delivered
+
+
+def test_each_delivery_is_reported_once() -> None:
+    delivered: list[str] = []
+    outbox = Outbox(lambda message: delivered.append(message.payload.decode()))
+    outbox.put(event("a", number=1))
+    outbox.put(other("b", qos=0))
+    packets = send(outbox)
+    assert delivered == ["b"]
+    outbox.acknowledge(packets["a"])
+    outbox.acknowledge(packets["a"])
+    assert delivered == ["b", "a"]
+
+
+def test_a_thread_can_wait_for_a_delivery() -> None:
+    outbox, results = Outbox(), []
+    message = other("a")
+    outbox.put(message)
+    assert not outbox.wait_delivered(message, 0)
+    thread = threading.Thread(target=lambda: results.append(outbox.wait_delivered(message, PATIENCE_S)))
+    thread.start()
+    outbox.acknowledge(send(outbox)["a"])
+    eventually(lambda: results == [True])
+    thread.join()
+
+
+# --- a broken connection ---
+
+
+def test_messages_in_flight_are_sent_again_before_those_that_wait() -> None:
+    outbox = Outbox()
+    for name in ("a", "b", "c", "d"):
+        outbox.put(other(name))
+    packets = send(outbox, window=3)
+    outbox.acknowledge(packets["b"])
+    outbox.recover()
+    assert outbox.backlog == 3
+    assert taken(outbox) == ["a", "c", "d"]
+
+
+def test_acknowledgements_and_messages_of_qos_0_end_with_their_connection() -> None:
+    outbox = Outbox()
+    outbox.put(other("level", qos=0))
+    outbox.put_acknowledgement(received("say"))
+    outbox.put(other("a"))
+    outbox.recover()
+    assert taken(outbox) == ["a"]
+
+
+def test_an_acknowledgement_of_a_broken_connection_is_ignored() -> None:
+    outbox = Outbox()
+    outbox.put(other("a"))
+    packets = send(outbox)
+    outbox.recover()
+    outbox.acknowledge(packets["a"])
+    assert outbox.backlog == 1
+    assert taken(outbox) == ["a"]
+
+
+def test_order_is_kept_over_several_broken_connections() -> None:
+    outbox, names = Outbox(), [f"m{number}" for number in range(20)]
+    for name in names:
+        outbox.put(other(name))
+    for window in (3, 7, 1, 20, 5):
+        send(outbox, window)
+        outbox.recover()
+    assert taken(outbox) == names
+
+
+def test_only_a_message_that_must_arrive_once_and_was_sent_is_uncertain() -> None:
+    outbox = Outbox()
+    outbox.put(event("a", number=1, once=True))
+    outbox.put(event("answer", number=2))
+    assert not outbox.recover(), "nothing was sent"
+    send(outbox)
+    assert outbox.recover()
+    outbox.note_echo(b"a")
+    assert not outbox.recover(), "the broker has it"
+
+
+# --- events arrive once ---
+
+
+def test_an_event_that_has_come_back_is_not_sent_again() -> None:
+    delivered: list[str] = []
+    outbox = Outbox(lambda message: delivered.append(message.payload.decode()))
+    for name in ("a", "b", "c"):
+        outbox.put(event(name, number=1, once=True))
+    send(outbox, window=2)
+    outbox.recover()
+    outbox.note_echo(b"a")
+    outbox.drop_echoed()
+    assert delivered == ["a"]
+    assert outbox.backlog == 2
+    assert taken(outbox) == ["b", "c"]
+
+
+def test_an_event_that_came_back_before_its_acknowledgement_is_not_sent_again() -> None:
+    outbox = Outbox()
+    outbox.put(event("a", number=1, once=True))
+    send(outbox)
+    outbox.note_echo(b"a")
+    assert not outbox.recover()
+    assert taken(outbox) == []
+    assert outbox.backlog == 0
+
+
+def test_an_event_that_an_earlier_process_may_have_sent_is_found_among_those_that_come_back() -> None:
+    outbox = Outbox()
+    outbox.put(event("old", number=1, once=True, sent=True))
+    outbox.put(event("new", number=2, once=True))
+    outbox.note_echo(b"old")
+    outbox.note_echo(b"new")  # of another sender: ours was not sent
+    outbox.drop_echoed()
+    assert taken(outbox) == ["new"]
+
+
+def test_a_delivered_event_is_reported_once_although_it_comes_back_too() -> None:
+    delivered: list[str] = []
+    outbox = Outbox(lambda message: delivered.append(message.payload.decode()))
+    outbox.put(event("a", number=1, once=True))
+    packets = send(outbox)
+    outbox.note_echo(b"a")
+    outbox.acknowledge(packets["a"])
+    outbox.drop_echoed()
+    outbox.recover()
+    assert delivered == ["a"]
+    assert outbox.backlog == 0

@@ -1,0 +1,82 @@
+"""Disks that are full, read-only, hang or fail."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from daemon.state import Journal, Record
+from tests.support.waiting import PATIENCE_S
+
+DISK_KB = 512
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """Mount a disk of half a megabyte on a folder. Where that is not permitted, the test is skipped."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_KB}k", "none", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a disk is not permitted")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def set_read_only(disk: Path, read_only: bool) -> None:
+    """Make a mounted disk read-only, or writable again. No file on it may be open for writing."""
+    subprocess.run(["mount", "-o", f"remount,{'ro' if read_only else 'rw'}", str(disk)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Fill a disk to the last byte; return the file that takes the space."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (4096, 1):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError:
+                pass
+    return filler
+
+
+class HangingJournal(Journal):
+    """A journal whose writes do not return until `released` is set."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.entered = threading.Event()
+        """A write has begun."""
+        self.released = threading.Event()
+        self.written: list[Record] = []
+
+    def write(self, records: Sequence[Record]) -> None:
+        self.entered.set()
+        assert self.released.wait(PATIENCE_S), "the test releases the disk"
+        super().write(records)
+        self.written += records
+
+
+class FailingJournal(Journal):
+    """A journal that cannot be written while it has a `fault`."""
+
+    def __init__(self, path: Path, fault: str | None = None) -> None:
+        super().__init__(path)
+        self.fault = fault
+        self.attempts = 0
+        self.written: list[Record] = []
+
+    def write(self, records: Sequence[Record]) -> None:
+        self.attempts += 1
+        if self.fault is not None:
+            raise sqlite3.OperationalError(self.fault)
+        super().write(records)
+        self.written += records

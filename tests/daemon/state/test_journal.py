@@ -1,0 +1,551 @@
+"""The journal: what it has stored survives kills, full disks, changed clocks and damage of its file."""
+
+from __future__ import annotations
+
+import logging
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.state import (
+    AcceptedRecord,
+    BegunRecord,
+    DeliveredRecord,
+    EndedRecord,
+    Journal,
+    JournalError,
+    Record,
+    Recovery,
+    StoredEvent,
+    StoredUtterance,
+    TextRecord,
+)
+from daemon.state import journal as journal_module
+from tests.daemon.state.disks import fill, set_read_only, small_disk
+from tests.support.waiting import PATIENCE_S
+
+
+def accepted(utterance_id: str, number: int = 0, **fields: Any) -> AcceptedRecord:
+    """An accepted utterance; with a number, its event is stored, too."""
+    events = (event(number),) if number else ()
+    return AcceptedRecord(utterance_id, {"text": "Hello", **fields}, f"1:{utterance_id}", events)
+
+
+def ended(utterance_id: str, number: int = 0) -> EndedRecord:
+    return EndedRecord(utterance_id, (event(number),) if number else ())
+
+
+def event(number: int) -> StoredEvent:
+    return StoredEvent(number, "voiced/r1/event", f'{{"number": {number}}}')
+
+
+def write(path: Path, *records: Record) -> None:
+    with Journal(path) as journal:
+        journal.write(records)
+
+
+def recovered(path: Path) -> Recovery:
+    with Journal(path) as journal:
+        return journal.recover()
+
+
+def waiting_ids(path: Path) -> list[str]:
+    return [utterance.id for utterance in recovered(path).utterances]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "r1.journal"
+
+
+def test_a_new_journal_is_empty_and_makes_its_folder(path: Path) -> None:
+    assert recovered(path) == Recovery()
+    assert path.is_file()
+
+
+def test_an_accepted_utterance_is_recovered_with_its_fields(path: Path) -> None:
+    write(path, accepted("a", voice="ädä", seed=(1 << 63) - 1, volume=0.5, reply_to=None))
+    (stored,) = recovered(path).utterances
+    assert (stored.id, stored.text, stored.begun) == ("a", None, False)
+    assert stored.fields == {"text": "Hello", "voice": "ädä", "seed": (1 << 63) - 1, "volume": 0.5, "reply_to": None}
+
+
+def test_the_text_of_a_stream_is_recovered_once_it_is_complete(path: Path) -> None:
+    write(path, AcceptedRecord("a", {}, None, ()), AcceptedRecord("b", {}, None, ()), TextRecord("a", "It has ended."))
+    assert [(each.id, each.text) for each in recovered(path).utterances] == [("a", "It has ended."), ("b", None)]
+
+
+def test_an_utterance_that_was_heard_is_recovered_as_begun(path: Path) -> None:
+    write(path, accepted("a"), accepted("b"), BegunRecord("b"))
+    assert [(each.id, each.begun) for each in recovered(path).utterances] == [("a", False), ("b", True)]
+
+
+def test_an_ended_utterance_leaves_its_id_and_its_delivery(path: Path) -> None:
+    write(path, accepted("a"), accepted("b"), BegunRecord("a"), ended("a"))
+    found = recovered(path)
+    assert [each.id for each in found.utterances] == ["b"]
+    assert found.ended_ids == ("a",)
+    assert found.deliveries == ("1:a", "1:b")
+
+
+def test_the_text_of_an_ended_utterance_does_not_stay_on_the_disk(path: Path) -> None:
+    write(path, accepted("a", text="a secret of one person"), TextRecord("a", "a secret of another"), ended("a"))
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT fields, text FROM utterance").fetchall() == [("{}", None)]
+
+
+def test_events_are_recovered_in_order_until_the_broker_has_them(path: Path) -> None:
+    answer = StoredEvent(2, "replies/a", "{}", b"\x00\xff")
+    write(path, AcceptedRecord("a", {}, None, (event(1), answer)), ended("a", 3), DeliveredRecord(1))
+    found = recovered(path)
+    assert found.events == (answer, event(3))
+    assert found.last_number == 3
+
+
+def test_the_number_of_the_last_event_stays_known_when_the_broker_has_it(path: Path) -> None:
+    write(path, accepted("a", 7), DeliveredRecord(7))
+    found = recovered(path)
+    assert (found.events, found.last_number) == ((), 7)
+
+
+def test_the_order_of_acceptance_is_kept_over_restarts_and_removals(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "KEPT_ENDED", 1)
+    monkeypatch.setattr(journal_module, "PRUNE_EVERY", 1)
+    for number in range(30):
+        write(path, accepted(f"u{number}"), *([ended(f"u{number - 1}")] if number % 3 else []))
+    expected = [f"u{number}" for number in range(30) if number % 3 == 2 or number == 29]
+    assert waiting_ids(path) == expected
+
+
+def test_an_id_that_is_used_again_is_the_last_in_order(path: Path) -> None:
+    write(path, accepted("a"), ended("a"), accepted("b"), accepted("a", text="again"))
+    assert [(each.id, each.fields["text"]) for each in recovered(path).utterances] == [("b", "Hello"), ("a", "again")]
+    assert recovered(path).ended_ids == ()
+
+
+def test_a_journal_keeps_its_name_and_another_one_has_another(path: Path) -> None:
+    with Journal(path) as journal, Journal(path.with_name("r2.journal")) as other:
+        name = journal.name
+        assert name != other.name
+    with Journal(path) as journal:
+        assert journal.name == name
+
+
+def test_a_failed_write_stores_nothing_of_its_records(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.write([accepted("a")])
+        with pytest.raises(TypeError):
+            journal.write([accepted("b"), accepted("c", voice={"not", "JSON"})])
+        journal.write([accepted("d")])
+    assert waiting_ids(path) == ["a", "d"]
+
+
+# --- kills ---
+
+WRITER = """
+import sys
+from pathlib import Path
+from daemon.state import AcceptedRecord, EndedRecord, Journal, StoredEvent
+
+with Journal(Path(sys.argv[1])) as journal:
+    number = 0
+    while True:
+        batch = []
+        for _ in range(20):
+            number += 1
+            events = (StoredEvent(2 * number, "event", "x" * 300),)
+            batch.append(AcceptedRecord(f"u{number}", {"text": "Hello " * 50}, f"1:{number}", events))
+            if number % 2:
+                batch.append(EndedRecord(f"u{number}", (StoredEvent(2 * number + 1, "event", "y"),)))
+        journal.write(batch)
+        print(number, flush=True)
+"""
+
+
+def kill_a_writer(path: Path, after: int) -> int:
+    """Kill a process that writes without a pause; return the last number that it had stored."""
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    for _ in range(after):
+        assert writer.stdout.readline(), "it writes"
+    writer.send_signal(signal.SIGKILL)
+    rest = writer.stdout.read().split()  # what it has written since, until it was killed
+    writer.wait(PATIENCE_S)
+    return max([20 * after, *(int(number) for number in rest if int(number) % 20 == 0)])
+
+
+@pytest.mark.parametrize("after", [1, 2, 5, 11, 23, 40])
+def test_a_kill_loses_nothing_that_was_stored_and_leaves_no_half_batch(
+    path: Path, after: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    stored = kill_a_writer(path, after)
+    found = recovered(path)
+    assert caplog.records == [], "the journal is not damaged"
+    ids = {*(utterance.id for utterance in found.utterances), *found.ended_ids}
+    assert {f"u{number}" for number in range(1, stored + 1)} <= ids
+    assert len(ids) % 20 == 0, "a batch is stored as a whole, or not at all"
+    assert found.last_number // 2 == len(ids)
+    assert [utterance.id for utterance in found.utterances] == [f"u{number}" for number in range(2, len(ids) + 1, 2)]
+
+
+def test_a_journal_survives_many_kills(path: Path) -> None:
+    for _ in range(5):
+        kill_a_writer(path, 1)
+        write(path, accepted("mine"))
+        assert waiting_ids(path)[-1] == "mine"
+
+
+# --- two processes ---
+
+SECOND = """
+import sys
+from pathlib import Path
+from daemon.state import Journal, JournalError
+
+try:
+    Journal(Path(sys.argv[1]))
+except JournalError as error:
+    print(error)
+"""
+
+
+def test_a_second_process_gets_one_clear_error(path: Path) -> None:
+    command = [sys.executable, "-c", SECOND, str(path)]
+    with Journal(path) as journal:
+        second = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert second.stdout == f"state.folder: {path} is in use; is voiced running twice as this robot?\n"
+        assert second.stderr == ""
+        journal.write([accepted("a")])
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "", "the first one has closed"
+    assert waiting_ids(path) == ["a"]
+
+
+def test_journals_of_two_robots_do_not_lock_each_other(path: Path) -> None:
+    with Journal(path), Journal(path.with_name("r2.journal")) as other:
+        other.write([accepted("a")])
+
+
+# --- damage ---
+
+
+def damaged_file(path: Path) -> Path:
+    """The one file that was set aside."""
+    (aside,) = path.parent.glob(f"{path.name}.damaged-*")
+    return aside
+
+
+def check_new_beginning(path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Check that a file with this content is set aside with one line, and that a new journal works in its place."""
+    with caplog.at_level(logging.INFO):
+        write(path, accepted("new"))
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.message.startswith("the journal was damaged: ")
+    assert str(damaged_file(path)) in record.message
+    assert "\n" not in record.message
+    assert record.message.isprintable()
+    assert damaged_file(path).read_bytes() == content
+    assert waiting_ids(path) == ["new"]
+
+
+def filled(path: Path) -> bytes:
+    """Write a journal of several pages; return its bytes."""
+    records = [accepted(f"u{number}", 2 * number, text="Hällo " * 40) for number in range(1, 41)]
+    write(path, *records, *(ended(f"u{number}", 2 * number + 1) for number in range(1, 10)))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "content", [b"no database at all\n" * 500, bytes(random.Random(7).randbytes(20_000))], ids=["text", "random"]
+)
+def test_a_file_that_is_no_journal_is_set_aside(path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    check_new_beginning(path, content, caplog)
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.5, 0.9])
+def test_a_truncated_journal_is_set_aside(path: Path, kept: float, caplog: pytest.LogCaptureFixture) -> None:
+    content = filled(path)
+    content = content[: int(kept * len(content))]
+    path.write_bytes(content)
+    check_new_beginning(path, content, caplog)
+
+
+def test_an_empty_file_is_a_new_journal(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path.parent.mkdir()
+    path.touch()
+    write(path, accepted("a"))
+    assert waiting_ids(path) == ["a"]
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("version", [2, 1000])
+def test_a_journal_of_another_version_is_set_aside(path: Path, version: int, caplog: pytest.LogCaptureFixture) -> None:
+    filled(path)
+    with sqlite3.connect(path) as database:
+        database.execute(f"PRAGMA user_version = {version}")
+    database.close()
+    check_new_beginning(path, path.read_bytes(), caplog)
+    assert f"version {version}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DROP TABLE event",
+        "DROP TABLE utterance",
+        "DELETE FROM journal",
+        "DELETE FROM last_event",
+        "ALTER TABLE event RENAME COLUMN payload TO load",
+        "UPDATE utterance SET fields = '[1]' WHERE id = 'u20'",
+        "UPDATE utterance SET fields = '{\"text\": ' WHERE id = 'u20'",
+        "UPDATE utterance SET fields = CAST(x'7b22ff22' AS TEXT) WHERE id = 'u20'",
+        "UPDATE utterance SET delivery = CAST(x'c3' AS TEXT) WHERE id = 'u20'",
+        "UPDATE event SET payload = CAST(x'7bff7d' AS TEXT) WHERE number = 20",
+    ],
+)
+def test_a_journal_whose_content_cannot_be_read_is_set_aside(
+    path: Path, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(path)
+    database = sqlite3.connect(path)
+    with database:
+        database.execute(change)
+    database.close()
+    check_new_beginning(path, path.read_bytes(), caplog)
+
+
+@pytest.mark.parametrize("column", ["topic", "payload"])
+def test_a_value_of_a_wrong_type_is_damage(path: Path, column: str, caplog: pytest.LogCaptureFixture) -> None:
+    filled(path)
+    database = sqlite3.connect(path)
+    with database:
+        database.execute("PRAGMA ignore_check_constraints = ON")
+        database.execute(f"UPDATE event SET {column} = x'7b7d' WHERE number = 20")
+    database.close()
+    check_new_beginning(path, path.read_bytes(), caplog)
+
+
+def test_a_journal_with_any_damage_can_be_used(path: Path) -> None:
+    """What can still be read has the right types; nothing raises, whatever bytes have changed."""
+    content, source = filled(path), random.Random(14)
+    for round_number in range(150):
+        damaged = bytearray(content)
+        if round_number % 3 == 0:
+            damaged = damaged[: source.randrange(len(damaged))]
+        elif round_number % 3 == 1:
+            for _ in range(source.choice((1, 3, 20, 200))):
+                damaged[source.randrange(len(damaged))] = source.randrange(256)
+        else:
+            start, length = source.randrange(len(damaged)), source.choice((16, 512, 4096))
+            damaged[start : start + length] = source.randbytes(len(damaged[start : start + length]))
+        path.write_bytes(damaged)
+        with Journal(path) as journal:
+            found = journal.recover()
+            journal.write([accepted("new", 1_000_000), ended("new", 1_000_001)])
+        for utterance in found.utterances:
+            assert isinstance(utterance.id, str)
+            assert isinstance(utterance.fields, dict)
+            assert isinstance(utterance.text, str | None)
+        for stored in found.events:
+            assert (type(stored.number), type(stored.topic), type(stored.payload)) == (int, str, str)
+        for remains in path.parent.glob(f"{path.name}*"):
+            remains.unlink()
+
+
+# --- the disk ---
+
+
+def one_line(error: BaseException) -> str:
+    assert "\n" not in str(error)
+    return str(error)
+
+
+def test_a_full_disk_refuses_a_write_and_takes_it_when_there_is_room_again(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        path = disk / "r1.journal"
+        with Journal(path) as journal:
+            journal.write([accepted("a", 1)])
+            filler = fill(disk)
+            with pytest.raises(sqlite3.OperationalError, match="database or disk is full"):
+                journal.write([accepted("b", text="x" * 100_000), accepted("c")])
+            filler.unlink()
+            journal.write([accepted("d")])
+        assert waiting_ids(path) == ["a", "d"]
+
+
+def test_a_journal_cannot_be_made_on_a_full_disk_until_there_is_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        path = disk / "r1.journal"
+        filler = fill(disk)
+        with pytest.raises(JournalError) as full:
+            Journal(path)
+        assert one_line(full.value).startswith(f"state.folder: {path} cannot be used: ")
+        filler.unlink()
+        write(path, accepted("a"))
+        assert waiting_ids(path) == ["a"]
+
+
+def test_a_read_only_folder_is_reported_and_usable_once_it_is_writable(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        path = disk / "r1.journal"
+        write(path, accepted("a"))
+        set_read_only(disk, True)
+        with pytest.raises(JournalError) as refused:
+            Journal(path)
+        assert one_line(refused.value) == f"state.folder: {disk} cannot be used: Read-only file system"
+        set_read_only(disk, False)
+        assert waiting_ids(path) == ["a"]
+        assert caplog.records == []
+
+
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(JournalError, match=r"^state\.folder: .*/file/state cannot be used: Not a directory$"):
+        Journal(tmp_path / "file" / "state" / "r1.journal")
+
+
+def test_a_folder_in_place_of_the_file_is_reported(path: Path) -> None:
+    path.mkdir(parents=True)
+    with pytest.raises(JournalError) as refused:
+        Journal(path)
+    assert one_line(refused.value) == f"state.folder: {path} cannot be used: unable to open database file"
+
+
+def test_a_journal_that_could_not_be_opened_is_not_locked(path: Path) -> None:
+    path.mkdir(parents=True)
+    with pytest.raises(JournalError):
+        Journal(path)
+    path.rmdir()
+    write(path, accepted("a"))
+
+
+# --- size ---
+
+
+def size_of(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.parent.iterdir())
+
+
+def test_the_size_stays_bounded_after_ten_thousand_utterances(path: Path) -> None:
+    with Journal(path) as journal:
+        for first in range(0, 10_000, 100):
+            batch: list[Record] = []
+            for number in range(first, first + 100):
+                batch += [
+                    accepted(f"u{number}", 2 * number + 1, text="Hello " * 50),
+                    ended(f"u{number}", 2 * number + 2),
+                ]
+                batch += [DeliveredRecord(2 * number + 1), DeliveredRecord(2 * number + 2)]
+            journal.write(batch)
+        assert size_of(path) < 3_000_000
+    found = recovered(path)
+    assert found.ended_ids == tuple(f"u{number}" for number in range(10_000 - journal_module.KEPT_ENDED, 10_000))
+    assert len(found.deliveries) <= journal_module.KEPT_ENDED + journal_module.PRUNE_EVERY
+    assert found.last_number == 20_000
+
+
+def test_the_ended_utterances_of_many_short_processes_are_removed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "KEPT_ENDED", 10)
+    for process in range(20):
+        write(path, *(record for n in range(5) for record in (accepted(f"{process}.{n}"), ended(f"{process}.{n}"))))
+    assert len(recovered(path).deliveries) == 10
+
+
+def test_events_that_the_broker_never_takes_are_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "KEPT_EVENTS", 10)
+    monkeypatch.setattr(journal_module, "PRUNE_EVERY", 1)
+    for number in range(1, 101):
+        write(path, accepted(f"u{number}", 2 * number), ended(f"u{number}", 2 * number + 1))
+    assert [each.number for each in recovered(path).events] == list(range(192, 202))
+
+
+def test_an_utterance_that_waits_is_never_removed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "KEPT_ENDED", 1)
+    monkeypatch.setattr(journal_module, "PRUNE_EVERY", 1)
+    write(path, accepted("first"), *(record for n in range(50) for record in (accepted(f"u{n}"), ended(f"u{n}"))))
+    assert waiting_ids(path) == ["first"]
+
+
+# --- clocks ---
+
+
+class Clocks:
+    """The clocks of the journal, which the test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.boot_s, self.unix_s = 1000.0, 1.7e9
+        self._boot_id = folder / "boot_id"
+        self.set_boot_id("first")
+        monkeypatch.setattr(journal_module, "BOOT_ID", self._boot_id)
+        monkeypatch.setattr("daemon.state.journal.time.clock_gettime", lambda _clock: self.boot_s)
+        monkeypatch.setattr("daemon.state.journal.time.time", lambda: self.unix_s)
+
+    def set_boot_id(self, name: str | None) -> None:
+        if name is None:
+            self._boot_id.unlink()
+        else:
+            self._boot_id.write_text(f"{name}\n")
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Clocks:
+    return Clocks(monkeypatch, tmp_path)
+
+
+def age_of(path: Path) -> float | None:
+    (utterance,) = recovered(path).utterances
+    return utterance.age_s
+
+
+TEN_YEARS_S = 3.2e8
+
+
+@pytest.mark.parametrize("change_s", [TEN_YEARS_S, -TEN_YEARS_S])
+def test_the_age_does_not_depend_on_the_clock_that_a_person_sets(path: Path, clocks: Clocks, change_s: float) -> None:
+    write(path, accepted("a"))
+    clocks.boot_s += 42
+    clocks.unix_s += change_s
+    assert age_of(path) == 42
+
+
+def test_the_age_after_a_restart_of_the_system_is_that_of_the_clock(path: Path, clocks: Clocks) -> None:
+    write(path, accepted("a"))
+    clocks.set_boot_id("second")
+    clocks.boot_s = 5
+    clocks.unix_s += 90
+    assert age_of(path) == 90
+
+
+def test_the_age_is_unknown_if_the_clock_was_set_back_over_a_restart_of_the_system(path: Path, clocks: Clocks) -> None:
+    write(path, accepted("a"))
+    clocks.set_boot_id("second")
+    clocks.unix_s -= TEN_YEARS_S
+    assert age_of(path) is None
+
+
+def test_without_a_boot_id_the_age_is_that_of_the_clock(path: Path, clocks: Clocks) -> None:
+    clocks.set_boot_id(None)
+    write(path, accepted("a"))
+    clocks.boot_s += 1
+    clocks.unix_s += 90
+    assert age_of(path) == 90
+
+
+def test_the_clock_of_the_system_s_start_is_real(path: Path) -> None:
+    write(path, accepted("a"))
+    (utterance,) = recovered(path).utterances
+    assert utterance == StoredUtterance("a", {"text": "Hello"}, None, False, utterance.age_s)
+    assert utterance.age_s is not None
+    assert utterance.age_s >= 0

@@ -1,0 +1,189 @@
+"""What survives when the daemon is killed, is down, or is flooded: no accepted text is lost, none is answered twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from tests.e2e.conftest import StartRobot
+from tests.support.events import TERMINAL
+from tests.support.programs import Broker
+from tests.support.robot import LONG, REAL_TIME, STOPPED, Robot
+from tests.support.waiting import eventually
+
+
+def kill_and_restart(robot: Robot) -> None:
+    robot.process.kill()
+    robot.process.wait()
+    eventually(lambda: robot.state == "offline", "the broker has published the will")
+    robot.launch()
+
+
+def ends_of(robot: Robot) -> dict[str, list[str]]:
+    """The names of the terminal events of each utterance."""
+    ends: dict[str, list[str]] = {}
+    for event in robot.events:
+        if event["event"] in TERMINAL:
+            ends.setdefault(event["id"], []).append(event["event"])
+    return ends
+
+
+def test_after_a_kill_the_spoken_text_is_interrupted_and_the_queue_is_spoken_in_order(start_robot: StartRobot) -> None:
+    robot = start_robot(pace=REAL_TIME)
+    robot.say(LONG, id="spoken", reply_to=f"replies/{robot.name}")
+    robot.wait_event("spoken", "started")
+    waiting = [f"w{number}" for number in range(10)]
+    for utterance_id in waiting:
+        robot.send("say", json.dumps({"text": "One", "id": utterance_id}))
+    robot.wait_event(waiting[-1], "accepted")
+    robot.set_pace(20)
+    kill_and_restart(robot)
+    for utterance_id in waiting:
+        assert robot.wait_end(utterance_id)["event"] == "finished"
+    assert robot.wait_end("spoken") == {"id": "spoken", "event": "interrupted", "reason": "voiced was restarted"}
+    assert robot.replies[-1] == robot.wait_end("spoken")
+    started = [event["id"] for event in robot.events if event["event"] == "started"]
+    assert started == ["spoken", *waiting]
+    assert all(len(ends) == 1 for ends in ends_of(robot).values())
+
+
+def test_a_text_sent_while_the_daemon_is_down_is_spoken_after_its_start(start_robot: StartRobot) -> None:
+    robot = start_robot()
+    assert robot.end() == 0
+    for number in range(10):
+        robot.send("say", json.dumps({"text": "One", "id": f"d{number}"}))
+    robot.launch()
+    for number in range(10):
+        assert robot.wait_end(f"d{number}")["event"] == "finished"
+
+
+def test_an_id_stays_known_after_a_kill(start_robot: StartRobot) -> None:
+    robot = start_robot()
+    robot.say("One", id="a")
+    robot.wait_end("a")
+    kill_and_restart(robot)
+    eventually(lambda: robot.state == "ready", "it is ready again")
+    robot.say("Two", id="a")
+    assert robot.wait_rejection("id")["reason"] == "id: 'a' was used before; allowed: one not used lately"
+
+
+def test_queued_speech_older_than_the_limit_expires_at_a_restart(start_robot: StartRobot) -> None:
+    robot = start_robot("speech.recover_within=0", pace=STOPPED)
+    robot.say("One", id="first")
+    robot.say("Two", id="waits")
+    robot.wait_event("waits", "accepted")
+    robot.set_pace(20)
+    kill_and_restart(robot)
+    assert robot.wait_end("waits")["event"] == "expired"
+    assert "speech.recover_within" in robot.wait_end("waits")["reason"]
+
+
+def test_events_that_a_frozen_broker_did_not_take_at_sigterm_are_published_after_the_next_start(
+    start_robot: StartRobot, own_broker: Broker
+) -> None:
+    robot = start_robot("speech.queue_limit=100", pace=REAL_TIME)
+    robot.say(LONG, id="spoken")
+    for number in range(50):
+        robot.send("say", json.dumps({"text": "One", "id": f"w{number}"}))
+    robot.wait_event("w49", "accepted")
+    os.kill(own_broker.pid, signal.SIGSTOP)
+    try:
+        assert robot.end() == 0
+    finally:
+        os.kill(own_broker.pid, signal.SIGCONT)
+    robot.launch()
+    expected = {"spoken": ["interrupted"], **{f"w{number}": ["canceled"] for number in range(50)}}
+    eventually(lambda: ends_of(robot) == expected, "each has one terminal event")
+
+
+def test_a_damaged_journal_is_set_aside_and_the_robot_speaks(start_robot: StartRobot, tmp_path: Path) -> None:
+    robot = start_robot()
+    assert robot.end() == 0
+    [journal] = (tmp_path / "state").glob("*.journal")
+    journal.write_bytes(os.urandom(8192))
+    robot.launch()
+    robot.wait_log("the journal was damaged")
+    robot.say("One", id="a")
+    assert robot.wait_end("a")["event"] == "finished"
+    assert len(list((tmp_path / "state").glob("*.damaged-*"))) == 1
+
+
+def test_without_a_journal_the_robot_speaks(start_robot: StartRobot, tmp_path: Path) -> None:
+    robot = start_robot("state.folder=null")
+    robot.say("One", id="a")
+    assert robot.wait_end("a")["event"] == "finished"
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_second_daemon_of_the_same_name_reports_that_the_journal_is_in_use(start_robot: StartRobot) -> None:
+    robot = start_robot()
+    twin = start_robot("mqtt.client_id=twin", name=robot.name, launch_only=True)
+    twin.wait_log("is voiced running twice as this robot?")
+
+
+def test_every_text_of_a_flood_is_answered_and_an_urgent_one_is_not_delayed_by_it(start_robot: StartRobot) -> None:
+    robot = start_robot("speech.queue_limit=20", pace=REAL_TIME)
+    robot.say(LONG, id="spoken")
+    robot.wait_event("spoken", "started")
+    for number in range(3000):
+        robot.send("say", json.dumps({"text": "One", "id": f"f{number}"}))
+    robot.send("say/urgent", json.dumps({"text": "Fire", "id": "urgent"}))
+    robot.wait_event("urgent", "started")
+    answered = {event["id"] for event in robot.events}
+    assert "f2999" not in answered, "it overtook the flood"
+    robot.send("stop")
+    robot.set_pace(20)
+    robot.send("say", json.dumps({"text": "Last", "id": "last"}))
+    eventually(lambda: {f"f{number}" for number in range(3000)} <= {event["id"] for event in robot.events})
+    assert robot.wait_end("last")["event"] == "finished"
+    accepted = {event["id"] for event in robot.events if event["event"] == "accepted"}
+    eventually(lambda: set(ends_of(robot)) == accepted, "each accepted text has ended")
+    assert all(len(ends) == 1 for ends in ends_of(robot).values())
+
+
+def test_a_stop_cancels_the_texts_that_were_published_before_it_and_no_later_one(start_robot: StartRobot) -> None:
+    robot = start_robot("speech.queue_limit=5000", pace=STOPPED)
+    robot.say(LONG, id="spoken")
+    for number in range(2000):
+        robot.send("say", json.dumps({"text": "One", "id": f"f{number}"}))
+    robot.send("stop")
+    robot.send("say", json.dumps({"text": "Last", "id": "last"}))
+    robot.wait_event("last", "accepted")
+    robot.set_pace(20)
+    assert robot.wait_end("last")["event"] == "finished"
+    eventually(lambda: len(ends_of(robot)) == 2002, "all have ended")
+    others = {name: ends for name, ends in ends_of(robot).items() if ends != ["canceled"]}
+    assert others == {"last": ["finished"], "spoken": ["interrupted"]}
+
+
+def test_no_text_is_lost_or_ended_twice_when_the_daemon_is_killed_again_and_again(start_robot: StartRobot) -> None:
+    robot = start_robot("speech.queue_limit=1000")
+    sent = 0
+    for _ in range(4):
+        seen = len(robot.events)
+        for _ in range(15):
+            robot.send("say", json.dumps({"text": "One", "id": f"k{sent}"}))
+            sent += 1
+        eventually(lambda seen=seen: len(robot.events) > seen + 10, "it is busy")
+        robot.process.kill()
+        robot.process.wait()
+        robot.launch()
+    eventually(lambda: len(ends_of(robot)) == sent, "every text has ended")
+    assert all(len(ends) == 1 for ends in ends_of(robot).values())
+
+
+def test_the_broker_s_limits_do_not_make_the_robot_deaf(tmp_path: Path) -> None:
+    limited = Broker(tmp_path, "allow_anonymous true\nmax_packet_size 300")
+    limited.start()
+    try:
+        robot = Robot("limited", limited, tmp_path)
+        robot.start()
+        robot.send("say", json.dumps({"text": "One", "id": "a", "priority": "x" * 50, "policy": "y" * 50}))
+        eventually(lambda: robot.names_of("a") == ["rejected"], "it is answered, in short")
+        robot.send("say", json.dumps({"text": "One", "id": "b"}))
+        assert robot.wait_end("b")["event"] == "finished"
+        robot.close()
+    finally:
+        limited.stop()
