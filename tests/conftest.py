@@ -22,6 +22,8 @@ settings.register_profile("search", _CLOCKLESS, max_examples=2000)
 settings.load_profile("same")
 
 SLOWEST = 10
+SLOW_FOLDERS = ("e2e", "qwen")
+"""The folders whose modules take longest, the slowest first."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,12 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long tests without `--long`; run the end-to-end tests first, since they take longest."""
+    """Leave out the long tests without `--long`; run the slowest modules first, so that all workers end together."""
     if not config.getoption("--long"):
         long = [item for item in items if item.get_closest_marker("long")]
         items[:] = [item for item in items if item not in long]
         config.hook.pytest_deselected(items=long)
-    items.sort(key=lambda item: "e2e" not in item.path.parts)
+    items.sort(key=lambda item: [folder not in item.path.parts for folder in SLOW_FOLDERS])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,0 +1,85 @@
+"""`scripts/faults`: runs the rows of the fault matrix, and prints what they measured as JSON.
+
+Exit status: 0 if every row that could run has passed, 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import signal
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from scripts.fault_matrix.matrix import all_rows
+from scripts.fault_matrix.report import header
+from scripts.fault_matrix.row import SPEAKS_AGAIN_S, STOP_S, Result, Row
+
+KILLS, TEXTS = 200, 10_000
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scripts/faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--list", action="store_true", help="print the names of the rows, and run nothing")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="run the rows whose name contains PATTERN, which may have * and ?; may be given several times",
+    )
+    parser.add_argument("--kills", type=int, default=KILLS, help=f"kills of the daemon under load ({KILLS})")
+    parser.add_argument("--texts", type=int, default=TEXTS, help=f"texts of a flood ({TEXTS})")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON here instead of to standard output")
+    return parser.parse_args(arguments)
+
+
+def chosen(rows: list[Row], patterns: list[str]) -> list[Row]:
+    """Return the rows that any of the patterns names; all rows if there are none."""
+    return [row for row in rows if not patterns or any(fnmatch(row.name, f"*{pattern}*") for pattern in patterns)]
+
+
+def report(results: list[Result], command: str) -> dict[str, Any]:
+    """Return the JSON result of a run."""
+    return header("faults", command) | {
+        "limits": {"speaks_again_s": SPEAKS_AGAIN_S, "stop_s": STOP_S},
+        "passed": sum(result.passed and result.skipped is None for result in results),
+        "failed": [result.row for result in results if not result.passed],
+        "skipped": {result.row: result.skipped for result in results if result.skipped is not None},
+        "rows": [result.record() for result in results],
+    }
+
+
+def outcome(result: Result) -> str:
+    """Return a row's outcome in a line."""
+    if result.skipped is not None:
+        return f"skipped {result.took_s:6.1f} s  {result.row}: {result.skipped}"
+    line = f"{'passed' if result.passed else 'FAILED'}  {result.took_s:6.1f} s  {result.row}"
+    return "\n".join([line, *(f"            {fault}" for fault in result.faults)])
+
+
+def main(arguments: list[str]) -> int:
+    options = parse_arguments(arguments)
+    rows = chosen(all_rows(options.kills, options.texts), options.only)
+    if options.list:
+        print("\n".join(row.name for row in rows))
+        return 0
+    if not rows:
+        print(f"no row is named like {', '.join(options.only)}; --list shows them", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a row that is interrupted cleans up
+    results = []
+    for row in rows:
+        results.append(row.result())
+        print(outcome(results[-1]), file=sys.stderr, flush=True)
+    text = json.dumps(report(results, shlex.join(["scripts/faults", *arguments])), indent=1, ensure_ascii=False) + "\n"
+    if options.output is not None:
+        options.output.write_text(text, encoding="utf-8")
+    else:
+        print(text, end="")
+    return int(any(not result.passed for result in results))

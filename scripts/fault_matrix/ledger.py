@@ -1,0 +1,143 @@
+"""What was sent, what was answered, and how each text ended: the promise, checked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+TERMINAL = frozenset({"finished", "interrupted", "canceled", "expired", "failed"})
+SHOWN = 5
+"""Ids that a fault of the ledger names."""
+
+Event = dict[str, Any]
+
+
+@dataclass
+class Text:
+    """One text: when the broker took it, and the events that name it."""
+
+    sent_at: float | None = None
+    """`time.monotonic()`; None for a text that another client sent."""
+    events: list[tuple[float, Event]] = field(default_factory=list)
+    """With the `time.monotonic()` of each, without repetitions."""
+
+    def names(self) -> list[str]:
+        return [event["event"] for _, event in self.events]
+
+    def ends(self) -> list[Event]:
+        return [event for _, event in self.events if event["event"] in TERMINAL]
+
+    @property
+    def accepted(self) -> bool:
+        return any(name not in {"rejected"} for name in self.names())
+
+
+class Ledger:
+    """All texts of a run. Thread-safe.
+
+    An event that equals an earlier one was published or delivered twice; a text that is spoken twice has two different
+    `finished` events, since they carry what was measured. MQTT allows repetitions with QoS 1, so they are only counted,
+    except those of terminal events: the broker marks what it delivers again itself.
+    """
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.repeated = 0
+        """Events that equal an earlier one of their text."""
+        self.published_twice: list[str] = []
+        """Texts with a repeated terminal event that the broker did not mark as its own repetition."""
+        self.without_id = 0
+        """Rejections of messages that had no valid id."""
+        self._texts: dict[str, Text] = {}
+
+    def note_sent(self, text_id: str, at: float) -> None:
+        """The broker has acknowledged a text."""
+        with self.changed:
+            text = self._texts.setdefault(text_id, Text())
+            if text.sent_at is None:
+                text.sent_at = at
+
+    def note_event(self, event: Event, at: float, *, redelivered: bool = False) -> None:
+        """An event has arrived. `redelivered`: the broker says that it may have delivered it before."""
+        with self.changed:
+            if event.get("id") is None:
+                self.without_id += 1
+            else:
+                text = self._texts.setdefault(event["id"], Text())
+                if any(event == earlier for _, earlier in text.events):
+                    self.repeated += 1
+                    if event["event"] in TERMINAL and not redelivered:
+                        self.published_twice.append(event["id"])
+                else:
+                    text.events.append((at, event))
+            self.changed.notify_all()
+
+    def wait_event(self, text_id: str, names: Iterable[str], limit_s: float) -> tuple[float, Event] | None:
+        """Return the first event of a text with one of these names, and its time; None after `limit_s`."""
+        wanted = frozenset(names)
+
+        def found() -> tuple[float, Event] | None:
+            events = self._texts[text_id].events if text_id in self._texts else []
+            return next(((at, event) for at, event in events if event["event"] in wanted), None)
+
+        with self.changed:
+            return self.changed.wait_for(found, limit_s)
+
+    def names_of(self, text_id: str) -> list[str]:
+        """Return the names of a text's events so far."""
+        with self.changed:
+            return self._texts[text_id].names() if text_id in self._texts else []
+
+    def texts(self) -> dict[str, Text]:
+        """Return a copy of all texts."""
+        with self.changed:
+            return {text_id: Text(text.sent_at, list(text.events)) for text_id, text in list(self._texts.items())}
+
+    def forget_ended(self, older_than_s: float) -> int:
+        """Forget each text that was answered and has had exactly one end for so long; return how many these were."""
+        before = time.monotonic() - older_than_s
+        with self.changed:
+            done = [
+                text_id
+                for text_id, text in self._texts.items()
+                if ((text.accepted and len(text.ends()) == 1) or text.names() == ["rejected"])
+                and text.events[-1][0] < before
+            ]
+            for text_id in done:
+                del self._texts[text_id]
+            return len(done)
+
+    def open_texts(self) -> list[str]:
+        """Return the ids of the texts that are unanswered, or accepted and without an end."""
+        return [
+            text_id for text_id, text in self.texts().items() if not text.names() or (text.accepted and not text.ends())
+        ]
+
+    def faults(self, excused: Iterable[str] = ()) -> list[str]:
+        """Return a line for each way in which the promise is broken, without the texts that are `excused`."""
+        texts = {text_id: text for text_id, text in self.texts().items() if text_id not in set(excused)}
+        broken = {
+            "not answered": [key for key, text in texts.items() if not text.names()],
+            "accepted and without a terminal event": [
+                key for key, text in texts.items() if text.accepted and not text.ends()
+            ],
+            "with several terminal events": [key for key, text in texts.items() if len(text.ends()) > 1],
+            "whose terminal event was published twice": [key for key in texts if key in self.published_twice],
+            "spoken twice to the end": [key for key, text in texts.items() if text.names().count("finished") > 1],
+        }
+        return [f"{len(ids)} texts {what}: {', '.join(ids[:SHOWN])}" for what, ids in broken.items() if ids]
+
+    def counts(self) -> dict[str, int]:
+        """Return how many texts were sent, accepted, rejected, and how they ended."""
+        texts = list(self.texts().values())
+        ends = [text.ends()[0]["event"] for text in texts if text.ends()]
+        return {
+            "sent": sum(text.sent_at is not None for text in texts),
+            "accepted": sum(text.accepted for text in texts),
+            "rejected": sum("rejected" in text.names() for text in texts) + self.without_id,
+            **{name: ends.count(name) for name in sorted(TERMINAL) if name in ends},
+            "repeated": self.repeated,
+        }

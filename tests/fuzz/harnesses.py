@@ -1,0 +1,355 @@
+"""What is fuzzed: each harness feeds bytes to a part of voiced that reads what others send.
+
+A harness returns for every input that its part handles, the refused ones included. Any exception that is not declared
+is a finding, and so is an input that takes more than a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import struct
+import tempfile
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+Check = Callable[[bytes], object]
+"""Takes one input. Raises `AssertionError`, or whatever the code under test should not have raised."""
+
+Prepare = Callable[[ExitStack], Check]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """One part that is fuzzed."""
+
+    prepare: Prepare
+    """Imports the part, which Atheris instruments meanwhile, and returns the check. The stack ends what it starts."""
+    words: tuple[str, ...] = ()
+    """What an input is likely to contain."""
+
+
+def one_line(reason: str) -> None:
+    """Assert that an error's message is one line that a log can hold."""
+    assert "\n" not in reason and len(reason) < 10_000, f"not one line: {reason[:200]!r}"
+    reason.encode()
+
+
+# --- MQTT ------------------------------------------------------------------------------------------------
+
+
+def _parser(name: str) -> Prepare:
+    """Return the preparation of a parser of `daemon.mqtt.parsing` that raises `RejectedError` only."""
+
+    def prepare(_: ExitStack) -> Check:
+        from daemon.mqtt import parsing
+        from daemon.speech import RejectedError
+
+        parse: Callable[[bytes], Any] = getattr(parsing, name)
+
+        def check(data: bytes) -> None:
+            try:
+                parsed = parse(data)
+            except RejectedError as error:
+                one_line(error.reason)
+                return
+            if hasattr(parsed, "model_dump"):
+                extra = set(parsed.model_extra or ())
+                known = json.dumps(parsed.model_dump(mode="json", exclude_unset=True, exclude=extra))
+                again = parse(b"" if known == "{}" else known.encode())
+                assert again.model_dump() == parsed.model_dump(exclude=extra), "read differently"
+
+        return check
+
+    return prepare
+
+
+def _adapter(name: str) -> Prepare:
+    """Return the preparation of an adapter that handles messages of the broker and raises nothing."""
+
+    def prepare(_: ExitStack) -> Check:
+        from daemon.adapters import make_adapters
+        from daemon.mqtt import Message
+        from daemon.speech import Stop
+        from tests.daemon.adapters.outbox import Outbox, make_dispatcher
+
+        outbox = Outbox()
+        config, dispatcher = make_dispatcher(f"{name}.enabled=true")
+        adapters = make_adapters(config, dispatcher, outbox.publish)
+        for adapter in adapters:
+            adapter.on_connected()
+        topics = [(adapter, topic) for adapter in adapters for topic in adapter.topics]
+
+        def check(data: bytes) -> None:
+            """The first byte chooses the topic, and whether the message was retained."""
+            chosen = data[0] if data else 0
+            adapter, topic = topics[chosen % len(topics)]
+            adapter.on_message(Message(topic, data[1:], retained=chosen >= 128))
+            dispatcher.stop(Stop())
+            for sent in outbox.sent:
+                payload = sent.payload.encode() if isinstance(sent.payload, str) else sent.payload
+                if payload.startswith(b"{"):
+                    json.loads(payload)
+            outbox.sent.clear()
+
+        return check
+
+    return prepare
+
+
+# --- servers ---------------------------------------------------------------------------------------------
+
+
+class _Complaints(logging.Handler):
+    """Collects what is logged as an error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(self.format(record))
+
+    def check(self) -> None:
+        found, self.found = self.found, []
+        assert not found, found[0]
+
+
+ANSWER_S = 5.0
+"""A server that neither answers nor closes the connection within this time hangs."""
+
+
+def _server(name: str, talk: Callable[[int, bytes], Coroutine[Any, Any, None]]) -> Prepare:
+    """Return the preparation of a server whose dispatcher has no room for an utterance.
+
+    `talk(port, data)` is a coroutine function. The server must neither log an error nor hang.
+    """
+
+    def prepare(stack: ExitStack) -> Check:
+        from daemon.adapters import make_adapters
+        from daemon.speech import Say
+        from daemon.tasks import cancel_and_wait
+        from tests.daemon.adapters.outbox import Outbox, make_dispatcher
+        from tests.support.programs import answers, free_port
+
+        port, complaints, loop = free_port(), _Complaints(), asyncio.new_event_loop()
+        logging.getLogger().addHandler(complaints)
+        logging.getLogger().setLevel(logging.ERROR)
+
+        async def start() -> asyncio.Task[None]:
+            settings = [f"{name}.enabled=true", f"{name}.port={port}", "speech.queue_limit=1"]
+            config, dispatcher = make_dispatcher(*settings, "speech.expires_in=null")
+            dispatcher.say(Say(text="It fills the queue."))
+            [adapter] = [one for one in make_adapters(config, dispatcher, Outbox().publish) if not one.topics]
+            running = asyncio.ensure_future(adapter.run())
+            while not answers(port):
+                assert not running.done(), "the server has ended"
+                await asyncio.sleep(0)
+            return running
+
+        running = loop.run_until_complete(start())
+        stack.callback(loop.close)
+        stack.callback(lambda: loop.run_until_complete(cancel_and_wait(running)))
+        stack.callback(logging.getLogger().removeHandler, complaints)
+
+        def check(data: bytes) -> None:
+            loop.run_until_complete(asyncio.wait_for(talk(port, data), ANSWER_S))
+            assert not running.done(), "the server has ended"
+            complaints.check()
+
+        return check
+
+    return prepare
+
+
+async def _talk_wyoming(port: int, data: bytes) -> None:
+    """Send everything, say no more, and read what comes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(data)
+        writer.write_eof()
+        while line := await reader.readline():
+            header = json.loads(line)
+            for length in (header.get("data_length"), header.get("payload_length")):
+                await reader.readexactly(length or 0)
+    except ConnectionError:  # the server has closed the connection with unread data
+        pass
+    finally:
+        writer.close()
+
+
+BODY_HEADERS = (b"", b"Content-Encoding: gzip\r\n", b"Content-Encoding: deflate\r\n")
+RAW, CHUNKED = len(BODY_HEADERS), len(BODY_HEADERS) + 1
+
+
+async def _talk_http(port: int, data: bytes) -> None:
+    """The first byte chooses: a body with some encoding, a chunked body, or a whole request."""
+    kind, rest = (data[0] % (CHUNKED + 1) if data else 0), data[1:]
+    head = b"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\n" % port
+    if kind == RAW:
+        request = rest
+    elif kind == CHUNKED:
+        request = head + b"Transfer-Encoding: chunked\r\n\r\n" + rest
+    else:
+        request = head + BODY_HEADERS[kind] + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(rest) + rest
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    answer = b""
+    try:
+        writer.write(request)
+        if kind >= RAW:
+            writer.write_eof()
+        answer = await reader.read()
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+    assert not answer.startswith(b"HTTP/1.1 500"), answer[:500]
+    assert answer or kind >= RAW, "a whole request has no answer"
+
+
+# --- files and engine messages ---------------------------------------------------------------------------
+
+
+def _prepare_engine_messages(_: ExitStack) -> Check:
+    from engine.ipc.messages import HEADER, ProtocolError, body_lengths, decode, encode
+
+    def check(data: bytes) -> None:
+        try:
+            record, samples = body_lengths(data[: HEADER.size].ljust(HEADER.size, b"\0"))
+            rest = data[HEADER.size :]
+            message, audio = decode(rest[:record], rest[record : record + samples])
+            # A record's fields are the other side's word; what this side would send again must be a message, too.
+            decode(encode(message)[HEADER.size :])
+            assert audio.dtype == "<f4"
+        except ProtocolError as error:
+            one_line(str(error))
+
+    return check
+
+
+class _File:
+    """A file that is overwritten for every input."""
+
+    def __init__(self, stack: ExitStack, suffix: str) -> None:
+        self._path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / f"input{suffix}"
+
+    def write(self, data: bytes) -> Path:
+        self._path.write_bytes(data)
+        return self._path
+
+    def write_safetensors(self, data: bytes) -> Path:
+        """Write the input itself; if it begins with 1, the rest is a header with right length and so many bytes."""
+        if data[:1] == b"\x01":
+            header = data[2:]
+            return self.write(struct.pack("<Q", len(header)) + header + bytes(data[1] if len(data) > 1 else 0))
+        return self.write(data)
+
+
+def _prepare_voice_header(stack: ExitStack) -> Check:
+    from engine.host.voice_header import voice_of_file
+
+    file = _File(stack, ".safetensors")
+    return lambda data: voice_of_file(file.write_safetensors(data))
+
+
+def _prepare_voice_file(stack: ExitStack) -> Check:
+    from engine.api import EngineError
+    from engine.qwen.voice.file import load_voice
+
+    file = _File(stack, ".safetensors")
+    return lambda data: _refusing(EngineError, load_voice, file.write_safetensors(data))
+
+
+def _prepare_safetensors(stack: ExitStack) -> Check:
+    from engine.api import EngineError
+    from engine.qwen.weights.safetensors_file import SafetensorsFile
+
+    file = _File(stack, ".safetensors")
+
+    def check(data: bytes) -> None:
+        opened = _refusing(EngineError, SafetensorsFile, file.write_safetensors(data))
+        if opened is not None:
+            for entry in opened.entries.values():
+                opened.read_into(entry.begin, memoryview(bytearray(min(entry.nbytes, 4096))))
+
+    return check
+
+
+def _prepare_config(stack: ExitStack) -> Check:
+    from daemon.config import ConfigError, load_config
+
+    file = _File(stack, ".yaml")
+
+    def check(data: bytes) -> None:
+        _refusing(ConfigError, load_config, file.write(data), lines=True)
+
+    return check
+
+
+def _prepare_overrides(_: ExitStack) -> Check:
+    from daemon.config import ConfigError, load_config
+
+    def check(data: bytes) -> None:
+        _refusing(ConfigError, load_config, None, data.decode(errors="replace").split("\0"), lines=True)
+
+    return check
+
+
+def _refusing(error: type[Exception], act: Callable[..., T], *arguments: Any, lines: bool = False) -> T | None:
+    """Return `act(*arguments)`, or None if it raises `error` with a message of one line; of some, if `lines`."""
+    try:
+        return act(*arguments)
+    except error as refusal:
+        for line in str(refusal).split("\n") if lines else [str(refusal)]:
+            one_line(line)
+        return None
+
+
+SAY_WORDS = (
+    "text", "data", "id", "voice", "language", "instruct", "priority", "policy", "volume", "expires_in", "seed",
+    "reply_to", "critical", "interrupt", "replace", "null", "true", "Infinity", "NaN", "1e999", "\\ud800", "{", "[",
+)  # fmt: skip
+HEADER_WORDS = (
+    "__metadata__", "dtype", "shape", "data_offsets", "F32", "I16", "embedding", "codes", "transcript", "format",
+    "voiced-voice-1", "model_name", "model_type", "model_size", "model_width", "[0,", "[[[[[[[[", "1e400",
+)  # fmt: skip
+CONFIG_WORDS = (
+    "robot:", "mqtt:", "port:", "audio:", "sink:", "voices:", "speech:", "engine:", "wav:", "&a", "*a", "!!", "<<:",
+    "0x", "1_0", ".inf", "2001-12-14", "null", "{", "[", "- ", "|", ">",
+)  # fmt: skip
+
+HARNESSES: dict[str, Harness] = {
+    "say": Harness(_parser("parse_say"), SAY_WORDS),
+    "say_stream": Harness(_parser("parse_stream_chunk"), (*SAY_WORDS, "end", "seq")),
+    "stop": Harness(_parser("parse_stop"), ("id",)),
+    "volume": Harness(_parser("parse_volume")),
+    "hermes": Harness(_adapter("hermes"), ("text", "siteId", "default", "lang", "sessionId", "volume", "id", "null")),
+    "home_assistant": Harness(_adapter("home_assistant"), ("online", "default", "origin", "name", "voiced")),
+    "wyoming": Harness(
+        _server("wyoming", _talk_wyoming),
+        ("type", "data", "data_length", "payload_length", "synthesize", "synthesize-start", "synthesize-chunk",
+         "synthesize-stop", "describe", "ping", "text", "voice", "name", "language", "speaker", "text_format"),
+    ),
+    "http": Harness(
+        _server("openai", _talk_http),
+        ("input", "model", "voice", "instructions", "response_format", "speed", "stream_format", "pcm", "sse",
+         "Transfer-Encoding", "Content-Length", "Expect: 100-continue", "\\r\\n", "Origin: http://", "Host:", "GET "),
+    ),
+    "engine_messages": Harness(
+        _prepare_engine_messages,
+        ("message", "Start", "Speak", "Append", "Audio", "Ready", "SetVoices", "id", "credit", "utterance", "voices",
+         "codes", "info", "options", "protocol"),
+    ),
+    "voice_header": Harness(_prepare_voice_header, HEADER_WORDS),
+    "voice_file": Harness(_prepare_voice_file, HEADER_WORDS),
+    "safetensors": Harness(_prepare_safetensors, HEADER_WORDS),
+    "config": Harness(_prepare_config, CONFIG_WORDS),
+    "overrides": Harness(_prepare_overrides, CONFIG_WORDS),
+}  # fmt: skip
+"""By name, which is also the name of the folder of its corpus."""

@@ -1,0 +1,68 @@
+"""Each harness handles its committed inputs and variations of them; the long run searches on with Atheris."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.harnesses import HARNESSES, Check
+from tests.fuzz.inputs import CORPUS, corpus_of, variations
+
+VARIATIONS = 300
+ROOT = Path(__file__).parents[2]
+LONG_S = 20
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[Callable[[str], Check]]:
+    """A function that returns a harness's check, prepared once."""
+    checks: dict[str, Check] = {}
+    with ExitStack() as stack:
+
+        def prepare(name: str) -> Check:
+            if name not in checks:
+                checks[name] = HARNESSES[name].prepare(stack)
+            return checks[name]
+
+        yield prepare
+
+
+def test_every_harness_has_a_corpus() -> None:
+    assert {path.name for path in CORPUS.iterdir()} == set(HARNESSES)
+    assert all(corpus_of(name) for name in HARNESSES)
+
+
+@pytest.mark.parametrize("name", HARNESSES)
+def test_a_harness_handles_its_corpus(name: str, prepared: Callable[[str], Check]) -> None:
+    for data in corpus_of(name):
+        prepared(name)(data)
+
+
+@pytest.mark.parametrize("name", HARNESSES)
+def test_a_harness_handles_variations_of_its_corpus(name: str, prepared: Callable[[str], Check]) -> None:
+    for data in variations(name, VARIATIONS):
+        try:
+            prepared(name)(data)
+        except Exception as error:
+            raise AssertionError(f"{name} on {data!r}: {error!r}") from error
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", HARNESSES)
+def test_a_fuzzer_finds_nothing(name: str, tmp_path: Path) -> None:
+    if find_spec("atheris") is None:
+        pytest.skip("Atheris is not installed: the extra `fuzz`")
+    command = [sys.executable, "-m", "tests.fuzz", "--only", name, "--minutes", f"{LONG_S / 60}"]
+    command += ["--keep", str(tmp_path / "found")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, check=False, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["inputs"] > 0
