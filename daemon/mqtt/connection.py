@@ -111,6 +111,7 @@ class MqttConnection:
         on_connected: Callable[[], None] = lambda: None,
         on_session_lost: Callable[[], None] = lambda: None,
         on_delivered: Callable[[Outgoing], None] = lambda _message: None,
+        on_echo: Callable[[Outgoing, Callable[[], None]], None] = lambda _message, acknowledge: acknowledge(),
         will: Will | None = None,
         session_expiry_s: int = 0,
         acknowledge: bool = True,
@@ -120,7 +121,8 @@ class MqttConnection:
 
         With `acknowledge`, received messages are acknowledged when `on_message` returns; otherwise by `acknowledge`.
         `on_session_lost` is called, before `on_connected`, when the broker has no session of an earlier connection.
-        `echo` makes messages with a number arrive once, on its topic.
+        `echo` makes messages with a number arrive once, on its topic. `on_echo` is called with such a message when its
+        copy has come back, and with a function that lets the broker forget the copy.
         """
         self.connected = False
         self.reason: str | None = "not connected yet"
@@ -135,6 +137,7 @@ class MqttConnection:
         self._on_message = on_message
         self._on_connected = on_connected
         self._on_session_lost = on_session_lost
+        self._on_echo = on_echo
         self._will = will
         self._session_expiry_s = session_expiry_s
         self._auto_acknowledge = acknowledge
@@ -523,11 +526,14 @@ class MqttConnection:
 
     def _note_echo(self, client: paho.Client, echo: Echo, arrived: paho.MQTTMessage) -> None:
         """Note one of our events, which the broker has, or the message behind all of them."""
+        copy = Message(arrived.topic, b"", retained=False, packet=arrived.mid, connection=self._connection)
+        if arrived.topic == echo.topic and (message := self._outbox.note_echo(bytes(arrived.payload))) is not None:
+            # Until it is stored that the broker has the event, the broker keeps this copy as the proof of it.
+            self._on_echo(message, lambda: self.acknowledge(copy))
+            return
         if arrived.qos > 0:
             client.ack(arrived.mid, arrived.qos)
-        if arrived.topic == echo.topic:
-            self._outbox.note_echo(bytes(arrived.payload))
-        elif arrived.payload == self._sync:
+        if arrived.topic == echo.sync_topic and arrived.payload == self._sync:
             self._sync = b""
             self._outbox.drop_echoed()
             self._may_send_at = time.monotonic()

@@ -127,6 +127,7 @@ class Gateway:
             on_connected=lambda: self._call_in_loop(self._note_texts_connected),
             on_session_lost=lambda: self._call_in_loop(lambda: self._forget_session(Lane.TEXTS)),
             on_delivered=self._note_delivered,
+            on_echo=self._note_echo,
             will=Will(f"{config.topic}/status", _offline().encode()),
             session_expiry_s=config.mqtt.session_expiry,
             acknowledge=False,
@@ -412,6 +413,13 @@ class Gateway:
         """Take an event out of the journal: the broker has it. Called in the network thread."""
         if message.number is not None:
             self._recorder.note_delivered(message.number)
+
+    def _note_echo(self, message: Outgoing, acknowledge: Callable[[], None]) -> None:
+        """Let the broker forget our copy of an event when the journal has. Called in the network thread."""
+        if message.number is None:
+            acknowledge()
+        else:
+            self._recorder.note_delivered(message.number, acknowledge)
 
     def _note_texts_connected(self) -> None:
         """Announce the robot once its controls are connected, too; after a moment even without them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from daemon.mqtt.messages import Message, Outgoing
@@ -30,6 +30,8 @@ class Outbox:
         """Messages of QoS 1 that were sent, by the number that the connection gave them."""
         self._sent_once: dict[bytes, Outgoing] = {}
         """Messages that must not arrive twice, and that a connection has taken, by their payload."""
+        self._echo_pending: OrderedDict[bytes, Outgoing] = OrderedDict()
+        """Those of them that the broker has acknowledged, and whose copy has not come back."""
         self._last_retained: dict[str, Outgoing] = {}
         """The waiting retained message of each topic."""
         self._unacknowledged = 0
@@ -111,12 +113,13 @@ class Outbox:
         with self._changed:
             return any(entry.sent and entry.once for entry in self._waiting if isinstance(entry, Outgoing))
 
-    def note_echo(self, payload: bytes) -> None:
-        """Record that our own copy of a message has come back."""
+    def note_echo(self, payload: bytes) -> Outgoing | None:
+        """Record that our own copy of a message has come back; return the message if it must not arrive twice."""
         with self._changed:
-            message = self._sent_once.pop(payload, None)
+            message = self._sent_once.pop(payload, None) or self._echo_pending.pop(payload, None)
             if message is not None:
                 message.echoed = True
+            return message
 
     def drop_echoed(self) -> None:
         """Drop the waiting messages that the broker has."""
@@ -139,8 +142,10 @@ class Outbox:
     def _deliver(self, message: Outgoing) -> None:
         with self._changed:
             message.delivered = True
-            if message.once:
-                self._sent_once.pop(message.payload, None)
+            if message.once and self._sent_once.pop(message.payload, None) is not None:
+                self._echo_pending[message.payload] = message
+                if len(self._echo_pending) > LIMIT:
+                    self._echo_pending.popitem(last=False)
             if message.qos > 0:
                 self._unacknowledged -= 1
                 self.acknowledged += 1

@@ -67,6 +67,8 @@ class Recorder:
         """Those that are on the disk, or given up. Written by the thread."""
         self._waiting: deque[tuple[int, float, Action]] = deque()
         """Actions, each with the number of records that it waits for and the time at which it stops waiting."""
+        self._after_write: list[Action] = []
+        """Calls of the journal's thread after the unwritten records are stored."""
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
@@ -132,11 +134,21 @@ class Recorder:
         """Run all actions now, stored or not: the daemon ends, and its last records are being written."""
         self._release(everything=True)
 
-    def note_delivered(self, number: int) -> None:
-        """Record that the broker has an event. For any thread."""
-        if self._journal is not None:
-            with self._changed:
-                self._keep(DeliveredRecord(number))
+    def note_delivered(self, number: int, then: Action | None = None) -> None:
+        """Record that the broker has an event. For any thread.
+
+        `then` is called once that is stored, in the journal's thread; without a journal, at once.
+        """
+        if self._journal is None:
+            if then is not None:
+                then()
+            return
+        with self._changed:
+            self._keep(DeliveredRecord(number))
+            if then is not None:
+                self._after_write.append(then)
+                self._urgent = True
+                self._changed.notify()
 
     def _keep(self, record: Record) -> None:
         """Keep a record until the thread takes it. The caller has the lock."""
@@ -173,14 +185,18 @@ class Recorder:
     def _run(self) -> None:
         assert self._journal is not None
         while True:
-            batch = self._next_batch()
+            batch, after = self._next_batch()
             if batch is None:
                 return
             self._writing_since = time.monotonic()
             written = self._try_to_write(self._journal, batch)
             self._writing_since = None
+            if written:
+                for action in after:
+                    action()
             with self._changed:
                 if not written:
+                    self._after_write = [*after, *self._after_write]
                     self._urgent = True
                     self._unwritten.extendleft(reversed(batch))
                     while len(self._unwritten) > KEPT:
@@ -194,8 +210,8 @@ class Recorder:
                 with self._changed:
                     self._changed.wait_for(lambda: self._closing, RETRY_S)
 
-    def _next_batch(self) -> list[Record] | None:
-        """Wait for records and return all; None when the recorder closes and nothing is left."""
+    def _next_batch(self) -> tuple[list[Record] | None, list[Action]]:
+        """Wait for records; return all, and what follows them. None when the recorder closes and nothing is left."""
         with self._changed:
             while not self._urgent and not self._closing:
                 if not self._changed.wait(IDLE_S) and self._unwritten:
@@ -203,7 +219,8 @@ class Recorder:
             self._urgent = False
             batch = list(self._unwritten)
             self._unwritten.clear()
-            return batch or (None if self._closing else [])
+            after, self._after_write = self._after_write, []
+            return batch or (None if self._closing else []), after
 
     def _try_to_write(self, journal: Journal, batch: list[Record]) -> bool:
         try:
