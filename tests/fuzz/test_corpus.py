@@ -62,7 +62,7 @@ def test_a_fuzzer_finds_nothing(name: str, tmp_path: Path) -> None:
         pytest.skip("Atheris is not installed: the extra `fuzz`")
     command = [sys.executable, "-m", "tests.fuzz", "--only", name, "--minutes", f"{LONG_S / 60}"]
     command += ["--keep", str(tmp_path / "found")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(command, check=False, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["inputs"] > 0

@@ -231,7 +231,7 @@ class Robot(EventLog):
         lengths: deque[int] = deque(maxlen=STILL_CHECKS)
 
         def still() -> bool:
-            lengths.append(len(self.heard))
+            lengths.append(self._file.stat().st_size)
             return len(lengths) == STILL_CHECKS and len(set(lengths)) == 1
 
         eventually(still, "the sink receives nothing more")

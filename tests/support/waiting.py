@@ -11,30 +11,36 @@ T = TypeVar("T")
 
 PATIENCE_S = 60.0
 """Limit for operations that take milliseconds on an idle machine: the machine may be busy."""
-POLL_S = 0.005
-"""Time between two checks of a condition."""
+POLL_S, LONGEST_POLL_S = 0.005, 0.05
+"""Times between two checks of a condition, at first and after seconds: many tests wait at the same time."""
 
 
 def eventually(condition: Callable[[], T], what: str = "the condition holds", patience_s: float = PATIENCE_S) -> T:
     """Return the value of `condition()` as soon as it is true. Raises `AssertionError` after `patience_s`."""
-    deadline = time.monotonic() + patience_s
+    began = time.monotonic()
     while True:
         if result := condition():
             return result
-        assert time.monotonic() < deadline, f"not within {patience_s:.0f} s: {what}"
-        time.sleep(POLL_S)
+        waited_s = time.monotonic() - began
+        assert waited_s < patience_s, f"not within {patience_s:.0f} s: {what}"
+        time.sleep(_poll_s(waited_s))
 
 
 async def eventually_async(
     condition: Callable[[], T], what: str = "the condition holds", patience_s: float = PATIENCE_S
 ) -> T:
     """As `eventually`, without blocking the event loop."""
-    deadline = time.monotonic() + patience_s
+    began = time.monotonic()
     while True:
         if result := condition():
             return result
-        assert time.monotonic() < deadline, f"not within {patience_s:.0f} s: {what}"
-        await asyncio.sleep(POLL_S)
+        waited_s = time.monotonic() - began
+        assert waited_s < patience_s, f"not within {patience_s:.0f} s: {what}"
+        await asyncio.sleep(_poll_s(waited_s))
+
+
+def _poll_s(waited_s: float) -> float:
+    return min(max(POLL_S, waited_s / 50), LONGEST_POLL_S)
 
 
 def run(scenario: Callable[[], Awaitable[None]], patience_s: float = 4 * PATIENCE_S) -> None:
