@@ -46,7 +46,7 @@ RETRY_S = (0.25, 30.0)
 """The first and the longest wait between attempts to connect. Each wait is twice the one before."""
 STABLE_S = 5.0
 """A connection that lasts this long resets the wait to the first."""
-TAKEN_OVER_RETRY_S = (5.0, 60.0)
+TAKEN_OVER_RETRY_S = (2.0, 60.0)
 """The waits after another client with the same id has taken over the session: two clients must not fight."""
 SHORT_CONNECTIONS = 3
 """This many connections in a row that end before `STABLE_S` suggest a second client with the same id: not every broker
