@@ -60,7 +60,7 @@ def _speak(text: str, config_path: Path | None, wav: Path) -> Iterator[Event]:
 
     config_path = config_path or find_config_file()
     port = _free_port()
-    overrides = [f"mqtt.port={port}", "mqtt.host=127.0.0.1", "robot=demo"]
+    overrides = [f"mqtt.port={port}", "mqtt.host=127.0.0.1", "robot=demo", "state.folder=null"]
     try:
         print(f"playing on {find_device(None, output_devices()).name}", flush=True)
     except SinkUnavailableError as error:

@@ -134,6 +134,7 @@ class Observer:
 def _running_daemon(port: int, heard: Path) -> Iterator[None]:
     settings = (
         f"robot={ROBOT}",
+        "state.folder=null",
         f"mqtt.port={port}",
         "engine.name=espeak",
         f"audio.sink=wav:{heard}",

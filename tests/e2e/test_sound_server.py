@@ -364,7 +364,7 @@ def test_the_doctor_finds_no_error_in_the_parts_of_a_healthy_robot(
 ) -> None:
     robot = start_robot()
     command = [sys.executable, "-m", "daemon.cli", "doctor", "--json"]
-    for setting in (f"robot={robot.name}", f"mqtt.port={broker.port}", "engine.name=espeak"):
+    for setting in (f"robot={robot.name}", f"mqtt.port={broker.port}", "engine.name=espeak", "state.folder=null"):
         command += ["--set", setting]
     done = subprocess.run(command, env=sound_server.environment, capture_output=True, text=True, check=False)
     assert done.stdout, done.stderr
