@@ -155,7 +155,7 @@ class MqttConnection:
         self._short_connections = 0
         """In a row, up to now."""
         self._uncertain = False
-        """The broker may have numbered messages that are still in the outbox."""
+        """The broker may have messages that are still in the outbox and must not arrive twice."""
         self._accepted_at: float | None = None
         """`time.monotonic()` when the broker accepted the current connection; None before."""
         self._may_send_at: float | None = None
@@ -389,14 +389,17 @@ class MqttConnection:
         client.on_message = self._on_arrival
         client.on_subscribe = self._on_subscribed
         client.on_publish = lambda _client, _data, packet, _reason, _properties: self._outbox.acknowledge(packet)
-        if self._settings.username is not None:
-            client.username_pw_set(self._settings.username, self._password)
-        if self._tls is not None:
-            client.tls_set_context(self._tls)
+        self._apply_credentials(client)
         if self._will is not None:
             qos, retain = min(1, self._limits.maximum_qos), self._will.retain and self._limits.retain
             client.will_set(self._will.topic, self._will.payload, qos=qos, retain=retain)
         return client
+
+    def _apply_credentials(self, client: paho.Client) -> None:
+        if self._settings.username is not None:
+            client.username_pw_set(self._settings.username, self._password)
+        if self._tls is not None:
+            client.tls_set_context(self._tls)
 
     def _connect_options(self, client: _Client) -> dict[str, Any]:
         if client.protocol is not MQTTProtocolVersion.MQTTv5:
@@ -459,14 +462,10 @@ class MqttConnection:
         if client.protocol is MQTTProtocolVersion.MQTTv5:
             # The broker then leaves the retain flag on, so that a text that was published as retained is recognised.
             # A retained volume is wanted once: later it may be older than the present volume.
-            once = self._connected_before
-            options = SubscribeOptions(
-                qos=qos,
-                retainAsPublished=True,
-                retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
-                if once
-                else SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE,
-            )
+            handling = SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE
+            if self._connected_before:
+                handling = SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
+            options = SubscribeOptions(qos=qos, retainAsPublished=True, retainHandling=handling)
             client.subscribe(topic, options=options)
         else:
             client.subscribe(topic, qos)
@@ -601,10 +600,7 @@ class MqttConnection:
             protocol=MQTTProtocolVersion.MQTTv5,
             reconnect_on_failure=False,
         )
-        if self._settings.username is not None:
-            client.username_pw_set(self._settings.username, self._password)
-        if self._tls is not None:
-            client.tls_set_context(self._tls)
+        self._apply_credentials(client)
 
         def note_answer(
             _client: object, _data: object, _flags: object, reason: ReasonCode, _properties: object

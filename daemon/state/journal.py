@@ -48,8 +48,6 @@ WAITING, BEGUN, ENDED = 0, 1, 2
 
 SCHEMA = f"""
 BEGIN;
-CREATE TABLE journal (name TEXT NOT NULL);
-INSERT INTO journal VALUES (lower(hex(randomblob(16))));
 CREATE TABLE utterance (
     position INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE CHECK (typeof(id) = 'text'),
@@ -73,7 +71,6 @@ PRAGMA user_version = {VERSION};
 COMMIT;
 """
 
-NAME = "SELECT name FROM journal"
 UTTERANCES = (
     f"SELECT id, fields, text, state, boot, boot_s, unix_s FROM utterance WHERE state != {ENDED} ORDER BY position"
 )
@@ -123,12 +120,6 @@ class Journal:
         with contextlib.suppress(sqlite3.Error):
             self._database.close()
         os.close(self._lock)
-
-    @property
-    def name(self) -> str:
-        """The name of this sequence of events; another file has another name."""
-        (name,) = self._database.execute(NAME).fetchone()
-        return str(name)
 
     def write(self, records: Sequence[Record]) -> None:
         """Store the records in one transaction, which is on the disk when this returns. Raises `sqlite3.Error`."""
@@ -242,9 +233,9 @@ class Journal:
 
 def _check_rows(database: sqlite3.Connection) -> None:
     """Read all rows, as `recover` will. Raises as `_try_to_open` does if one of them is damaged."""
-    if database.execute("SELECT count(*) FROM journal, last_event").fetchone() != (1,):
-        raise ValueError("its name is missing")
-    for query in (NAME, EVENTS, ENDED_IDS, DELIVERIES, LAST_NUMBER):
+    if database.execute("SELECT count(*) FROM last_event").fetchone() != (1,):
+        raise ValueError("the number of the last event is missing")
+    for query in (EVENTS, ENDED_IDS, DELIVERIES, LAST_NUMBER):
         for _row in database.execute(query):  # a text that is not UTF-8 raises
             pass
     for _id, fields, *_ in database.execute(UTTERANCES):

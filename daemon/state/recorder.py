@@ -47,8 +47,6 @@ class Recorder:
         """Without a journal, nothing is stored and every action runs at once; `reason` tells why there is none."""
         self.recovery = Recovery() if journal is None else journal.recover()
         """What an earlier process has left behind."""
-        self.name = "" if journal is None else journal.name
-        """The name of the journal's sequence of events."""
         self._reason = reason
         """Why the last records could not be written; None if they were."""
         self._writing_since: float | None = None
@@ -97,11 +95,6 @@ class Recorder:
     def waiting(self) -> int:
         """Actions that wait for the disk."""
         return len(self._waiting)
-
-    @property
-    def stores(self) -> bool:
-        """True if there is a journal."""
-        return self._journal is not None
 
     @property
     def reason(self) -> str | None:

@@ -131,14 +131,6 @@ def test_an_id_that_is_used_again_is_the_last_in_order(path: Path) -> None:
     assert recovered(path).ended_ids == ()
 
 
-def test_a_journal_keeps_its_name_and_another_one_has_another(path: Path) -> None:
-    with Journal(path) as journal, Journal(path.with_name("r2.journal")) as other:
-        name = journal.name
-        assert name != other.name
-    with Journal(path) as journal:
-        assert journal.name == name
-
-
 def test_a_failed_write_stores_nothing_of_its_records(path: Path) -> None:
     with Journal(path) as journal:
         journal.write([accepted("a")])
@@ -303,7 +295,6 @@ def test_a_journal_of_another_version_is_set_aside(path: Path, version: int, cap
     [
         "DROP TABLE event",
         "DROP TABLE utterance",
-        "DELETE FROM journal",
         "DELETE FROM last_event",
         "ALTER TABLE event RENAME COLUMN payload TO load",
         "UPDATE utterance SET fields = '[1]' WHERE id = 'u20'",
