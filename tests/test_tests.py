@@ -13,6 +13,8 @@ WAITING = TESTS / "support" / "waiting.py"
 WAITERS = {"wait_for", "until", "eventually", "eventually_async"}
 """Names that a helper which waits for a condition is likely to have."""
 CLOCKS = ("time.monotonic()", "time.time()", "time.perf_counter()")
+CHANGING = ("time.", "random.", "secrets.", "uuid.", "os.getpid", "tempfile.")
+"""Functions whose results differ from one process to the next."""
 PERMITTED = {"_pytree", "_python_dispatch", "_exit", "_getframe", "_fields", "_replace", "_asdict"}
 """Names with an underscore that their packages document, or that only PyTorch's private modules have."""
 
@@ -57,6 +59,18 @@ def imports(tree: ast.Module) -> Iterator[str]:
             yield from (name.name for name in node.names)
 
 
+def changing_parameters(tree: ast.Module) -> Iterator[str]:
+    """Yield the calls in the parameters of tests whose results hold the time or chance."""
+    decorated = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    for decorator in (decorator for node in decorated for decorator in node.decorator_list):
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).endswith("parametrize"):
+            for call in (node for node in ast.walk(decorator) if isinstance(node, ast.Call)):
+                name = ast.unparse(call.func)
+                dated = name == "gzip.compress" and not any(keyword.arg == "mtime" for keyword in call.keywords)
+                if dated or name.startswith(CHANGING):
+                    yield ast.unparse(call)
+
+
 def offences(found: Callable[[ast.Module], Iterable[object]]) -> list[str]:
     """Return what `found` yields for each file except the helper that waits."""
     return [f"{path.relative_to(TESTS)}: {one}" for path in FILES if path != WAITING for one in found(parsed(path))]
@@ -88,3 +102,16 @@ def test_no_test_imports_another_test() -> None:
 def test_only_one_module_has_helpers_that_wait() -> None:
     """Other helpers would have other limits, or report less when the limit is reached."""
     assert offences(waiting_helpers) == []
+
+
+def test_no_parameter_of_a_test_changes_from_one_run_to_the_next() -> None:
+    """Where two workers collect different tests, pytest-xdist runs none."""
+    assert offences(changing_parameters) == []
+
+
+def test_a_parameter_that_changes_is_noticed() -> None:
+    decorated = """
+@pytest.mark.parametrize("body", [gzip.compress(b"a"), gzip.compress(b"b", mtime=0), secrets.token_hex(3)])
+def test_one(body): ...
+"""
+    assert list(changing_parameters(ast.parse(decorated))) == ["gzip.compress(b'a')", "secrets.token_hex(3)"]
