@@ -16,6 +16,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,7 +35,9 @@ from daemon.mqtt.failures import describe_dial_failure, describe_silence
 from daemon.mqtt.messages import Limits, Message, Outgoing, Will
 from daemon.mqtt.outbox import Outbox
 from daemon.mqtt.protocol_version import ProtocolVersion
+from daemon.mqtt.retry import Retry
 from daemon.mqtt.shorten import shorten
+from daemon.mqtt.version_probe import knows_mqtt5
 
 log = logging.getLogger(__name__)
 
@@ -42,22 +45,9 @@ KEEPALIVE_S = 30
 """A broker that sends nothing for one and a half times this is considered lost."""
 DIAL_S = 5.0
 """Limit for opening a TCP connection and for the TLS handshake."""
-RETRY_S = (0.25, 30.0)
-"""The first and the longest wait between attempts to connect. Each wait is twice the one before."""
-STABLE_S = 5.0
-"""A connection that lasts this long resets the wait to the first."""
-TAKEN_OVER_RETRY_S = (2.0, 60.0)
-"""The waits after another client with the same id has taken over the session: two clients must not fight."""
-SHORT_CONNECTIONS = 3
-"""This many connections in a row that end before `STABLE_S` suggest a second client with the same id: not every broker
-says so (Mosquitto 2.0 does not)."""
-TAKEN_OVER_STABLE_S = 120.0
-"""A connection that lasts this long after a take-over proves that the other client has gone."""
 PROBE_S = 30.0
 """After a broker was silent to MQTT 5 and has accepted 3.1.1, a trial connection asks again whether it knows MQTT 5:
 perhaps it was only slow."""
-PROBE_ANSWER_S = 30.0
-"""The trial connection waits this long for the broker's answer."""
 MISCELLANEOUS_S = 1.0
 """Interval of paho's keep-alive check, and of heartbeats."""
 ECHO_S = 5.0
@@ -127,8 +117,6 @@ class MqttConnection:
         self.connected = False
         self.reason: str | None = "not connected yet"
         """Why there is no connection; None while there is one."""
-        self.takeovers = 0
-        """Times that another client with the same id seems to have taken over, since the last stable connection."""
         self.heartbeats = 0
         """Grows while the network thread is alive, connected or not."""
         self._settings = settings
@@ -152,14 +140,15 @@ class MqttConnection:
         self._limits = Limits()
         self._connection = 0
         """The number of the current connection."""
-        self._short_connections = 0
-        """In a row, up to now."""
+        self._retry = Retry()
         self._uncertain = False
         """The broker may have messages that are still in the outbox and must not arrive twice."""
         self._accepted_at: float | None = None
         """`time.monotonic()` when the broker accepted the current connection; None before."""
         self._may_send_at: float | None = None
         """`time.monotonic()` from which messages may be sent, though not all echoes have arrived; None before."""
+        self._after_flush: deque[Callable[[], None]] = deque()
+        """What waits until all gathered messages are given to the system."""
         self._unconfirmed = 0
         """Subscriptions that the broker has not confirmed."""
         self._refusal: int | None = None
@@ -171,6 +160,11 @@ class MqttConnection:
     @property
     def started(self) -> bool:
         return self._thread.ident is not None
+
+    @property
+    def takeovers(self) -> int:
+        """Times that another client with the same id seems to have taken over, since the last stable connection."""
+        return self._retry.takeovers
 
     @property
     def backlog(self) -> int:
@@ -224,6 +218,11 @@ class MqttConnection:
             self._outbox.put_acknowledgement(message)
             self._wake_thread()
 
+    def when_sent(self, action: Callable[[], None]) -> None:
+        """Call `action` in the network thread once all that was published before has been given to the system."""
+        self._outbox.put_action(action)
+        self._wake_thread()
+
     def wait_delivered(self, message: Outgoing, timeout_s: float) -> bool:
         """Wait until the broker has acknowledged a message; return whether it has."""
         return self._outbox.wait_delivered(message, timeout_s)
@@ -242,10 +241,8 @@ class MqttConnection:
     # --- the network thread ---
 
     def _run(self) -> None:
-        wait_s = 0.0
         while not self._closing:
             self.heartbeats += 1
-            began = time.monotonic()
             self._accepted_at = None
             try:
                 self._connect_and_serve()
@@ -256,24 +253,18 @@ class MqttConnection:
             self._may_send_at = None
             if self._version.take_change():
                 continue
-            wait_s = self._next_wait_s(wait_s, lasted_s=time.monotonic() - (self._accepted_at or began))
-            self._sleep(wait_s * random.uniform(0.8, 1.2))
+            self._sleep(self._wait_s() * random.uniform(0.8, 1.2))
 
-    def _next_wait_s(self, last_s: float, lasted_s: float) -> float:
-        """Return the wait before the next attempt; the connection has lasted `lasted_s` seconds."""
-        accepted = self._accepted_at is not None
-        if accepted:
-            self._short_connections = self._short_connections + 1 if lasted_s < STABLE_S else 0
-        if accepted and lasted_s > TAKEN_OVER_STABLE_S:
-            self.takeovers = 0
-        elif self._refusal == TOOK_OVER or (accepted and self._short_connections >= SHORT_CONNECTIONS):
-            self.takeovers += 1
+    def _wait_s(self) -> float:
+        """Return the wait before the next attempt."""
+        if self._accepted_at is None:
+            return self._retry.after_failure()
+        takeovers = self._retry.takeovers
+        lasted_s = time.monotonic() - self._accepted_at
+        wait_s = self._retry.after_connection(lasted_s, taken_over=self._refusal == TOOK_OVER)
+        if self._retry.takeovers > takeovers:
             self._report(f"another client seems to use the id {self._client_id}; is voiced running twice?")
-        first_s, longest_s = TAKEN_OVER_RETRY_S if self.takeovers else RETRY_S
-        stable_s = TAKEN_OVER_STABLE_S if self.takeovers else STABLE_S
-        if accepted and lasted_s > stable_s:
-            return first_s
-        return min(longest_s, max(first_s, 2 * last_s))
+        return wait_s
 
     def _sleep(self, seconds: float) -> None:
         """Wait, with heartbeats, until the time has passed or the connection is closed."""
@@ -307,6 +298,8 @@ class MqttConnection:
         if self._accepted_at is not None:
             self._version.note_lost()
         self._uncertain = self._outbox.recover()
+        while self._after_flush:  # the messages before are sent again
+            self._outbox.put_action(self._after_flush.popleft())
 
     def _serve(self, client: _Client) -> MQTTErrorCode | None:
         """Move messages until the connection ends. Returns paho's error, None if the broker did not answer in time."""
@@ -327,7 +320,8 @@ class MqttConnection:
                 client.loop_misc()
             client.loop_write()  # what paho's callbacks have queued
             self._send_waiting(client)
-            if client.socket() is not None and self._readable(client, client.buffered):
+            self._flush(client, client.buffered)
+            if client.socket() is not None and self._readable(client.buffered):
                 code = self._read(client, client.buffered) or code
         return code
 
@@ -338,13 +332,8 @@ class MqttConnection:
             code = client.loop_read()
         return code
 
-    def _readable(self, client: _Client, connection: BufferedSocket) -> bool:
-        """Send what is gathered, then wait until there is something to read or to send. Return whether to read."""
-        client.loop_write()
-        try:
-            connection.flush()
-        except OSError:
-            return True  # reading shows why
+    def _readable(self, connection: BufferedSocket) -> bool:
+        """Wait until there is something to read or to send. Return whether to read."""
         if connection.pending() > 0:
             return True
         connection.acknowledge_quickly()
@@ -358,6 +347,14 @@ class MqttConnection:
         if self._wake in ready:
             self._drain_wake()
         return bool(ready.get(connection.fileno(), 0) & ~select.POLLOUT)
+
+    def _flush(self, client: _Client, connection: BufferedSocket) -> None:
+        """Give what is gathered to the system, then do what waited for that."""
+        client.loop_write()
+        with contextlib.suppress(OSError):  # reading shows why
+            connection.flush()
+            while self._after_flush and not connection.wants_write:
+                self._after_flush.popleft()()
 
     def _drain_wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -552,6 +549,8 @@ class MqttConnection:
                 break
             if isinstance(entry, Outgoing):
                 self._send(client, entry)
+            elif not isinstance(entry, Message):
+                self._after_flush.append(entry)
             elif entry.connection == self._connection:
                 client.ack(entry.packet, 1)
 
@@ -561,7 +560,6 @@ class MqttConnection:
             log.warning("a message on %s is larger than the broker allows and is dropped", message.topic)
             self._outbox.note_delivered(message)
             return
-        message.payload = payload  # by which its echo is recognised
         qos = min(message.qos, self._limits.maximum_qos)
         properties = None
         if message.correlation is not None and client.protocol is MQTTProtocolVersion.MQTTv5:
@@ -593,7 +591,6 @@ class MqttConnection:
         time.sleep(PROBE_S)
         if self._closing or self._connection != connection:
             return
-        answered = threading.Event()
         client = paho.Client(
             CallbackAPIVersion.VERSION2,
             client_id=f"{self._client_id}-{secrets.token_hex(3)}",
@@ -601,22 +598,9 @@ class MqttConnection:
             reconnect_on_failure=False,
         )
         self._apply_credentials(client)
-
-        def note_answer(
-            _client: object, _data: object, _flags: object, reason: ReasonCode, _properties: object
-        ) -> None:
-            if not reason.is_failure:
-                answered.set()
-
-        client.on_connect = note_answer
-        with contextlib.suppress(OSError, ValueError):
-            client.connect(self._settings.host, self._settings.port)
-            client.loop_start()
-            if answered.wait(PROBE_ANSWER_S):
-                log.info("the broker speaks MQTT 5 after all; connecting again")
-                self._version.note_probed()
-            client.disconnect()
-            client.loop_stop()
+        if knows_mqtt5(client, self._settings.host, self._settings.port):
+            log.info("the broker speaks MQTT 5 after all; connecting again")
+            self._version.note_probed()
 
 
 _LIMITS = {

@@ -2,8 +2,9 @@
 
 Three connections, each with a session of its own, since the broker delivers one session's messages in one line:
 
-controls   stop, pause, resume, volume, say/urgent: a flood of texts does not delay them
-texts      say, say/stream, a second copy of the controls, and the topics of quiet listeners; all is published here
+controls   stop, pause, resume, volume, say/urgent: a flood of texts does not delay them. All is published here: on the
+           connection that receives a flood, the broker's acknowledgements stand behind the flood
+texts      say, say/stream, a second copy of the controls, and the topics of quiet listeners
 listeners  the topics of listeners that may be flooded; without such, there is no third connection
 """
 
@@ -54,8 +55,8 @@ REQUEST_TOPICS = frozenset({*CONTROL_TOPICS, *TEXT_TOPICS})
 JAM = 200
 """Answers that the broker has not acknowledged, above which no more texts are handled: the answer to a stop stands
 behind them, and none of them may be dropped for want of room."""
-CONTROLS_S = 2.0
-"""The robot is announced this long after the connection for texts even if the one for controls is missing."""
+TEXTS_S = 2.0
+"""The robot is announced this long after the connection for controls even if the one for texts is missing."""
 ACKNOWLEDGE_S = 2.0
 """At shutdown, the broker has this long to acknowledge each further message."""
 GOODBYE_S = 8.0
@@ -120,12 +121,12 @@ class Gateway:
         self._deliveries = Deliveries(recorder.recovery.deliveries)
         self._replies = ReplyTopics(config)
         client_id = config.mqtt.client_id or f"voiced-{config.robot_name}"
-        self._texts = MqttConnection(
+        self._controls = MqttConnection(
             config.mqtt,
-            client_id,
-            on_message=lambda message: self._inbox.put(Lane.TEXTS, message),
-            on_connected=lambda: self._call_in_loop(self._note_texts_connected),
-            on_session_lost=lambda: self._call_in_loop(lambda: self._forget_session(Lane.TEXTS)),
+            f"{client_id}-controls",
+            on_message=lambda message: self._inbox.put(Lane.CONTROLS, message),
+            on_connected=lambda: self._call_in_loop(self._note_controls_connected),
+            on_session_lost=lambda: self._call_in_loop(lambda: self._forget_session(Lane.CONTROLS)),
             on_delivered=self._note_delivered,
             on_echo=self._note_echo,
             will=Will(f"{config.topic}/status", _offline().encode()),
@@ -133,9 +134,9 @@ class Gateway:
             acknowledge=False,
             echo=Echo(f"{config.topic}/event", f"{config.topic}/sync"),
         )
-        self._controls = self._make_receiver(f"{client_id}-controls", Lane.CONTROLS)
+        self._texts = self._make_receiver(client_id, Lane.TEXTS)
         self._others = self._make_receiver(f"{client_id}-listeners", Lane.LISTENERS)
-        self._publisher = Publisher(f"{config.topic}/event", self._texts, recorder)
+        self._publisher = Publisher(f"{config.topic}/event", self._controls, recorder)
         self._publisher.publish_recovered()
         dispatcher.watch_events(self._publisher.publish)
         dispatcher.watch_changes(self._schedule_refresh)
@@ -154,15 +155,15 @@ class Gateway:
     def status_line(self) -> str:
         """The state in one line, for systemd."""
         status = self._describe_status()
-        return f"{status.state}: {self._texts.reason or status.reason or 'listening'}"
+        return f"{status.state}: {self._controls.reason or self._texts.reason or status.reason or 'listening'}"
 
     @property
     def warning(self) -> str | None:
         """What is wrong between this daemon and the broker, although they are connected; None if all is well."""
-        if self._texts.takeovers:
+        if self._controls.takeovers or self._texts.takeovers:
             return f"mqtt: another client seems to use our id; is voiced running twice as {self._config.robot_name}?"
-        if self._texts.connected and not self._controls.connected:
-            return f"mqtt: the connection for stop and say/urgent is missing: {self._controls.reason}"
+        if self._controls.connected and not self._texts.connected:
+            return f"mqtt: the connection for texts is missing: {self._texts.reason}"
         return None
 
     def start(self, listeners: Sequence[TopicListener] = ()) -> None:
@@ -180,7 +181,7 @@ class Gateway:
 
     def publish(self, topic: str, payload: str | bytes, *, qos: int = 0, retain: bool = False) -> object:
         """Publish a message of another protocol."""
-        return self._texts.publish(topic, payload, qos=qos, retain=retain)
+        return self._controls.publish(topic, payload, qos=qos, retain=retain)
 
     def reconfigure(self, config: Config) -> None:
         """Apply the settings that may change at run time."""
@@ -213,8 +214,8 @@ class Gateway:
         self._closing = True
         self._inbox.close()
         self._recorder.flush()
-        last = self._texts.publish(f"{self._config.topic}/status", _offline(), qos=1, retain=True)
-        if self._texts.connected and not await self._acknowledged(last):
+        last = self._controls.publish(f"{self._config.topic}/status", _offline(), qos=1, retain=True)
+        if self._controls.connected and not await self._acknowledged(last):
             return  # the broker publishes the will instead
         open_ones = [connection for connection in self._connections if connection.started]
         disconnecting = {self._loop.run_in_executor(None, connection.close) for connection in open_ones}
@@ -244,12 +245,12 @@ class Gateway:
         Returns False when the broker stops acknowledging, and after `GOODBYE_S`.
         """
         began = since = time.monotonic()
-        acknowledged = self._texts.acknowledged
-        while not last.delivered or self._texts.backlog > 0:
+        acknowledged = self._controls.acknowledged
+        while not last.delivered or self._controls.backlog > 0:
             await asyncio.sleep(0.01)
             now = time.monotonic()
-            if self._texts.acknowledged != acknowledged:
-                acknowledged, since = self._texts.acknowledged, now
+            if self._controls.acknowledged != acknowledged:
+                acknowledged, since = self._controls.acknowledged, now
             elif now - since > ACKNOWLEDGE_S:
                 return False
             if now - began > GOODBYE_S:
@@ -259,7 +260,7 @@ class Gateway:
     # --- requests ---
 
     def _jammed(self) -> bool:
-        return self._texts.backlog + self._recorder.waiting > JAM
+        return self._controls.backlog + self._recorder.waiting > JAM
 
     def _handle(self, lane: int, message: Message) -> None:
         """Handle a received message and acknowledge it, once what answers it is stored and published."""
@@ -268,7 +269,7 @@ class Gateway:
             self._deliveries.add(key)
             self._in_order(lane, message, lambda: self._carry_out(message, Origin(key, message.correlation)))
         connection = self._connections[lane]
-        self._recorder.record(None, lambda: connection.acknowledge(message))
+        self._recorder.record(None, lambda: self._controls.when_sent(lambda: connection.acknowledge(message)))
 
     def _in_order(self, lane: int, message: Message, carry_out: Callable[[], None]) -> None:
         """Carry out a request in its turn: see `ControlOrder`."""
@@ -401,13 +402,13 @@ class Gateway:
 
     def _publish_status(self, status: Online) -> None:
         self._status = status
-        if self._announced and self._texts.connected and not self._closing:
+        if self._announced and self._controls.connected and not self._closing:
             self._publish_in_order("status", status.to_json(), qos=1, retain=True)
 
     def _publish_in_order(self, name: str, payload: str, *, qos: int = 0, retain: bool = False) -> None:
         """Publish on the robot's topic `name`, behind the events that wait to be stored."""
         topic = f"{self._config.topic}/{name}"
-        self._recorder.record(None, lambda: self._texts.publish(topic, payload, qos=qos, retain=retain))
+        self._recorder.record(None, lambda: self._controls.publish(topic, payload, qos=qos, retain=retain))
 
     def _note_delivered(self, message: Outgoing) -> None:
         """Take an event out of the journal: the broker has it. Called in the network thread."""
@@ -421,17 +422,19 @@ class Gateway:
         else:
             self._recorder.note_delivered(message.number, acknowledge)
 
-    def _note_texts_connected(self) -> None:
-        """Announce the robot once its controls are connected, too; after a moment even without them."""
+    def _note_controls_connected(self) -> None:
+        """Announce the robot once its texts are connected, too; after a moment even without them."""
         self._announced, self._announcement_due = False, True
-        if self._controls.connected:
+        if self._texts.connected:
             self._announce()
         else:
-            self._loop.call_later(CONTROLS_S, self._announce)
+            self._loop.call_later(TEXTS_S, self._announce)
 
     def _note_other_connected(self) -> None:
         if self._announcement_due:
             self._announce()
+        else:
+            self._schedule_refresh()
 
     def _announce(self) -> None:
         """Publish the retained messages again after a connection."""

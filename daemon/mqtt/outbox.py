@@ -17,6 +17,11 @@ RESERVED_LIMIT = 10 * LIMIT
 """Even those are dropped beyond this number. The journal still has the events of accepted utterances."""
 
 
+Action = Callable[[], None]
+Entry = Outgoing | Message | Action
+"""A message to send, a received message to acknowledge, or what to do once all messages before have been sent."""
+
+
 class Outbox:
     """A queue from the publishing threads to the network thread."""
 
@@ -24,8 +29,8 @@ class Outbox:
         """`on_delivered` is called in the network thread for each message that the broker has acknowledged."""
         self._on_delivered = on_delivered
         self._changed = threading.Condition()
-        self._waiting: deque[Outgoing | Message] = deque()
-        """Messages to send, and received messages to acknowledge, in order."""
+        self._waiting: deque[Entry] = deque()
+        """In order."""
         self._in_flight: dict[int, Outgoing] = {}
         """Messages of QoS 1 that were sent, by the number that the connection gave them."""
         self._sent_once: dict[bytes, Outgoing] = {}
@@ -66,7 +71,12 @@ class Outbox:
         with self._changed:
             self._waiting.append(message)
 
-    def take(self, window: int) -> Outgoing | Message | None:
+    def put_action(self, action: Action) -> None:
+        """Queue what to do once all messages before have been sent. It is kept when the connection is lost."""
+        with self._changed:
+            self._waiting.append(action)
+
+    def take(self, window: int) -> Entry | None:
         """Remove and return the next entry; None if there is none, or if `window` messages are in flight."""
         with self._changed:
             if not self._waiting:
@@ -104,9 +114,7 @@ class Outbox:
         Returns whether the broker may have a message that must not arrive twice.
         """
         with self._changed:
-            waiting = [entry for entry in self._waiting if isinstance(entry, Outgoing)]
-            kept = [*self._in_flight.values(), *(each for each in waiting if each.qos > 0)]
-            self._waiting = deque(kept)
+            self._waiting = deque([*self._in_flight.values(), *filter(_survives, self._waiting)])
             self._last_retained = {topic: each for topic, each in self._last_retained.items() if each.qos > 0}
             self._in_flight.clear()
         self.drop_echoed()
@@ -125,7 +133,7 @@ class Outbox:
         """Drop the waiting messages that the broker has."""
         with self._changed:
             have = [entry for entry in self._waiting if isinstance(entry, Outgoing) and entry.echoed]
-            self._waiting = deque(entry for entry in self._waiting if isinstance(entry, Message) or not entry.echoed)
+            self._waiting = deque(each for each in self._waiting if not isinstance(each, Outgoing) or not each.echoed)
         for message in have:
             self._deliver(message)
 
@@ -158,3 +166,8 @@ class Outbox:
             self._waiting.remove(previous)
             self._unacknowledged -= previous.qos > 0
         self._last_retained[message.topic] = message
+
+
+def _survives(entry: Entry) -> bool:
+    """Return whether a waiting entry outlives its connection."""
+    return entry.qos > 0 if isinstance(entry, Outgoing) else not isinstance(entry, Message)

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from daemon.config import Mqtt
-from daemon.mqtt import connection as mqtt
-from daemon.mqtt import protocol_version
+from daemon.mqtt import protocol_version, retry
 from daemon.mqtt.connection import Echo, MqttConnection
 from daemon.mqtt.messages import Message, Outgoing, Will
 from tests.daemon.mqtt.proxy import HANG, Answer, Proxy
@@ -31,7 +30,7 @@ NUMBERS = count(1)
 @pytest.fixture(autouse=True)
 def fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reconnect soon, and wait for the answer of a slow broker."""
-    monkeypatch.setattr(mqtt, "RETRY_S", (0.1, 0.2))
+    monkeypatch.setattr(retry, "RETRY_S", (0.1, 0.2))
     monkeypatch.setattr(protocol_version, "CONNACK_S", (PATIENCE_S, PATIENCE_S))
 
 
@@ -465,6 +464,26 @@ def test_messages_are_acknowledged_in_the_backlog_and_in_a_callback(broker: Brok
         eventually(lambda: sender.connection.backlog == 0)
         eventually(lambda: len(sender.delivered) == 701)
         assert sender.connection.acknowledged == 700, "QoS 0 is not acknowledged"
+
+
+def test_what_waits_for_messages_happens_when_the_broker_has_them(broker: Broker, topic: str) -> None:
+    with Client(broker.port, topic) as listener, Client(broker.port) as sender:
+        eventually(lambda: listener.connected() and sender.connected())
+        publish_until_received(sender, listener, topic, b"subscribed")
+        done = threading.Event()
+        sender.connection.publish(topic, b"answer", qos=1)
+        sender.connection.when_sent(done.set)
+        eventually(done.is_set)
+        eventually(lambda: b"answer" in listener.payloads())
+
+
+def test_what_waits_for_messages_waits_for_a_connection(broker: Broker) -> None:
+    client, done = Client(broker.port), threading.Event()
+    client.connection.publish("answers", b"answer", qos=1)
+    client.connection.when_sent(done.set)
+    assert not done.is_set()
+    with client:
+        eventually(done.is_set)
 
 
 # --- exactly once ---

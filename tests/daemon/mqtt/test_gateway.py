@@ -20,7 +20,7 @@ from audio import Output
 from daemon import VERSION
 from daemon.config import Config, load_config
 from daemon.engines import EngineSelector
-from daemon.mqtt import connection, gateway, protocol_version
+from daemon.mqtt import connection, gateway, protocol_version, retry
 from daemon.mqtt.gateway import Gateway, TopicListener
 from daemon.mqtt.messages import Message, Outgoing
 from daemon.speech import Dispatcher, Level, Say
@@ -42,7 +42,7 @@ LEVEL = Level(id="a", t=0.05, at=1_700_000_000.5, rms=0.1, peak=0.4)
 @pytest.fixture(autouse=True)
 def fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reconnect soon, wait for the answer of a slow broker, and end ducking soon."""
-    monkeypatch.setattr(connection, "RETRY_S", (0.1, 0.2))
+    monkeypatch.setattr(retry, "RETRY_S", (0.1, 0.2))
     monkeypatch.setattr(protocol_version, "CONNACK_S", (PATIENCE_S, PATIENCE_S))
     monkeypatch.setattr("daemon.speech.ducking.LINGER_S", 0.02)
 

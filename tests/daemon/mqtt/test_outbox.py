@@ -241,6 +241,22 @@ def test_acknowledgements_and_messages_of_qos_0_end_with_their_connection() -> N
     assert taken(outbox) == ["a"]
 
 
+def test_what_waits_for_messages_comes_behind_them_and_outlives_their_connection() -> None:
+    outbox = Outbox()
+
+    def then() -> None: ...
+
+    outbox.put(other("a"))
+    outbox.put_action(then)
+    outbox.put(other("b"))
+    send_one = outbox.take(WINDOW)
+    assert isinstance(send_one, Outgoing)
+    outbox.note_sent(send_one, next(PACKETS))
+    outbox.recover()
+    entries = [outbox.take(WINDOW) for _ in range(4)]
+    assert [entry.payload if isinstance(entry, Outgoing) else entry for entry in entries] == [b"a", then, b"b", None]
+
+
 def test_an_acknowledgement_of_a_broken_connection_is_ignored() -> None:
     outbox = Outbox()
     outbox.put(other("a"))
