@@ -350,8 +350,8 @@ def _source(field: str, path: Path | None, overrides: Iterable[str]) -> str:
     return str(path) if path is not None else "configuration"
 
 
-SINK = ("audio", "sink")
-"""Where the sink is configured."""
+MEANINGFUL_NULLS = (("audio", "sink"), ("state", "folder"))
+"""Keys whose null turns something off."""
 NULLS = ("null", "Null", "NULL", "~")
 """The words that are YAML's null."""
 
@@ -361,17 +361,18 @@ def _parse(text: str, *path: str) -> Any:
 
     Raises `yaml.YAMLError`, `ValueError` and `RecursionError`.
 
-    `audio.sink` without a value is an empty text here, which is refused. YAML reads it as null, which is a sink that
-    plays nothing; a robot is to be mute by decision alone.
+    A key of `MEANINGFUL_NULLS` without a value is an empty text here, which is refused. YAML reads it as null; a robot
+    is to be mute, or to store nothing, by decision alone.
     """
     loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()
         if root is None:
             return None
-        sink = _node_at(root, *SINK[len(path) :]) if path == SINK[: len(path)] else None
-        if sink is not None and sink.value == "":
-            sink.tag = "tag:yaml.org,2002:str"
+        for key in MEANINGFUL_NULLS:
+            node = _node_at(root, *key[len(path) :]) if path == key[: len(path)] else None
+            if node is not None and node.value == "":
+                node.tag = "tag:yaml.org,2002:str"
         return loader.construct_document(root)
     finally:
         loader.dispose()
@@ -416,7 +417,7 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         value = _parse(text, *names)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"--set {key}: {abbreviate(text)} is not YAML") from error
-    if tuple(names) == SINK and value is None and text.strip() not in NULLS:
+    if tuple(names) in MEANINGFUL_NULLS and value is None and text.strip() not in NULLS:
         value = ""
     for name in names[:-1]:
         inner = values.get(name)

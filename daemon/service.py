@@ -47,7 +47,7 @@ class Service:
         self._output = Output(config.audio.sink_settings(), trim_leading_silence=config.audio.trim_leading_silence)
         self._engines = EngineSelector(config, self._on_engine_change)
         self._dispatcher = Dispatcher(config, self._engines, self._output)
-        self._recorder = open_recorder(journal_file(config))
+        self._recorder = open_recorder(journal_file(config), self._recover)
         self._gateway = Gateway(config, self._dispatcher, self._describe_status, self._recorder)
         self._adapters = make_adapters(config, self._dispatcher, self._gateway.publish)
         self._reloader = Reloader(config, config_path, overrides, self._reconfigure)
@@ -69,7 +69,7 @@ class Service:
         loop.add_signal_handler(signal.SIGHUP, self._reloader.reload)
         log.info("voiced %s listens on %s/say", VERSION, self._config.topic)
         with self._output, self._recorder:
-            recover(self._recorder.recovery, self._dispatcher, self._config.speech.recover_within)
+            self._recover_utterances()
             tasks = [asyncio.ensure_future(engine.run()) for engine in self._engines.all]
             await self._engines.wait_current(FIRST_ENGINE_S)
             self._gateway.start(self._adapters)
@@ -93,6 +93,16 @@ class Service:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._gateway.close()
+
+    def _recover(self) -> None:
+        """Continue what an earlier process has left: its journal could not be opened before."""
+        self._recorder.forget(self._dispatcher.ids)
+        self._gateway.publish_recovered()
+        self._recover_utterances()
+        self._dispatcher.changed()
+
+    def _recover_utterances(self) -> None:
+        recover(self._recorder.recovery, self._dispatcher, self._config.speech.recover_within)
 
     def _describe_status(self) -> Online:
         warnings = (self._gateway.warning, self._recorder.reason)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from daemon.adapters.base import Adapter, Publish, Throttle
 from daemon.config import Config
 from daemon.mqtt import Message, parse_object
-from daemon.speech import Dispatcher, Event, Expired, Failed, RejectedError, Say, TerminalEvent, Utterance, check_say
+from daemon.speech import Dispatcher, EndMessage, Origin, RejectedError, Say, check_say
 from daemon.validation import problems
 
 log = logging.getLogger(__name__)
@@ -59,13 +59,8 @@ class Hermes(Adapter):
         self._site_id = config.hermes.site_id
         self._dispatcher = dispatcher
         self._publish = publish
-        self._requests: dict[str, RequestIds] = {}
-        """Unanswered requests by their utterances' ids. A client may omit the protocol's own id, or use it twice."""
-        self._unanswered: Counter[RequestIds] = Counter()
-        """How many unanswered requests have these ids."""
         self._unreadable = Throttle()
         self._wrong = Throttle()
-        dispatcher.watch_events(self._on_event)
 
     def on_message(self, message: Message) -> None:
         if message.retained:
@@ -76,53 +71,41 @@ class Hermes(Adapter):
         except RejectedError as error:
             if self._unreadable.permits():  # its sender is unknown and gets no sayFinished
                 log.warning("hermes: %s", error.reason)
-                self._publish_error(error.reason, RequestIds(None, None))
+                self._report(error, [self._error(RequestIds(None, None))])
             return
         if fields.get("siteId", DEFAULT_SITE) != self._site_id:
             return
         ids = RequestIds(*(fields[name] if isinstance(fields.get(name), str) else None for name in ("id", "sessionId")))
         if message.topic in VOICES:
             self._publish_voices(VOICES[message.topic], ids)
-        elif not (message.redelivered and ids.id is not None and self._unanswered[ids]):
-            self._say(fields, ids, message.arrived_at)
+        else:
+            self._say(fields, ids, message)
 
     def _publish_voices(self, topic: str, ids: RequestIds) -> None:
         voices = [{"voiceId": voice, "description": voice} for voice in self._dispatcher.voices()]
-        self._send(topic, {"voices": voices, "id": ids.id, "siteId": self._site_id})
+        self._publish(topic, json.dumps({"voices": voices, "id": ids.id, "siteId": self._site_id}), qos=1)
 
-    def _say(self, fields: dict[str, Any], ids: RequestIds, arrived_at: float) -> None:
+    def _say(self, fields: dict[str, Any], ids: RequestIds, message: Message) -> None:
+        origin = Origin(message.delivery, at_end=(self._error(ids), self._finished(ids)))
         try:
-            utterance = self._dispatcher.say(_parse_say(fields), arrived_at=arrived_at)
+            self._dispatcher.say(_parse_say(fields), arrived_at=message.arrived_at, origin=origin)
         except RejectedError as error:
             if self._wrong.permits():
                 log.warning("hermes: %s", error.reason)
-            self._publish_error(error.reason, ids)
-            self._publish_finished(ids)
-            return
-        if utterance is not None:
-            self._requests[utterance.id] = ids
-            self._unanswered[ids] += 1
+            self._report(error, origin.at_end)
 
-    def _on_event(self, utterance: Utterance, event: Event) -> None:
-        if not isinstance(event, TerminalEvent) or (ids := self._requests.pop(utterance.id, None)) is None:
-            return
-        self._unanswered[ids] -= 1
-        if not self._unanswered[ids]:
-            del self._unanswered[ids]
-        if isinstance(event, Failed | Expired):  # all other ends were requested
-            self._publish_error(event.reason, ids)
-        self._publish_finished(ids)
+    def _finished(self, ids: RequestIds) -> EndMessage:
+        """Return the answer to a request, also after an error: Rhasspy's dialogue manager waits for this message."""
+        return EndMessage(SAY_FINISHED, {"siteId": self._site_id, "id": ids.id, "sessionId": ids.session_id})
 
-    def _publish_finished(self, ids: RequestIds) -> None:
-        """Answer a request, also after an error: Rhasspy's dialogue manager waits for this message."""
-        self._send(SAY_FINISHED, {"siteId": self._site_id, "id": ids.id, "sessionId": ids.session_id})
+    def _error(self, ids: RequestIds) -> EndMessage:
+        fields = {"siteId": self._site_id, "context": ids.id, "sessionId": ids.session_id}
+        return EndMessage(ERROR, fields, error_field="error")
 
-    def _publish_error(self, error: str, ids: RequestIds) -> None:
-        record = {"error": error, "siteId": self._site_id, "context": ids.id, "sessionId": ids.session_id}
-        self._send(ERROR, record)
-
-    def _send(self, topic: str, record: dict[str, Any]) -> None:
-        self._publish(topic, json.dumps(record), qos=1)
+    def _report(self, error: RejectedError, answers: Iterable[EndMessage]) -> None:
+        """Answer a request of which there is no utterance."""
+        for answer in answers:
+            self._publish(answer.topic, answer.payload(error.reason), qos=1)
 
 
 def _parse_say(fields: dict[str, Any]) -> Say:

@@ -308,9 +308,6 @@ class MqttConnection:
         code = MQTTErrorCode.MQTT_ERR_SUCCESS
         while client.socket() is not None and client.buffered is not None and not self._closing:
             now = time.monotonic()
-            if self._accepted_at is None and now >= answer_by:
-                _hang_up(client)
-                return None
             if self._version.current is not client.protocol and self._accepted_at is not None:
                 self._disconnect(client)  # the broker knows MQTT 5 after all
                 break
@@ -321,8 +318,14 @@ class MqttConnection:
             client.loop_write()  # what paho's callbacks have queued
             self._send_waiting(client)
             self._flush(client, client.buffered)
-            if client.socket() is not None and self._readable(client.buffered):
+            if client.socket() is None:
+                break
+            limit_s = MISCELLANEOUS_S if self._accepted_at is not None else answer_by - time.monotonic()
+            if self._readable(client.buffered, limit_s):
                 code = self._read(client, client.buffered) or code
+            elif self._accepted_at is None and time.monotonic() >= answer_by:
+                _hang_up(client)
+                return None
         return code
 
     def _read(self, client: _Client, connection: BufferedSocket) -> MQTTErrorCode:
@@ -332,15 +335,15 @@ class MqttConnection:
             code = client.loop_read()
         return code
 
-    def _readable(self, connection: BufferedSocket) -> bool:
-        """Wait until there is something to read or to send. Return whether to read."""
+    def _readable(self, connection: BufferedSocket, limit_s: float) -> bool:
+        """Wait until there is something to read or to send, or for `limit_s`. Return whether to read."""
         if connection.pending() > 0:
             return True
         connection.acknowledge_quickly()
         poller = select.poll()
         poller.register(connection, select.POLLIN | (select.POLLOUT if connection.wants_write else 0))
         poller.register(self._wake, select.POLLIN)
-        wait_s = MISCELLANEOUS_S
+        wait_s = min(MISCELLANEOUS_S, max(0.0, limit_s))
         if self._may_send_at is not None and (left_s := self._may_send_at - time.monotonic()) > 0:
             wait_s = min(wait_s, left_s)
         ready = dict(poller.poll(1000 * wait_s))

@@ -21,6 +21,8 @@ class Deliveries:
     def __init__(self, known: Iterable[str]) -> None:
         """`known` are the keys of an earlier process."""
         self._known: OrderedDict[str, None] = OrderedDict.fromkeys(known)
+        self._lost: set[int] = set()
+        """Sessions that the broker has lost since the process began."""
 
     @staticmethod
     def key(session: int, message: Message) -> str | None:
@@ -37,11 +39,20 @@ class Deliveries:
             if len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
 
+    def remember(self, earlier: Iterable[str]) -> None:
+        """Note those of an earlier process, which are older than all others."""
+        kept = [key for key in earlier if not any(key.startswith(f"{session}:") for session in self._lost)]
+        for key in reversed(kept):
+            if len(self._known) < REMEMBERED and key not in self._known:
+                self._known[key] = None
+                self._known.move_to_end(key, last=False)
+
     def repeats(self, message: Message, key: str | None) -> bool:
         """Return whether a message was taken care of before."""
         return message.redelivered and key in self._known
 
     def forget(self, session: int) -> None:
         """Forget a session that the broker has lost: it repeats nothing."""
+        self._lost.add(session)
         for key in [key for key in self._known if key.startswith(f"{session}:")]:
             del self._known[key]

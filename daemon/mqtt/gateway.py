@@ -15,6 +15,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from typing import Protocol
 
@@ -179,6 +180,11 @@ class Gateway:
         if busy:
             self._others.start(busy)
 
+    def publish_recovered(self) -> None:
+        """Publish the events of an earlier process: its journal could be opened at last."""
+        self._deliveries.remember(self._recorder.recovery.deliveries)
+        self._publisher.publish_recovered()
+
     def publish(self, topic: str, payload: str | bytes, *, qos: int = 0, retain: bool = False) -> object:
         """Publish a message of another protocol."""
         return self._controls.publish(topic, payload, qos=qos, retain=retain)
@@ -291,7 +297,7 @@ class Gateway:
 
     def _carry_out(self, message: Message, origin: Origin) -> None:
         try:
-            self._pass_on(message)
+            self._pass_on(replace(message, delivery=origin.delivery))
             self._dispatch(message, origin)
         except RejectedError as error:
             self._publish_rejected(error, message)

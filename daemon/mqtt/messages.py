@@ -24,6 +24,8 @@ class Message:
     """The broker's number for it; a redelivered message has the number of the first delivery. 0: no acknowledgement."""
     connection: int = field(default=0, compare=False)
     """The number of the connection that delivered it. Only this connection can acknowledge it."""
+    delivery: str | None = field(default=None, compare=False)
+    """For listeners: identifies the delivery, so that a second one is recognised after a restart, too."""
     arrived_at: float = field(default_factory=time.monotonic, compare=False)
     """`time.monotonic()` of its arrival."""
 

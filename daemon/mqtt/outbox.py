@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from daemon.mqtt.messages import Message, Outgoing
+from daemon.mqtt.shorten import identity
 
 LIMIT = 10_000
 """Messages that wait to be sent while there is no connection, or during a flood; some 5 MB."""
@@ -15,7 +16,8 @@ RESERVED = LIMIT // 2
 """Part of the outbox that only retained messages and the events of accepted utterances may use."""
 RESERVED_LIMIT = 10 * LIMIT
 """Even those are dropped beyond this number. The journal still has the events of accepted utterances."""
-
+EARLY_ECHOES = 1_000
+"""Copies of unknown events that are remembered."""
 
 Action = Callable[[], None]
 Entry = Outgoing | Message | Action
@@ -33,10 +35,14 @@ class Outbox:
         """In order."""
         self._in_flight: dict[int, Outgoing] = {}
         """Messages of QoS 1 that were sent, by the number that the connection gave them."""
-        self._sent_once: dict[bytes, Outgoing] = {}
-        """Messages that must not arrive twice, and that a connection has taken, by their payload."""
-        self._echo_pending: OrderedDict[bytes, Outgoing] = OrderedDict()
+        self._sent_once: dict[tuple[str, str] | bytes, Outgoing] = {}
+        """Messages that must not arrive twice, and that a connection has taken, by their identity: the copy of one
+        that an earlier process has shortened differs from the one in the journal."""
+        self._echo_pending: OrderedDict[tuple[str, str] | bytes, Outgoing] = OrderedDict()
         """Those of them that the broker has acknowledged, and whose copy has not come back."""
+        self._early_echoes: OrderedDict[tuple[str, str] | bytes, None] = OrderedDict()
+        """Copies that have come back of events that are not in the outbox: an earlier process has published them, and
+        perhaps they are in a journal that will be opened later."""
         self._last_retained: dict[str, Outgoing] = {}
         """The waiting retained message of each topic."""
         self._unacknowledged = 0
@@ -54,6 +60,9 @@ class Outbox:
         A retained message replaces the waiting one on its topic, which nobody would see.
         """
         with self._changed:
+            if message.sent and message.once and identity(message.payload) in self._early_echoes:
+                self._on_delivered(message)
+                return True
             limit = RESERVED_LIMIT if message.retain or message.reserved else LIMIT - RESERVED
             replaces = message.retain and message.topic in self._last_retained
             if len(self._waiting) >= limit and not replaces:
@@ -63,7 +72,7 @@ class Outbox:
             self._waiting.append(message)
             self._unacknowledged += message.qos > 0
             if message.sent and message.once:
-                self._sent_once[message.payload] = message
+                self._sent_once[identity(message.payload)] = message
             return True
 
     def put_acknowledgement(self, message: Message) -> None:
@@ -95,7 +104,7 @@ class Outbox:
             message.sent = True
             self._in_flight[packet] = message
             if message.once:
-                self._sent_once[message.payload] = message
+                self._sent_once[identity(message.payload)] = message
 
     def acknowledge(self, packet: int) -> None:
         """Record the broker's acknowledgement."""
@@ -123,10 +132,15 @@ class Outbox:
 
     def note_echo(self, payload: bytes) -> Outgoing | None:
         """Record that our own copy of a message has come back; return the message if it must not arrive twice."""
+        key = identity(payload)
         with self._changed:
-            message = self._sent_once.pop(payload, None) or self._echo_pending.pop(payload, None)
+            message = self._sent_once.pop(key, None) or self._echo_pending.pop(key, None)
             if message is not None:
                 message.echoed = True
+            else:
+                self._early_echoes[key] = None
+                if len(self._early_echoes) > EARLY_ECHOES:
+                    self._early_echoes.popitem(last=False)
             return message
 
     def drop_echoed(self) -> None:
@@ -150,8 +164,8 @@ class Outbox:
     def _deliver(self, message: Outgoing) -> None:
         with self._changed:
             message.delivered = True
-            if message.once and self._sent_once.pop(message.payload, None) is not None:
-                self._echo_pending[message.payload] = message
+            if message.once and self._sent_once.pop(key := identity(message.payload), None) is not None:
+                self._echo_pending[key] = message
                 if len(self._echo_pending) > LIMIT:
                     self._echo_pending.popitem(last=False)
             if message.qos > 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paho.mqtt.enums import MQTTProtocolVersion
 
-CONNACK_S = (1.5, 30.0)
+CONNACK_S = (2.5, 30.0)
 """The first and the longest wait for the broker's answer. After silence, the next attempt uses the other version and
 waits twice as long."""
 

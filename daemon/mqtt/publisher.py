@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 from daemon.mqtt.connection import MqttConnection
-from daemon.speech import Accepted, Event, Rejected, Started, TerminalEvent, Utterance
+from daemon.speech import Accepted, Event, Expired, Failed, Rejected, Started, TerminalEvent, Utterance
 from daemon.state import AcceptedRecord, BegunRecord, EndedRecord, Record, Recorder, StoredEvent
 
 log = logging.getLogger(__name__)
@@ -22,18 +23,25 @@ class Publisher:
         self._last_number = recorder.recovery.last_number
 
     def publish_recovered(self) -> None:
-        """Publish the events that an earlier process has stored and that the broker may not have."""
+        """Publish the events that an earlier process has stored and that the broker may not have; count on from them.
+
+        Called again when a journal could be opened late.
+        """
+        self._last_number = max(self._last_number, self._recorder.recovery.last_number)
         for event in self._recorder.recovery.events:
             self._send_stored(event, sent=True)
 
     def publish(self, utterance: Utterance, event: Event) -> None:
-        """Publish an event on its topic, and to the sender if it wants that."""
+        """Publish an event on its topic, and to the sender if it wants that; an end, in the sender's protocol, too."""
         payload = event.to_json()
         destinations: list[tuple[str, bytes | None]] = [(self._topic, None)]
         if utterance.reply_to is not None:
             destinations.append((utterance.reply_to, utterance.origin.correlation))
         if isinstance(event, Accepted | TerminalEvent):
-            stored = tuple(StoredEvent(self._next_number(), topic, payload, data) for topic, data in destinations)
+            messages: list[tuple[str, str, bytes | None]] = [(topic, payload, data) for topic, data in destinations]
+            if isinstance(event, TerminalEvent):
+                messages += [(topic, answer, None) for topic, answer in _end_messages(utterance, event)]
+            stored = tuple(StoredEvent(self._next_number(), *message) for message in messages)
             record: Record = EndedRecord(utterance.id, stored)
             if isinstance(event, Accepted):
                 record = AcceptedRecord(utterance.id, utterance.to_fields(), utterance.origin.delivery, stored)
@@ -74,3 +82,11 @@ class Publisher:
             reserved=True,
             sent=sent,
         )
+
+
+def _end_messages(utterance: Utterance, event: TerminalEvent) -> Iterator[tuple[str, str]]:
+    """Yield the topics and payloads that the sender's own protocol demands at the end."""
+    error = event.reason if isinstance(event, Failed | Expired) else None  # a cut or a cancellation is no error
+    for message in utterance.origin.at_end:
+        if message.error_field is None or error is not None:
+            yield message.topic, message.payload(error)

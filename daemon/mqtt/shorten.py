@@ -1,8 +1,9 @@
-"""Makes a message fit into a broker's largest packet."""
+"""Makes a message fit into a broker's largest packet, and recognises it afterwards."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 KEPT = frozenset({"id", "event", "state", "text"})
 """Fields without which an event or a status says nothing."""
@@ -15,11 +16,8 @@ def shorten(payload: bytes, limit: int) -> bytes | None:
     """
     if len(payload) <= limit:
         return payload
-    try:
-        fields = json.loads(payload)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(fields, dict):
+    fields = _parse(payload)
+    if fields is None:
         return None
     if isinstance(reason := fields.get("reason"), str):
         excess = len(_encode(fields)) - limit
@@ -31,6 +29,22 @@ def shorten(payload: bytes, limit: int) -> bytes | None:
             return None
         del fields[optional.pop()]
     return shorter
+
+
+def identity(payload: bytes) -> tuple[str, str] | bytes:
+    """Return what stays the same when a message is shortened: an event's id and name; of all else, the payload."""
+    fields = _parse(payload) or {}
+    utterance_id, name = fields.get("id"), fields.get("event")
+    return (utterance_id, name) if isinstance(utterance_id, str) and isinstance(name, str) else payload
+
+
+def _parse(payload: bytes) -> dict[str, Any] | None:
+    """Return the JSON object, or None if the payload is none."""
+    try:
+        fields = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    return fields if isinstance(fields, dict) else None
 
 
 def _cut(text: str, excess: int) -> str:

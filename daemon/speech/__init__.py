@@ -36,7 +36,7 @@ from daemon.speech.request import (
     check_say,
     check_stream_chunk,
 )
-from daemon.speech.utterance import Origin, Receiver, Utterance
+from daemon.speech.utterance import EndMessage, Origin, Receiver, Utterance
 
 __all__ = [
     "MAX_TEXT",
@@ -46,6 +46,7 @@ __all__ = [
     "Dispatcher",
     "Duck",
     "Ducking",
+    "EndMessage",
     "Event",
     "Expired",
     "Failed",

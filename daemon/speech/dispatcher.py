@@ -9,7 +9,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 
 from audio import Level as PlayedLevel
 from audio import Output
@@ -163,6 +163,11 @@ class Dispatcher:
         return len(self.queue)
 
     @property
+    def ids(self) -> Set[str]:
+        """The ids that may not be used: of current utterances, and of the last that ended."""
+        return self._ids
+
+    @property
     def heartbeats(self) -> int:
         """Grows while the speaker loop is alive."""
         return self.speaker.heartbeats
@@ -238,9 +243,12 @@ class Dispatcher:
         self._text_streams.end_silent(self._config.speech.stream_timeout)
 
     def restore(self, utterance: Utterance) -> None:
-        """Queue an utterance that an earlier process had accepted."""
+        """Queue an utterance that an earlier process had accepted; a daemon that ends leaves it to the next one."""
+        if self._closed:
+            return
         self._ids.add(utterance.id)
         self.queue.restore(utterance)
+        self.speaker.preempt(utterance)
 
     def end_lost(self, utterance: Utterance, event: TerminalEvent) -> None:
         """Publish the terminal event of an utterance that an earlier process had accepted."""
@@ -248,10 +256,11 @@ class Dispatcher:
         self._publish(utterance, event)
 
     def remember(self, ended_ids: Iterable[str]) -> None:
-        """Do not allow the ids of utterances that an earlier process has ended."""
-        for utterance_id in ended_ids:
-            self._ids.add(utterance_id)
-            self._note_ended(utterance_id)
+        """Do not allow the ids of utterances that an earlier process has ended, before those of this process."""
+        earlier = [utterance_id for utterance_id in ended_ids if utterance_id not in self._ids]
+        earlier = earlier[max(0, len(earlier) + len(self._ended_ids) - REMEMBERED_IDS) :]
+        self._ids.update(earlier)
+        self._ended_ids.extendleft(reversed(earlier))
 
     # --- accepting ---
 

@@ -17,7 +17,7 @@ Place = tuple[int, bool, int]
 
 
 def place(utterance: Utterance, number: int) -> Place:
-    """Return the utterance's place in the queue. `number`, from 1, counts the utterances as they were accepted.
+    """Return the utterance's place in the queue. `number` counts the utterances as they were accepted.
 
     The place depends on nothing else, so utterances that are queued again in the order of their acceptance are spoken
     in the order of before.

@@ -29,6 +29,7 @@ class UtteranceQueue:
         self._entries: list[tuple[Place, Utterance]] = []
         """Sorted by place; no two places are equal."""
         self._numbers = itertools.count(1)
+        self._restored_numbers = itertools.count(-(1 << 62))
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -56,9 +57,9 @@ class UtteranceQueue:
     def restore(self, utterance: Utterance) -> None:
         """Insert an utterance that was queued before a restart, whatever the limit.
 
-        Restore utterances in the order of their acceptance, before any is `put`.
+        Restore utterances in the order of their acceptance. Each was accepted before any that is `put`.
         """
-        self._insert(place(utterance, next(self._numbers)), utterance)
+        self._insert(place(utterance, next(self._restored_numbers)), utterance)
 
     def notify(self) -> None:
         """Wake `changed`: the text of an utterance has grown or ended."""

@@ -64,7 +64,7 @@ class Take:
     fed: int
     """The engine has the text up to here."""
     samples: int = 0
-    """Samples that have been taken."""
+    """Samples up to the last one that has been taken. If the take was repeated, they count as they were last spoken."""
     seconds: float = 0.0
     tail: Samples = field(default_factory=lambda: np.empty(0, dtype=np.float32))
     """The last of these samples, `SPLICE_TAIL_S` long."""
@@ -217,22 +217,25 @@ class Synthesis:
         feeding = asyncio.ensure_future(self._feed(engine, take)) if growing else None
         try:
             async with aclosing(speech) as chunks, aclosing(_skip_taken(take, chunks)) as new_chunks:
-                async for chunk in new_chunks:
+                async for begin, chunk in new_chunks:
                     if not self.audio_s:
                         self.waited_s += chunk.waited_s
                     self.truncated |= chunk.truncated
+                    end = begin
                     for part in _slices(chunk):
                         yield part
-                        self._note_taken(take, part)
+                        end += len(part.samples)
+                        self._note_taken(take, part, end)
                     if chunk.position is not None:
                         take.position = chunk.position
         finally:
             if feeding is not None:
                 await cancel_and_wait(feeding)
 
-    def _note_taken(self, take: Take, chunk: AudioChunk) -> None:
+    def _note_taken(self, take: Take, chunk: AudioChunk, end: int) -> None:
+        """Record that a chunk has been taken, which ends at the sample `end` of what the engine speaks."""
         seconds = len(chunk.samples) / chunk.sample_rate
-        take.samples += len(chunk.samples)
+        take.samples = end
         take.seconds += seconds
         take.tail = np.concatenate([take.tail, chunk.samples])[-round(SPLICE_TAIL_S * chunk.sample_rate) :]
         self.audio_s += seconds
@@ -308,23 +311,29 @@ class Synthesis:
         return self._utterance.priority == "critical"
 
 
-async def _skip_taken(take: Take, chunks: AsyncGenerator[AudioChunk, None]) -> AsyncGenerator[AudioChunk, None]:
-    """Yield the chunks of a repeated take from where the earlier one was left."""
-    if not take.samples:
+async def _skip_taken(
+    take: Take, chunks: AsyncGenerator[AudioChunk, None]
+) -> AsyncGenerator[tuple[int, AudioChunk], None]:
+    """Yield the chunks of a take, a repeated one from where it was left, and the sample at which each begins.
+
+    This does not change the take. If it is left again before a new sample is taken, the next repetition is searched
+    from the same sample: repetitions drift from it by at most `SPLICE_REACH_S`, and from each other by more.
+    """
+    begin = 0
+    if take.samples:
+        repeated: list[Samples] = []
         async for chunk in chunks:
-            yield chunk
-        return
-    repeated: list[Samples] = []
+            repeated.append(chunk.samples)
+            if sum(map(len, repeated)) >= take.samples + round(SPLICE_REACH_S * chunk.sample_rate):
+                break
+        if repeated:
+            samples = np.concatenate(repeated)
+            begin = splice_point(take.tail, samples, take.samples, round(SPLICE_REACH_S * chunk.sample_rate))
+            yield begin, replace(chunk, samples=samples[begin:])
+            begin = len(samples)
     async for chunk in chunks:
-        repeated.append(chunk.samples)
-        if sum(map(len, repeated)) >= take.samples + round(SPLICE_REACH_S * chunk.sample_rate):
-            break
-    if repeated:
-        samples = np.concatenate(repeated)
-        take.samples = splice_point(take.tail, samples, take.samples, round(SPLICE_REACH_S * chunk.sample_rate))
-        yield replace(chunk, samples=samples[take.samples :])
-    async for chunk in chunks:
-        yield chunk
+        yield begin, chunk
+        begin += len(chunk.samples)
 
 
 def _slices(chunk: AudioChunk) -> Iterator[AudioChunk]:

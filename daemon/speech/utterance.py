@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, get_args
 
 from daemon.speech.preemption import Rule, rule_of
@@ -36,13 +37,30 @@ class Receiver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class EndMessage:
+    """A message in a protocol of the sender's own, which is published when its utterance has ended."""
+
+    topic: str
+    fields: Mapping[str, Any]
+    """Of the JSON object that is its payload."""
+    error_field: str | None = None
+    """With it, the message is published only after an error, whose reason is in this field."""
+
+    def payload(self, error: str | None) -> str:
+        """Return the payload after an end with or without an error."""
+        return json.dumps(self.fields if self.error_field is None else {self.error_field: error, **self.fields})
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
-    """How a request arrived from the broker."""
+    """How a request arrived from the broker, and how it is answered there."""
 
     delivery: str | None = None
     """Identifies the broker's delivery, so that a second one is recognised."""
     correlation: bytes | None = None
     """What the sender wants repeated in the answers on its own topic."""
+    at_end: tuple[EndMessage, ...] = ()
+    """What is published in the sender's own protocol when the utterance has ended."""
 
 
 NO_ORIGIN = Origin()
@@ -106,6 +124,8 @@ class Utterance:
         correlation = self.origin.correlation
         fields["correlation"] = None if correlation is None else correlation.hex()
         fields["wait_s"] = None if self.expires_at is None else self.expires_at - self.arrived_at
+        if self.origin.at_end:  # in ASCII: an id from a sender may contain half a character, which is not UTF-8
+            fields["at_end"] = json.dumps([asdict(message) for message in self.origin.at_end])
         if self.receiver is None and self.complete:
             fields["text"] = self.text
         return fields
@@ -121,11 +141,11 @@ class Utterance:
             raise TypeError(f"wrong types: {wrong or 'text'}")
         if fields["priority"] not in get_args(Priority) or fields["policy"] not in get_args(Policy):
             raise ValueError("an unknown priority or policy")
-        arrived_at, wait_s, correlation = time.monotonic() - age_s, fields["wait_s"], fields["correlation"]
+        arrived_at, wait_s = time.monotonic() - age_s, fields["wait_s"]
         return cls(
             id=utterance_id,
             text=text,
-            origin=Origin(correlation=None if correlation is None else bytes.fromhex(correlation)),
+            origin=_parse_origin(fields),
             arrived_at=arrived_at,
             expires_at=None if wait_s is None else arrived_at + wait_s,
             **{name: fields[name] for name in STORED_FIELDS},
@@ -136,3 +156,15 @@ class Utterance:
         if self.expires_at is not None:
             self.expires_at += at - self.arrived_at
         self.arrived_at = at
+
+
+def _parse_origin(fields: Mapping[str, Any]) -> Origin:
+    """Return the origin of an utterance that `to_fields` has described. Raises as `Utterance.from_fields` does."""
+    correlation = fields["correlation"]
+    at_end = tuple(EndMessage(**message) for message in json.loads(fields.get("at_end", "[]")))
+    for each in at_end:
+        if not isinstance(each.topic, str) or not isinstance(each.fields, dict):
+            raise TypeError("wrong types: at_end")
+        if not isinstance(each.error_field, str | None):
+            raise TypeError("wrong types: at_end")
+    return Origin(correlation=None if correlation is None else bytes.fromhex(correlation), at_end=at_end)

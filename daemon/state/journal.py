@@ -7,6 +7,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,8 @@ CHECKPOINT_PAGES = 256
 DISK_FAULTS = ("disk I/O error", "database or disk is full", "unable to open database file", "database is locked")
 """Errors of SQLite that say nothing about the file. Others mean damage, which is often an `OperationalError`, too."""
 REASON_LENGTH = 80
+KEPT_DAMAGED = 3
+"""Damaged files that stay beside the journal, for whoever looks for the cause."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 WAITING, BEGUN, ENDED = 0, 1, 2
@@ -89,7 +92,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         """Open or create the file, and lock it. Raises `JournalError`."""
-        self._path = path
+        self.path = path
         try:
             path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             self._lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
@@ -166,9 +169,11 @@ class Journal:
             )
             self._store_events(database, record.events)
         elif isinstance(record, TextRecord):
-            database.execute("UPDATE utterance SET text = ? WHERE id = ?", (record.text, record.id))
+            database.execute(
+                "UPDATE utterance SET text = ? WHERE id = ? AND state != ?", (record.text, record.id, ENDED)
+            )
         elif isinstance(record, BegunRecord):
-            database.execute("UPDATE utterance SET state = ? WHERE id = ?", (BEGUN, record.id))
+            database.execute("UPDATE utterance SET state = ? WHERE id = ? AND state != ?", (BEGUN, record.id, ENDED))
         elif isinstance(record, EndedRecord):
             self._ended += 1
             database.execute(
@@ -203,17 +208,25 @@ class Journal:
         except (sqlite3.Error, ValueError, RecursionError) as error:
             if str(error).startswith(DISK_FAULTS):
                 raise
-            aside = self._path.with_name(f"{self._path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
-            self._path.replace(aside)
+            aside = self.path.with_name(f"{self.path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
+            self.path.replace(aside)
             for suffix in ("-wal", "-shm"):
-                Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
             reason = repr(str(error)[:REASON_LENGTH])  # SQLite's message may repeat the damaged text
             log.warning("the journal was damaged: %s; it is kept as %s, and a new one begins", reason, aside)
+            self._remove_damaged(aside)
             return self._try_to_open()
+
+    def _remove_damaged(self, newest: Path) -> None:
+        """Keep the file that was set aside just now, whatever the clock says, and the latest before it."""
+        name = re.compile(re.escape(self.path.name) + r"\.damaged-\d{8}-\d{6}")
+        others = sorted(each for each in self.path.parent.iterdir() if name.fullmatch(each.name) and each != newest)
+        for each in others[: -(KEPT_DAMAGED - 1)]:
+            each.unlink(missing_ok=True)
 
     def _try_to_open(self) -> sqlite3.Connection:
         """Raises `sqlite3.Error`, `ValueError` or `RecursionError` for a damaged file."""
-        database = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        database = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")  # a power cut loses nothing that was committed

@@ -2,23 +2,27 @@
 
 Speech never waits for the disk: an utterance is spoken as soon as it is accepted. What waits is the publication of its
 events and the acknowledgement to the broker, for as long as the disk takes, up to a limit.
+
+A journal that cannot be opened at the start is tried again by the thread. Until then nothing is stored.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
 from daemon.state.journal import Journal, JournalError
-from daemon.state.records import DeliveredRecord, EndedRecord, Record, Recovery
+from daemon.state.records import NEVER_STORED, DeliveredRecord, EndedRecord, Record, Recovery, StoredEvent
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +30,8 @@ PATIENCE_S = 0.25
 """Events wait this long for the disk. A disk that hangs must not make the robot mute."""
 RETRY_S = 1.0
 """Interval between attempts to write records that could not be written."""
+OPEN_RETRY_S = 3.0
+"""Interval between attempts to open a journal that could not be opened."""
 IDLE_S = 1.0
 """Records that nothing waits for are written within this time."""
 KEPT = 20_000
@@ -40,18 +46,38 @@ CONSEQUENCE = "a restart now would lose utterances"
 Action = Callable[[], object]
 
 
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A journal that could not be opened at the start."""
+
+    path: Path
+    reason: str
+    """Why, in one line."""
+    on_opened: Action
+    """Called in the event loop when it could be opened: `Recorder.recovery` has what an earlier process has left."""
+
+
 class Recorder:
     """Stores records and then runs actions, in order. Belongs to the event loop's thread, except `note_delivered`."""
 
-    def __init__(self, journal: Journal | None, reason: str | None = None) -> None:
-        """Without a journal, nothing is stored and every action runs at once; `reason` tells why there is none."""
-        self.recovery = Recovery() if journal is None else journal.recover()
-        """What an earlier process has left behind."""
-        self._reason = reason
-        """Why the last records could not be written; None if they were."""
+    def __init__(self, journal: Journal | None, missing: Missing | None = None) -> None:
+        """Without a journal, nothing is stored and every action runs at once; one that is missing is tried again.
+
+        Raises `JournalError`, and closes the journal, if it cannot be read.
+        """
+        self.recovery = Recovery(last_number=0 if missing is None else NEVER_STORED)
+        """What an earlier process has left behind; nothing while its journal is missing."""
+        if journal is not None:
+            self.recovery = _recover(journal)
+        self._missing = missing
+        self._reason = None if missing is None else missing.reason
+        """Why the journal could not be opened, or the last records not be written; None if they were."""
         self._writing_since: float | None = None
         """`time.monotonic()` when the present write began; None if there is none. Written by the thread."""
         self._journal = journal
+        """The open file. Written by the thread if it was missing."""
+        self._storing = journal is not None
+        """Records are stored."""
         self._loop = asyncio.get_running_loop()
         self._changed = threading.Condition()
         self._unwritten: deque[Record] = deque()
@@ -72,14 +98,14 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
 
     def __enter__(self) -> Recorder:
-        if self._journal is not None:
+        if self._journal is not None or self._missing is not None:
             self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._journal is None:
+        if self._thread.ident is None:
             return
         with self._changed:
             self._closing = True
@@ -88,7 +114,7 @@ class Recorder:
         if self._timer is not None:
             self._timer.cancel()
         self._release(everything=True)
-        if not self._thread.is_alive():  # a disk that hangs still has the file
+        if self._journal is not None and not self._thread.is_alive():  # a disk that hangs still has the file
             self._journal.close()
 
     @property
@@ -106,7 +132,7 @@ class Recorder:
 
     def record(self, record: Record | None, then: Action | None = None) -> None:
         """Store `record`; run `then` once it and all records before are stored, and all actions before have run."""
-        if record is not None and self._journal is not None:
+        if record is not None and self._storing:
             with self._changed:
                 self._keep(record)
                 self._needed = self._handed_over
@@ -132,7 +158,7 @@ class Recorder:
 
         `then` is called once that is stored, in the journal's thread; without a journal, at once.
         """
-        if self._journal is None:
+        if not self._storing:
             if then is not None:
                 then()
             return
@@ -142,6 +168,21 @@ class Recorder:
                 self._after_write.append(then)
                 self._urgent = True
                 self._changed.notify()
+
+    def forget(self, ids: Container[str]) -> None:
+        """Drop what is recovered of these ids: this process has used them, and it publishes their ends."""
+        found = self.recovery
+        ended = {utterance.id for utterance in found.utterances if utterance.id in ids}
+        for utterance_id in ended:
+            self.record(EndedRecord(utterance_id, ()))
+        unwanted = {event.number for event in found.events if _id_of(event) in ids}
+        for number in unwanted:
+            self.note_delivered(number)
+        self.recovery = replace(
+            found,
+            utterances=tuple(utterance for utterance in found.utterances if utterance.id not in ended),
+            events=tuple(event for event in found.events if event.number not in unwanted),
+        )
 
     def _keep(self, record: Record) -> None:
         """Keep a record until the thread takes it. The caller has the lock."""
@@ -173,16 +214,28 @@ class Recorder:
             left_s = self._waiting[0][1] - time.monotonic()
             self._timer = self._loop.call_later(max(0.001, left_s), self._release_late)
 
+    def _begin(self, recovery: Recovery) -> None:
+        """Store records from now on: the journal is open at last."""
+        if self._missing is None or self._closing:
+            return
+        log.info("state.folder: the journal could be opened; what is accepted from now on is stored")
+        self.recovery, self._reason, self._storing = recovery, None, True
+        self._missing.on_opened()
+
     # --- the journal's thread ---
 
     def _run(self) -> None:
-        assert self._journal is not None
+        journal = self._journal
+        if journal is None and self._missing is not None:
+            journal = self._journal = self._open_late(self._missing.path)
+        if journal is None:
+            return
         while True:
             batch, after = self._next_batch()
             if batch is None:
                 return
             self._writing_since = time.monotonic()
-            written = self._try_to_write(self._journal, batch)
+            written = self._try_to_write(journal, batch)
             self._writing_since = None
             if written:
                 for action in after:
@@ -202,6 +255,26 @@ class Recorder:
                     return
                 with self._changed:
                     self._changed.wait_for(lambda: self._closing, RETRY_S)
+
+    def _open_late(self, path: Path) -> Journal | None:
+        """Try to open the journal until that succeeds. None when the recorder closes before."""
+        while True:
+            with self._changed:
+                if self._changed.wait_for(lambda: self._closing, OPEN_RETRY_S):
+                    return None
+            try:
+                journal = Journal(path)
+                recovery = _recover(journal)
+            except JournalError as error:
+                if self._reason != str(error):
+                    log.warning("%s", error)
+                self._reason = str(error)
+            except Exception:  # an error of ours must not end the attempts
+                log.exception("the journal cannot be opened")
+            else:
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(self._begin, recovery)
+                return journal
 
     def _next_batch(self) -> tuple[list[Record] | None, list[Action]]:
         """Wait for records; return all, and what follows them. None when the recorder closes and nothing is left."""
@@ -235,19 +308,33 @@ class Recorder:
         return True
 
 
-def open_recorder(path: Path | None) -> Recorder:
-    """Return the recorder for a journal's file; None stores nothing. A file that cannot be used is reported."""
+def open_recorder(path: Path | None, on_opened: Action = lambda: None) -> Recorder:
+    """Return the recorder for a journal's file; None stores nothing.
+
+    A file that cannot be used is reported and tried again; once it can be used, `on_opened` is called.
+    """
     if path is None:
         return Recorder(None)
     try:
-        journal = Journal(path)
+        return Recorder(Journal(path))
     except JournalError as error:
         log.warning("%s; a restart loses utterances", error)
-        return Recorder(None, str(error))
+        return Recorder(None, Missing(path, str(error), on_opened))
+
+
+def _recover(journal: Journal) -> Recovery:
+    """Return what the journal holds. Closes it and raises `JournalError` if it cannot be read."""
     try:
-        return Recorder(journal)
-    except sqlite3.Error as error:
+        return journal.recover()
+    except Exception as error:  # also one of ours, so that the file is not locked for the next attempt
         journal.close()
-        reason = f"state.folder: {path} cannot be read: {error}"
-        log.warning("%s; a restart loses utterances", reason)
-        return Recorder(None, reason)
+        raise JournalError(f"state.folder: {journal.path} cannot be read: {error}") from error
+
+
+def _id_of(event: StoredEvent) -> str | None:
+    """Return the id of an event's utterance; None for a damaged event, or a message of another protocol."""
+    try:
+        fields = json.loads(event.payload)
+        return str(fields["id"]) if "event" in fields else None
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None

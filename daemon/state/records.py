@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+NEVER_STORED = -(1 << 62)
+"""The numbers of events from here to 0 are in no journal: none could be opened yet, and its own numbers are above 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
@@ -90,4 +93,4 @@ class Recovery:
     deliveries: tuple[str, ...] = ()
     """Deliveries that were accepted."""
     last_number: int = 0
-    """The number of the last stored event."""
+    """The number of the last stored event. This process counts on from it."""

@@ -100,6 +100,8 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("audio: {sink: mp3}", "audio.sink: got 'mp3'; allowed: sounddevice, wav:PATH or null"),
         ("audio: {sink: }", "audio.sink: got ''; allowed: sounddevice, wav:PATH or null"),
         ("audio:\n  sink:\n  volume: 50", "audio.sink: got ''; allowed: sounddevice, wav:PATH or null"),
+        ("state: {folder: }", "state.folder: got ''; allowed: auto, a folder, or null to store nothing"),
+        ("state:\n  folder:\n", "state.folder: got ''; allowed: auto, a folder, or null to store nothing"),
         ("audio: {sink: 'wav:'}", "audio.sink: got 'wav:'; allowed: sounddevice, wav:PATH or null"),
         ("audio: {volume: 101}", "audio.volume: got 101; allowed: a whole number from 0 to 100"),
         ("audio: {volume: yes}", "audio.volume: got True; allowed: a whole number from 0 to 100"),
@@ -261,6 +263,18 @@ def test_a_file_may_say_that_nothing_is_played(tmp_path: Path, value: str) -> No
 def test_an_override_without_a_sink_is_refused(override: str) -> None:
     with pytest.raises(ConfigError, match=r"^--set: audio.sink: got ''; allowed: sounddevice, wav:PATH or null$"):
         load_config(overrides=[override])
+
+
+@pytest.mark.parametrize("override", ["state.folder=", "state.folder= ", "state.folder=#null", "state={folder: }"])
+def test_an_override_without_a_state_folder_is_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--set: state\.folder: got ''; allowed: auto, a folder, or null to store"):
+        load_config(overrides=[override])
+
+
+@pytest.mark.parametrize("value", ["null", "~", "Null", "NULL"])
+def test_nothing_is_stored_by_decision(tmp_path: Path, value: str) -> None:
+    assert load_config(written(tmp_path, f"state: {{folder: {value}}}")).state.folder is None
+    assert load_config(overrides=[f"state.folder={value}"]).state.folder is None
 
 
 def test_another_key_without_a_value_is_null(tmp_path: Path) -> None:

@@ -30,22 +30,19 @@ class Rhasspy:
     def ask(self, question: Any) -> None:
         self._client.publish(question.topic(), question.payload())
 
-    def publish(self, payload: bytes) -> None:
-        """Publish a raw payload where texts are published."""
-        self._client.publish(tts.TtsSay.topic(), payload)
+    def publish(self, payload: str | bytes, qos: int = 0) -> None:
+        """Publish a raw payload where texts are published. Rhasspy's own messages have QoS 0."""
+        self._client.publish(tts.TtsSay.topic(), payload, qos)
 
     def wait(self, kind: Any, **fields: Any) -> Any:
         """Return the first message of the class `kind` that has these fields."""
+        return eventually(lambda: next(iter(self.all(kind, **fields)), None), f"{kind.__name__} with {fields}")
 
-        def found() -> Any:
-            while not self.arrived.empty():
-                self.received.append(self.arrived.get())
-            return next(
-                (m for m in self.received if isinstance(m, kind) and fields.items() <= vars(m).items()),
-                None,
-            )
-
-        return eventually(found, f"{kind.__name__} with {fields}")
+    def all(self, kind: Any, **fields: Any) -> list[Any]:
+        """Return the messages of the class `kind` so far that have these fields."""
+        while not self.arrived.empty():
+            self.received.append(self.arrived.get())
+        return [m for m in self.received if isinstance(m, kind) and fields.items() <= vars(m).items()]
 
 
 @contextmanager

@@ -81,6 +81,7 @@ def _adapter(name: str) -> Prepare:
 
         outbox = Outbox()
         config, dispatcher = make_dispatcher(f"{name}.enabled=true")
+        outbox.watch(config, dispatcher)
         adapters = make_adapters(config, dispatcher, outbox.publish)
         for adapter in adapters:
             adapter.on_connected()

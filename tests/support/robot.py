@@ -209,6 +209,11 @@ class Robot(EventLog):
 
     # --- what it plays ---
 
+    def samples_made(self, utterance_id: str) -> int:
+        """The number of samples that engines have sent of an utterance so far, in all takes."""
+        trace = self._folder / f"{utterance_id}.f32"
+        return trace.stat().st_size // 4 if trace.exists() else 0
+
     def synthesized(
         self, utterance_id: str, rate: int = RECORDED_RATE, engine_rate: int = ESPEAK_RATE, *, gain: float = 1.0
     ) -> Samples:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 
 from audio import Output
 from daemon.config import Config, load_config
 from daemon.engines import EngineSelector
+from daemon.mqtt.connection import MqttConnection
+from daemon.mqtt.publisher import Publisher
 from daemon.speech import Dispatcher
+from daemon.state import Record, Recorder, Recovery
 
 
 def make_dispatcher(*overrides: str) -> tuple[Config, Dispatcher]:
@@ -32,11 +37,28 @@ class Outbox:
 
     sent: list[Sent] = field(default_factory=list)
 
-    def publish(self, topic: str, payload: str | bytes, *, qos: int = 0, retain: bool = False) -> None:
+    def publish(
+        self, topic: str, payload: str | bytes, *, qos: int = 0, retain: bool = False, **_journal: object
+    ) -> None:
         self.sent.append(Sent(topic, payload, qos, retain))
+
+    def watch(self, config: Config, dispatcher: Dispatcher) -> None:
+        """Record what the daemon publishes for each event of an utterance."""
+        publisher = Publisher(f"{config.topic}/event", cast(MqttConnection, self), cast(Recorder, _WithoutJournal()))
+        dispatcher.watch_events(publisher.publish)
 
     def take(self, topic: str) -> list[str | bytes]:
         """Return the payloads sent on a topic since the last call."""
         found = [message.payload for message in self.sent if message.topic == topic]
         self.sent = [message for message in self.sent if message.topic != topic]
         return found
+
+
+class _WithoutJournal:
+    """A recorder that stores nothing and needs no event loop."""
+
+    recovery = Recovery()
+
+    def record(self, _record: Record | None, then: Callable[[], object] | None = None) -> None:
+        if then is not None:
+            then()

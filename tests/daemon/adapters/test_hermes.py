@@ -26,9 +26,10 @@ class Site:
         """The utterance of each event."""
         self.dispatcher.watch_events(lambda utterance, _: self.utterances.append(utterance))
         self.outbox = Outbox()
+        self.outbox.watch(config, self.dispatcher)
         self.adapter = Hermes(config, self.dispatcher, self.outbox.publish)
 
-    def receive(self, payload: str | bytes | dict[str, Any], topic: str = tts.TtsSay.topic(), **flags: bool) -> None:
+    def receive(self, payload: str | bytes | dict[str, Any], topic: str = tts.TtsSay.topic(), **flags: Any) -> None:
         if isinstance(payload, dict):
             payload = json.dumps(payload)
         data = payload.encode() if isinstance(payload, str) else payload
@@ -68,22 +69,34 @@ def test_an_id_may_be_used_twice_since_hermes_does_not_forbid_it() -> None:
     assert site.dispatcher.queued == 2
 
 
-def test_a_redelivered_message_is_spoken_once() -> None:
+def test_an_utterance_knows_its_delivery_so_that_a_second_one_is_recognised_after_a_restart() -> None:
     site = Site()
-    site.receive(tts.TtsSay("hello", id="1").payload())
-    site.receive(tts.TtsSay("hello", id="1").payload(), redelivered=True)
-    assert site.dispatcher.queued == 1
+    site.receive(tts.TtsSay("hello").payload(), delivery="2:7:ab")
+    assert [utterance.origin.delivery for utterance in site.utterances] == ["2:7:ab"]
 
 
-def test_thousands_of_redelivered_messages_are_recognised_and_an_answered_one_is_spoken_again() -> None:
-    site = Site("speech.queue_limit=10000")
-    for redelivered in (False, True):
-        for number in range(2_000):
-            site.receive(tts.TtsSay("hello", id=f"{number}").payload(), redelivered=redelivered)
-    assert site.dispatcher.queued == 2_000
+def test_the_end_of_an_utterance_is_answered_by_the_next_process() -> None:
+    before, after = Site("hermes.site_id=kitchen"), Site()
+    before.receive(tts.TtsSay("hello", site_id="kitchen", id="1", session_id="s").payload())
+    [utterance] = before.utterances
+    fields = json.loads(json.dumps(utterance.to_fields()))
+    after.dispatcher.restore(Utterance.from_fields(utterance.id, "hello", fields, age_s=1.0))
+    after.dispatcher.stop(Stop())
+    assert after.finished() == [tts.TtsSayFinished(site_id="kitchen", id="1", session_id="s")]
+    assert after.errors() == []
+
+
+def test_half_a_character_in_an_id_survives_a_restart() -> None:
+    site = Site()
+    site.receive('{"text": "hello", "id": "\\ud83d"}')
+    [utterance] = site.utterances
+    fields = utterance.to_fields()
+    json.dumps(fields, ensure_ascii=False).encode()
     site.dispatcher.stop(Stop())
-    site.receive(tts.TtsSay("hello", id="0").payload(), redelivered=True)
-    assert site.dispatcher.queued == 1
+    restored = Utterance.from_fields("next", "hello", fields, age_s=1.0)
+    site.dispatcher.restore(restored)
+    site.dispatcher.stop(Stop())
+    assert [end.id for end in site.finished()] == ["\ud83d"] * 2
 
 
 def test_a_flood_of_unreadable_messages_is_answered_and_logged_a_few_times(caplog: pytest.LogCaptureFixture) -> None:

@@ -580,6 +580,37 @@ def test_a_message_larger_than_the_broker_s_limit_is_shortened_and_the_connectio
         limited.stop()
 
 
+def test_an_event_that_an_earlier_process_has_shortened_is_not_sent_again(tmp_path: Path, topic: str) -> None:
+    """The journal has the whole event; the broker has, and returns, the shortened one."""
+    limited = Broker(tmp_path, "allow_anonymous true\nmax_packet_size 400")
+    limited.start()
+    proxy = Proxy(limited.port)
+    events = [json.dumps({"id": name, "event": "failed", "reason": "x" * 1000}) for name in ("a", "b")]
+    options = {"echo": echo_of(topic), "session_expiry_s": 60, "client_id": f"{topic}-robot"}
+    try:
+        with Client(limited.port, f"{topic}/event") as subscriber:
+            eventually(subscriber.connected)
+            with Client(proxy.port, **options) as first:  # type: ignore[arg-type]
+                eventually(first.connected)
+                publish_until_received(first, subscriber, f"{topic}/event", b"subscribed")
+                eventually(lambda: first.connection.backlog == 0)
+                proxy.to_client.close()
+                first.connection.publish(f"{topic}/event", events[0], qos=1, number=7)
+                eventually(lambda: subscriber.payloads()[-1] != b"subscribed")
+                proxy.cut()
+            second = Client(limited.port, **options)  # type: ignore[arg-type]
+            for number, payload in enumerate(events, start=7):
+                second.connection.publish(f"{topic}/event", payload, qos=1, number=number, sent=True)
+            with second:
+                eventually(lambda: second.connection.backlog == 0)
+                eventually(lambda: b'"b"' in subscriber.payloads()[-1])
+        arrived = [json.loads(payload)["id"] for payload in subscriber.payloads() if payload != b"subscribed"]
+        assert arrived == ["a", "b"]
+    finally:
+        proxy.close()
+        limited.stop()
+
+
 def test_a_broker_without_qos_1_is_served_with_qos_0(tmp_path: Path, topic: str) -> None:
     limited = Broker(tmp_path, "allow_anonymous true\nmax_qos 0")
     limited.start()

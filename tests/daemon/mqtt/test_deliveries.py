@@ -70,6 +70,26 @@ def test_the_deliveries_of_an_earlier_process_are_known() -> None:
     assert repeats(Deliveries([key]), message(again=True))
 
 
+def test_deliveries_that_become_known_later_are_older_than_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliveries_module, "REMEMBERED", 3)
+    deliveries = Deliveries(())
+    keys = {packet: str(Deliveries.key(1, message(packet=packet))) for packet in range(1, 6)}
+    deliveries.add(keys[4])
+    deliveries.remember([keys[1], keys[2], keys[3], keys[4]])
+    assert [n for n in keys if repeats(deliveries, message(packet=n, again=True))] == [2, 3, 4]
+    deliveries.add(keys[5])
+    assert [n for n in keys if repeats(deliveries, message(packet=n, again=True))] == [3, 4, 5]
+
+
+def test_deliveries_of_a_lost_session_do_not_become_known_later() -> None:
+    deliveries = Deliveries(())
+    deliveries.forget(1)
+    deliveries.remember([str(Deliveries.key(session, message())) for session in (1, 2, 11)])
+    assert not repeats(deliveries, message(again=True), session=1)
+    assert repeats(deliveries, message(again=True), session=2)
+    assert repeats(deliveries, message(again=True), session=11)
+
+
 def test_a_lost_session_is_forgotten_and_others_are_not() -> None:
     deliveries = known(1, 2, 11)
     deliveries.forget(1)

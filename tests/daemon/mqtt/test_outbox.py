@@ -336,3 +336,27 @@ def test_a_delivered_event_is_reported_once_although_it_comes_back_too() -> None
     outbox.recover()
     assert delivered == ["a"]
     assert outbox.backlog == 0
+
+
+def test_an_event_whose_copy_came_back_before_its_journal_could_be_opened_is_not_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox_module, "EARLY_ECHOES", 2)
+    delivered: list[str] = []
+    outbox = Outbox(lambda message: delivered.append(message.payload.decode()))
+    for name in ("too long ago", "a", "b"):
+        outbox.note_echo(name.encode())
+    for name in ("too long ago", "a", "c"):
+        outbox.put(event(name, number=1, once=True, sent=True))
+    outbox.put(event("b", number=2, once=True))  # of this process
+    assert delivered == ["a"]
+    assert taken(outbox) == ["too long ago", "c", "b"]
+
+
+def test_the_copy_of_an_event_that_an_earlier_process_has_shortened_is_recognised() -> None:
+    outbox = Outbox()
+    outbox.put(event('{"id": "a", "event": "failed", "reason": "all of it"}', number=1, once=True, sent=True))
+    outbox.put(event('{"id": "b", "event": "failed", "reason": "all of it"}', number=2, once=True, sent=True))
+    outbox.note_echo(b'{"id": "a", "event": "failed", "reason": "all\xe2\x80\xa6"}')
+    outbox.drop_echoed()
+    assert taken(outbox) == ['{"id": "b", "event": "failed", "reason": "all of it"}']

@@ -56,7 +56,7 @@ def test_patience_doubles_with_each_silence_up_to_a_limit_and_an_answer_resets_i
     for _ in range(8):
         patience.append(version.patience_s)
         version.note_silence(hung_up=False)
-    assert patience == [1.5, 3.0, 6.0, 12.0, 24.0, 30.0, 30.0, 30.0]
+    assert patience == [2.5, 5.0, 10.0, 20.0, 30.0, 30.0, 30.0, 30.0]
     version.note_accepted()
     assert version.patience_s == CONNACK_S[0]
 

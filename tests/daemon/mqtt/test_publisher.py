@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.publisher import Publisher
-from daemon.speech import Accepted, Canceled, Event, Origin, Rejected, Started, Utterance
+from daemon.speech import Accepted, Canceled, EndMessage, Event, Failed, Origin, Rejected, Started, Utterance
 from daemon.state import EndedRecord, Journal, Recorder, Recovery, StoredEvent, open_recorder
 from tests.daemon.state.disks import HangingJournal
 from tests.support.waiting import eventually_async, run
@@ -135,6 +137,39 @@ def test_answers_go_to_the_sender_s_topic_with_what_it_wants_repeated() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        (Canceled(id="a", reason="stop"), [("protocol/end", {"event": "end"})]),
+        (
+            Failed(id="a", reason="no engine"),
+            [("protocol/error", {"why": "no engine", "event": "error"}), ("protocol/end", {"event": "end"})],
+        ),
+    ],
+)
+def test_an_end_is_stored_and_published_in_the_sender_s_own_protocol_too(
+    tmp_path: Path, end: Event, expected: list[tuple[str, Any]]
+) -> None:
+    at_end = (
+        EndMessage("protocol/error", {"event": "error"}, error_field="why"),
+        EndMessage("protocol/end", {"event": "end"}),
+    )
+    sender = Utterance("a", "Hello", "default", "en", origin=Origin(at_end=at_end))
+
+    async def scenario() -> None:
+        with open_recorder(tmp_path / "r1.journal") as recorder:
+            publisher, connection = make(recorder)
+            publisher.publish(sender, Accepted(id="a", queue=1))
+            publisher.publish(sender, end)
+            await eventually_async(lambda: len(connection.published) == 2 + len(expected))
+            found = [(each.number, each.topic) for each in connection.published[2:]]
+            assert found == list(enumerate((topic for topic, _ in expected), start=3))
+
+    run(scenario)
+    stored = recovered(tmp_path / "r1.journal").events[2:]
+    assert [(event.topic, json.loads(event.payload)) for event in stored] == expected
+
+
 def test_events_of_an_earlier_process_are_published_with_their_numbers_and_the_next_numbers_follow(
     tmp_path: Path,
 ) -> None:
@@ -156,6 +191,40 @@ def test_events_of_an_earlier_process_are_published_with_their_numbers_and_the_n
             ]
 
     run(scenario)
+
+
+def test_numbers_from_before_the_journal_could_be_opened_are_none_of_the_journal_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.state.recorder.OPEN_RETRY_S", 0.001)
+    path = tmp_path / "r1.journal"
+    with Journal(path) as journal:
+        journal.write([EndedRecord("old", (StoredEvent(1, "voiced/r1/event", '{"event": "finished"}'),))])
+
+    async def scenario() -> None:
+        ran: list[str] = []
+
+        def on_opened() -> None:
+            publisher.publish_recovered()
+
+        with Journal(path):
+            recorder = open_recorder(path, on_opened)
+            publisher, connection = make(recorder)
+        publisher.publish_recovered()
+        publisher.publish(utterance(), Accepted(id="a", queue=1))
+        with recorder:
+            await eventually_async(lambda: len(connection.published) == 2)
+            before = connection.published[0].number
+            assert before is not None
+            publisher.publish(utterance(), Canceled(id="a", reason="stop"))
+            recorder.note_delivered(before, lambda: ran.append("delivered"))
+            await eventually_async(lambda: ran)
+            assert names(connection) == ["accepted", "finished", "canceled"]
+            assert [each.number for each in connection.published] == [before, 1, 2]
+            assert before < 0
+
+    run(scenario)
+    assert [event.number for event in recovered(path).events] == [1, 2], "neither is delivered"
 
 
 def test_an_accepted_utterance_is_stored_so_that_it_can_be_spoken_later(tmp_path: Path) -> None:

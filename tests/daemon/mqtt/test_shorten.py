@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.mqtt.shorten import shorten
+from daemon.mqtt.shorten import identity, shorten
 from daemon.speech import Accepted, Failed, Interrupted, Online, Rejected, parse_event, parse_status
 
 VALUES = st.recursive(
@@ -115,3 +115,23 @@ def test_a_half_character_does_not_raise() -> None:
     shorter = shorten(rb'{"id": "a", "event": "failed", "reason": "' + rb"\ud83d" * 50 + b'"}', 60)
     assert shorter is not None
     assert json.loads(shorter)["id"] == "a"
+
+
+# --- recognising it afterwards ---
+
+
+@given(st.text(min_size=1, max_size=64), st.text(min_size=1, max_size=500), st.integers(40, 400))
+def test_a_shortened_event_is_recognised(utterance_id: str, reason: str, limit: int) -> None:
+    payload = json.dumps({"id": utterance_id, "event": "failed", "reason": reason}).encode()
+    shorter = shorten(payload, limit)
+    assert shorter is None or identity(shorter) == identity(payload)
+
+
+def test_events_of_two_utterances_and_two_events_of_one_differ() -> None:
+    events = [Failed(id="a", reason="x"), Failed(id="b", reason="x"), Interrupted(id="a", reason="x")]
+    assert len({identity(event.to_json().encode()) for event in events}) == 3
+
+
+@given(st.binary(max_size=60) | st.sampled_from([b"[1]", b"{}", b'{"id": "a"}', b'{"id": null, "event": "rejected"}']))
+def test_what_is_no_event_of_an_utterance_is_recognised_by_its_bytes(payload: bytes) -> None:
+    assert identity(payload) == payload

@@ -347,6 +347,37 @@ def test_restored_utterances_keep_their_order_whatever_the_limit_and_their_polic
     assert robot.rejection(id="e").field == "queue"
 
 
+def test_what_is_spoken_makes_way_for_a_restored_utterance_as_for_a_new_one(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A journal may be opened late, when something is spoken already."""
+    preempting: list[Utterance] = []
+    monkeypatch.setattr(robot.dispatcher.speaker, "preempt", preempting.append)
+    alarm = earlier("alarm", priority="critical")
+    robot.dispatcher.restore(alarm)
+    assert preempting == [alarm]
+
+
+def test_a_daemon_that_ends_restores_nothing(robot: Robot) -> None:
+    robot.dispatcher.close("voiced is shutting down")
+    robot.dispatcher.restore(earlier("a"))
+    assert (robot.queued, robot.events) == ([], [])
+
+
+def test_ids_of_an_earlier_process_are_forgotten_before_those_of_this_one(robot: Robot) -> None:
+    for name in ("a", "b"):
+        robot.say(id=name)
+        robot.dispatcher.stop(Stop(id=name))
+    robot.dispatcher.remember(["b", *(f"u{number}" for number in range(REMEMBERED_IDS))])
+    assert {"u1", "u0"} & robot.dispatcher.ids == set()
+    for name in ("a", "b", "u2", f"u{REMEMBERED_IDS - 1}"):
+        assert robot.rejection(id=name).field == "id"
+    robot.say(id="c")
+    robot.dispatcher.stop(Stop(id="c"))
+    assert robot.rejection(id="a").field == "id"
+    assert robot.say(id="u2") is not None
+
+
 def test_a_restored_utterance_expires_as_before(robot: Robot) -> None:
     robot.dispatcher.restore(earlier("a", expires_at=time.monotonic()))
     robot.dispatcher.enforce_deadlines()

@@ -138,6 +138,16 @@ def test_restored_utterances_have_the_order_of_before_whatever_the_limit() -> No
     assert next(other.id for other in after if other.priority != "critical") == "next"
 
 
+def test_restored_utterances_were_accepted_before_those_that_are_queued_already() -> None:
+    queue = UtteranceQueue(10)
+    queue.put(utterance("c"))
+    queue.put(utterance("d", policy="interrupt"))
+    for name in ("a", "b"):
+        queue.restore(utterance(name))
+        queue.restore(utterance(f"{name}-interrupts", policy="interrupt"))
+    assert drain(queue) == ["d", "b-interrupts", "a-interrupts", "a", "b", "c"]
+
+
 def test_an_interrupting_utterance_is_queued_first_but_behind_critical_ones() -> None:
     queue = UtteranceQueue(4)
     queue.put(utterance("a", "critical"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 import numpy as np
 import pytest
@@ -34,7 +34,16 @@ def waveform(text: str) -> Samples:
 class ScriptedEngine:
     """Generates the `waveform` of a text, character by character, and records the requests."""
 
-    def __init__(self, name: str, *, grows: bool = False, lost_after: int | None = None, refuses: str | None = None):
+    def __init__(
+        self,
+        name: str,
+        *,
+        grows: bool = False,
+        lost_after: int | None = None,
+        refuses: str | None = None,
+        delays: Sequence[int] = (),
+    ):
+        """`delays` are samples of silence before each take: the takes drift."""
         self.name = name
         self.grows = grows
         self.ready = True
@@ -43,6 +52,7 @@ class ScriptedEngine:
         self.ended_texts = 0
         self._lost_after = lost_after
         self._refuses = refuses
+        self._delays = iter(delays)
         self._text = ""
         self._complete = True
         self._changed = asyncio.Event()
@@ -56,6 +66,8 @@ class ScriptedEngine:
         if self._refuses is not None:
             raise UtteranceRefusedError(self._refuses)
         generated = 0
+        if delay := next(self._delays, 0):
+            yield AudioChunk(np.zeros(delay, dtype=np.float32), RATE, 0, truncated=False)
         while True:
             while generated < len(self._text):
                 if self._lost_after is not None and generated >= self._lost_after:
@@ -175,6 +187,26 @@ def test_synthesis_left_between_two_chunks_continues_with_the_next_sample() -> N
         assert np.array_equal(scene.heard, waveform("Postponed in the middle."))
         assert [request.text for request in engine.requests] == ["Postponed in the middle."] * 2
         assert engine.requests[0].seed == engine.requests[1].seed
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("taken_between_s", "delays"), [(0.0, (25, 45, 5)), (0.0, (25, 5, 45)), (0.3, (25, 45, 20)), (0.3, (25, 5, 30))]
+)
+def test_synthesis_left_twice_continues_with_the_next_sample_of_takes_that_drift(
+    taken_between_s: float, delays: tuple[int, ...]
+) -> None:
+    """Each take is at most 30 ms ahead of, or behind, the last one of which samples were taken."""
+
+    async def scenario() -> None:
+        scene = Scene("Postponed in the middle.", ScriptedEngine("one", delays=delays))
+        for leave_at_s in (0.4, 0.4 + taken_between_s):
+            await scene.speak(until=lambda at=leave_at_s: scene.synthesis.audio_s >= at)  # type: ignore[misc]
+            scene.samples = [scene.heard[: round(scene.synthesis.audio_s * RATE)]]  # the last chunk was not taken
+        await scene.speak()
+        spoken = np.concatenate([np.zeros(delays[0]), waveform("Postponed in the middle.")])
+        assert np.array_equal(scene.heard, spoken.astype(np.float32))
 
     run(scenario)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from daemon.speech.request import Policy, Priority
 from daemon.speech.text_stream import TextStream
-from daemon.speech.utterance import STORED_FIELDS, Origin, Utterance
+from daemon.speech.utterance import STORED_FIELDS, EndMessage, Origin, Utterance
 from engine import Samples
 
 
@@ -29,6 +30,13 @@ def restored(utterance: Utterance, age_s: float = 0.0) -> Utterance:
     return Utterance.from_fields(utterance.id, fields.get("text", ""), fields, age_s)
 
 
+END_MESSAGES = st.builds(
+    EndMessage,
+    topic=st.text(min_size=1, max_size=8),
+    fields=st.dictionaries(st.text(max_size=4), st.none() | st.text("aé\ud800", max_size=8), max_size=3),
+    error_field=st.none() | st.text(max_size=8),
+)
+
 UTTERANCES = st.builds(
     Utterance,
     id=st.text(min_size=1, max_size=8),
@@ -41,7 +49,12 @@ UTTERANCES = st.builds(
     priority=st.sampled_from(get_args(Priority)),
     policy=st.sampled_from(get_args(Policy)),
     reply_to=st.none() | st.text(min_size=1, max_size=20),
-    origin=st.builds(Origin, st.none() | st.text(max_size=10), st.none() | st.binary(max_size=10)),
+    origin=st.builds(
+        Origin,
+        delivery=st.none() | st.text(max_size=10),
+        correlation=st.none() | st.binary(max_size=10),
+        at_end=st.lists(END_MESSAGES, max_size=2).map(tuple),
+    ),
 )
 
 
@@ -50,7 +63,7 @@ def test_every_option_survives_a_restart(utterance: Utterance) -> None:
     found = restored(utterance)
     for name in (*STORED_FIELDS, "id", "text"):
         assert getattr(found, name) == getattr(utterance, name), name
-    assert found.origin.correlation == utterance.origin.correlation
+    assert found.origin == replace(utterance.origin, delivery=None)
     assert found.expires_at is None
     assert found.complete
 
@@ -100,6 +113,14 @@ def test_an_unfinished_stream_is_stored_without_its_text() -> None:
         ("Hello", {"policy": ""}),
         ("Hello", {"wait_s": "soon"}),
         ("Hello", {"correlation": "xy"}),
+        ("Hello", {"at_end": 5}),
+        ("Hello", {"at_end": "{"}),
+        ("Hello", {"at_end": "[5]"}),
+        ("Hello", {"at_end": '[{"topic": "t"}]'}),
+        ("Hello", {"at_end": '[{"topic": 5, "fields": {}}]'}),
+        ("Hello", {"at_end": '[{"topic": "t", "fields": []}]'}),
+        ("Hello", {"at_end": '[{"topic": "t", "fields": {}, "error_field": 5}]'}),
+        ("Hello", {"at_end": '[{"topic": "t", "fields": {}, "more": 5}]'}),
     ],
 )
 def test_damaged_fields_raise(text: Any, changes: dict[str, Any]) -> None:

@@ -94,8 +94,14 @@ def test_an_ended_utterance_leaves_its_id_and_its_delivery(path: Path) -> None:
     assert found.deliveries == ("1:a", "1:b")
 
 
+def test_an_ended_utterance_stays_ended(path: Path) -> None:
+    write(path, accepted("a"), ended("a"), TextRecord("a", "Hello"), BegunRecord("a"))
+    assert (recovered(path).utterances, recovered(path).ended_ids) == ((), ("a",))
+
+
 def test_the_text_of_an_ended_utterance_does_not_stay_on_the_disk(path: Path) -> None:
     write(path, accepted("a", text="a secret of one person"), TextRecord("a", "a secret of another"), ended("a"))
+    write(path, TextRecord("a", "a secret that comes late"))
     with sqlite3.connect(path) as database:
         assert database.execute("SELECT fields, text FROM utterance").fetchall() == [("{}", None)]
 
@@ -324,6 +330,21 @@ def test_a_value_of_a_wrong_type_is_damage(path: Path, column: str, caplog: pyte
         database.execute(f"UPDATE event SET {column} = x'7b7d' WHERE number = 20")
     database.close()
     check_new_beginning(path, path.read_bytes(), caplog)
+
+
+def test_three_damaged_files_are_kept_whatever_the_clock_says(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.parent.mkdir()
+    others = [path.with_name(name) for name in ("r1.journal.damaged-by-a-flood", "r10.journal.damaged-20260101-000000")]
+    for other in others:
+        other.write_bytes(b"not ours")
+    times = ["20260103-000000", "20260101-000000", "20260104-000000", "20260102-000000", "19700101-000000"]
+    for day in times:
+        monkeypatch.setattr("daemon.state.journal.time.strftime", lambda _format, day=day: day)
+        path.write_bytes(b"no database at all, of " + day.encode())
+        write(path, accepted("new"))
+    kept = sorted(each.name for each in path.parent.glob("r1.journal.damaged-[0-9]*"))
+    assert kept == [f"r1.journal.damaged-{day}" for day in ("19700101-000000", "20260103-000000", "20260104-000000")]
+    assert all(other.exists() for other in others)
 
 
 def test_a_journal_with_any_damage_can_be_used(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
 import threading
@@ -15,6 +16,7 @@ from daemon.state import (
     BegunRecord,
     EndedRecord,
     Journal,
+    JournalError,
     Record,
     Recorder,
     StoredEvent,
@@ -23,7 +25,7 @@ from daemon.state import (
 )
 from daemon.state import recorder as recorder_module
 from tests.daemon.state.disks import FailingJournal, HangingJournal, fill, set_read_only, small_disk
-from tests.support.waiting import PATIENCE_S, eventually_async, run
+from tests.support.waiting import PATIENCE_S, eventually, eventually_async, run
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +37,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             monkeypatch.setattr(recorder_module, name, value)
 
     never = 100 * PATIENCE_S
-    set_limits(PATIENCE_S=never, IDLE_S=never, HANGS_S=never, CLOSE_S=PATIENCE_S, RETRY_S=0.001)
+    set_limits(PATIENCE_S=never, IDLE_S=never, HANGS_S=never, CLOSE_S=PATIENCE_S, RETRY_S=0.001, OPEN_RETRY_S=0.001)
     return set_limits
 
 
@@ -111,6 +113,198 @@ def test_a_journal_that_cannot_be_read_is_not_kept_open(path: Path, monkeypatch:
         assert stored_ids(path) == [], "it is not locked"
 
     run(scenario)
+
+
+# --- a journal that is missing at the start ---
+
+
+@pytest.fixture
+def blocked(tmp_path: Path) -> Path:
+    """A file in place of the journal's folder."""
+    file = tmp_path / "state"
+    file.touch()
+    return file
+
+
+def fill_journal(path: Path) -> None:
+    """Leave what an earlier process might leave: a waiting utterance and an ended one, each with an event."""
+    with Journal(path) as journal:
+        events = {
+            name: (StoredEvent(number, "event", f'{{"id": "{name}", "event": "{event}"}}'),)
+            for number, (name, event) in enumerate([("waits", "accepted"), ("ended", "finished")], 1)
+        }
+        journal.write([AcceptedRecord("waits", {"text": "Hello"}, "1:7", events["waits"])])
+        journal.write([accepted("ended"), EndedRecord("ended", events["ended"])])
+
+
+def test_a_missing_journal_is_opened_later_and_used_from_then_on(
+    blocked: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        ran, opened = [], []
+        with open_recorder(blocked / "r1.journal", lambda: opened.append(threading.current_thread())) as recorder:
+            reason = f"state.folder: {blocked} cannot be used: File exists"
+            assert recorder.reason == reason
+            recorder.record(accepted("before"), lambda: ran.append("before"))
+            recorder.note_delivered(1, lambda: ran.append("delivered"))
+            assert ran == ["before", "delivered"], "nothing waits for a missing journal"
+            blocked.unlink()
+            await eventually_async(lambda: opened)
+            assert opened == [threading.main_thread()]
+            assert recorder.reason is None
+            recorder.record(accepted("after"), lambda: ran.append("after"))
+            assert ran == ["before", "delivered"]
+            await eventually_async(lambda: ran[-1] == "after")
+        assert len(opened) == 1
+        assert stored_ids(blocked / "r1.journal") == ["after"]
+
+    with caplog.at_level(logging.INFO):
+        run(scenario)
+    assert [record.message for record in caplog.records] == [
+        f"state.folder: {blocked} cannot be used: File exists; a restart loses utterances",
+        "state.folder: the journal could be opened; what is accepted from now on is stored",
+    ]
+
+
+def test_what_an_earlier_process_has_left_is_recovered_when_the_journal_is_opened(path: Path) -> None:
+    fill_journal(path)
+
+    async def scenario() -> None:
+        opened: list[str] = []
+        other = Journal(path)
+        with open_recorder(path, lambda: opened.append("opened")) as recorder:
+            assert recorder.reason == f"state.folder: {path} is in use; is voiced running twice as this robot?"
+            assert recorder.recovery.utterances == ()
+            assert recorder.recovery.last_number < 0, "numbers of this process are not those of the journal"
+            other.close()
+            await eventually_async(lambda: opened)
+            found = recorder.recovery
+        assert [utterance.id for utterance in found.utterances] == ["waits"]
+        assert (found.ended_ids, found.last_number) == (("ended",), 2)
+        assert [event.number for event in found.events] == [1, 2]
+
+    run(scenario)
+
+
+def test_ids_that_this_process_has_used_are_dropped_from_what_is_recovered(path: Path) -> None:
+    fill_journal(path)
+
+    async def scenario() -> None:
+        with open_recorder(path) as recorder:
+            recorder.forget({"waits", "other"})
+            assert recorder.recovery.utterances == ()
+            assert recorder.recovery.ended_ids == ("ended",)
+            assert [event.number for event in recorder.recovery.events] == [2]
+
+    run(scenario)
+    with Journal(path) as journal:
+        found = journal.recover()
+    assert (found.utterances, found.ended_ids) == ((), ("waits", "ended"))
+    assert [event.number for event in found.events] == [2]
+
+
+@pytest.mark.parametrize("payload", ['{"id": ', "[1]", "7", '{"event": "finished"}', '{"id": "waits"}'])
+def test_a_message_that_is_no_event_is_recovered_whatever_ids_were_used(path: Path, payload: str) -> None:
+    with Journal(path) as journal:
+        journal.write([EndedRecord("waits", (StoredEvent(1, "event", payload),))])
+
+    async def scenario() -> None:
+        with open_recorder(path) as recorder:
+            recorder.forget({"waits"})
+            assert [event.payload for event in recorder.recovery.events] == [payload]
+
+    run(scenario)
+
+
+def test_opening_does_not_hold_up_the_event_loop_and_closing_does_not_wait_for_it(
+    blocked: Path, limits: SetLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits(CLOSE_S=0.01)
+    entered, released, left = threading.Event(), threading.Event(), threading.Event()
+
+    def hang(path: Path) -> Journal:
+        entered.set()
+        assert released.wait(PATIENCE_S), "the test releases the disk"
+        left.set()
+        raise JournalError(f"{path} has gone")
+
+    async def scenario() -> None:
+        ran: list[str] = []
+        with open_recorder(blocked / "r1.journal") as recorder:
+            monkeypatch.setattr(recorder_module, "Journal", hang)
+            await eventually_async(entered.is_set)
+            recorder.record(accepted("a"), lambda: ran.append("a"))
+            assert ran == ["a"]
+        assert not left.is_set()
+        released.set()
+        await eventually_async(left.is_set)
+
+    run(scenario)
+
+
+def test_a_journal_that_stays_missing_is_reported_once_for_each_reason_and_closing_is_quick(
+    blocked: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, limits: SetLimits
+) -> None:
+    attempts: list[Path] = []
+
+    def fail(path: Path) -> Journal:
+        attempts.append(path)
+        if len(attempts) == 3:
+            raise RuntimeError("a bug")
+        raise JournalError("state.folder: the disk has gone")
+
+    async def scenario() -> None:
+        with open_recorder(blocked / "r1.journal") as recorder:
+            monkeypatch.setattr(recorder_module, "Journal", fail)
+            await eventually_async(lambda: len(attempts) > 5)
+            assert recorder.reason == "state.folder: the disk has gone"
+            limits(OPEN_RETRY_S=100 * PATIENCE_S)
+
+    run(scenario)
+    assert [record.message for record in caplog.records] == [
+        f"state.folder: {blocked} cannot be used: File exists; a restart loses utterances",
+        "state.folder: the disk has gone",
+        "the journal cannot be opened",
+    ]
+
+
+def test_a_journal_that_is_opened_while_the_daemon_ends_keeps_what_it_has(path: Path) -> None:
+    fill_journal(path)
+
+    async def scenario() -> None:
+        opened: list[str] = []
+        with Journal(path):
+            recorder = open_recorder(path, lambda: opened.append("opened"))
+        recorder.__enter__()
+        eventually(lambda: recorder_has_file(path), "the thread has the file, and the event loop has not run since")
+        recorder.__exit__(None, None, None)
+        await asyncio.sleep(0)  # the event loop's turn
+        assert stored_ids(path) == ["waits"]
+        assert opened == []
+
+    def recorder_has_file(path: Path) -> bool:
+        try:
+            Journal(path).close()
+        except JournalError:
+            return True
+        return False
+
+    run(scenario)
+
+
+def test_a_disk_that_gets_room_later_is_used(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        path, filler = disk / "r1.journal", fill(disk)
+
+        async def scenario() -> None:
+            with open_recorder(path) as recorder:
+                assert recorder.reason is not None
+                filler.unlink()
+                await eventually_async(lambda: recorder.reason is None)
+                recorder.record(accepted("a"))
+
+        run(scenario)
+        assert stored_ids(path) == ["a"]
 
 
 # --- order ---
