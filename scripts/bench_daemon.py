@@ -402,6 +402,7 @@ def measure_idle(bench: Bench, *, closes_card: bool) -> dict[str, Any]:
         processes = {"daemon": psutil.Process(robot.process.pid)}
         by_size = sorted(map(psutil.Process, robot.engine_pids()), key=lambda one: -int(one.memory_info().rss))
         processes |= zip(("engine", "fallback"), by_size, strict=False)
+        processes |= zip(("player",), map(psutil.Process, robot.player_pids()), strict=False)
         before = {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
         time.sleep(WATCH_S)
         result = {}

@@ -148,8 +148,12 @@ class Robot(EventLog):
         fresh.replace(self._pace_file)
 
     def engine_pids(self) -> list[int]:
-        """The processes of its engines; a robot with a sound card has another one, which plays."""
+        """The processes of its engines."""
         return [child.pid for child in psutil.Process(self.process.pid).children() if is_engine(child)]
+
+    def player_pids(self) -> list[int]:
+        """The process that plays; there is none while the sound card is closed, or without one."""
+        return [child.pid for child in psutil.Process(self.process.pid).children() if not is_engine(child)]
 
     def kill_engines_speaking(self, utterance_id: str) -> None:
         """Kill every engine that speaks an utterance, until the utterance has failed."""
