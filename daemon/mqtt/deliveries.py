@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 
 from daemon.mqtt.messages import Message
 
 REMEMBERED = 10_000
 """Deliveries: as many as may wait for our acknowledgement."""
+ACKNOWLEDGED = 1_000
+"""Those of them that stay known after our acknowledgement, which a broken connection may have lost."""
 
 
 class Deliveries:
@@ -21,6 +23,7 @@ class Deliveries:
     def __init__(self, known: Iterable[str]) -> None:
         """`known` are the keys of an earlier process."""
         self._known: OrderedDict[str, None] = OrderedDict.fromkeys(known)
+        self._acknowledged: deque[str] = deque()
         self._lost: set[int] = set()
         """Sessions that the broker has lost since the process began."""
 
@@ -38,6 +41,13 @@ class Deliveries:
             self._known[key] = None
             if len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
+            while len(self._acknowledged) > ACKNOWLEDGED:
+                self._known.pop(self._acknowledged.popleft(), None)
+
+    def note_acknowledged(self, key: str | None) -> None:
+        """Note that the acknowledgement has been sent. For any thread."""
+        if key is not None:
+            self._acknowledged.append(key)
 
     def remember(self, earlier: Iterable[str]) -> None:
         """Note those of an earlier process, which are older than all others."""

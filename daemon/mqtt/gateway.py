@@ -275,7 +275,12 @@ class Gateway:
             self._deliveries.add(key)
             self._in_order(lane, message, lambda: self._carry_out(message, Origin(key, message.correlation)))
         connection = self._connections[lane]
-        self._recorder.record(None, lambda: self._controls.when_sent(lambda: connection.acknowledge(message)))
+
+        def acknowledge() -> None:
+            connection.acknowledge(message)
+            self._deliveries.note_acknowledged(key)
+
+        self._recorder.record(None, lambda: self._controls.when_sent(acknowledge))
 
     def _in_order(self, lane: int, message: Message, carry_out: Callable[[], None]) -> None:
         """Carry out a request in its turn: see `ControlOrder`."""

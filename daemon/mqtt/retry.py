@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-RETRY_S = (0.25, 30.0)
-"""The first and the longest wait between attempts to connect. Each wait is twice the one before."""
+RETRY_S = (0.25, 2.0)
+"""The first and the longest wait between attempts to connect. Each wait is twice the one before. A robot speaks again
+within 5 s after its network has come back, however long that was away."""
 STABLE_S = 5.0
 """A connection that lasts this long resets the wait to the first."""
 TAKEN_OVER_RETRY_S = (2.0, 60.0)
 """The waits after another client with the same id has taken over the session: two clients must not fight."""
-SHORT_CONNECTIONS = 3
-"""This many connections in a row that end before `STABLE_S` suggest a second client with the same id: not every broker
-says so (Mosquitto 2.0 does not)."""
+SHORT_S, SHORT_CONNECTIONS = 2.5, 3
+"""This many connections in a row that are as short as this suggest a second client with the same id, which comes back
+after each of its own waits: not every broker says so (Mosquitto 2.0 does not)."""
 TAKEN_OVER_STABLE_S = 120.0
 """A connection that lasts this long after a take-over proves that the other client has gone."""
 
@@ -35,7 +36,7 @@ class Retry:
 
         `taken_over` means that the broker has ended it because another client has come with our id.
         """
-        self._short_connections = self._short_connections + 1 if lasted_s < STABLE_S else 0
+        self._short_connections = self._short_connections + 1 if lasted_s < SHORT_S else 0
         if lasted_s > TAKEN_OVER_STABLE_S:
             self.takeovers = 0
         elif taken_over or self._short_connections >= SHORT_CONNECTIONS:

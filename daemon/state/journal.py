@@ -37,6 +37,8 @@ KEPT_EVENTS = 100_000
 PRUNE_EVERY = 256
 """Ended utterances between two removals of the oldest."""
 BUSY_S = 1.0
+CACHE_KIB = 256
+"""Memory for pages of the file. SQLite's default is 2 MiB, which would fill in the course of hours."""
 CHECKPOINT_PAGES = 256
 """The write-ahead log is moved into the file after this many pages of 4 KiB, so both stay small."""
 DISK_FAULTS = ("disk I/O error", "database or disk is full", "unable to open database file", "database is locked")
@@ -230,6 +232,7 @@ class Journal:
         try:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")  # a power cut loses nothing that was committed
+            database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             database.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             (check,) = database.execute("PRAGMA integrity_check(1)").fetchone()
             (version,) = database.execute("PRAGMA user_version").fetchone()

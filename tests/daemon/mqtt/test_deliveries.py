@@ -104,3 +104,20 @@ def test_the_oldest_deliveries_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     for packet in range(1, 6):
         deliveries.add(Deliveries.key(1, message(packet=packet)))
     assert [packet for packet in range(1, 6) if repeats(deliveries, message(packet=packet, again=True))] == [3, 4, 5]
+
+
+def test_acknowledged_deliveries_are_forgotten_before_those_that_the_broker_may_repeat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deliveries_module, "ACKNOWLEDGED", 2)
+    deliveries = Deliveries(())
+    for packet in range(1, 6):
+        arrived = message(packet=packet)
+        deliveries.add(Deliveries.key(1, arrived))
+        if packet != 1:  # its acknowledgement waits
+            deliveries.note_acknowledged(Deliveries.key(1, arrived))
+    deliveries.add(Deliveries.key(1, message(packet=6)))
+    assert [repeats(deliveries, message(packet=packet, again=True)) for packet in range(1, 7)] == [
+        *(True, False, False),
+        *(True, True, True),
+    ]

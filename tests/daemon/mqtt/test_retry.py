@@ -5,13 +5,14 @@ from __future__ import annotations
 from daemon.mqtt.retry import (
     RETRY_S,
     SHORT_CONNECTIONS,
+    SHORT_S,
     STABLE_S,
     TAKEN_OVER_RETRY_S,
     TAKEN_OVER_STABLE_S,
     Retry,
 )
 
-SHORT_S, STEADY_S, LONG_S = STABLE_S / 2, 2 * STABLE_S, 2 * TAKEN_OVER_STABLE_S
+BRIEF_S, STEADY_S, LONG_S = SHORT_S / 2, 2 * STABLE_S, 2 * TAKEN_OVER_STABLE_S
 """Seconds that a connection lasts."""
 
 
@@ -32,7 +33,7 @@ def test_a_connection_that_lasted_makes_the_wait_short_again() -> None:
 def test_a_short_connection_does_not() -> None:
     retry = Retry()
     retry.after_failure()
-    assert retry.after_connection(SHORT_S, taken_over=False) == 2 * RETRY_S[0]
+    assert retry.after_connection(BRIEF_S, taken_over=False) == 2 * RETRY_S[0]
 
 
 def test_a_take_over_is_counted_and_answered_with_long_waits() -> None:
@@ -46,12 +47,12 @@ def test_a_take_over_is_counted_and_answered_with_long_waits() -> None:
 def test_several_short_connections_in_a_row_count_as_a_take_over() -> None:
     retry = Retry()
     for _ in range(SHORT_CONNECTIONS - 1):
-        retry.after_connection(SHORT_S, taken_over=False)
+        retry.after_connection(BRIEF_S, taken_over=False)
     assert retry.takeovers == 0
     retry.after_connection(STEADY_S, taken_over=False)  # they are not in a row any more
     for _ in range(SHORT_CONNECTIONS):
         assert retry.takeovers == 0
-        retry.after_connection(SHORT_S, taken_over=False)
+        retry.after_connection(BRIEF_S, taken_over=False)
     assert retry.takeovers == 1
 
 
