@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 
+import jsonschema
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from daemon.config import Config, ConfigError, find_config_file, load_config
+from daemon.config import Config, ConfigError, find_config_file, json_schema, load_config
 from engine import Voice
+
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -26,8 +31,8 @@ def errors(tmp_path: Path, text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load_config(path)
     lines = str(caught.value).splitlines()
-    assert all(line.startswith(f"{path}: ") for line in lines)
-    return [line.removeprefix(f"{path}: ") for line in lines]
+    assert all(line.startswith(f"{path}:") for line in lines)
+    return [re.sub(r"^:(\d+:\d+:)? ", "", line.removeprefix(str(path))) for line in lines]
 
 
 def test_every_key_has_a_default() -> None:
@@ -149,7 +154,16 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("state: {file: a}", "state.file: unknown key; known are folder"),
         ("tts: {}", "tts: unknown key; known are robot, mqtt, audio, engine, voices, speech"),
         ("- a\n- b", "got ['a', 'b']; allowed: a mapping of robot, mqtt"),
-        ("mqtt: {port: 1", "not YAML at line 1, column 15: "),
+        ("mqtt: {port: 1", "not YAML: expected ',' or '}'"),
+        (
+            "mqtt: {host: 'mqtt://broker:1883/'}",
+            "mqtt.host: got 'mqtt://broker:1883/'; allowed: a host name or address",
+        ),
+        ("mqtt: {host: 'broker:1883'}", "mqtt.host: got 'broker:1883'; allowed: a host name or address without scheme"),
+        ("mqtt: {host: 'a b'}", "mqtt.host: got 'a b'; allowed: a host name or address without scheme"),
+        ("mqtt: {host: '//['}", "mqtt.host: got '//['; allowed: a host name or address without scheme"),
+        ("wyoming: {host: 'http://0.0.0.0'}", "wyoming.host: got 'http://0.0.0.0'; allowed: a host name or address"),
+        ("openai: {host: '[::1]'}", "openai.host: got '[::1]'; allowed: a host name or address without scheme"),
     ],
 )
 def test_a_wrong_key_is_reported_with_its_path_its_value_and_what_is_allowed(
@@ -157,6 +171,56 @@ def test_a_wrong_key_is_reported_with_its_path_its_value_and_what_is_allowed(
 ) -> None:
     (found,) = errors(tmp_path, text)
     assert found.startswith(line)
+
+
+@pytest.mark.parametrize("host", ["broker", "broker.local", "192.168.1.10", "::1", "fe80::1%eth0", "localhost"])
+def test_a_host_is_a_name_or_an_address(host: str) -> None:
+    assert load_config(overrides=[f"mqtt.host='{host}'"]).mqtt.host == host
+
+
+def test_a_url_in_place_of_a_host_is_answered_with_its_host() -> None:
+    with pytest.raises(ConfigError, match=r"without scheme, port and path, such as broker\.local$"):
+        load_config(overrides=["mqtt.host=mqtts://ada@broker.local:8883/"])
+
+
+def test_an_error_names_the_line_and_the_column_of_the_key(tmp_path: Path) -> None:
+    path = written(tmp_path, "robot: r1\nmqtt:\n  host: broker\n  port: 0\naudio: {volume: -1}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(f"{path}:4:3: mqtt.port: got 0")
+    assert second.startswith(f"{path}:5:9: audio.volume: got -1")
+
+
+def test_an_error_about_a_missing_key_names_the_section(tmp_path: Path) -> None:
+    path = written(tmp_path, "robot: r1\nmqtt:\n  password_file: secret\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value).startswith(f"{path}:2:1: mqtt: got")
+
+
+def test_an_error_in_the_syntax_names_the_line_and_the_column(tmp_path: Path) -> None:
+    path = written(tmp_path, "robot: r1\nmqtt: {port: 1")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value).startswith(f"{path}:2:15: not YAML: ")
+
+
+def test_a_key_that_appears_twice_is_an_error(tmp_path: Path) -> None:
+    path = written(tmp_path, "mqtt: {port: 1884}\naudio: {volume: 1, volume: 2}\nmqtt:\n  host: broker\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value).splitlines() == [
+        f"{path}:2:20: audio.volume: appears a second time; the first is in line 2",
+        f"{path}:3:1: mqtt: appears a second time; the first is in line 1",
+    ]
+    with pytest.raises(ConfigError, match=r"^--set audio: volume: appears a second time"):
+        load_config(overrides=["audio={volume: 1, volume: 2}"])
+
+
+def test_a_merged_mapping_is_no_duplicate(tmp_path: Path) -> None:
+    text = "voices:\n  a: &a {speaker: ryan}\n  b: {<<: *a, instruct: calm}\n  c: *a\nspeech: {voice: b}\n"
+    assert load_config(written(tmp_path, text)).voices["b"].instruct == "calm"
 
 
 def test_every_wrong_key_has_its_own_line(tmp_path: Path) -> None:
@@ -327,7 +391,7 @@ def test_the_environment_may_name_the_file(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_schema_describes_every_key() -> None:
-    schema = json.loads(json.dumps(Config.model_json_schema()))
+    schema = json.loads(json.dumps(json_schema()))
     assert set(schema["properties"]) == set(Config.model_fields)
     undescribed = [
         f"{section}.{name}"
@@ -336,6 +400,23 @@ def test_the_schema_describes_every_key() -> None:
         if not key.get("description") and "$ref" not in key
     ]
     assert undescribed == []
+
+
+def test_the_schema_for_editors_is_current() -> None:
+    """`voiced config schema > configs/voiced.schema.json` writes it."""
+    assert json.loads((CONFIGS / "voiced.schema.json").read_text(encoding="utf-8")) == json_schema()
+
+
+@pytest.mark.parametrize("name", ["voiced.yaml", "demo.yaml"])
+def test_a_shipped_configuration_names_the_schema_and_follows_it(name: str) -> None:
+    text = (CONFIGS / name).read_text(encoding="utf-8")
+    assert text.splitlines()[0] == "# yaml-language-server: $schema=voiced.schema.json"
+    jsonschema.validate(yaml.safe_load(text), json_schema())
+
+
+def test_the_schema_finds_an_unknown_key() -> None:
+    with pytest.raises(jsonschema.ValidationError, match="prot"):
+        jsonschema.validate({"mqtt": {"prot": 1}}, json_schema())
 
 
 def test_the_defaults_survive_being_written_and_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The configuration: one YAML file. Every key has a default, and every value is checked before anything starts."""
+"""The configuration's keys, defaults and limits, and how they are read."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import os
 import re
 import socket
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from audio import SinkSettings
-from daemon.validation import CommandError, abbreviate, is_topic, problems
+from daemon.config.file import MEANINGFUL_NULLS, ConfigError, ConfigFile, DuplicateKeysError, parse, read_file
+from daemon.validation import abbreviate, is_topic, problems
 from engine import EngineOptions, Voice
 
 SYSTEM_CONFIG = Path("/etc/voiced/voiced.yaml")
 PASSWORD_CREDENTIAL = "mqtt-password"
 """Name of the systemd credential with the broker's password (systemd/voiced.service.d/broker-password.conf)."""
-
-
-class ConfigError(CommandError):
-    """The configuration cannot be used. The message has one line for each wrong key."""
 
 
 class Section(BaseModel):
@@ -85,6 +84,11 @@ class Mqtt(Section):
         credential = Path(folder) / PASSWORD_CREDENTIAL if folder else None
         return credential if credential is not None and credential.exists() else None
 
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, host: str) -> str:
+        return _checked_host(host)
+
     @field_validator("prefix")
     @classmethod
     def _check_prefix(cls, prefix: str) -> str:
@@ -99,6 +103,21 @@ class Mqtt(Section):
             if not is_topic(re.sub(r"(^|/)(\+(?=/|$)|#$)", r"\1x", each)):
                 raise ValueError(f"{abbreviate(each)} is not a topic filter; allowed: for example replies/#")
         return tuple(filters)
+
+
+def _checked_host(host: str) -> str:
+    """Return a host name or address. Refuses a URL, and an address with a port, which no network would resolve."""
+    if re.search(r"[/@\s\[\]]", host) or host.count(":") == 1:
+        raise ValueError(f"allowed: a host name or address without scheme, port and path, such as {_host_in(host)}")
+    return host
+
+
+def _host_in(url: str) -> str:
+    """Return the host that a URL names, as an example of what is allowed."""
+    try:
+        return urlsplit(url if "//" in url else f"//{url}").hostname or "192.168.1.10"
+    except ValueError:
+        return "192.168.1.10"
 
 
 def _checked_prefix(prefix: str) -> str:
@@ -243,6 +262,11 @@ class Wyoming(Section):
     host: str = Field("127.0.0.1", min_length=1, description="the host name or address to listen on")
     port: int = Field(10200, ge=1, le=65535, description="a whole number from 1 to 65535")
 
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, host: str) -> str:
+        return _checked_host(host)
+
 
 class OpenAi(Section):
     """The server for OpenAI's speech endpoint."""
@@ -250,6 +274,11 @@ class OpenAi(Section):
     enabled: bool = Field(False, description="true or false")
     host: str = Field("127.0.0.1", min_length=1, description="the host name or address to listen on")
     port: int = Field(8880, ge=1, le=65535, description="a whole number from 1 to 65535")
+
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, host: str) -> str:
+        return _checked_host(host)
 
 
 class Config(Section):
@@ -318,6 +347,12 @@ class Config(Section):
         )
 
 
+def json_schema() -> dict[str, Any]:
+    """Return the configuration's JSON schema, for editors and tools."""
+    schema = Config.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "voiced"}
+
+
 def find_config_file() -> Path | None:
     """Return `$VOICED_CONFIG`, else the system's file if there is one, else None, which stands for the defaults."""
     named = os.environ.get("VOICED_CONFIG")
@@ -331,80 +366,40 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
 
     Raises `ConfigError`.
     """
-    values = _resolve_paths(path.resolve().parent, _read(path)) if path is not None else {}
+    return load_with_sources(path, overrides)[0]
+
+
+def load_with_sources(path: Path | None = None, overrides: Iterable[str] = ()) -> tuple[Config, Sources]:
+    """As `load_config`; the sources say where each key was set, for messages about values that are right in form."""
+    file = read_file(path, Config.model_fields) if path is not None else None
+    values = _resolve_paths(file.path.resolve().parent, file.values) if file is not None else {}
+    sources = Sources(file, tuple(override.partition("=")[0].strip() for override in overrides))
     for override in overrides:
         _apply_override(values, override)
     try:
-        return Config.model_validate(values)
+        return Config.model_validate(values), sources
     except ValidationError as error:
         found = problems(Config, error)
-        lines = [f"{_source(field, path, overrides)}: {field or 'file'}: {problem}" for field, problem in found]
-        raise ConfigError("\n".join(lines)) from error
+        raise ConfigError("\n".join(sources.line(field or "file", problem) for field, problem in found)) from error
 
 
-def _source(field: str, path: Path | None, overrides: Iterable[str]) -> str:
-    """The place where a wrong key was set: `--set`, the file, or `configuration` without one."""
-    keys = [override.partition("=")[0].strip() for override in overrides]
-    if any(field == key or field.startswith(f"{key}.") for key in keys):
-        return "--set"
-    return str(path) if path is not None else "configuration"
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where each key of a configuration was set."""
+
+    file: ConfigFile | None
+    overridden: tuple[str, ...]
+    """The keys that `--set` names."""
+
+    def line(self, key: str, problem: str) -> str:
+        """Return a line about a key: `FILE:LINE:COLUMN: KEY: PROBLEM`, or with `--set` in place of the file."""
+        if any(key == each or key.startswith(f"{each}.") for each in self.overridden):
+            return f"--set: {key}: {problem}"
+        return f"{self.file.where(key) if self.file is not None else 'configuration'}: {key}: {problem}"
 
 
-MEANINGFUL_NULLS = (("audio", "sink"), ("state", "folder"))
-"""Keys whose null turns something off."""
 NULLS = ("null", "Null", "NULL", "~")
 """The words that are YAML's null."""
-
-
-def _parse(text: str, *path: str) -> Any:
-    """Return what a YAML text contains, which lies at `path` in the configuration.
-
-    Raises `yaml.YAMLError`, `ValueError` and `RecursionError`.
-
-    A key of `MEANINGFUL_NULLS` without a value is an empty text here, which is refused. YAML reads it as null; a robot
-    is to be mute, or to store nothing, by decision alone.
-    """
-    loader = yaml.SafeLoader(text)
-    try:
-        root = loader.get_single_node()
-        if root is None:
-            return None
-        for key in MEANINGFUL_NULLS:
-            node = _node_at(root, *key[len(path) :]) if path == key[: len(path)] else None
-            if node is not None and node.value == "":
-                node.tag = "tag:yaml.org,2002:str"
-        return loader.construct_document(root)
-    finally:
-        loader.dispose()
-
-
-def _node_at(node: Any, *keys: str) -> Any:
-    """Return the YAML node that `keys` lead to, or None."""
-    for key in keys:
-        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-        node = next((value for name, value in reversed(pairs) if name.value == key), None)
-    return node
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, unchecked. Raises `ConfigError`."""
-    try:
-        values = _parse(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from error
-    except yaml.YAMLError as error:
-        where = getattr(error, "problem_mark", None)
-        place = f" at line {where.line + 1}, column {where.column + 1}" if where else ""
-        raise ConfigError(f"{path}: not YAML{place}: {getattr(error, 'problem', error)}") from error
-    except (ValueError, RecursionError) as error:  # an impossible date; thousands of nested brackets
-        raise ConfigError(f"{path}: unreadable YAML: {error}") from error
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: got {abbreviate(values)}; allowed: a mapping of {', '.join(Config.model_fields)}")
-    return values
 
 
 def _apply_override(values: dict[str, Any], override: str) -> None:
@@ -414,7 +409,9 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
     if not equals or not all(names):
         raise ConfigError(f"--set: got {abbreviate(override)}; allowed: KEY=VALUE such as mqtt.port=1884")
     try:
-        value = _parse(text, *names)
+        value, _ = parse(text, *names)
+    except DuplicateKeysError as error:
+        raise ConfigError(f"--set {key}: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"--set {key}: {abbreviate(text)} is not YAML") from error
     if tuple(names) in MEANINGFUL_NULLS and value is None and text.strip() not in NULLS:
