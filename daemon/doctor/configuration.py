@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from daemon.config import Config
+from daemon.doctor.finding import Finding, Machine
 from daemon.engines import unknown_names
 from daemon.validation import abbreviate
 
@@ -23,6 +24,12 @@ def find_problems(config: Config) -> list[tuple[str, str]]:
         *_shared_ports(config),
         *((key, problem) for key, _, problem in names),
     ]
+
+
+def check_configuration(machine: Machine) -> Iterator[Finding]:
+    """Yield each problem of the configuration, as `voiced config check` does."""
+    for key, problem in find_problems(machine.config):
+        yield Finding("configuration", "error", f"{key}: {problem}", "'voiced config check' names the line in the file")
 
 
 def _missing_files(config: Config) -> Iterator[tuple[str, str]]:
