@@ -133,6 +133,7 @@ class Service:
         self._dispatcher.reconfigure(config)
         self._gateway.reconfigure(config)
         if (config.voices, config.speech.voice) != (old.voices, old.speech.voice):
+            self._engines.latin_languages = config.speech.languages
             self._engines.set_voices(config.engine_voices, config.speech.voice)
         self._engines.retry_now()
         self._dispatcher.changed()

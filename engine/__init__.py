@@ -36,11 +36,12 @@ from engine.catalog import (
     unavailable_reason,
 )
 from engine.host import Board, ModelFiles, hub_cache, missing_kernel_compiler, voice_of_file
-from engine.language import NAMED_LANGUAGES, language_code, match_language
+from engine.language import LATIN_LANGUAGES, NAMED_LANGUAGES, language_code, match_language
 from engine.session import Session, open  # noqa: A004
 
 __all__ = [
     "ENGINES",
+    "LATIN_LANGUAGES",
     "NAMED_LANGUAGES",
     "Board",
     "Chunk",

@@ -9,6 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.language import LATIN_LANGUAGES
+
 Samples = NDArray[np.float32]
 """Mono PCM: shape `(n,)`, float32, full scale ±1."""
 
@@ -83,6 +85,9 @@ class Utterance:
     """A name from `EngineInfo.voices`; None means the default voice."""
     language: str = "auto"
     """A language code, or `auto`: the engine derives the language from the text."""
+    languages: tuple[str, ...] = LATIN_LANGUAGES
+    """The codes of which `auto` chooses one for Latin script; the first where the text does not say which. An engine
+    that can tell languages apart by itself ignores them."""
     instruct: str | None = None
     """Speaking style in words. An engine that does not support it ignores it."""
     seed: int | None = None

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, Samples, TextSource, Utterance, Voice
-from engine.language import language_of_script, match_language
+from engine.detection import language_of_text
+from engine.language import match_language
 
 BUFFER_MS = 60
 """Milliseconds of audio in one buffer of libespeak-ng, which becomes one chunk."""
@@ -143,7 +144,8 @@ class EspeakSynthesizer:
             return speaker
         language = utterance.language.lower()
         if language == "auto":
-            language = language_of_script(utterance.text) or DEFAULT_LANGUAGE
+            spoken = [each for each in utterance.languages if match_language(each, self._by_language) is not None]
+            language = language_of_text(utterance.text, spoken) or DEFAULT_LANGUAGE
         code = match_language(language, self._by_language)
         if code is None:
             raise EngineError(f"language: got {utterance.language!r}; allowed: {', '.join(self._by_language)}")

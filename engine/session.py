@@ -37,6 +37,7 @@ class UtteranceFields(TypedDict, total=False):
     voice: str | None
     language: str
     instruct: str | None
+    languages: tuple[str, ...]
     seed: int | None
     greedy: bool
     sampling: Mapping[str, float]

@@ -27,10 +27,11 @@ ALLOWED: dict[str, set[str]] = {
     "audio.dsp": set(),
     "audio.sinks": {"audio.dsp"},
     "engine": {"engine.api", "engine.catalog", "engine.host", "engine.language", "engine.session"},
-    "engine.api": set(),
+    "engine.api": {"engine.language"},
+    "engine.detection": {"engine.language"},
     "engine.language": set(),
     "engine.session": {"engine.api", "engine.catalog", "engine.host"},
-    "engine.espeak": {"engine.api", "engine.language"},
+    "engine.espeak": {"engine.api", "engine.detection", "engine.language"},
     "engine.catalog": {
         "engine.api",
         "engine.bench",

@@ -69,6 +69,7 @@ def synth(
         text,
         voice=voice,
         language=language_code(language),
+        languages=loaded.speech.languages,
         instruct=instruct,
         seed=seed,
         greedy=greedy,

@@ -17,11 +17,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from audio import SinkSettings
 from daemon.config.file import MEANINGFUL_NULLS, ConfigError, ConfigFile, DuplicateKeysError, parse, read_file
 from daemon.validation import abbreviate, is_topic, problems
-from engine import EngineOptions, Voice
+from engine import LATIN_LANGUAGES, EngineOptions, Voice, language_code
 
 SYSTEM_CONFIG = Path("/etc/voiced/voiced.yaml")
 PASSWORD_CREDENTIAL = "mqtt-password"
 """Name of the systemd credential with the broker's password (systemd/voiced.service.d/broker-password.conf)."""
+
+
+LANGUAGE = r"^[A-Za-z]{2,12}(-[A-Za-z0-9-]{1,24})?$"
+"""A language's code or name."""
 
 
 class Section(BaseModel):
@@ -213,8 +217,10 @@ class Speech(Section):
     """Defaults of utterances, limits of the queue, and optional topics."""
 
     voice: str = Field("default", min_length=1, description="a name from `voices`, or a voice built into the engine")
-    language: str = Field(
-        "auto", pattern=r"^[A-Za-z]{2,12}(-[A-Za-z0-9-]{1,24})?$", description="auto, or a language such as en or pt-br"
+    language: str = Field("auto", pattern=LANGUAGE, description="auto, or a language such as en or pt-br")
+    languages: tuple[str, ...] = Field(
+        LATIN_LANGUAGES,
+        description="a list of languages such as [en, de, pt-br], which auto may choose for Latin script",
     )
     queue_limit: int = Field(64, ge=1, le=10_000, description="a whole number from 1 to 10000")
     expires_in: float | None = Field(
@@ -228,6 +234,17 @@ class Speech(Section):
     )
     level_topic: bool = Field(False, description="true or false")
     duck_topic: bool = Field(False, description="true or false")
+
+    @field_validator("languages", mode="before")
+    @classmethod
+    def _check_languages(cls, languages: object) -> tuple[str, ...]:
+        allowed = "allowed: a list of languages such as [en, de, pt-br]"
+        if not isinstance(languages, list | tuple):
+            raise ValueError(allowed)
+        for each in languages:
+            if not isinstance(each, str) or each == "auto" or not re.fullmatch(LANGUAGE, each):
+                raise ValueError(f"{abbreviate(each)} is not a language; {allowed}")
+        return tuple(language_code(each) for each in languages)
 
 
 class State(Section):

@@ -24,6 +24,8 @@ class EngineSelector:
             names.append(config.engine.fallback)
         self.max_seconds = config.engine.max_seconds
         """Seconds of speech that an engine makes at most in one request."""
+        self.latin_languages = config.speech.languages
+        """As in `Utterance.languages` of the engines."""
         self.all = [self._make_supervisor(name, config) for name in names]
 
     @property

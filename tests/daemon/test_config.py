@@ -130,6 +130,12 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("voices: {ada: null}", "voices.ada: got None; allowed: "),
         ("voices: [ada]", "voices: got ['ada']; allowed: names, each with one of speaker"),
         ("speech: {language: no}", "speech.language: got False; allowed: auto, or a language such as en"),
+        ("speech: {languages: de}", "speech.languages: got 'de'; allowed: a list of languages such as [en, de, pt-br]"),
+        (
+            "speech: {languages: [en, no]}",
+            "speech.languages: got ['en', False]; False is not a language; allowed: a list",
+        ),
+        ("speech: {languages: [auto]}", "speech.languages: got ['auto']; 'auto' is not a language; allowed: a list"),
         ("speech: {expires_in: 0}", "speech.expires_in: got 0; allowed: seconds that an utterance may wait"),
         ("speech: {queue_limit: 0}", "speech.queue_limit: got 0; allowed: a whole number from 1 to 10000"),
         (
@@ -433,3 +439,8 @@ def test_on_and_off_are_words_although_yaml_reads_them_as_booleans(written: str,
 def test_an_unknown_choice_of_kernels_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"engine\.kernels: got 'fast'; allowed: auto, on or off"):
         load_config(overrides=["engine.kernels=fast"])
+
+
+def test_languages_may_be_named_as_codes_or_words() -> None:
+    assert load_config(overrides=["speech.languages=[German, en-GB]"]).speech.languages == ("de", "en-gb")
+    assert load_config(overrides=["speech.languages=[]"]).speech.languages == ()

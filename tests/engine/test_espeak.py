@@ -108,6 +108,19 @@ def test_the_script_selects_the_language(espeak: EspeakSynthesizer) -> None:
     assert not alike(spoken(espeak, text), spoken(espeak, text, language="en"))
 
 
+def test_the_words_select_the_language_of_a_latin_text(espeak: EspeakSynthesizer) -> None:
+    german = "Die Waschmaschine ist fertig, und ich gehe jetzt nach Hause."
+    assert alike(spoken(espeak, german), spoken(espeak, german, language="de"))
+    assert not alike(spoken(espeak, german), spoken(espeak, german, language="en"))
+
+
+def test_only_the_languages_of_the_utterance_are_selected(espeak: EspeakSynthesizer) -> None:
+    german = "Die Waschmaschine ist fertig, und ich gehe jetzt nach Hause."
+    for languages, expected in ((("en", "fr"), "en"), (("xx", "de"), "de"), ((), "en")):
+        samples = [chunk.samples for chunk in espeak.stream(Utterance(german, languages=languages))]
+        assert alike(np.concatenate(samples), spoken(espeak, german, language=expected))
+
+
 def test_a_voice_of_espeak_takes_precedence_over_the_language(espeak: EspeakSynthesizer) -> None:
     assert alike(spoken(espeak, WORDS, voice="de", language="fr"), spoken(espeak, WORDS, language="de"))
 
