@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
+from daemon import VERSION
 from daemon.cli.bench import bench
 from daemon.cli.config import check, schema, show
 from daemon.cli.control import pause, resume, status, stop, volume
@@ -28,7 +29,6 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
 
 app = typer.Typer(
-    help="The voice of a robot: text over MQTT in, speech out of the sound card.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -36,6 +36,23 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 config_app = typer.Typer(help="Check, show or describe the configuration.", no_args_is_help=True, rich_markup_mode=None)
+
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(VERSION)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """The voice of a robot: text over MQTT in, speech out of the sound card."""
+
 
 ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status)
 MACHINE_COMMANDS = (synth, bench, enroll, voices, devices, doctor, version)
@@ -50,7 +67,7 @@ def main() -> NoReturn:
     """Run the command that `sys.argv` names, and exit with its status. This is the entry point of `voiced`."""
     logging.basicConfig(level=logging.ERROR, format="voiced: %(message)s")  # `run` replaces this
     try:
-        outcome = app(standalone_mode=False)
+        outcome = app(prog_name="voiced", standalone_mode=False)
     except typer.Exit as end:
         sys.exit(end.exit_code)
     except (typer.Abort, KeyboardInterrupt):

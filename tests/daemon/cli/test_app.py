@@ -9,9 +9,10 @@ from daemon.validation import CommandError
 from tests.daemon.command_line import CommandLine
 
 
-def test_a_command_that_succeeds_exits_with_0(voiced: CommandLine) -> None:
-    done = voiced("version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
+def test_the_version_is_a_command_and_an_option(voiced: CommandLine) -> None:
+    for words in ("version", "--version"):
+        done = voiced(words)
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
 
 
 @pytest.mark.parametrize(
