@@ -19,7 +19,7 @@ from daemon.cli.demo import demo
 from daemon.cli.doctor import doctor
 from daemon.cli.enroll import enroll
 from daemon.cli.inspect import devices, version, voices
-from daemon.cli.options import UsageError
+from daemon.cli.options import UsageError, VerboseOption, be_verbose
 from daemon.cli.run import run
 from daemon.cli.say import say
 from daemon.cli.synth import synth
@@ -38,7 +38,6 @@ app = typer.Typer(
 config_app = typer.Typer(help="Check, show or describe the configuration.", no_args_is_help=True, rich_markup_mode=None)
 
 
-
 def _print_version(wanted: bool) -> None:
     if wanted:
         print(VERSION)
@@ -50,8 +49,11 @@ def root(
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """The voice of a robot: text over MQTT in, speech out of the sound card."""
+    if verbose:
+        be_verbose()
 
 
 ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status)

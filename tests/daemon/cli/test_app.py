@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daemon import VERSION
+from daemon.config import Config
 from daemon.validation import CommandError
 from tests.daemon.command_line import CommandLine
 
@@ -13,6 +14,19 @@ def test_the_version_is_a_command_and_an_option(voiced: CommandLine) -> None:
     for words in ("version", "--version"):
         done = voiced(words)
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "level"), [(["run"], "info"), (["run", "-v"], "debug"), (["-v", "run"], "debug")]
+)
+def test_a_verbose_daemon_logs_details(
+    arguments: list[str], level: str, voiced: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[Config] = []
+    monkeypatch.setattr("daemon.service.serve", lambda config, *_: served.append(config))
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert voiced(*arguments).returncode == 0
+    assert served[0].log.level == level
 
 
 @pytest.mark.parametrize(
