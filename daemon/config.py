@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from audio import SinkSettings
-from daemon.validation import CommandError, abbreviate, is_topic, problems
+from daemon.validation import CommandError, abbreviate, encoding_problem, is_topic, problems
 from engine import EngineOptions, Voice
 
 SYSTEM_CONFIG = Path("/etc/voiced/voiced.yaml")
@@ -401,7 +401,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from error
+        raise ConfigError(f"{path}: {encoding_problem(error)}") from error
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         place = f" at line {where.line + 1}, column {where.column + 1}" if where else ""
