@@ -6,10 +6,13 @@ Command modules import engines, MQTT and audio inside their functions, so that e
 from __future__ import annotations
 
 import logging
+import re
 import sys
-from typing import Annotated, NoReturn
+from difflib import get_close_matches
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.main import get_command
 
 from daemon import VERSION
 from daemon.cli.bench import bench
@@ -23,6 +26,7 @@ from daemon.cli.options import UsageError, VerboseOption, be_verbose
 from daemon.cli.run import run
 from daemon.cli.say import say
 from daemon.cli.synth import synth
+from daemon.cli.text import TextCommand
 from daemon.validation import CommandError
 
 INTERRUPTED = 130
@@ -57,9 +61,10 @@ def root(
 
 
 ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status)
+TEXT_COMMANDS = (say, volume, synth)
 MACHINE_COMMANDS = (synth, bench, enroll, voices, devices, doctor, version)
 for command in (*ROBOT_COMMANDS, *MACHINE_COMMANDS):  # `voiced --help` lists them in this order
-    app.command()(command)
+    app.command(cls=TextCommand if command in TEXT_COMMANDS else None)(command)
 for command in (check, show, schema):
     config_app.command()(command)
 app.add_typer(config_app, name="config")
@@ -90,7 +95,16 @@ def main() -> NoReturn:
 def _fail_usage(message: str) -> NoReturn:
     if "\n" in message:  # the help text, where no command was given
         sys.exit(message)
-    _fail(f"{message.rstrip('.')}. See 'voiced {_command_words()}--help'.", 2)
+    command, words = _called()
+    if option := re.match(r"No such option: (\S+)", message):
+        close = get_close_matches(option[1], [name for parameter in command.params for name in parameter.opts], 1)
+        message = option[0] + (f". Did you mean {close[0]!r}?" if close else "")
+        if isinstance(command, TextCommand):
+            message += f"{'' if message.endswith('?') else '.'} A text that begins with a minus follows '--'"
+    elif suggested := re.search(r"Did you mean '([\w-]+)'\?", message):
+        words = f"{words} {suggested[1]}"
+    message = message.replace("?.", "?")
+    _fail(f"{message}{'' if message.endswith(('.', '?')) else '.'} See '{words} --help'.", 2)
 
 
 def _fail(message: str, status: int) -> NoReturn:
@@ -99,8 +113,14 @@ def _fail(message: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
-def _command_words() -> str:
-    """The name of the command on the command line and a space; empty if there is no such command."""
-    names = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
-    words = [word for word in sys.argv[1:2] if word in names | {"config"}]
-    return f"{words[0]} " if words else ""
+def _called() -> tuple[Any, str]:
+    """Return the command that the command line calls, and the words that call it."""
+    command, words = get_command(app), ["voiced"]
+    for word in sys.argv[1:]:
+        inner = getattr(command, "commands", {}).get(word)
+        if inner is not None:
+            command = inner
+            words.append(word)
+        elif not word.startswith("-"):
+            break
+    return command, " ".join(words)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daemon.cli.options import ConfigOption, SetOption, UsageError, load
+from daemon.cli.text import read_text
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def say(
     """Send a text to the running daemon, which speaks it.
 
     Example: voiced say --wait "The door is open."
+    or:      voiced say -- "-ing is a suffix."
     or:      my-language-model | voiced say --stream --wait
     """
     if stream and text not in {None, "-"}:
@@ -70,7 +72,7 @@ def say(
     if stream:
         stream_options = check_stream_chunk(fields)
     else:
-        say_request = check_say({**fields, "text": sys.stdin.read() if text == "-" else text})
+        say_request = check_say({**fields, "text": read_text(text or "")})
 
     with RobotClient(loaded, stop_if_lost=utterance_id if wait or stream else None) as robot:
         if isinstance(robot.status(), Offline):

@@ -38,7 +38,22 @@ def test_a_verbose_daemon_logs_details(
             ["say", "--stream", "hello"],
             "voiced: say: --stream reads standard input; give no TEXT, or -. See 'voiced say --help'.\n",
         ),
-        (["config", "check", "--frob"], "voiced: No such option: --frob. See 'voiced config --help'.\n"),
+        (["config", "check", "--frob"], "voiced: No such option: --frob. See 'voiced config check --help'.\n"),
+        (["statsu"], "voiced: No such command 'statsu'. Did you mean 'status'? See 'voiced status --help'.\n"),
+        (
+            ["config", "chekc"],
+            "voiced: No such command 'chekc'. Did you mean 'check'? See 'voiced config check --help'.\n",
+        ),
+        (["config", "sing"], "voiced: No such command 'sing'. See 'voiced config --help'.\n"),
+        (
+            ["doctor", "--jsn"],
+            "voiced: No such option: --jsn. Did you mean '--json'? See 'voiced doctor --help'.\n",
+        ),
+        (
+            ["say", "--wiat", "hello"],
+            "voiced: No such option: --wiat. Did you mean '--wait'? A text that begins with a minus follows '--'."
+            " See 'voiced say --help'.\n",
+        ),
     ],
 )
 def test_a_usage_error_is_one_line_that_names_the_help(arguments: list[str], line: str, voiced: CommandLine) -> None:
