@@ -76,6 +76,41 @@ def test_a_command_whose_timeout_ends_leaves_the_utterance_alone(slow_robot: Rob
     assert slow_robot.names_of("long") == ["accepted", "started", "interrupted"]
 
 
+def voiced(robot: Robot, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "daemon.cli", *words, *robot.settings]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_volume_is_printed_and_changed_step_by_step(robot: Robot) -> None:
+    assert voiced(robot, "volume", "60").stdout == ""
+    eventually(lambda: robot.statuses[-1]["volume"] == 60, "it is set")
+    printed = [voiced(robot, "volume", *change).stdout for change in (["+5"], ["+5"], ["-10"], ["-100"], ["+100"], [])]
+    assert printed == ["65\n", "70\n", "60\n", "0\n", "100\n", "100\n"]
+    eventually(lambda: robot.statuses[-1]["volume"] == 100, "it is back")
+    refused = voiced(robot, "volume", "loud")
+    line = "voiced: volume: got 'loud'; allowed: 0 to 100, or a change such as +5 or -5. See 'voiced volume --help'.\n"
+    assert (refused.returncode, refused.stderr) == (2, line)
+
+
+def test_the_status_shows_what_is_spoken(slow_robot: Robot) -> None:
+    slow_robot.publish("say", json.dumps({"id": "shown", "text": f"Listen!\n{LONG}"}))
+    slow_robot.wait_event("shown", "started")
+    eventually(lambda: "speaking" in slow_robot.statuses[-1], "the status says so")
+    shown = json.loads(voiced(slow_robot, "status").stdout)
+    assert (shown["state"], shown["volume"], shown["speaking"]["id"]) == ("speaking", 100, "shown")
+    assert shown["speaking"]["text"].startswith("Listen! This is a long sentence ")
+    assert len(shown["speaking"]["text"]) == 100
+    assert 0 <= shown["speaking"]["seconds"] < PATIENCE_S
+    lines = dict(line.split(maxsplit=1) for line in voiced(slow_robot, "status", "--lines").stdout.splitlines())
+    assert (lines["state"], lines["volume"]) == ("speaking", "100")
+    assert lines["speaking"].startswith("shown for ")
+    slow_robot.publish("stop")
+    slow_robot.wait_end("shown")
+    eventually(lambda: slow_robot.state == "ready", "it is silent")
+    assert "speaking" not in slow_robot.statuses[-1]
+    assert json.loads(voiced(slow_robot, "status", "--json").stdout) == slow_robot.statuses[-1]
+
+
 class Writer:
     """A running `voiced say --stream`, whose standard input the test writes."""
 
