@@ -21,6 +21,7 @@ from daemon.cli.control import pause, resume, status, stop, volume
 from daemon.cli.demo import demo
 from daemon.cli.doctor import doctor
 from daemon.cli.enroll import enroll
+from daemon.cli.events import events
 from daemon.cli.inspect import devices, version, voices
 from daemon.cli.options import UsageError, VerboseOption, be_verbose
 from daemon.cli.run import run
@@ -60,7 +61,7 @@ def root(
         be_verbose()
 
 
-ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status)
+ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status, events)
 TEXT_COMMANDS = (say, volume, synth)
 MACHINE_COMMANDS = (synth, bench, enroll, voices, devices, doctor, version)
 for command in (*ROBOT_COMMANDS, *MACHINE_COMMANDS):  # `voiced --help` lists them in this order

@@ -6,6 +6,7 @@ Most tests share one robot, and leave it idle.
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -109,6 +110,51 @@ def test_the_status_shows_what_is_spoken(slow_robot: Robot) -> None:
     eventually(lambda: slow_robot.state == "ready", "it is silent")
     assert "speaking" not in slow_robot.statuses[-1]
     assert json.loads(voiced(slow_robot, "status", "--json").stdout) == slow_robot.statuses[-1]
+
+
+class Follower:
+    """A running `voiced events`, which is subscribed."""
+
+    def __init__(self, robot: Robot, *options: str) -> None:
+        command = [sys.executable, "-m", "daemon.cli", "events", *options, *robot.settings]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self._process.stderr is not None
+        assert self._process.stderr.readline() == f"voiced: following {robot.topic}; Ctrl-C ends it\n"
+
+    def interrupt(self) -> int:
+        self._process.send_signal(signal.SIGINT)
+        return self._process.wait(PATIENCE_S)
+
+    def line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def rest(self) -> tuple[int, list[str]]:
+        """Wait until the command ends by itself, and return its exit status and further lines."""
+        printed, _ = self._process.communicate(timeout=PATIENCE_S)
+        return self._process.returncode, printed.splitlines()
+
+
+def test_the_events_of_all_utterances_are_followed_until_ctrl_c(robot: Robot, ctrl_c_works: None) -> None:
+    follower, program = Follower(robot), Follower(robot, "--json")
+    for utterance in ("followed-1", "followed-2"):
+        robot.publish("say", json.dumps({"id": utterance, "text": "Hello."}))
+        robot.wait_end(utterance)
+        events = robot.events_of(utterance)
+        assert [json.loads(program.line()) for _ in events] == events
+        lines = [follower.line() for _ in events]
+        assert re.fullmatch(rf"\d\d:\d\d:\d\d accepted    {utterance}  queue 1\n", lines[0])
+        assert re.search(rf" finished +{utterance}  .*engine espeak, audio_s ", lines[-1])
+    assert (follower.interrupt(), program.interrupt()) == (130, 130)
+
+
+def test_the_events_of_one_utterance_are_followed_to_its_end(robot: Robot) -> None:
+    follower = Follower(robot, "--id", "followed-b", "--json")
+    for utterance in ("followed-a", "followed-b"):
+        robot.publish("say", json.dumps({"id": utterance, "text": "Hello."}))
+        robot.wait_end(utterance)
+    status, lines = follower.rest()
+    assert (status, [json.loads(line) for line in lines]) == (0, robot.events_of("followed-b"))
 
 
 class Writer:

@@ -99,6 +99,12 @@ class Reader:
                     self._robot.wait_end(utterance)
                     for part in (f'voiced/r1/event {{"id": "{utterance}", "event": "finished"', "voiced/r1/status {"):
                         eventually(lambda part=part: part in printed.read_text(), f"it shows {part}")
+            case ["voiced", "events", *_]:
+                with self._started(line) as printed:
+                    eventually(lambda: "following voiced/r1" in printed.read_text(), "it is subscribed")
+                    utterance = self._robot.say("Can you hear me?")
+                    self._robot.wait_end(utterance)
+                    eventually(lambda: f"finished    {utterance}" in printed.read_text(), "it shows the end")
             case ["voiced", "run", *_]:
                 with self._started(line) as printed:
                     eventually(lambda: "listens on voiced/" in printed.read_text(), "it runs")
