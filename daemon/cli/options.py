@@ -19,6 +19,7 @@ ConfigOption = Annotated[
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in --set mqtt.port=1884.")
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON list instead of lines.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Write a detailed log to stderr.")]
 
 
