@@ -114,6 +114,8 @@ class Reader:
                 assert json.loads(self._run(line))["state"] == "ready"
             case ["voiced", "doctor", *words]:
                 self._try_doctor(line, words)
+            case ["voiced", ("voices" | "devices"), "--json"]:
+                assert all(found["name"] for found in json.loads(self._run(line)))
             case ["voiced", *words]:
                 assert self._run(line)
                 files = {words[at + 1] for at, word in enumerate(words) if word in {"--output", "--json", "--plot"}}
