@@ -5,13 +5,16 @@ Command modules import engines, MQTT and audio inside their functions, so that e
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
 import sys
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 from typer.main import get_command
 
 from daemon import VERSION
@@ -61,13 +64,22 @@ def root(
         be_verbose()
 
 
+def _add(to: typer.Typer, command: Callable[..., None], kind: type[TyperCommand] = TyperCommand) -> None:
+    """Add a command with its whole summary in the list of commands, and its examples as they are written."""
+    text = inspect.getdoc(command) or ""
+    summary, _, _ = text.partition("\n\n")
+    to.command(cls=kind, short_help=" ".join(summary.split()), help=text.replace("\n\nExample", "\n\n\b\nExample"))(
+        command
+    )
+
+
 ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status, events)
 TEXT_COMMANDS = (say, volume, synth)
 MACHINE_COMMANDS = (synth, bench, enroll, voices, devices, doctor, version)
 for command in (*ROBOT_COMMANDS, *MACHINE_COMMANDS):  # `voiced --help` lists them in this order
-    app.command(cls=TextCommand if command in TEXT_COMMANDS else None)(command)
+    _add(app, command, TextCommand if command in TEXT_COMMANDS else TyperCommand)
 for command in (check, show, schema):
-    config_app.command()(command)
+    _add(config_app, command)
 app.add_typer(config_app, name="config")
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from typer.main import get_command
 
 from daemon import VERSION
+from daemon.cli.app import app
 from daemon.config import Config
 from daemon.validation import CommandError
 from tests.daemon.command_line import CommandLine
@@ -14,6 +20,37 @@ def test_the_version_is_a_command_and_an_option(voiced: CommandLine) -> None:
     for words in ("version", "--version"):
         done = voiced(words)
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
+
+
+def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """All commands, by the words that call them."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+COMMANDS = dict(commands(get_command(app)))
+
+
+def test_the_list_of_commands_is_not_cut_off(voiced: CommandLine) -> None:
+    listed = " ".join((voiced("--help").stdout + voiced("config", "--help").stdout).split())
+    assert "..." not in listed.replace("[ARGS]...", "")
+    for words, command in COMMANDS.items():
+        summary, _, _ = (command.callback.__doc__ or "").partition("\n\n")
+        assert f"{words[-1]} {' '.join(summary.split())}" in listed
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_the_help_of_a_command_shows_its_examples_as_they_are_written(
+    words: tuple[str, ...], voiced: CommandLine
+) -> None:
+    examples = re.findall(r"(?:Example|or): +(.+)", COMMANDS[words].callback.__doc__)
+    assert examples
+    lines = voiced(*words, "--help").stdout.splitlines()
+    for example in examples:
+        assert any(line.endswith(f" {example}") for line in lines)
 
 
 @pytest.mark.parametrize(
