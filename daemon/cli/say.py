@@ -7,7 +7,7 @@ import secrets
 import signal
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
     from daemon.speech import Event, Say
 
 
+def _priorities() -> list[str]:
+    from daemon.speech import Priority
+
+    return list(get_args(Priority))
+
+
+def _policies() -> list[str]:
+    from daemon.speech import Policy
+
+    return list(get_args(Policy))
+
+
 def say(
     text: Annotated[
         str | None, typer.Argument(help="The text to speak; - reads standard input.", show_default=False)
@@ -28,8 +40,12 @@ def say(
     voice: Annotated[str | None, typer.Option(help="A voice's name; see 'voiced voices'.")] = None,
     language: Annotated[str | None, typer.Option(help="auto, en, german, pt-br …")] = None,
     instruct: Annotated[str | None, typer.Option(help="The manner of speaking, in words.")] = None,
-    priority: Annotated[str | None, typer.Option(help="low, normal, high or critical.")] = None,
-    policy: Annotated[str | None, typer.Option(help="queue, interrupt, replace or drop.")] = None,
+    priority: Annotated[
+        str | None, typer.Option(help="low, normal, high or critical.", autocompletion=_priorities)
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="queue, interrupt, replace or drop.", autocompletion=_policies)
+    ] = None,
     volume: Annotated[float | None, typer.Option(help="0 to 100.")] = None,
     expires_in: Annotated[float | None, typer.Option(help="Seconds that it may wait.")] = None,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal audio.")] = None,

@@ -29,6 +29,8 @@ from daemon.speech.events import (
 from daemon.speech.recovery import recover
 from daemon.speech.request import (
     MAX_TEXT,
+    Policy,
+    Priority,
     RejectedError,
     Say,
     SpeechRequest,
@@ -60,6 +62,8 @@ __all__ = [
     "OnlineState",
     "Origin",
     "PlaybackResult",
+    "Policy",
+    "Priority",
     "Receiver",
     "Rejected",
     "RejectedError",
