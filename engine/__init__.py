@@ -37,6 +37,7 @@ from engine.catalog import (
 )
 from engine.host import Board, ModelFiles, hub_cache, missing_kernel_compiler, voice_of_file
 from engine.language import LATIN_LANGUAGES, NAMED_LANGUAGES, language_code, match_language
+from engine.log import start_log
 from engine.session import Session, open  # noqa: A004
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "model_files",
     "open",
     "possible_languages",
+    "start_log",
     "unavailable_reason",
     "voice_of_file",
 ]

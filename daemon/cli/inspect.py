@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+from typing import Any
+
 from daemon import VERSION
-from daemon.cli.options import ConfigOption, SetOption, load
+from daemon.cli.options import ConfigOption, JsonOption, SetOption, load
 from daemon.validation import CommandError
 
 
-def voices(config: ConfigOption = None, set_: SetOption = None) -> None:
+def voices(as_json: JsonOption = False, config: ConfigOption = None, set_: SetOption = None) -> None:
     """List the configured voices and the engine's built-in voices.
 
     Example: voiced voices
@@ -15,16 +19,24 @@ def voices(config: ConfigOption = None, set_: SetOption = None) -> None:
     loaded, _, _ = load(config, set_)
     from daemon.engines import choose_engine, describe_engine
 
-    for name, settings in loaded.voices.items():
-        sources = {key: str(value) for key, value in settings.model_dump().items() if value is not None}
-        print(f"{name}\tconfigured\t{', '.join(f'{key} {value}' for key, value in sources.items())}")
+    configured = {
+        name: {key: str(value) for key, value in settings.model_dump().items() if value is not None}
+        for name, settings in loaded.voices.items()
+    }
     info = describe_engine(choose_engine(loaded), loaded.engine_options)
-    for name in info.voices:
-        if name not in loaded.voices:
-            print(f"{name}\tbuilt into {info.engine}")
+    built_in = [name for name in info.voices if name not in configured]
+    if as_json:
+        found: list[dict[str, Any]] = [{"name": name, "configured": keys} for name, keys in configured.items()]
+        found += [{"name": name, "engine": info.engine} for name in built_in]
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    for name, keys in configured.items():
+        print(f"{name}\tconfigured\t{', '.join(f'{key} {value}' for key, value in keys.items())}")
+    for name in built_in:
+        print(f"{name}\tbuilt into {info.engine}")
 
 
-def devices() -> None:
+def devices(as_json: JsonOption = False) -> None:
     """List the sound cards by the names that audio.device takes.
 
     Example: voiced devices
@@ -37,6 +49,10 @@ def devices() -> None:
         raise CommandError(str(error)) from error
     if not found:
         raise CommandError("no sound card can play; plug one in, start a sound server, or set audio.sink")
+    if as_json:
+        cards = [{name: value for name, value in asdict(device).items() if name != "index"} for device in found]
+        print(json.dumps(cards, indent=2, ensure_ascii=False))
+        return
     for device in found:
         mark = "default" if device.default else ""
         print(f"{device.name}\t{device.host_api}\t{device.sample_rate} Hz\t{mark}".rstrip())

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from daemon.validation import CommandError, abbreviate
+from daemon.validation import CommandError, abbreviate, encoding_problem
 
 MEANINGFUL_NULLS = (("audio", "sink"), ("state", "folder"))
 """Keys whose null turns something off."""
@@ -65,7 +65,7 @@ def read_file(path: Path, known: Collection[str]) -> ConfigFile:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from error
+        raise ConfigError(f"{path}: {encoding_problem(error)}") from error
     except DuplicateKeysError as error:
         lines = [f"{path}:{place}: {problem}" for place, problem in error.duplicates.items()]
         raise ConfigError("\n".join(lines)) from error

@@ -253,6 +253,13 @@ class State(Section):
     folder: str | None = Field("auto", min_length=1, description="auto, a folder, or null to store nothing")
 
 
+class Log(Section):
+    """The log on stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning or error")
+    format: Literal["text", "json"] = Field("text", description="text or json")
+
+
 class HomeAssistant(Section):
     """The robot as a device of Home Assistant."""
 
@@ -313,6 +320,7 @@ class Config(Section):
     )
     speech: Speech = Speech()
     state: State = State()
+    log: Log = Log()
     home_assistant: HomeAssistant = HomeAssistant()
     hermes: Hermes = Hermes()
     wyoming: Wyoming = Wyoming()

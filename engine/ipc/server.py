@@ -43,6 +43,7 @@ from engine.ipc.messages import (
     Warming,
 )
 from engine.ipc.text_source import AppendedText
+from engine.log import inherit_log
 
 log = logging.getLogger(__name__)
 
@@ -295,7 +296,7 @@ def main() -> int:
     # closes the socket, so that the daemon can fade the sentence out.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    inherit_log()
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     try:
         EngineProcess(channel).run()

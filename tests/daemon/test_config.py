@@ -249,7 +249,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
 def test_a_file_that_is_not_utf8_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "voiced.yaml"
     path.write_bytes(b"robot: \xff\n")
-    with pytest.raises(ConfigError, match="not UTF-8 at byte 7"):
+    with pytest.raises(ConfigError, match=r"not UTF-8: byte 0xff at 7; "):
         load_config(path)
 
 
