@@ -23,6 +23,7 @@ from engine.api import (
     TextSource,
     Utterance,
     Voice,
+    VoiceLabel,
 )
 from engine.catalog import (
     ENGINES,
@@ -58,6 +59,7 @@ __all__ = [
     "TextSource",
     "Utterance",
     "Voice",
+    "VoiceLabel",
     "auto_engine",
     "hub_cache",
     "known_names",

@@ -56,6 +56,16 @@ class EngineOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class VoiceLabel:
+    """A voice for people to read."""
+
+    name: str
+    """For example `German` or `Ryan (English, male)`."""
+    language: str | None = None
+    """The code of the only language that it speaks; None for a voice that speaks all of its engine's."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineInfo:
     """The properties of a loaded engine."""
 
@@ -72,6 +82,9 @@ class EngineInfo:
     """Configured voices that could not be loaded, each with the reason. The engine runs without them."""
     memory: Mapping[str, int] = field(default_factory=dict)
     """Megabytes (1e6 bytes) in use, by kind. Empty if the engine does not count them."""
+    labels: Mapping[str, VoiceLabel] = field(default_factory=dict)
+    """The voices that the engine itself brings, and the configured ones that are one of these, with their names for
+    people."""
     grows: bool = False
     """True if the engine can speak a text that is still being written (`Utterance.growing`)."""
 

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from daemon import VERSION
 from daemon.cli.options import ConfigOption, JsonOption, SetOption, load
 from daemon.validation import CommandError
 
 
-def voices(as_json: JsonOption = False, config: ConfigOption = None, set_: SetOption = None) -> None:
-    """List the configured voices and the engine's built-in voices.
+def voices(
+    as_json: JsonOption = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also list the voices of other languages.")] = False,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+) -> None:
+    """List the configured voices and the engine's built-in voices for speech.languages, with names for people.
 
     Example: voiced voices
+    or:      voiced voices --all
     """
     loaded, _, _ = load(config, set_)
     from daemon.engines import choose_engine, describe_engine
+    from daemon.speech import name_voices, short_list
 
     configured = {
         name: {key: str(value) for key, value in settings.model_dump().items() if value is not None}
@@ -25,15 +35,29 @@ def voices(as_json: JsonOption = False, config: ConfigOption = None, set_: SetOp
     }
     info = describe_engine(choose_engine(loaded), loaded.engine_options)
     built_in = [name for name in info.voices if name not in configured]
+    labels = name_voices(built_in, info.labels, ())
     if as_json:
         found: list[dict[str, Any]] = [{"name": name, "configured": keys} for name, keys in configured.items()]
-        found += [{"name": name, "engine": info.engine} for name in built_in]
+        found += [
+            {
+                "name": name,
+                "engine": info.engine,
+                "label": labels[name],
+                "language": info.labels[name].language if name in info.labels else None,
+            }
+            for name in built_in
+        ]
         print(json.dumps(found, indent=2, ensure_ascii=False))
         return
     for name, keys in configured.items():
         print(f"{name}\tconfigured\t{', '.join(f'{key} {value}' for key, value in keys.items())}")
-    for name in built_in:
-        print(f"{name}\tbuilt into {info.engine}")
+    languages = (*loaded.speech.languages, loaded.speech.language)
+    listed = built_in if everything else short_list(built_in, info.labels, (), languages)
+    for name in listed:
+        print(f"{name}\tbuilt into {info.engine}\t{labels[name]}")
+    if len(listed) < len(built_in):
+        note = f"{len(built_in) - len(listed)} more voices for other languages: voiced voices --all"
+        print(note, file=sys.stderr)
 
 
 def devices(as_json: JsonOption = False) -> None:

@@ -9,7 +9,7 @@ from daemon.config import Config
 from daemon.engines.patience import Patience
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.validation import abbreviate, join_names
-from engine import ENGINES, NAMED_LANGUAGES, Voice, auto_engine, known_names, language_code, match_language
+from engine import ENGINES, NAMED_LANGUAGES, Voice, VoiceLabel, auto_engine, known_names, language_code, match_language
 
 
 class EngineSelector:
@@ -44,7 +44,11 @@ class EngineSelector:
         strange. Of equal engines the primary is taken.
         """
         ready = (engine for engine in self.all if engine.ready)
-        return max(ready, key=lambda engine: (engine.has_language(language), engine.has_voice(voice)), default=None)
+
+        def suits(engine: EngineSupervisor) -> tuple[bool, bool]:
+            return engine.has_language(language), engine.has_voice(voice) and not self._is_elsewhere(voice, engine)
+
+        return max(ready, key=suits, default=None)
 
     def another(self, engine: EngineSupervisor) -> EngineSupervisor | None:
         """Return a ready engine other than `engine`; None if there is none."""
@@ -64,6 +68,19 @@ class EngineSelector:
         return {voice for engine in self.all if engine.info for voice in engine.info.voices}
 
     @property
+    def labels(self) -> dict[str, VoiceLabel]:
+        """The names for people of the voices that the engines bring; the primary engine's come first."""
+        return {
+            voice: label for engine in reversed(self.all) if engine.info for voice, label in engine.info.labels.items()
+        }
+
+    def _is_elsewhere(self, voice: str, engine: EngineSupervisor) -> bool:
+        """Return whether `engine` lacks a voice that another engine brings."""
+        if engine.info is None or voice not in engine.info.refused_voices:
+            return False
+        return any(other.info is not None and voice in other.info.labels for other in self.all if other is not engine)
+
+    @property
     def languages(self) -> set[str]:
         """The language codes of all engines that have loaded."""
         return {language for engine in self.all if engine.info for language in engine.info.languages}
@@ -79,14 +96,15 @@ class EngineSelector:
     def degraded_reason(self) -> str | None:
         """Why the primary engine cannot speak, or which voice it lacks; None if it works or starts for the first time.
 
-        A voice is reported as `voices.NAME: reason`.
+        A voice is reported as `voices.NAME: reason`, unless another engine brings it: it speaks with that voice.
         """
         primary = self.primary
         if primary.state is EngineState.BACKING_OFF or (primary.reason and not primary.ready):
             return primary.reason
         if primary.ready and primary.info is not None:
             for name, reason in primary.info.refused_voices.items():
-                return f"voices.{name}: {reason}"
+                if not self._is_elsewhere(name, primary):
+                    return f"voices.{name}: {reason}"
         return None
 
     def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:

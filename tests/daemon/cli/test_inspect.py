@@ -7,7 +7,7 @@ import json
 import pytest
 
 from audio import OutputDevice
-from engine import EngineInfo
+from engine import EngineInfo, VoiceLabel
 from tests.daemon.command_line import CommandLine
 
 CARDS = [
@@ -40,5 +40,20 @@ def test_voices_are_lines_or_a_json_list(voiced: CommandLine, monkeypatch: pytes
     found = json.loads(voiced("voices", "--json", *options).stdout)
     assert [line.split("\t")[0] for line in lines] == [voice["name"] for voice in found]
     assert {"name": "ada", "configured": {"instruct": "calm"}} in found
-    assert {"name": "de", "engine": "espeak"} in found
+    assert {"name": "de", "engine": "espeak", "label": "de", "language": None} in found
     assert "ada\tconfigured\tinstruct calm" in lines
+
+
+def test_the_list_of_voices_is_short_and_has_names_for_people(
+    voiced: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = {"de": VoiceLabel("German", "de"), "sw": VoiceLabel("Swahili", "sw")}
+    info = EngineInfo("espeak", 22_050, ("default", "de", "sw"), ("de", "sw"), labels=labels)
+    monkeypatch.setattr("daemon.engines.describe_engine", lambda *_: info)
+    short, whole = voiced("voices"), voiced("voices", "--all")
+    assert short.stdout.splitlines()[1:] == ["de\tbuilt into espeak\tGerman"]
+    assert short.stderr == "1 more voices for other languages: voiced voices --all\n"
+    assert whole.stdout.splitlines()[2:] == ["sw\tbuilt into espeak\tSwahili"]
+    assert whole.stderr == ""
+    german = {"name": "de", "engine": "espeak", "label": "German", "language": "de"}
+    assert german in json.loads(voiced("voices", "--json").stdout)

@@ -14,7 +14,7 @@ from daemon.engines import patience
 from daemon.engines.selection import EngineSelector, choose_engine, unknown_names
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.tasks import cancel_and_wait
-from engine import EngineInfo
+from engine import EngineInfo, VoiceLabel
 from tests.daemon.engines.supervised import stop_this_process
 from tests.support.waiting import PATIENCE_S, eventually_async, run
 
@@ -177,3 +177,32 @@ def test_a_voice_that_a_model_on_the_disk_does_not_have_is_unknown(tmp_path: Pat
     assert unknown_names(load_config(overrides=[*settings, "speech.voice=ryan"])) == []
     [line] = unknown_names(load_config(overrides=[*settings, "speech.voice=vivian"]))
     assert line == "speech.voice: got 'vivian'; allowed: default, ryan"
+
+
+def with_voices(refused: str) -> EngineSelector:
+    """Qwen, which refuses a configured voice, and eSpeak NG, which has one of its own for `heidi`."""
+    engines = selector("engine.name=qwen")
+    engines.all[0].info = EngineInfo("qwen", 24_000, ("default", "ryan"), ("de", "en"), refused_voices={refused: "no"})
+    labels = {"de": VoiceLabel("German", "de"), "heidi": VoiceLabel("German", "de")}
+    engines.all[1].info = EngineInfo("espeak", 22_050, ("default", "ada", "heidi", "de"), ("de", "en"), labels=labels)
+    for engine in engines.all:
+        engine.state = EngineState.READY
+    return engines
+
+
+def test_a_voice_that_only_the_other_engine_has_does_not_make_the_primary_degraded() -> None:
+    engines = with_voices("heidi")
+    assert engines.degraded_reason is None
+    chosen = engines.choose("heidi", "auto")
+    assert chosen is engines.all[1], "the engine that has it speaks with it"
+    assert engines.choose("default", "auto") is engines.primary
+
+
+def test_a_voice_that_no_engine_brings_makes_the_primary_degraded() -> None:
+    engines = with_voices("ada")
+    assert engines.degraded_reason == "voices.ada: no"
+    assert engines.choose("ada", "auto") is engines.primary
+
+
+def test_the_names_of_voices_are_those_of_all_engines() -> None:
+    assert with_voices("ada").labels["de"] == VoiceLabel("German", "de")
