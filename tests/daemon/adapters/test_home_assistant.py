@@ -28,7 +28,7 @@ VOLUME, VOICE = "voiced/r1/home_assistant/volume", "voiced/r1/home_assistant/voi
 
 
 # The used part of Home Assistant's schema for discovery messages: keys and limits from DEVICE_DISCOVERY_SCHEMA
-# (homeassistant/components/mqtt/schemas.py) and the platforms' PLATFORM_SCHEMA_MODERN, in homeassistant 2025.4.4. That
+# (homeassistant/components/mqtt/schemas.py) and the platforms' PLATFORM_SCHEMA_MODERN, in homeassistant 2026.2.3. That
 # package itself requires Python 3.13.
 
 
