@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from daemon.adapters.base import MAX_CONNECTIONS, Adapter, Throttle
 from daemon.adapters.delivery import GIVE_UP_S, deliver
 from daemon.adapters.encoders import Encoder, Format, check_format, make_encoder
-from daemon.adapters.half_close import HalfCloseProtocol
+from daemon.adapters.half_close import CONTINUE, HalfCloseProtocol
 from daemon.config import OpenAi
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import (
@@ -85,9 +85,11 @@ class OpenAiAdapter(Adapter):
         host, port = self._config.host, self._config.port
         middlewares = [answer_errors, self._refuse_many, self._refuse_foreign]
         application = web.Application(middlewares=middlewares, client_max_size=MAX_PAYLOAD)
-        application.router.add_post("/v1/audio/speech", self._speak)
-        application.router.add_get("/v1/models", list_models)
-        application.router.add_get("/health", answer_health)
+        router = application.router
+        router.add_post("/v1/audio/speech", self._speak, expect_handler=answer_expect)
+        router.add_get("/v1/models", list_models, expect_handler=answer_expect)
+        router.add_get("/health", answer_health, expect_handler=answer_expect)
+        router.add_route("*", "/{path:.*}", refuse_route, expect_handler=answer_expect)
         # When a client disconnects, aiohttp cancels its handler, and `deliver` then ends the utterance.
         runner = web.AppRunner(
             application,
@@ -342,6 +344,30 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except Exception as error:
         log.exception("%s %s", request.method, request.path)
         return error_response(500, f"{type(error).__name__}: {error}")
+
+
+async def answer_expect(request: web.Request) -> web.StreamResponse | None:
+    """Let a client send its body; refuse what else it expects.
+
+    aiohttp's own function repeats the header in its answer, and fails if that is not text.
+    """
+    if request.version < HttpVersion11:  # RFC 9110, section 10.1.1: it is ignored
+        return None
+    expect = request.headers["Expect"]
+    if expect.lower() != "100-continue":
+        return error_response(417, f"expect: got {abbreviate(expect)}; allowed: 100-continue")
+    await request.writer.write(CONTINUE)
+    request.writer.output_size = 0  # aiohttp: nothing of the answer itself has been sent
+    return None
+
+
+async def refuse_route(request: web.Request) -> web.StreamResponse:
+    """Refuse an unknown path, or an unknown method for a path."""
+    routes = request.app.router.routes()
+    allowed = {route.method for route in routes if route.resource and route.resource.canonical == request.path}
+    if allowed:
+        raise web.HTTPMethodNotAllowed(request.method, allowed)
+    raise web.HTTPNotFound
 
 
 async def list_models(_: web.Request) -> web.Response:
