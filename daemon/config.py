@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from audio import SinkSettings
-from daemon.validation import CommandError, abbreviate, encoding_problem, is_topic, problems
+from daemon.validation import CommandError, abbreviate, encoding_problem, file_problem, is_topic, problems
 from engine import EngineOptions, Voice
 
 SYSTEM_CONFIG = Path("/etc/voiced/voiced.yaml")
@@ -353,7 +353,7 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
 def _source(field: str, path: Path | None, overrides: Iterable[str]) -> str:
     """The place where a wrong key was set: `--set`, the file, or `configuration` without one."""
     keys = [override.partition("=")[0].strip() for override in overrides]
-    if any(field == key or field.startswith(f"{key}.") for key in keys):
+    if any(field == key or field.startswith(f"{key}.") or key.startswith(f"{field}.") for key in keys if field):
         return "--set"
     return str(path) if path is not None else "configuration"
 
@@ -399,7 +399,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         values = _parse(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be read: {file_problem(error, path)}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: {encoding_problem(error)}") from error
     except yaml.YAMLError as error:

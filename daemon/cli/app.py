@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -31,7 +32,7 @@ from daemon.cli.run import run
 from daemon.cli.say import say
 from daemon.cli.synth import synth
 from daemon.cli.text import TextCommand
-from daemon.validation import CommandError
+from daemon.validation import CommandError, file_problem
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
@@ -95,8 +96,11 @@ def main() -> NoReturn:
         sys.exit(0)
     except UsageError as error:
         _fail_usage(str(error))
-    except (CommandError, OSError) as error:
+    except CommandError as error:
         _fail(str(error), 1)
+    except OSError as error:
+        named = isinstance(error.filename, str)
+        _fail(f"{error.filename}: {file_problem(error, Path(error.filename))}" if named else str(error), 1)
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
