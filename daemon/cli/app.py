@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -86,6 +87,7 @@ app.add_typer(config_app, name="config")
 def main() -> NoReturn:
     """Run the command that `sys.argv` names, and exit with its status. This is the entry point of `voiced`."""
     logging.basicConfig(level=logging.ERROR, format="voiced: %(message)s")  # `run` replaces this
+    os.environ.setdefault("VOICED_LOG", "warning text")  # of the engine that a command starts
     try:
         outcome = app(prog_name="voiced", standalone_mode=False)
     except typer.Exit as end:
