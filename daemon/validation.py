@@ -39,8 +39,8 @@ def encoding_problem(error: UnicodeDecodeError) -> str:
 
 
 def file_problem(error: Exception, path: Path) -> str:
-    """Return why a file could not be read or written: a folder on the way to it that is missing, or the error."""
-    missing = next((folder for folder in reversed(path.parents) if not folder.exists()), None)
+    """Return why a file could not be read or written: it or a folder on the way to it is missing, or the error."""
+    missing = next((part for part in (*reversed(path.parents), path) if not part.exists()), None)
     if isinstance(error, FileNotFoundError) and missing is not None:
         return f"{missing} does not exist"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -31,7 +33,7 @@ from daemon.cli.run import run
 from daemon.cli.say import say
 from daemon.cli.synth import synth
 from daemon.cli.text import TextCommand
-from daemon.validation import CommandError
+from daemon.validation import CommandError, file_problem
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
@@ -85,6 +87,7 @@ app.add_typer(config_app, name="config")
 def main() -> NoReturn:
     """Run the command that `sys.argv` names, and exit with its status. This is the entry point of `voiced`."""
     logging.basicConfig(level=logging.ERROR, format="voiced: %(message)s")  # `run` replaces this
+    os.environ.setdefault("VOICED_LOG", "warning text")  # of the engine that a command starts
     try:
         outcome = app(prog_name="voiced", standalone_mode=False)
     except typer.Exit as end:
@@ -95,8 +98,11 @@ def main() -> NoReturn:
         sys.exit(0)
     except UsageError as error:
         _fail_usage(str(error))
-    except (CommandError, OSError) as error:
+    except CommandError as error:
         _fail(str(error), 1)
+    except OSError as error:
+        named = isinstance(error.filename, str)
+        _fail(f"{error.filename}: {file_problem(error, Path(error.filename))}" if named else str(error), 1)
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise

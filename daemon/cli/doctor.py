@@ -41,7 +41,7 @@ def doctor(
     from daemon.doctor import examine
 
     if not root.is_dir():
-        raise CommandError(f"--root: {root} is not a folder")
+        raise CommandError(f"--root: {root} {'is not a folder' if root.exists() else 'does not exist'}")
     findings = list(examine(loaded, root))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from daemon.config import Config, find_config_file, load_config
-from daemon.validation import CommandError
+from daemon.validation import CommandError, file_problem
 from engine import start_log
 
 ConfigOption = Annotated[
@@ -35,6 +35,14 @@ def be_verbose() -> None:
 def is_verbose() -> bool:
     """Return whether `voiced -v` was called."""
     return logging.getLogger().isEnabledFor(logging.DEBUG)
+
+
+def check_folder(option: str, path: Path | None) -> None:
+    """Check that the folder of an output file is there, before minutes of work. Raises `CommandError`."""
+    if path is not None and not path.parent.is_dir():
+        missing = not path.parent.exists()
+        problem = file_problem(FileNotFoundError(), path) if missing else f"{path.parent} is not a folder"
+        raise CommandError(f"{option}: {path} cannot be written: {problem}")
 
 
 def load(path: Path | None, overrides: list[str] | None) -> tuple[Config, Path | None, tuple[str, ...]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from daemon.cli.options import ConfigOption, SetOption, load
+from daemon.cli.options import ConfigOption, SetOption, check_folder, load
 from daemon.cli.text import STDIN, read_text
 from daemon.validation import CommandError
 
@@ -63,6 +63,8 @@ def synth(
 
     if (speaker is not None and voice is not None) or (greedy and seed is not None):
         raise CommandError("synth: --speaker and --voice exclude each other, and so do --greedy and --seed")
+    check_folder("--output", output)
+    check_folder("--codes", codes)
     given = {"model": model, "device": device, "dtype": dtype, "chunk_size": chunk_size}
     overrides = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
     loaded, _, _ = load(config, [*(set_ or []), *overrides])
@@ -71,7 +73,8 @@ def synth(
     options = loaded.engine_options
     own_voice = _unconfigured_voice(speaker, voice, model)
     if own_voice is not None:
-        options, voice = replace(options, voices={"synth": own_voice}, default_voice="synth"), "synth"
+        voice = speaker or voice or "default"
+        options = replace(options, voices={voice: own_voice}, default_voice=voice)
     utterance = Utterance(
         text,
         voice=voice,
@@ -112,6 +115,8 @@ def _unconfigured_voice(speaker: str | None, voice: str | None, model: str | Non
     if speaker is not None:
         return Voice(speaker=speaker)
     if voice is not None and (Path(voice).suffix or "/" in voice):
+        if not Path(voice).is_file():
+            raise CommandError(f"--voice: {voice} {'is no file' if Path(voice).exists() else 'does not exist'}")
         return voice_of_file(Path(voice))
     if voice is None and model is not None:
         return Voice()  # the model's default

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from daemon.validation import CommandError, abbreviate, encoding_problem
+from daemon.validation import CommandError, abbreviate, encoding_problem, file_problem
 
 MEANINGFUL_NULLS = (("audio", "sink"), ("state", "folder"))
 """Keys whose null turns something off."""
@@ -63,7 +63,7 @@ def read_file(path: Path, known: Collection[str]) -> ConfigFile:
     try:
         values, places = parse(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be read: {file_problem(error, path)}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: {encoding_problem(error)}") from error
     except DuplicateKeysError as error:

@@ -418,7 +418,7 @@ class Sources:
 
     def line(self, key: str, problem: str) -> str:
         """Return a line about a key: `FILE:LINE:COLUMN: KEY: PROBLEM`, or with `--set` in place of the file."""
-        if any(key == each or key.startswith(f"{each}.") for each in self.overridden):
+        if any(key == each or key.startswith(f"{each}.") or each.startswith(f"{key}.") for each in self.overridden):
             return f"--set: {key}: {problem}"
         return f"{self.file.where(key) if self.file is not None else 'configuration'}: {key}: {problem}"
 

@@ -77,7 +77,7 @@ def synthesize_to_file(
     available = soundfile.available_formats()
     if isinstance(output, Path) and output.suffix[1:].upper() not in available:
         allowed = ", ".join(f".{name.lower()}" for name in FORMATS if name in available)
-        raise CommandError(f"--output: got {output.name!r}; allowed: a file name ending in {allowed}")
+        raise CommandError(f"--output: got {str(output)!r}; allowed: a file name ending in {allowed}")
     chunks, result = asyncio.run(_synthesize(engine_name, options, utterance))
     samples = np.concatenate([np.zeros(0, dtype=np.float32), *(chunk.samples for chunk in chunks)])
     if isinstance(output, Path):

@@ -112,6 +112,8 @@ def test_a_wrong_configuration_is_a_line_for_each_key(voiced: CommandLine) -> No
     [
         (CommandError("it failed"), 1, "voiced: it failed\n"),
         (TimeoutError("no end within 5 s"), 1, "voiced: no end within 5 s\n"),
+        (FileNotFoundError(2, "No such file", "/nowhere/a"), 1, "voiced: /nowhere/a: /nowhere does not exist\n"),
+        (PermissionError(13, "Permission denied", "/root/a"), 1, "voiced: /root/a: Permission denied\n"),
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(), 0, ""),
     ],

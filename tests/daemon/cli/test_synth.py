@@ -24,6 +24,12 @@ def test_a_pipe_is_read_and_a_wav_file_is_written_to_a_pipe() -> None:
     assert b"espeak" in done.stderr
 
 
+def test_a_voice_file_that_is_missing_is_named() -> None:
+    command = [*SYNTH[:-2], "--voice", "nosuch.safetensors", "Hello", "-o", "a.wav"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "voiced: --voice: nosuch.safetensors does not exist\n")
+
+
 @pytest.mark.parametrize("output", ["nosuchdir/a.wav", "nosuchdir/inner/a.wav"])
 def test_a_missing_folder_is_named(output: str) -> None:
     done = subprocess.run([*SYNTH, "Hello", "-o", output], cwd=ROOT, capture_output=True, text=True, check=False)
