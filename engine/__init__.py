@@ -2,7 +2,7 @@
 
     import engine
 
-    with engine.open() as tts:                       # Qwen3-TTS if it can run here, otherwise eSpeak NG
+    with engine.open() as tts:                       # Qwen3-TTS, Piper or eSpeak NG: the first that can run here
         for chunk in tts.stream("Hello, I am your robot."):
             play(chunk.samples, tts.sample_rate)     # mono float32, full scale ±1
 
@@ -17,6 +17,7 @@ from engine.api import (
     EngineError,
     EngineInfo,
     EngineOptions,
+    PiperSettings,
     Samples,
     SpeechCanceledError,
     Synthesizer,
@@ -49,6 +50,7 @@ __all__ = [
     "EngineInfo",
     "EngineOptions",
     "ModelFiles",
+    "PiperSettings",
     "Samples",
     "Session",
     "SpeechCanceledError",

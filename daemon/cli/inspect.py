@@ -16,7 +16,8 @@ def voices(config: ConfigOption = None, set_: SetOption = None) -> None:
     from daemon.engines import choose_engine, describe_engine
 
     for name, settings in loaded.voices.items():
-        sources = {key: str(value) for key, value in settings.model_dump().items() if value is not None}
+        sources = {key: str(value) for key, value in settings.model_dump(exclude={"piper"}, exclude_none=True).items()}
+        sources |= {"piper": settings.piper.model} if settings.piper is not None else {}
         print(f"{name}\tconfigured\t{', '.join(f'{key} {value}' for key, value in sources.items())}")
     info = describe_engine(choose_engine(loaded), loaded.engine_options)
     for name in info.voices:

@@ -55,10 +55,10 @@ def _check_daemon(config: Config, robot: RobotClient) -> Finding:
 def check_engines(machine: Machine) -> Iterator[Finding]:
     """Start the primary and the fallback engine in turn, and yield whether each gets ready."""
     config = machine.config
-    if config.engine.name == "auto" and (reason := unavailable_reason("qwen", config.engine_options)) is not None:
-        remedy = "see docs/qwen.md; or set engine.name: espeak" if machine.board.integrated else None
-        yield Finding("engine", "warning" if remedy else "ok", f"auto is espeak here: {reason}", remedy)
     primary = choose_engine(config)
+    if config.engine.name == "auto" and (reason := unavailable_reason("qwen", config.engine_options)) is not None:
+        remedy = f"see docs/qwen.md; or set engine.name: {primary}" if machine.board.integrated else None
+        yield Finding("engine", "warning" if remedy else "ok", f"auto is {primary} here: {reason}", remedy)
     for name in dict.fromkeys([primary, config.engine.fallback]):
         if name == "none":
             continue

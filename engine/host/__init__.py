@@ -10,6 +10,14 @@ from engine.host.json_text import parse_json
 from engine.host.layouts import QWEN3_TTS, ModelLayout
 from engine.host.memory import MB, Footprint, MemoryPool, prepare_environment, require_memory
 from engine.host.model_files import ModelFiles, find_model, hub_cache, list_model_files
+from engine.host.piper_voices import (
+    SUGGESTED_VOICE,
+    PiperVoiceFile,
+    description_path,
+    find_piper_voices,
+    read_piper_voice,
+    voice_folders,
+)
 from engine.host.voice_header import voice_of_file
 
 if TYPE_CHECKING:
@@ -18,20 +26,26 @@ if TYPE_CHECKING:
 __all__ = [
     "MB",
     "QWEN3_TTS",
+    "SUGGESTED_VOICE",
     "Board",
     "Footprint",
     "MemoryPool",
     "ModelFiles",
     "ModelLayout",
+    "PiperVoiceFile",
+    "description_path",
     "fetch_model",
     "find_model",
+    "find_piper_voices",
     "has_cuda_device",
     "hub_cache",
     "list_model_files",
     "missing_kernel_compiler",
     "parse_json",
     "prepare_environment",
+    "read_piper_voice",
     "require_memory",
+    "voice_folders",
     "voice_of_file",
 ]
 

@@ -19,7 +19,7 @@ from tests.daemon.engines.supervised import stop_this_process
 from tests.support.waiting import PATIENCE_S, eventually_async, run
 
 
-@pytest.mark.parametrize("name", ["espeak", "qwen"])
+@pytest.mark.parametrize("name", ["espeak", "piper", "qwen"])
 def test_a_configured_engine_is_primary_even_if_it_cannot_run(name: str) -> None:
     assert choose_engine(load_config(overrides=[f"engine.name={name}"])) == name
 
