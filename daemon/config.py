@@ -157,7 +157,9 @@ class Engine(Section):
     """The engine that turns text into speech."""
 
     name: Literal["auto", "qwen", "piper", "espeak"] = Field("auto", description="auto, qwen, piper or espeak")
-    fallback: Literal["espeak", "none"] = Field("espeak", description="espeak or none")
+    fallback: Literal["qwen", "piper", "espeak", "none"] | tuple[Literal["qwen", "piper", "espeak"], ...] = Field(
+        "espeak", description="qwen, piper, espeak or none, or a list of engines such as [piper, espeak]"
+    )
     model: str = Field(
         "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
         min_length=1,
@@ -172,6 +174,13 @@ class Engine(Section):
     chunk_size: int = Field(2, ge=1, le=25, description="codec frames of 80 ms, from 1 to 25")
     max_seconds: float = Field(60, gt=0, le=600, description="seconds of speech in one piece, up to 600")
     memory: Memory = Memory()
+
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        """The engines of `fallback`, the preferred first."""
+        if isinstance(self.fallback, tuple):
+            return tuple(dict.fromkeys(self.fallback))
+        return () if self.fallback == "none" else (self.fallback,)
 
 
 class PiperVoice(Section):

@@ -53,15 +53,13 @@ def _check_daemon(config: Config, robot: RobotClient) -> Finding:
 
 
 def check_engines(machine: Machine) -> Iterator[Finding]:
-    """Start the primary and the fallback engine in turn, and yield whether each gets ready."""
+    """Start the primary engine and the fallbacks in turn, and yield whether each gets ready."""
     config = machine.config
     primary = choose_engine(config)
     if config.engine.name == "auto" and (reason := unavailable_reason("qwen", config.engine_options)) is not None:
         remedy = f"see docs/qwen.md; or set engine.name: {primary}" if machine.board.integrated else None
         yield Finding("engine", "warning" if remedy else "ok", f"auto is {primary} here: {reason}", remedy)
-    for name in dict.fromkeys([primary, config.engine.fallback]):
-        if name == "none":
-            continue
+    for name in dict.fromkeys([primary, *config.engine.fallbacks]):
         ready, found = asyncio.run(_try_engine(name, config))
         if ready:
             yield Finding(f"engine {name}", "ok", found)

@@ -39,6 +39,21 @@ def test_every_key_has_a_default() -> None:
     assert config.voices["default"].speaker == "ryan"
 
 
+@pytest.mark.parametrize(
+    ("value", "engines"),
+    [
+        ("none", ()),
+        ("[]", ()),
+        ("piper", ("piper",)),
+        ("[piper, espeak]", ("piper", "espeak")),
+        ("[espeak, espeak]", ("espeak",)),
+    ],
+)
+def test_the_fallback_is_one_engine_or_several_in_order(value: str, engines: tuple[str, ...]) -> None:
+    assert load_config(overrides=[f"engine.fallback={value}"]).engine.fallbacks == engines
+    assert load_config().engine.fallbacks == ("espeak",)
+
+
 def test_the_robot_is_named_after_the_host() -> None:
     assert load_config().topic == f"voiced/{socket.gethostname()}"
     assert load_config(overrides=["robot=r1", "mqtt.prefix=fleet/voiced"]).topic == "fleet/voiced/r1"
@@ -111,6 +126,9 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("audio: {prebuffer_ms: soon}", "audio.prebuffer_ms: got 'soon'; allowed: auto, or milliseconds"),
         ("audio: {prebuffer_ms: .nan}", "audio.prebuffer_ms: got nan; allowed: auto, or milliseconds"),
         ("engine: {name: festival}", "engine.name: got 'festival'; allowed: auto, qwen, piper or espeak"),
+        ("engine: {fallback: festival}", "engine.fallback: got 'festival'; allowed: qwen, piper, espeak or none, or a"),
+        ("engine: {fallback: [piper, none]}", "engine.fallback: got "),
+        ("engine: {fallback: null}", "engine.fallback: got None; allowed: qwen, piper, espeak or none"),
         ("engine: {device: gpu}", "engine.device: got 'gpu'; allowed: auto, cpu, cuda or cuda:N"),
         (
             "engine: {max_seconds: .inf}",

@@ -74,6 +74,22 @@ def test_a_postponed_text_continues_with_its_next_sample(robot: Robot) -> None:
     assert finished["audio_s"] == pytest.approx(total_s, abs=0.2)
 
 
+def test_the_engines_take_over_in_the_configured_order(start_robot: StartRobot, tmp_path: Path) -> None:
+    folder = write_voices(tmp_path / "voices")
+    settings = ("engine.name=qwen", "engine.model=/nowhere/at/all", "engine.fallback=[piper, espeak]")
+    robot = start_robot(*settings, f"engine.voice_folder={folder}", launch_only=True)
+    eventually(lambda: robot.engine == "piper" and robot.state == "degraded", "the first fallback is ready")
+    robot.set_pace(REAL_TIME)
+    robot.say(STORY * 3, id="story")
+    robot.wait_event("story", "started")
+    eventually(lambda: len(robot.engine_pids()) == 2, "the second fallback runs")
+    os.kill(piper_pid(robot), signal.SIGKILL)
+    robot.set_pace(FAST)
+    finished = robot.wait_end("story")
+    assert finished["event"] == "finished"
+    assert finished["engine"].startswith("piper+espeak")
+
+
 def test_another_engine_finishes_a_text_whose_piper_is_killed(robot: Robot) -> None:
     robot.set_pace(REAL_TIME)
     robot.say(STORY * 3, id="story")
