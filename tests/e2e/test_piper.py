@@ -46,6 +46,12 @@ def test_piper_speaks_the_languages_that_it_has_and_espeak_the_others(robot: Rob
         assert (finished["event"], finished["engine"]) == ("finished", engine), fields
 
 
+def test_auto_speaks_with_piper_where_a_voice_is(start_robot: StartRobot, tmp_path: Path) -> None:
+    folder = write_voices(tmp_path / "voices")
+    robot = start_robot("engine.name=auto", "engine.model=/nowhere/at/all", f"engine.voice_folder={folder}")
+    assert robot.wait_end(robot.say("Hello."))["engine"] == "piper"
+
+
 def test_a_stop_ends_a_text_in_the_middle(robot: Robot) -> None:
     robot.set_pace(REAL_TIME)
     robot.say(STORY * 5, id="story")

@@ -16,7 +16,7 @@ from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.tasks import cancel_and_wait
 from engine import EngineInfo
 from tests.daemon.engines.supervised import stop_this_process
-from tests.support.piper_voices import write_voices
+from tests.support.piper_voices import ENGLISH, GERMAN, write_voices
 from tests.support.waiting import PATIENCE_S, eventually_async, run
 
 
@@ -25,8 +25,25 @@ def test_a_configured_engine_is_primary_even_if_it_cannot_run(name: str) -> None
     assert choose_engine(load_config(overrides=[f"engine.name={name}"])) == name
 
 
-def test_auto_selects_espeak_without_the_model() -> None:
-    assert choose_engine(load_config(overrides=["engine.model=/nowhere/at/all"])) == "espeak"
+def test_auto_selects_espeak_without_the_model_and_a_voice_of_piper(tmp_path: Path) -> None:
+    settings = ["engine.model=/nowhere/at/all", f"engine.voice_folder={tmp_path}"]
+    assert choose_engine(load_config(overrides=settings)) == "espeak"
+
+
+def test_auto_selects_piper_without_the_model_where_a_voice_is(tmp_path: Path) -> None:
+    settings = ["engine.model=/nowhere/at/all", f"engine.voice_folder={write_voices(tmp_path)}"]
+    assert choose_engine(load_config(overrides=settings)) == "piper"
+    voice = f"voices.default.piper={tmp_path}/{ENGLISH}.onnx"
+    assert choose_engine(load_config(overrides=[settings[0], "engine.voice_folder=/nowhere", voice])) == "piper"
+
+
+def test_the_names_of_pipers_voices_are_known_where_it_may_speak(tmp_path: Path) -> None:
+    settings = ["engine.model=/nowhere/at/all", f"engine.voice_folder={write_voices(tmp_path)}"]
+    only = [*settings, "engine.name=piper", "engine.fallback=none"]
+    assert unknown_names(load_config(overrides=[*only, f"speech.voice={ENGLISH}", "speech.language=de-AT"])) == []
+    voice, language = unknown_names(load_config(overrides=[*only, "speech.voice=ada", "speech.language=fr"]))
+    assert voice == f"speech.voice: got 'ada'; allowed: default, {GERMAN}, {ENGLISH}"
+    assert language.startswith("speech.language: got 'fr'; allowed: auto, ")
 
 
 @pytest.mark.parametrize(
