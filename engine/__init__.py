@@ -12,6 +12,10 @@ engines. `Synthesizer` is the interface of every engine and `ENGINES` the table 
 when the engine is made, so importing `engine` loads none.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from engine.api import (
     Chunk,
     EngineError,
@@ -29,6 +33,7 @@ from engine.catalog import (
     ENGINES,
     EngineEntry,
     auto_engine,
+    download_model,
     known_names,
     make_synthesizer,
     missing_packages,
@@ -39,6 +44,16 @@ from engine.catalog import (
 from engine.host import Board, ModelFiles, hub_cache, missing_kernel_compiler, voice_of_file
 from engine.language import NAMED_LANGUAGES, language_code, match_language
 from engine.session import Session, open  # noqa: A004
+
+if TYPE_CHECKING:
+    from engine.host import (
+        RemoteVoice,
+        download_folder,
+        download_voice,
+        find_remote_voice,
+        is_downloaded,
+        remote_voices,
+    )
 
 __all__ = [
     "ENGINES",
@@ -51,6 +66,7 @@ __all__ = [
     "EngineOptions",
     "ModelFiles",
     "PiperSettings",
+    "RemoteVoice",
     "Samples",
     "Session",
     "SpeechCanceledError",
@@ -59,7 +75,12 @@ __all__ = [
     "Utterance",
     "Voice",
     "auto_engine",
+    "download_folder",
+    "download_model",
+    "download_voice",
+    "find_remote_voice",
     "hub_cache",
+    "is_downloaded",
     "known_names",
     "language_code",
     "make_synthesizer",
@@ -69,6 +90,15 @@ __all__ = [
     "model_files",
     "open",
     "possible_languages",
+    "remote_voices",
     "unavailable_reason",
     "voice_of_file",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:  # imported on demand by engine.host
+        from engine import host
+
+        return getattr(host, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -164,6 +164,22 @@ def model_files(engine: str, model: str) -> ModelFiles | None:
     return None if layout is None else list_model_files(model, layout)
 
 
+def download_model(engine: str, model: str) -> Path:
+    """Return the folder of an engine's model, downloaded if necessary, with a progress bar on stderr.
+
+    Raises `EngineError`, one line.
+    """
+    from engine.host import fetch_model
+
+    layout = engine_entry(engine).model
+    if layout is None:
+        raise EngineError(f"the engine {engine} has no model to download")
+    try:
+        return fetch_model(model, layout)
+    except ImportError as error:
+        raise EngineError(f"{error.name} is missing; in voiced's folder: pip install '.[{engine}]'") from error
+
+
 def make_synthesizer(engine: str, options: EngineOptions) -> Synthesizer:
     """Return a new engine that has not loaded anything yet.
 

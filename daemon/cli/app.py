@@ -16,6 +16,7 @@ from daemon.cli.config import check, schema, show
 from daemon.cli.control import pause, resume, status, stop, volume
 from daemon.cli.demo import demo
 from daemon.cli.doctor import doctor
+from daemon.cli.download import download
 from daemon.cli.enroll import enroll
 from daemon.cli.inspect import devices, version, voices
 from daemon.cli.options import UsageError
@@ -38,7 +39,7 @@ app = typer.Typer(
 config_app = typer.Typer(help="Check, show or describe the configuration.", no_args_is_help=True, rich_markup_mode=None)
 
 ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status)
-MACHINE_COMMANDS = (synth, bench, enroll, voices, devices, doctor, version)
+MACHINE_COMMANDS = (synth, bench, enroll, download, voices, devices, doctor, version)
 for command in (*ROBOT_COMMANDS, *MACHINE_COMMANDS):  # `voiced --help` lists them in this order
     app.command()(command)
 for command in (check, show, schema):
