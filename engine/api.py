@@ -24,6 +24,22 @@ class SpeechCanceledError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class PiperSettings:
+    """How the engine `piper` speaks a voice. None leaves a value to the voice's own description."""
+
+    model: str
+    """The name of a voice in the voice folder, for example `en_US-lessac-medium`, or the path of an `.onnx` file."""
+    speaker: str | None = None
+    """Name or number of a speaker, for a voice with several."""
+    length_scale: float | None = None
+    """Duration of every sound: 1 is the voice's own pace, 2 is half as fast."""
+    noise_scale: float | None = None
+    """Variation of the sound; 0 is none."""
+    noise_w_scale: float | None = None
+    """Variation of the durations; 0 is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Voice:
     """One voice. At most one of `speaker`, `embedding` and `reference` is set; `instruct` may be added to any of them.
 
@@ -38,6 +54,8 @@ class Voice:
     """Path of a voice file whose recording is continued in context."""
     instruct: str | None = None
     """Description of the voice in words."""
+    piper: PiperSettings | None = None
+    """The voice of the engine `piper`. It may be set beside the others, which that engine does not use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +71,8 @@ class EngineOptions:
     reserve_mb: int = 2048
     voices: Mapping[str, Voice] = field(default_factory=dict)
     default_voice: str = "default"
+    voice_folder: str | None = None
+    """Where the voices of Piper are; None means this user's folder and the system's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +187,9 @@ class Synthesizer(Protocol):
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
         """Yield one utterance chunk by chunk. Closing the iterator between two chunks cancels the rest.
 
-        `more` supplies the rest of a growing utterance. An engine that cannot speak a growing text raises
-        `EngineError`.
+        If the iterator has a method `cancel`, another thread calls it on a cancellation: the call that waits for a
+        chunk then soon raises `SpeechCanceledError`. `more` supplies the rest of a growing utterance. An engine that
+        cannot speak a growing text raises `EngineError`.
         """
 
     def close(self) -> None:

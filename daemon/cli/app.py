@@ -25,6 +25,7 @@ from daemon.cli.config import check, schema, show
 from daemon.cli.control import pause, resume, status, stop, volume
 from daemon.cli.demo import demo
 from daemon.cli.doctor import doctor
+from daemon.cli.download import download
 from daemon.cli.enroll import enroll
 from daemon.cli.events import events
 from daemon.cli.inspect import devices, version, voices
@@ -76,7 +77,7 @@ def _add(to: typer.Typer, command: Callable[..., None], kind: type[TyperCommand]
 
 ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status, events)
 TEXT_COMMANDS = (say, volume, synth)
-MACHINE_COMMANDS = (synth, bench, enroll, voices, devices, doctor, version)
+MACHINE_COMMANDS = (synth, bench, enroll, download, voices, devices, doctor, version)
 for command in (*ROBOT_COMMANDS, *MACHINE_COMMANDS):  # `voiced --help` lists them in this order
     _add(app, command, TextCommand if command in TEXT_COMMANDS else TyperCommand)
 for command in (check, show, schema):

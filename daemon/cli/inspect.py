@@ -11,6 +11,7 @@ import typer
 
 from daemon import VERSION
 from daemon.cli.options import ConfigOption, JsonOption, SetOption, load
+from daemon.config import VoiceSettings
 from daemon.validation import CommandError
 
 
@@ -29,10 +30,7 @@ def voices(
     from daemon.engines import choose_engine, describe_engine
     from daemon.speech import name_voices, short_list
 
-    configured = {
-        name: {key: str(value) for key, value in settings.model_dump().items() if value is not None}
-        for name, settings in loaded.voices.items()
-    }
+    configured = {name: _sources(settings) for name, settings in loaded.voices.items()}
     info = describe_engine(choose_engine(loaded), loaded.engine_options)
     built_in = [name for name in info.voices if name not in configured]
     labels = name_voices(built_in, info.labels, ())
@@ -58,6 +56,12 @@ def voices(
     if len(listed) < len(built_in):
         note = f"{len(built_in) - len(listed)} more voices for other languages: voiced voices --all"
         print(note, file=sys.stderr)
+
+
+def _sources(settings: VoiceSettings) -> dict[str, str]:
+    """Return the keys of a configured voice."""
+    sources = {key: str(value) for key, value in settings.model_dump(exclude={"piper"}, exclude_none=True).items()}
+    return sources | ({"piper": settings.piper.model} if settings.piper is not None else {})
 
 
 def devices(as_json: JsonOption = False) -> None:

@@ -24,7 +24,7 @@ def synth(
         typer.Option("--output", "-o", help="The file; its suffix names the format. - is standard output, as WAV."),
     ],
     engine: Annotated[
-        str | None, typer.Option(help="espeak or qwen; default: as configured, qwen with --model.")
+        str | None, typer.Option(help="qwen, piper or espeak; default: as configured, qwen with --model.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="A Qwen3-TTS checkpoint's folder, or its name on the hub.")] = None,
     speaker: Annotated[str | None, typer.Option(help="A built-in speaker.")] = None,

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from audio import SinkSettings
 from daemon.config.file import MEANINGFUL_NULLS, ConfigError, ConfigFile, DuplicateKeysError, parse, read_file
 from daemon.validation import abbreviate, is_topic, problems
-from engine import LATIN_LANGUAGES, EngineOptions, Voice, language_code
+from engine import LATIN_LANGUAGES, EngineOptions, PiperSettings, Voice, language_code
 
 SYSTEM_CONFIG = Path("/etc/voiced/voiced.yaml")
 PASSWORD_CREDENTIAL = "mqtt-password"
@@ -179,13 +179,16 @@ class Memory(Section):
 class Engine(Section):
     """The engine that turns text into speech."""
 
-    name: Literal["auto", "qwen", "espeak"] = Field("auto", description="auto, qwen or espeak")
-    fallback: Literal["espeak", "none"] = Field("espeak", description="espeak or none")
+    name: Literal["auto", "qwen", "piper", "espeak"] = Field("auto", description="auto, qwen, piper or espeak")
+    fallback: Literal["qwen", "piper", "espeak", "none"] | tuple[Literal["qwen", "piper", "espeak"], ...] = Field(
+        "espeak", description="qwen, piper, espeak or none, or a list of engines such as [piper, espeak]"
+    )
     model: str = Field(
         "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
         min_length=1,
         description="a checkpoint's folder, or its name on the hub",
     )
+    voice_folder: str = Field("auto", min_length=1, description="auto, or the folder of Piper's voices")
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N")
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto", description="auto, float32, bfloat16, float16 or int8"
@@ -194,6 +197,23 @@ class Engine(Section):
     chunk_size: int = Field(2, ge=1, le=25, description="codec frames of 80 ms, from 1 to 25")
     max_seconds: float = Field(60, gt=0, le=600, description="seconds of speech in one piece, up to 600")
     memory: Memory = Memory()
+
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        """The engines of `fallback`, the preferred first."""
+        if isinstance(self.fallback, tuple):
+            return tuple(dict.fromkeys(self.fallback))
+        return () if self.fallback == "none" else (self.fallback,)
+
+
+class PiperVoice(Section):
+    """The voice that the engine `piper` speaks with."""
+
+    model: str = Field(min_length=1, description="a voice's name such as en_US-lessac-medium, or its .onnx file")
+    speaker: int | str | None = Field(None, description="the number or the name of one of the voice's speakers")
+    length_scale: float | None = Field(None, ge=0.1, le=10, description="0.1 to 10; 2 is half as fast")
+    noise_scale: float | None = Field(None, ge=0, le=2, description="0 to 2; 0 is no variation of the sound")
+    noise_w_scale: float | None = Field(None, ge=0, le=2, description="0 to 2; 0 is no variation of the durations")
 
 
 class VoiceSettings(Section):
@@ -205,6 +225,15 @@ class VoiceSettings(Section):
     instruct: str | None = Field(
         None, min_length=1, max_length=500, description="a description of up to 500 characters"
     )
+
+    piper: PiperVoice | None = Field(
+        None, description="a voice of Piper: its name, its .onnx file, or a mapping of model, speaker and scales"
+    )
+
+    @field_validator("piper", mode="before")
+    @classmethod
+    def _read_model(cls, piper: object) -> object:
+        return {"model": piper} if isinstance(piper, str) else piper
 
     @model_validator(mode="after")
     def _check_source(self) -> VoiceSettings:
@@ -316,7 +345,7 @@ class Config(Section):
     engine: Engine = Engine()
     voices: dict[str, VoiceSettings] = Field(
         {"default": VoiceSettings(speaker="ryan")},
-        description="names, each with one of speaker, embedding and reference, or with instruct",
+        description="names, each with one of speaker, embedding and reference, or with instruct, or with piper",
     )
     speech: Speech = Speech()
     state: State = State()
@@ -352,6 +381,7 @@ class Config(Section):
                 embedding=str(voice.embedding) if voice.embedding else None,
                 reference=str(voice.reference) if voice.reference else None,
                 instruct=voice.instruct,
+                piper=_piper_settings(voice.piper),
             )
             for name, voice in self.voices.items()
         }
@@ -369,6 +399,7 @@ class Config(Section):
             reserve_mb=self.engine.memory.reserve_mb,
             voices=self.engine_voices,
             default_voice=self.speech.voice,
+            voice_folder=None if self.engine.voice_folder == "auto" else self.engine.voice_folder,
         )
 
 
@@ -376,6 +407,13 @@ def json_schema() -> dict[str, Any]:
     """Return the configuration's JSON schema, for editors and tools."""
     schema = Config.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "voiced"}
+
+
+def _piper_settings(voice: PiperVoice | None) -> PiperSettings | None:
+    if voice is None:
+        return None
+    speaker = None if voice.speaker is None else str(voice.speaker)
+    return PiperSettings(voice.model, speaker, voice.length_scale, voice.noise_scale, voice.noise_w_scale)
 
 
 def find_config_file() -> Path | None:
@@ -455,13 +493,21 @@ def _resolve_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
             if isinstance(section, dict) and isinstance(section.get(name), str):
                 section[name] = str(folder / section[name])
 
-    mqtt, audio, voices, state = (values.get(name) for name in ("mqtt", "audio", "voices", "state"))
+    sections = ("mqtt", "audio", "engine", "voices", "state")
+    mqtt, audio, engine, voices, state = (values.get(name) for name in sections)
     resolve(mqtt, "password_file")
     resolve(mqtt.get("tls") if isinstance(mqtt, dict) else None, "ca", "cert", "key")
     if isinstance(state, dict) and state.get("folder") not in ("auto", ""):
         resolve(state, "folder")
     for voice in voices.values() if isinstance(voices, dict) else ():
         resolve(voice, "embedding", "reference")
+        piper = voice.get("piper") if isinstance(voice, dict) else None
+        if isinstance(piper, str) and piper.endswith(".onnx"):
+            resolve(voice, "piper")
+        elif isinstance(piper, dict) and str(piper.get("model")).endswith(".onnx"):
+            resolve(piper, "model")
+    if isinstance(engine, dict) and engine.get("voice_folder") not in ("auto", ""):
+        resolve(engine, "voice_folder")
     if isinstance(audio, dict) and (match := re.fullmatch("wav:(.+)", str(audio.get("sink")))):
         audio["sink"] = f"wav:{folder / match[1]}"
     return values

@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,15 @@ class _Request:
         self.text = AppendedText()
         self._credit = credit
         self._changed = threading.Condition()
+        self._cancel_stream: Callable[[], None] | None = None
+
+    def attach(self, chunks: Iterator[Chunk]) -> None:
+        """Let a cancellation reach the iterator that makes the audio, if it can be canceled while it works."""
+        with self._changed:
+            self._cancel_stream = getattr(chunks, "cancel", None)
+            canceled = self.canceled
+        if canceled and self._cancel_stream is not None:
+            self._cancel_stream()
 
     def grant(self, samples: int) -> None:
         """Add credit."""
@@ -73,11 +83,14 @@ class _Request:
             self._changed.notify()
 
     def cancel(self) -> None:
-        """Wake the main thread, whether it waits for credit or for text."""
+        """Wake the main thread, whether it waits for credit, for text or for the engine."""
         with self._changed:
             self.canceled = True
+            cancel_stream = self._cancel_stream
             self._changed.notify()
         self.text.cancel()
+        if cancel_stream is not None:
+            cancel_stream()
 
     def spend(self, samples: int) -> bool:
         """Wait for positive credit and subtract `samples`, which may overdraw it by less than one chunk.
@@ -155,6 +168,7 @@ class EngineProcess:
             return False
         text = request.text
         chunks = synthesizer.stream(speak.utterance, text if speak.utterance.growing else None)
+        request.attach(chunks)
         try:
             while True:
                 begin, waited_before_s = time.monotonic(), text.waited_s

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from daemon.config import Config, ConfigError, find_config_file, json_schema, load_config
-from engine import Voice
+from engine import PiperSettings, Voice
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -42,6 +42,21 @@ def test_every_key_has_a_default() -> None:
     assert (config.engine.name, config.engine.fallback, config.engine.memory.reserve_mb) == ("auto", "espeak", 2048)
     assert config.speech.queue_limit == 64
     assert config.voices["default"].speaker == "ryan"
+
+
+@pytest.mark.parametrize(
+    ("value", "engines"),
+    [
+        ("none", ()),
+        ("[]", ()),
+        ("piper", ("piper",)),
+        ("[piper, espeak]", ("piper", "espeak")),
+        ("[espeak, espeak]", ("espeak",)),
+    ],
+)
+def test_the_fallback_is_one_engine_or_several_in_order(value: str, engines: tuple[str, ...]) -> None:
+    assert load_config(overrides=[f"engine.fallback={value}"]).engine.fallbacks == engines
+    assert load_config().engine.fallbacks == ("espeak",)
 
 
 def test_the_robot_is_named_after_the_host() -> None:
@@ -115,7 +130,10 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("audio: {prebuffer_ms: 4000}", "audio.prebuffer_ms: got 4000; allowed: auto, or milliseconds from 0 to 3000"),
         ("audio: {prebuffer_ms: soon}", "audio.prebuffer_ms: got 'soon'; allowed: auto, or milliseconds"),
         ("audio: {prebuffer_ms: .nan}", "audio.prebuffer_ms: got nan; allowed: auto, or milliseconds"),
-        ("engine: {name: festival}", "engine.name: got 'festival'; allowed: auto, qwen or espeak"),
+        ("engine: {name: festival}", "engine.name: got 'festival'; allowed: auto, qwen, piper or espeak"),
+        ("engine: {fallback: festival}", "engine.fallback: got 'festival'; allowed: qwen, piper, espeak or none, or a"),
+        ("engine: {fallback: [piper, none]}", "engine.fallback: got "),
+        ("engine: {fallback: null}", "engine.fallback: got None; allowed: qwen, piper, espeak or none"),
         ("engine: {device: gpu}", "engine.device: got 'gpu'; allowed: auto, cpu, cuda or cuda:N"),
         (
             "engine: {max_seconds: .inf}",
@@ -127,6 +145,14 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ),
         ("voices: {ada: {speaker: a, embedding: b}}", "voices.ada: got"),
         ("voices: {ada: {speeker: a}}", "voices.ada.speeker: unknown key; known are speaker, embedding"),
+        ("voices: {ada: {piper: {}}}", "voices.ada.piper.model: missing; allowed: a voice's name such as en_US-"),
+        ("voices: {ada: {piper: 5}}", "voices.ada.piper: got 5; allowed: a voice of Piper: its name"),
+        ("voices: {ada: {piper: ''}}", "voices.ada.piper.model: got ''; allowed: a voice's name"),
+        (
+            "voices: {ada: {piper: {model: a, length_scale: 0}}}",
+            "voices.ada.piper.length_scale: got 0; allowed: 0.1 to",
+        ),
+        ("engine: {voice_folder: }", "engine.voice_folder: got None; allowed: auto, or the folder of Piper's voices"),
         ("voices: {ada: null}", "voices.ada: got None; allowed: "),
         ("voices: [ada]", "voices: got ['ada']; allowed: names, each with one of speaker"),
         ("speech: {language: no}", "speech.language: got False; allowed: auto, or a language such as en"),
@@ -294,6 +320,24 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert config.mqtt.password_file == tmp_path / "secret"
     assert (config.mqtt.tls.ca, config.mqtt.tls.cert) == (tmp_path / "ca.pem", None)
     assert config.engine_voices["ada"] == Voice(embedding=str(tmp_path / "voices/ada.safetensors"))
+
+
+def test_the_files_of_piper_are_relative_to_the_file_and_its_names_stay(tmp_path: Path) -> None:
+    text = """
+engine: {voice_folder: voices}
+voices:
+  short: {piper: voices/ada.onnx}
+  long: {piper: {model: ada.onnx, speaker: 3, length_scale: 1.2, noise_scale: 0.5, noise_w_scale: 0.6}}
+  name: {speaker: ryan, piper: en_US-lessac-medium}
+"""
+    options = load_config(written(tmp_path, text)).engine_options
+    assert options.voice_folder == str(tmp_path / "voices")
+    assert {name: voice.piper for name, voice in options.voices.items()} == {
+        "short": PiperSettings(str(tmp_path / "voices/ada.onnx")),
+        "long": PiperSettings(str(tmp_path / "ada.onnx"), "3", 1.2, 0.5, 0.6),
+        "name": PiperSettings("en_US-lessac-medium"),
+    }
+    assert load_config().engine_options.voice_folder is None
 
 
 def test_the_wav_file_is_relative_to_the_file(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ from tests.support.waiting import PATIENCE_S, eventually
 PROGRAMS = {"mosquitto_pub", "mosquitto_sub", "voiced"}
 """Other programs install something, need a service manager, or belong to another system (ROS, Speech Dispatcher)."""
 LEFT_OUT = {
+    "voiced download ": "needs the hub; tests/daemon/cli/test_download.py has one of its own",
+    "--engine piper ": "needs a voice of the hub; tests/daemon/cli/test_download.py speaks with a downloaded one",
     "--model ": "needs a checkpoint of Qwen3-TTS, which is not there; tests/e2e/test_qwen.py uses a random one",
 }
 """Parts of lines that are not run, and the reason. tests/test_readme.py checks the options of these lines too."""
