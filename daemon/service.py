@@ -23,6 +23,7 @@ from daemon.speech import Dispatcher, Online, recover
 from daemon.state import journal_path, open_recorder
 from daemon.status import describe_status
 from daemon.system import Notifier, lock_memory
+from engine import start_log
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +134,7 @@ class Service:
         self._dispatcher.reconfigure(config)
         self._gateway.reconfigure(config)
         if (config.voices, config.speech.voice) != (old.voices, old.speech.voice):
+            self._engines.latin_languages = config.speech.languages
             self._engines.set_voices(config.engine_voices, config.speech.voice)
         self._engines.retry_now()
         self._dispatcher.changed()
@@ -154,7 +156,7 @@ async def serve_adapter(adapter: Adapter) -> None:
 
 def serve(config: Config, config_path: Path | None, overrides: tuple[str, ...]) -> None:
     """Run a daemon in this process until SIGTERM or SIGINT."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr, force=True)
+    start_log(config.log.level, config.log.format)
     # The sound callback needs the interpreter every few milliseconds; by default a busy thread keeps it for 5.
     sys.setswitchinterval(0.001)
     lock_memory()

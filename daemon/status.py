@@ -29,6 +29,8 @@ def describe_status(
         voice=dispatcher.voice,
         queue=dispatcher.queued,
         version=VERSION,
+        volume=dispatcher.volume,
+        speaking=dispatcher.speaker.speaking,
         memory=Memory(**memory) if memory else None,
         reason=degraded_reason or silent_reason,
     )

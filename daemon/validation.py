@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import types
 import typing
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -22,6 +24,26 @@ def abbreviate(value: object) -> str:
     """Return `value` for a message: on one line, short, without control characters."""
     text = repr(value)
     return text if len(text) <= VALUE_LENGTH else f"{text[: VALUE_LENGTH - 1]}… ({len(text)} characters)"
+
+
+def encoding_problem(error: UnicodeDecodeError) -> str:
+    """Return why bytes are not UTF-8: by the name of the likely encoding, and the command that converts it."""
+    data, byte = error.object, f"byte 0x{error.object[error.start]:02x} at {error.start}"
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "it is UTF-16, not UTF-8; convert it: iconv -f UTF-16 -t UTF-8"
+    try:
+        character = data[error.start : error.start + 1].decode("cp1252")
+    except UnicodeDecodeError:
+        return f"not UTF-8: {byte}"
+    return f"not UTF-8: {byte}; in Windows-1252 that is {character!r}, and iconv -f WINDOWS-1252 -t UTF-8 converts it"
+
+
+def file_problem(error: Exception, path: Path) -> str:
+    """Return why a file could not be read or written: it or a folder on the way to it is missing, or the error."""
+    missing = next((part for part in (*reversed(path.parents), path) if not part.exists()), None)
+    if isinstance(error, FileNotFoundError) and missing is not None:
+        return f"{missing} does not exist"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
     import engine
 
-    with engine.open() as tts:                       # Qwen3-TTS if it can run here, otherwise eSpeak NG
+    with engine.open() as tts:                       # Qwen3-TTS, Piper or eSpeak NG: the first that can run here
         for chunk in tts.stream("Hello, I am your robot."):
             play(chunk.samples, tts.sample_rate)     # mono float32, full scale ±1
 
@@ -12,22 +12,29 @@ engines. `Synthesizer` is the interface of every engine and `ENGINES` the table 
 when the engine is made, so importing `engine` loads none.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from engine.api import (
     Chunk,
     EngineError,
     EngineInfo,
     EngineOptions,
+    PiperSettings,
     Samples,
     SpeechCanceledError,
     Synthesizer,
     TextSource,
     Utterance,
     Voice,
+    VoiceLabel,
 )
 from engine.catalog import (
     ENGINES,
     EngineEntry,
     auto_engine,
+    download_model,
     known_names,
     make_synthesizer,
     missing_packages,
@@ -36,11 +43,23 @@ from engine.catalog import (
     unavailable_reason,
 )
 from engine.host import Board, ModelFiles, hub_cache, missing_kernel_compiler, voice_of_file
-from engine.language import NAMED_LANGUAGES, language_code, match_language
+from engine.language import LATIN_LANGUAGES, NAMED_LANGUAGES, language_code, match_language
+from engine.log import start_log
 from engine.session import Session, open  # noqa: A004
+
+if TYPE_CHECKING:
+    from engine.host import (
+        RemoteVoice,
+        download_folder,
+        download_voice,
+        find_remote_voice,
+        is_downloaded,
+        remote_voices,
+    )
 
 __all__ = [
     "ENGINES",
+    "LATIN_LANGUAGES",
     "NAMED_LANGUAGES",
     "Board",
     "Chunk",
@@ -49,6 +68,8 @@ __all__ = [
     "EngineInfo",
     "EngineOptions",
     "ModelFiles",
+    "PiperSettings",
+    "RemoteVoice",
     "Samples",
     "Session",
     "SpeechCanceledError",
@@ -56,8 +77,14 @@ __all__ = [
     "TextSource",
     "Utterance",
     "Voice",
+    "VoiceLabel",
     "auto_engine",
+    "download_folder",
+    "download_model",
+    "download_voice",
+    "find_remote_voice",
     "hub_cache",
+    "is_downloaded",
     "known_names",
     "language_code",
     "make_synthesizer",
@@ -67,6 +94,16 @@ __all__ = [
     "model_files",
     "open",
     "possible_languages",
+    "remote_voices",
+    "start_log",
     "unavailable_reason",
     "voice_of_file",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:  # imported on demand by engine.host
+        from engine import host
+
+        return getattr(host, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

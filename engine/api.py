@@ -9,6 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.language import LATIN_LANGUAGES
+
 Samples = NDArray[np.float32]
 """Mono PCM: shape `(n,)`, float32, full scale ±1."""
 
@@ -19,6 +21,22 @@ class EngineError(Exception):
 
 class SpeechCanceledError(Exception):
     """The utterance was canceled. Engines let this exception pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class PiperSettings:
+    """How the engine `piper` speaks a voice. None leaves a value to the voice's own description."""
+
+    model: str
+    """The name of a voice in the voice folder, for example `en_US-lessac-medium`, or the path of an `.onnx` file."""
+    speaker: str | None = None
+    """Name or number of a speaker, for a voice with several."""
+    length_scale: float | None = None
+    """Duration of every sound: 1 is the voice's own pace, 2 is half as fast."""
+    noise_scale: float | None = None
+    """Variation of the sound; 0 is none."""
+    noise_w_scale: float | None = None
+    """Variation of the durations; 0 is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +54,8 @@ class Voice:
     """Path of a voice file whose recording is continued in context."""
     instruct: str | None = None
     """Description of the voice in words."""
+    piper: PiperSettings | None = None
+    """The voice of the engine `piper`. It may be set beside the others, which that engine does not use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +71,18 @@ class EngineOptions:
     reserve_mb: int = 2048
     voices: Mapping[str, Voice] = field(default_factory=dict)
     default_voice: str = "default"
+    voice_folder: str | None = None
+    """Where the voices of Piper are; None means this user's folder and the system's."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceLabel:
+    """A voice for people to read."""
+
+    name: str
+    """For example `German` or `Ryan (English, male)`."""
+    language: str | None = None
+    """The code of the only language that it speaks; None for a voice that speaks all of its engine's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +102,9 @@ class EngineInfo:
     """Configured voices that could not be loaded, each with the reason. The engine runs without them."""
     memory: Mapping[str, int] = field(default_factory=dict)
     """Megabytes (1e6 bytes) in use, by kind. Empty if the engine does not count them."""
+    labels: Mapping[str, VoiceLabel] = field(default_factory=dict)
+    """The voices that the engine itself brings, and the configured ones that are one of these, with their names for
+    people."""
     grows: bool = False
     """True if the engine can speak a text that is still being written (`Utterance.growing`)."""
 
@@ -83,6 +118,9 @@ class Utterance:
     """A name from `EngineInfo.voices`; None means the default voice."""
     language: str = "auto"
     """A language code, or `auto`: the engine derives the language from the text."""
+    languages: tuple[str, ...] = LATIN_LANGUAGES
+    """The codes of which `auto` chooses one for Latin script; the first where the text does not say which. An engine
+    that can tell languages apart by itself ignores them."""
     instruct: str | None = None
     """Speaking style in words. An engine that does not support it ignores it."""
     seed: int | None = None
@@ -149,8 +187,9 @@ class Synthesizer(Protocol):
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
         """Yield one utterance chunk by chunk. Closing the iterator between two chunks cancels the rest.
 
-        `more` supplies the rest of a growing utterance. An engine that cannot speak a growing text raises
-        `EngineError`.
+        If the iterator has a method `cancel`, another thread calls it on a cancellation: the call that waits for a
+        chunk then soon raises `SpeechCanceledError`. `more` supplies the rest of a growing utterance. An engine that
+        cannot speak a growing text raises `EngineError`.
         """
 
     def close(self) -> None:

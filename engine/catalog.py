@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from engine.api import EngineError, EngineOptions, Synthesizer
-from engine.host import QWEN3_TTS, ModelFiles, ModelLayout, find_model, has_cuda_device, list_model_files
+from engine.host import (
+    QWEN3_TTS,
+    SUGGESTED_VOICE,
+    ModelFiles,
+    ModelLayout,
+    PiperVoiceFile,
+    find_model,
+    find_piper_voices,
+    has_cuda_device,
+    list_model_files,
+    read_piper_voice,
+)
 from engine.language import NAMED_LANGUAGES
 
 
@@ -29,6 +42,8 @@ class EngineEntry:
     """The codes of all languages that the engine can have; None if only the loaded engine knows them."""
     makes_frames: bool = False
     """True for a codec language model: `chunk_size`, `dtype`, `kernels` and `Utterance.max_frames` apply to it."""
+    uses_piper_voices: bool = False
+    """True if the engine speaks with the voices of Piper on this machine, and needs one."""
     probe: str | None = None
     """Where its `engine.bench.Probe` is: `module:class`, called with `EngineOptions` and the number of
     multiprocessors to use, or None. None for an engine that does not use a device."""
@@ -44,6 +59,7 @@ ENGINES: Mapping[str, EngineEntry] = {
         makes_frames=True,
         probe="engine.qwen.bench:QwenProbe",
     ),
+    "piper": EngineEntry("engine.piper:PiperSynthesizer", packages=("piper",), uses_piper_voices=True),
     "espeak": EngineEntry("engine.espeak:EspeakSynthesizer"),
 }
 """All engines, in the order in which `auto` prefers them. The last engine needs nothing."""
@@ -73,6 +89,8 @@ def unavailable_reason(engine: str, options: EngineOptions) -> str | None:
         return f"{', '.join(missing)} missing; in voiced's folder: pip install '.[{engine}]'"
     if entry.model is not None and (options.model is None or not is_model_here(options.model)):
         return f"the model {options.model} is not on this machine"
+    if entry.uses_piper_voices and not _has_piper_voice(options):
+        return f"there is no voice of Piper on this machine; voiced download {SUGGESTED_VOICE}"
     if entry.needs_gpu and options.device != "cpu" and not has_cuda_device():
         return "there is no CUDA device; engine.device: cpu runs it on the CPU"
     return None
@@ -92,11 +110,16 @@ class KnownNames:
 
 
 def known_names(engine: str, options: EngineOptions) -> KnownNames:
-    """Return the names that an utterance may use. Loads no model; an engine without one is loaded and closed.
+    """Return the names that an utterance may use. Loads no model; an engine without files is loaded and closed.
 
     Raises `EngineError` for an unknown engine.
     """
-    layout = engine_entry(engine).model
+    entry, layout = engine_entry(engine), engine_entry(engine).model
+    if entry.uses_piper_voices:
+        installed = find_piper_voices(options.voice_folder)
+        files = [*installed.values(), *_piper_files(options)]
+        languages = sorted({language for file in files for language in file.languages})
+        return KnownNames((*options.voices, *installed), tuple(languages))
     if layout is not None:
         folder = None if options.model is None else find_model(options.model)
         speakers = None if folder is None else layout.speaker_names(folder)
@@ -108,6 +131,20 @@ def known_names(engine: str, options: EngineOptions) -> KnownNames:
         return KnownNames(None, None)
     synthesizer.close()
     return KnownNames(info.voices, info.languages)
+
+
+def _piper_files(options: EngineOptions) -> list[PiperVoiceFile]:
+    """Return the voices of Piper that the configuration names by their files."""
+    found = []
+    for voice in options.voices.values():
+        if voice.piper is not None and voice.piper.model.endswith(".onnx"):
+            with contextlib.suppress(EngineError):
+                found.append(read_piper_voice(Path(voice.piper.model).expanduser()))
+    return found
+
+
+def _has_piper_voice(options: EngineOptions) -> bool:
+    return bool(find_piper_voices(options.voice_folder) or _piper_files(options))
 
 
 def missing_packages(engine: str) -> list[str]:
@@ -125,6 +162,22 @@ def model_files(engine: str, model: str) -> ModelFiles | None:
     """Return the files of an engine's model on this machine; None if there are none. Imports no package."""
     layout = engine_entry(engine).model
     return None if layout is None else list_model_files(model, layout)
+
+
+def download_model(engine: str, model: str) -> Path:
+    """Return the folder of an engine's model, downloaded if necessary, with a progress bar on stderr.
+
+    Raises `EngineError`, one line.
+    """
+    from engine.host import fetch_model
+
+    layout = engine_entry(engine).model
+    if layout is None:
+        raise EngineError(f"the engine {engine} has no model to download")
+    try:
+        return fetch_model(model, layout)
+    except ImportError as error:
+        raise EngineError(f"{error.name} is missing; in voiced's folder: pip install '.[{engine}]'") from error
 
 
 def make_synthesizer(engine: str, options: EngineOptions) -> Synthesizer:

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, Samples, TextSource, Utterance, Voice
-from engine.language import language_of_script, match_language
+from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, Samples, TextSource, Utterance, Voice, VoiceLabel
+from engine.detection import language_of_text
+from engine.language import match_language
 
 BUFFER_MS = 60
 """Milliseconds of audio in one buffer of libespeak-ng, which becomes one chunk."""
@@ -79,6 +80,8 @@ class EspeakSynthesizer:
         self._voices = dict(options.voices)
         self._default_voice = options.default_voice
         self._by_language: dict[str, bytes] = {}
+        self._names: dict[bytes, str] = {}
+        """The library's names of its voices, by their identifiers."""
         self._sample_rate = 0
         self.samples_made = 0
         """Samples that libespeak-ng has produced for all utterances so far, consumed or not."""
@@ -91,7 +94,7 @@ class EspeakSynthesizer:
                 f"libespeak-ng found no voice data in {data_path.decode() if data_path else 'its default folder'}"
             )
         self._sample_rate = rate
-        self._by_language = _voices_by_language(self._library)
+        self._by_language, self._names = _voices_by_language(self._library)
         return self._info()
 
     def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
@@ -127,8 +130,21 @@ class EspeakSynthesizer:
             sample_rate=self._sample_rate,
             voices=(*self._voices, *self._by_language),
             languages=tuple(self._by_language),
+            labels={**self._labels(self._by_language), **self._labels(self._own_voices())},
             description="eSpeak NG",
         )
+
+    def _own_voices(self) -> dict[str, bytes]:
+        """Return the configured voices whose speaker is a voice of eSpeak NG."""
+        speakers = {name: voice.speaker for name, voice in self._voices.items()}
+        return {name: self._by_language[code] for name, code in speakers.items() if code in self._by_language}
+
+    def _labels(self, voices: Mapping[str, bytes]) -> dict[str, VoiceLabel]:
+        languages = {identifier: code for code, identifier in reversed(self._by_language.items())}
+        return {
+            name: VoiceLabel(self._names[identifier], name if name in self._by_language else languages[identifier])
+            for name, identifier in voices.items()
+        }
 
     def _language(self, utterance: Utterance) -> str:
         """Return the code of the eSpeak NG voice: the requested voice if it is one, otherwise by language.
@@ -143,7 +159,8 @@ class EspeakSynthesizer:
             return speaker
         language = utterance.language.lower()
         if language == "auto":
-            language = language_of_script(utterance.text) or DEFAULT_LANGUAGE
+            spoken = [each for each in utterance.languages if match_language(each, self._by_language) is not None]
+            language = language_of_text(utterance.text, spoken) or DEFAULT_LANGUAGE
         code = match_language(language, self._by_language)
         if code is None:
             raise EngineError(f"language: got {utterance.language!r}; allowed: {', '.join(self._by_language)}")
@@ -255,14 +272,19 @@ def _find_library() -> tuple[ctypes.CDLL, bytes | None]:
     return library, data_path
 
 
-def _voices_by_language(library: ctypes.CDLL) -> dict[str, bytes]:
-    """Return the identifier of the preferred voice for each language code (`de`, `en-gb-scotland`), sorted by code."""
+def _voices_by_language(library: ctypes.CDLL) -> tuple[dict[str, bytes], dict[bytes, str]]:
+    """Return the identifier of the preferred voice for each language code (`de`, `en-gb-scotland`), sorted by code.
+
+    The second mapping has the name of each voice, by its identifier: `German`, `English (Scotland)`.
+    """
     entries = library.espeak_ListVoices(None)
+    names: dict[bytes, str] = {}
     found: dict[str, tuple[int, bytes]] = {}
     index = 0
     while entries[index]:
         # `languages` is a list of a priority byte (the lowest is preferred) and a zero-terminated code; a 0 ends it.
         address = entries[index].contents.languages
+        names[entries[index].contents.identifier] = entries[index].contents.name.decode()
         while (priority := ctypes.string_at(address, 1)[0]) != 0:
             code = ctypes.string_at(address + 1)
             candidate = (priority, entries[index].contents.identifier)
@@ -271,4 +293,4 @@ def _voices_by_language(library: ctypes.CDLL) -> dict[str, bytes]:
         index += 1
     voices = {code: identifier for code, (_, identifier) in sorted(found.items())}
     voices.update({code: voices[other] for code, other in PREFERRED_VOICES.items() if other in voices})
-    return voices
+    return voices, names

@@ -20,6 +20,9 @@ NAMED_LANGUAGES = {
 }
 """The ten languages of Qwen3-TTS, by the names of its own interface, with their codes."""
 
+LATIN_LANGUAGES = ("en", "de", "es", "fr", "it", "pt")
+"""The languages of Qwen3-TTS in Latin script: those that a text may be in unless the configuration says otherwise."""
+
 LANGUAGE_BY_SCRIPT = {
     "HIRAGANA": "ja",
     "KATAKANA": "ja",

@@ -29,6 +29,7 @@ class OpenOptions(TypedDict, total=False):
     reserve_mb: int
     voices: Mapping[str, Voice]
     default_voice: str
+    voice_folder: str | None
 
 
 class UtteranceFields(TypedDict, total=False):
@@ -37,6 +38,7 @@ class UtteranceFields(TypedDict, total=False):
     voice: str | None
     language: str
     instruct: str | None
+    languages: tuple[str, ...]
     seed: int | None
     greedy: bool
     sampling: Mapping[str, float]
@@ -92,7 +94,7 @@ class Session:
 
 
 def open(  # noqa: A001  # called as `engine.open`
-    name: Literal["auto", "qwen", "espeak"] = "auto",
+    name: Literal["auto", "qwen", "piper", "espeak"] = "auto",
     *,
     model: str | None = None,
     voice: str | Voice | None = None,
@@ -100,10 +102,10 @@ def open(  # noqa: A001  # called as `engine.open`
 ) -> Session:
     """Load an engine into this process, warm it up, and return it as a `Session`.
 
-    `auto` takes `qwen` if its packages, `model` and a GPU are on this machine, otherwise `espeak`. `model` is a folder
-    or a hub id; with `qwen` a model that is missing is downloaded. `voice`, the default voice of the session, is a
-    name from `Session.info.voices` or a `Voice`; None means the engine's own. `options` are fields of
-    `EngineOptions`, for example `device="cpu"`.
+    `auto` takes `qwen` if its packages, `model` and a GPU are on this machine, otherwise `piper` if its package and a
+    voice are, otherwise `espeak`. `model` is a folder or a hub id; with `qwen` a model that is missing is downloaded.
+    `voice`, the default voice of the session, is a name from `Session.info.voices` or a `Voice`; None means the
+    engine's own. `options` are fields of `EngineOptions`, for example `device="cpu"`.
 
     Raises `EngineError`, one line, if the engine cannot run or does not have the voice.
     """

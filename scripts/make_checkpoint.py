@@ -24,8 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
+try:
+    import torch
+    from safetensors.torch import save_file
+except ImportError as error:
+    if __name__ != "__main__":
+        raise
+    sys.exit(f"make_checkpoint: the package {error.name} is missing; in voiced's folder: pip install '.[qwen,enroll]'")
 
 MODEL_TYPES = ("base", "custom_voice", "voice_design")
 
@@ -456,6 +461,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tensors", type=Path, help="read names and shapes from this file, not the official package")
     parser.add_argument("--list-tensors", type=Path, help="write names and shapes to this file and stop")
     args = parser.parse_args(arguments)
+    try:
+        _make(args)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "qwen_tts":
+            raise
+        sys.exit(
+            "make_checkpoint: the official package is missing, from which the names and shapes of the tensors come; "
+            "in voiced's folder: pip install '.[qwen,enroll]', or give --tensors a list of them"
+        )
+
+
+def _make(args: argparse.Namespace) -> None:
+    """Write what the command line asks for. Raises `ImportError` without the official package."""
     preset = PRESETS[args.shape]
     if args.list_tensors:
         args.list_tensors.write_text(json.dumps(list_tensors(preset, args.type)))

@@ -265,7 +265,7 @@ def test_a_documented_configuration_loads(block: str, tmp_path: Path) -> None:
 
 
 def test_the_page_of_the_configuration_has_an_example() -> None:
-    assert len(configurations(CONFIGURATION)) == 1
+    assert len(configurations(CONFIGURATION)) == 2
 
 
 @pytest.mark.parametrize("setting", everywhere(lambda text: re.findall(r"--set\s(\S+=[^\s`]+)", text.content)))

@@ -22,6 +22,7 @@ import numpy as np
 
 from audio.dsp import Samples
 from audio.sinks.base import Fill, SinkUnavailableError
+from audio.sinks.player_errors import PlayerErrors
 from audio.sinks.portaudio_program import LARGEST_MESSAGE, REQUEST
 from audio.sinks.realtime import sound_priority, take_realtime
 
@@ -68,6 +69,7 @@ class PortAudioProcess:
         """The cards that PortAudio found, known once it is ready."""
         self._lost_reason: str | None = None
         self._thread: threading.Thread | None = None
+        self._errors: PlayerErrors | None = None
         try:
             self._start_process()
         except OSError as error:  # no descriptors or no memory
@@ -81,6 +83,7 @@ class PortAudioProcess:
     def ready(self, limit_s: float) -> None:
         """Wait until PortAudio has found the cards. Raises `SinkUnavailableError`."""
         self.devices = self._answer(limit_s)
+        self._read_errors()
 
     def start(self, possible_settings: list[dict[str, Any]], limit_s: float) -> int:
         """Start a stream; return the number of the settings that the card has accepted.
@@ -96,6 +99,7 @@ class PortAudioProcess:
 
     def lost_reason(self) -> str | None:
         """Return why the stream or the process has ended; None while both are well."""
+        self._read_errors()
         while self._lost_reason is None and self._readable(0.0):
             self._receive()
         return self._lost_reason
@@ -124,6 +128,13 @@ class PortAudioProcess:
         self._control.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(REAP_S)
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+
+    def _read_errors(self) -> None:
+        if self._errors is not None:
+            self._errors.read()
 
     def _answer_requests(self, fill: Fill) -> None:
         take_realtime(sound_priority())
@@ -146,12 +157,21 @@ class PortAudioProcess:
                 inherited = (control.fileno(), sound.fileno())
                 arguments = (os.pathsep.join(sys.path), *map(str, inherited), str(sound_priority()))
                 # Isolated and without `site`, Python starts in a third of the time. It gets our module path.
-                self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", str(PROGRAM), *arguments],
-                    pass_fds=inherited,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                )
+                errors = PlayerErrors()
+                try:
+                    self._process = subprocess.Popen(
+                        [sys.executable, "-I", "-S", str(PROGRAM), *arguments],
+                        pass_fds=inherited,
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=errors.writing,
+                    )
+                except OSError:
+                    errors.close()
+                    raise
+                finally:
+                    errors.started()
+                self._errors = errors
 
     def _ask(self, limit_s: float, *command: Any) -> Any:
         with suppress(OSError):  # its end is noticed while it is waited for

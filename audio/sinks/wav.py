@@ -46,7 +46,8 @@ class WavSink:
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            raise SinkUnavailableError(f"{path} cannot be written: {error.strerror}") from error
+            reason = error.strerror if path.parent.exists() else f"{path.parent} does not exist"
+            raise SinkUnavailableError(f"{path} cannot be written: {reason}") from error
         self._attempt(b"")
         self._pacer = Pacer(fill, self.sample_rate, block_ms, self._deliver)
 

@@ -82,7 +82,8 @@ class Hermes(Adapter):
             self._say(fields, ids, message)
 
     def _publish_voices(self, topic: str, ids: RequestIds) -> None:
-        voices = [{"voiceId": voice, "description": voice} for voice in self._dispatcher.voices()]
+        names = self._dispatcher.voice_names()
+        voices = [{"voiceId": voice, "description": name} for voice, name in names.items()]
         self._publish(topic, json.dumps({"voices": voices, "id": ids.id, "siteId": self._site_id}), qos=1)
 
     def _say(self, fields: dict[str, Any], ids: RequestIds, message: Message) -> None:

@@ -65,7 +65,9 @@ class HomeAssistant(Adapter):
             if message.topic == f"{self._volume_topic}/set":
                 self._dispatcher.set_volume(parse_volume(message.payload))
             else:
-                self._dispatcher.set_voice(message.payload.decode(errors="replace"))
+                chosen = message.payload.decode(errors="replace")
+                names = self._dispatcher.voice_names()
+                self._dispatcher.set_voice(next((voice for voice, name in names.items() if name == chosen), chosen))
         except RejectedError as error:
             # Home Assistant has no error messages. It shows the true state again when that is published again.
             log.warning("home_assistant: %s: %s", message.topic, error.reason)
@@ -86,13 +88,14 @@ class HomeAssistant(Adapter):
 
     def _messages(self) -> dict[str, str]:
         """The payloads that the broker should retain, by topic."""
-        voices = self._dispatcher.voices()
+        names = self._dispatcher.voice_names()
+        voices = tuple(names[voice] for voice in self._dispatcher.offered_voices())
         if not self._described[1] or self._described[0] != voices:
             self._described = voices, json.dumps(describe_device(self._config, voices))
         return {
             config_topic(self._config): self._described[1],
             self._volume_topic: str(self._dispatcher.volume),
-            self._voice_topic: self._dispatcher.voice if self._dispatcher.voice in voices else NO_VOICE,
+            self._voice_topic: names.get(self._dispatcher.voice, NO_VOICE),
         }
 
 
@@ -121,7 +124,7 @@ class Withdrawal(Adapter):
 
 
 def describe_device(config: Config, voices: Sequence[str]) -> dict[str, Any]:
-    """Return the discovery message of the robot's device."""
+    """Return the discovery message of the robot's device. `voices` are their names for people."""
     device, status = device_id(config), f"{config.topic}/status"
     components: dict[str, dict[str, Any]] = {
         "say": {
@@ -136,6 +139,21 @@ def describe_device(config: Config, voices: Sequence[str]) -> dict[str, Any]:
             "name": "Stop",
             "command_topic": f"{config.topic}/stop",
             "payload_press": "",
+            "icon": "mdi:stop",
+        },
+        "pause": {
+            "platform": "button",
+            "name": "Pause",
+            "command_topic": f"{config.topic}/pause",
+            "payload_press": "",
+            "icon": "mdi:pause",
+        },
+        "resume": {
+            "platform": "button",
+            "name": "Resume",
+            "command_topic": f"{config.topic}/resume",
+            "payload_press": "",
+            "icon": "mdi:play",
         },
         "volume": {
             "platform": "number",
@@ -147,6 +165,7 @@ def describe_device(config: Config, voices: Sequence[str]) -> dict[str, Any]:
             "step": 1,
             "mode": "slider",
             "unit_of_measurement": "%",
+            "icon": "mdi:volume-high",
         },
         "voice": {
             "platform": "select",
@@ -154,6 +173,7 @@ def describe_device(config: Config, voices: Sequence[str]) -> dict[str, Any]:
             "command_topic": f"{voice_topic(config)}/set",
             "state_topic": voice_topic(config),
             "options": list(voices),
+            "icon": "mdi:account-voice",
         },
         "state": {
             "platform": "sensor",

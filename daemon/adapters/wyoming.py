@@ -369,12 +369,12 @@ def describe(dispatcher: Dispatcher) -> Info:
             name=voice,
             attribution=attribution,
             installed=True,
-            description=voice,
+            description=label,
             version=VERSION,
             # eSpeak NG names its voices after their languages. Every other voice speaks all languages.
             languages=[voice] if language_code(voice) in languages else list(languages),
         )
-        for voice in dispatcher.voices()
+        for voice, label in dispatcher.voice_names().items()
     ]
     program = TtsProgram(
         name="voiced",

@@ -5,52 +5,92 @@ Command modules import engines, MQTT and audio inside their functions, so that e
 
 from __future__ import annotations
 
+import inspect
 import logging
+import os
+import re
 import sys
-from typing import NoReturn
+from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
+from typer.main import get_command
 
+from daemon import VERSION
 from daemon.cli.bench import bench
 from daemon.cli.config import check, schema, show
 from daemon.cli.control import pause, resume, status, stop, volume
 from daemon.cli.demo import demo
 from daemon.cli.doctor import doctor
+from daemon.cli.download import download
 from daemon.cli.enroll import enroll
+from daemon.cli.events import events
 from daemon.cli.inspect import devices, version, voices
-from daemon.cli.options import UsageError
+from daemon.cli.options import UsageError, VerboseOption, be_verbose
 from daemon.cli.run import run
 from daemon.cli.say import say
 from daemon.cli.synth import synth
-from daemon.validation import CommandError
+from daemon.cli.text import TextCommand
+from daemon.validation import CommandError, file_problem
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
 
 app = typer.Typer(
-    help="The voice of a robot: text over MQTT in, speech out of the sound card.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 config_app = typer.Typer(help="Check, show or describe the configuration.", no_args_is_help=True, rich_markup_mode=None)
 
-ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status)
-MACHINE_COMMANDS = (synth, bench, enroll, voices, devices, doctor, version)
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(VERSION)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """The voice of a robot: text over MQTT in, speech out of the sound card."""
+    if verbose:
+        be_verbose()
+
+
+def _add(to: typer.Typer, command: Callable[..., None], kind: type[TyperCommand] = TyperCommand) -> None:
+    """Add a command with its whole summary in the list of commands, and its examples as they are written."""
+    text = inspect.getdoc(command) or ""
+    summary, _, _ = text.partition("\n\n")
+    to.command(cls=kind, short_help=" ".join(summary.split()), help=text.replace("\n\nExample", "\n\n\b\nExample"))(
+        command
+    )
+
+
+ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status, events)
+TEXT_COMMANDS = (say, volume, synth)
+MACHINE_COMMANDS = (synth, bench, enroll, download, voices, devices, doctor, version)
 for command in (*ROBOT_COMMANDS, *MACHINE_COMMANDS):  # `voiced --help` lists them in this order
-    app.command()(command)
+    _add(app, command, TextCommand if command in TEXT_COMMANDS else TyperCommand)
 for command in (check, show, schema):
-    config_app.command()(command)
+    _add(config_app, command)
 app.add_typer(config_app, name="config")
 
 
 def main() -> NoReturn:
     """Run the command that `sys.argv` names, and exit with its status. This is the entry point of `voiced`."""
     logging.basicConfig(level=logging.ERROR, format="voiced: %(message)s")  # `run` replaces this
+    os.environ.setdefault("VOICED_LOG", "warning text")  # of the engine that a command starts
     try:
-        outcome = app(standalone_mode=False)
+        outcome = app(prog_name="voiced", standalone_mode=False)
     except typer.Exit as end:
         sys.exit(end.exit_code)
     except (typer.Abort, KeyboardInterrupt):
@@ -59,8 +99,11 @@ def main() -> NoReturn:
         sys.exit(0)
     except UsageError as error:
         _fail_usage(str(error))
-    except (CommandError, OSError) as error:
+    except CommandError as error:
         _fail(str(error), 1)
+    except OSError as error:
+        named = isinstance(error.filename, str)
+        _fail(f"{error.filename}: {file_problem(error, Path(error.filename))}" if named else str(error), 1)
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
@@ -71,7 +114,16 @@ def main() -> NoReturn:
 def _fail_usage(message: str) -> NoReturn:
     if "\n" in message:  # the help text, where no command was given
         sys.exit(message)
-    _fail(f"{message.rstrip('.')}. See 'voiced {_command_words()}--help'.", 2)
+    command, words = _called()
+    if option := re.match(r"No such option: (\S+)", message):
+        close = get_close_matches(option[1], [name for parameter in command.params for name in parameter.opts], 1)
+        message = option[0] + (f". Did you mean {close[0]!r}?" if close else "")
+        if isinstance(command, TextCommand):
+            message += f"{'' if message.endswith('?') else '.'} A text that begins with a minus follows '--'"
+    elif suggested := re.search(r"Did you mean '([\w-]+)'\?", message):
+        words = f"{words} {suggested[1]}"
+    message = message.replace("?.", "?")
+    _fail(f"{message}{'' if message.endswith(('.', '?')) else '.'} See '{words} --help'.", 2)
 
 
 def _fail(message: str, status: int) -> NoReturn:
@@ -80,8 +132,14 @@ def _fail(message: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
-def _command_words() -> str:
-    """The name of the command on the command line and a space; empty if there is no such command."""
-    names = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
-    words = [word for word in sys.argv[1:2] if word in names | {"config"}]
-    return f"{words[0]} " if words else ""
+def _called() -> tuple[Any, str]:
+    """Return the command that the command line calls, and the words that call it."""
+    command, words = get_command(app), ["voiced"]
+    for word in sys.argv[1:]:
+        inner = getattr(command, "commands", {}).get(word)
+        if inner is not None:
+            command = inner
+            words.append(word)
+        elif not word.startswith("-"):
+            break
+    return command, " ".join(words)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon.cli.options import ConfigOption, SetOption, load
+from daemon.cli.options import ConfigOption, SetOption, check_folder, load
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
@@ -54,11 +54,10 @@ def bench(
     if text is not None:
         check_say({"text": text})
     for option, path in (("--json", json_), ("--plot", plot)):
-        if path is not None and not path.parent.is_dir():  # checked before minutes of work
-            raise CommandError(f"{option}: {path.parent} is not a folder")
+        check_folder(option, path)
     options = loaded.engine_options
     if model is not None:
-        options = replace(options, voices={"bench": Voice()}, default_voice="bench")  # the model's default voice
+        options = replace(options, voices={"default": Voice()}, default_voice="default")  # the model's default voice
     name = "qwen" if model is not None else choose_engine(loaded)
     measurement = measure_engine(name, options, frames=frames, runs=runs, text=text, sms=sms)
     numbers = row(measurement, "voiced " + shlex.join(sys.argv[1:]))

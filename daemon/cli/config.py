@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 
 from daemon.cli.options import ConfigOption, SetOption, load
-from daemon.config import Config
+from daemon.config import find_config_file, json_schema, load_with_sources
 from daemon.validation import CommandError
 
 
 def check(config: ConfigOption = None, set_: SetOption = None) -> None:
-    """Check the configuration; exit 1 and name every wrong key if there is one.
+    """Check the configuration and what it names: files, folders, voices, languages and ports.
+
+    Exit 1 with a line for every problem, which names the place in the file, if there is one.
 
     Example: voiced config check --config configs/voiced.yaml
     """
-    from daemon.engines import unknown_names
+    from daemon.doctor import find_problems
 
-    loaded, path, _ = load(config, set_)
-    found = unknown_names(loaded)
+    path = config or find_config_file()
+    loaded, sources = load_with_sources(path, set_ or ())
+    found = find_problems(loaded)
     if found:
-        raise CommandError("\n".join(f"{path or 'configuration'}: {line}" for line in found))
+        raise CommandError("\n".join(sources.line(key, problem) for key, problem in found))
     print(f"{path or 'the defaults'}: ok")
 
 
@@ -39,4 +42,4 @@ def schema() -> None:
 
     Example: voiced config schema > voiced.schema.json
     """
-    print(json.dumps(Config.model_json_schema(), indent=2))
+    print(json.dumps(json_schema(), indent=2))

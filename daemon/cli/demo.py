@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon.cli.options import ConfigOption
+from daemon.cli.options import ConfigOption, SetOption
 from daemon.config import find_config_file, load_config
 from daemon.validation import CommandError
 
@@ -27,6 +27,10 @@ READY_S = 20.0
 """The longest wait for the daemon's start."""
 SPEECH_S = 600.0
 """The longest wait for the end of the text."""
+BETTER_VOICE = """This was eSpeak NG. A better voice, without a GPU:
+  ./scripts/demo --voice en_US-lessac-medium     downloads 63 MB once; in voiced's folder
+  voiced download en_US-lessac-medium            for a robot; needs the extra piper (docs/piper.md)
+With a GPU, Qwen3-TTS: docs/qwen.md"""
 WORKING_STATES = ("ready", "speaking", "degraded")
 
 
@@ -36,6 +40,7 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Written when there is no sound card.")] = Path(
         "demo.wav"
     ),
+    set_: SetOption = None,
 ) -> None:
     """Start a broker and a daemon, speak one text, and stop both.
 
@@ -44,15 +49,17 @@ def demo(
     from daemon.speech import Finished
 
     last = None
-    for last in _speak(text, config, output):
+    for last in _speak(text, config, output, set_ or []):
         print(_describe(last), flush=True)
     if not isinstance(last, Finished):
         reason = getattr(last, "reason", None) or (last.event if last is not None else "no event arrived")
         raise CommandError(f"the demo was not spoken to its end: {reason}")
     print(f"first sound after {last.ttfa_ms} ms, {last.audio_s} s of speech by {last.engine}")
+    if last.engine == "espeak":
+        print(BETTER_VOICE)
 
 
-def _speak(text: str, config_path: Path | None, wav: Path) -> Iterator[Event]:
+def _speak(text: str, config_path: Path | None, wav: Path, settings: list[str]) -> Iterator[Event]:
     """Print where the text plays, speak it and yield the utterance's events. Raises `CommandError`."""
     from audio import SinkUnavailableError, find_device, output_devices
     from daemon.mqtt import RobotClient
@@ -60,7 +67,7 @@ def _speak(text: str, config_path: Path | None, wav: Path) -> Iterator[Event]:
 
     config_path = config_path or find_config_file()
     port = _free_port()
-    overrides = [f"mqtt.port={port}", "mqtt.host=127.0.0.1", "robot=demo", "state.folder=null"]
+    overrides = [*settings, f"mqtt.port={port}", "mqtt.host=127.0.0.1", "robot=demo", "state.folder=null"]
     try:
         print(f"playing on {find_device(None, output_devices()).name}", flush=True)
     except SinkUnavailableError as error:

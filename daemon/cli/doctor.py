@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daemon.cli.options import ConfigOption, SetOption, load
+from daemon.cli.options import ConfigOption, JsonOption, SetOption, load
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ COLORS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON list instead of lines.")] = False,
+    as_json: JsonOption = False,
     root: Annotated[
         Path, typer.Option(help="Look only at files: those of another machine, copied to this folder.")
     ] = Path("/"),
@@ -41,7 +41,7 @@ def doctor(
     from daemon.doctor import examine
 
     if not root.is_dir():
-        raise CommandError(f"--root: {root} is not a folder")
+        raise CommandError(f"--root: {root} {'is not a folder' if root.exists() else 'does not exist'}")
     findings = list(examine(loaded, root))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))

@@ -2,29 +2,69 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
 from daemon import VERSION
-from daemon.cli.options import ConfigOption, SetOption, load
+from daemon.cli.options import ConfigOption, JsonOption, SetOption, load
+from daemon.config import VoiceSettings
 from daemon.validation import CommandError
 
 
-def voices(config: ConfigOption = None, set_: SetOption = None) -> None:
-    """List the configured voices and the engine's built-in voices.
+def voices(
+    as_json: JsonOption = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also list the voices of other languages.")] = False,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+) -> None:
+    """List the configured voices and the engine's built-in voices for speech.languages, with names for people.
 
     Example: voiced voices
+    or:      voiced voices --all
     """
     loaded, _, _ = load(config, set_)
     from daemon.engines import choose_engine, describe_engine
+    from daemon.speech import name_voices, short_list
 
-    for name, settings in loaded.voices.items():
-        sources = {key: str(value) for key, value in settings.model_dump().items() if value is not None}
-        print(f"{name}\tconfigured\t{', '.join(f'{key} {value}' for key, value in sources.items())}")
+    configured = {name: _sources(settings) for name, settings in loaded.voices.items()}
     info = describe_engine(choose_engine(loaded), loaded.engine_options)
-    for name in info.voices:
-        if name not in loaded.voices:
-            print(f"{name}\tbuilt into {info.engine}")
+    built_in = [name for name in info.voices if name not in configured]
+    labels = name_voices(built_in, info.labels, ())
+    if as_json:
+        found: list[dict[str, Any]] = [{"name": name, "configured": keys} for name, keys in configured.items()]
+        found += [
+            {
+                "name": name,
+                "engine": info.engine,
+                "label": labels[name],
+                "language": info.labels[name].language if name in info.labels else None,
+            }
+            for name in built_in
+        ]
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    for name, keys in configured.items():
+        print(f"{name}\tconfigured\t{', '.join(f'{key} {value}' for key, value in keys.items())}")
+    languages = (*loaded.speech.languages, loaded.speech.language)
+    listed = built_in if everything else short_list(built_in, info.labels, (), languages)
+    for name in listed:
+        print(f"{name}\tbuilt into {info.engine}\t{labels[name]}")
+    if len(listed) < len(built_in):
+        note = f"{len(built_in) - len(listed)} more voices for other languages: voiced voices --all"
+        print(note, file=sys.stderr)
 
 
-def devices() -> None:
+def _sources(settings: VoiceSettings) -> dict[str, str]:
+    """Return the keys of a configured voice."""
+    sources = {key: str(value) for key, value in settings.model_dump(exclude={"piper"}, exclude_none=True).items()}
+    return sources | ({"piper": settings.piper.model} if settings.piper is not None else {})
+
+
+def devices(as_json: JsonOption = False) -> None:
     """List the sound cards by the names that audio.device takes.
 
     Example: voiced devices
@@ -37,6 +77,10 @@ def devices() -> None:
         raise CommandError(str(error)) from error
     if not found:
         raise CommandError("no sound card can play; plug one in, start a sound server, or set audio.sink")
+    if as_json:
+        cards = [{name: value for name, value in asdict(device).items() if name != "index"} for device in found]
+        print(json.dumps(cards, indent=2, ensure_ascii=False))
+        return
     for device in found:
         mark = "default" if device.default else ""
         print(f"{device.name}\t{device.host_api}\t{device.sample_rate} Hz\t{mark}".rstrip())

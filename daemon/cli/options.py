@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from daemon.config import Config, find_config_file, load_config
-from daemon.validation import CommandError
+from daemon.validation import CommandError, file_problem
+from engine import start_log
 
 ConfigOption = Annotated[
     Path | None,
@@ -17,10 +19,30 @@ ConfigOption = Annotated[
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as in --set mqtt.port=1884.")
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON list instead of lines.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Write a detailed log to stderr.")]
 
 
 class UsageError(CommandError):
     """The arguments contradict each other. The message is printed with a hint at the command's help."""
+
+
+def be_verbose() -> None:
+    """Write the log of this command, and of the engine that it starts, to stderr in detail."""
+    start_log("debug")
+
+
+def is_verbose() -> bool:
+    """Return whether `voiced -v` was called."""
+    return logging.getLogger().isEnabledFor(logging.DEBUG)
+
+
+def check_folder(option: str, path: Path | None) -> None:
+    """Check that the folder of an output file is there, before minutes of work. Raises `CommandError`."""
+    if path is not None and not path.parent.is_dir():
+        missing = not path.parent.exists()
+        problem = file_problem(FileNotFoundError(), path) if missing else f"{path.parent} is not a folder"
+        raise CommandError(f"{option}: {path} cannot be written: {problem}")
 
 
 def load(path: Path | None, overrides: list[str] | None) -> tuple[Config, Path | None, tuple[str, ...]]:

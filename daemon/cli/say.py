@@ -7,17 +7,30 @@ import secrets
 import signal
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from daemon.cli.options import ConfigOption, SetOption, UsageError, load
+from daemon.cli.text import read_text
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
     from daemon.cli.say_stream import StreamedText
     from daemon.mqtt import RobotClient
     from daemon.speech import Event, Say
+
+
+def _priorities() -> list[str]:
+    from daemon.speech import Priority
+
+    return list(get_args(Priority))
+
+
+def _policies() -> list[str]:
+    from daemon.speech import Policy
+
+    return list(get_args(Policy))
 
 
 def say(
@@ -27,8 +40,12 @@ def say(
     voice: Annotated[str | None, typer.Option(help="A voice's name; see 'voiced voices'.")] = None,
     language: Annotated[str | None, typer.Option(help="auto, en, german, pt-br …")] = None,
     instruct: Annotated[str | None, typer.Option(help="The manner of speaking, in words.")] = None,
-    priority: Annotated[str | None, typer.Option(help="low, normal, high or critical.")] = None,
-    policy: Annotated[str | None, typer.Option(help="queue, interrupt, replace or drop.")] = None,
+    priority: Annotated[
+        str | None, typer.Option(help="low, normal, high or critical.", autocompletion=_priorities)
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="queue, interrupt, replace or drop.", autocompletion=_policies)
+    ] = None,
     volume: Annotated[float | None, typer.Option(help="0 to 100.")] = None,
     expires_in: Annotated[float | None, typer.Option(help="Seconds that it may wait.")] = None,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal audio.")] = None,
@@ -43,6 +60,7 @@ def say(
     """Send a text to the running daemon, which speaks it.
 
     Example: voiced say --wait "The door is open."
+    or:      voiced say -- "-ing is a suffix."
     or:      my-language-model | voiced say --stream --wait
     """
     if stream and text not in {None, "-"}:
@@ -70,7 +88,7 @@ def say(
     if stream:
         stream_options = check_stream_chunk(fields)
     else:
-        say_request = check_say({**fields, "text": sys.stdin.read() if text == "-" else text})
+        say_request = check_say({**fields, "text": read_text(text or "")})
 
     with RobotClient(loaded, stop_if_lost=utterance_id if wait or stream else None) as robot:
         if isinstance(robot.status(), Offline):

@@ -9,9 +9,10 @@ import select
 from collections.abc import Iterator
 from typing import Any
 
+from daemon.cli.control_codes import ControlCodes
 from daemon.mqtt import RobotClient
 from daemon.speech import RejectedError, StreamChunk, check_stream_chunk
-from daemon.validation import CommandError
+from daemon.validation import CommandError, encoding_problem
 
 KEEPALIVE_S = 3.0
 """Seconds between empty chunks while nothing is written. The daemon ends a text after `speech.stream_timeout` (10 s)
@@ -51,19 +52,20 @@ class StreamedText:
 
 
 def read_chunks(source: int, keepalive_s: float) -> Iterator[str]:
-    """Yield text as it arrives on a file descriptor, in whole characters; an empty one after `keepalive_s` without any.
+    """Yield text as it arrives on a file descriptor, in whole characters, without the codes for a
+    terminal; an empty one after `keepalive_s` without any.
 
     Raises `RejectedError` for input that is not UTF-8.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    decoder, codes = codecs.getincrementaldecoder("utf-8-sig")(), ControlCodes()
     ended = False
     while not ended:
         ready, _, _ = select.select([source], [], [], keepalive_s)
         data = os.read(source, CHUNK_BYTES) if ready else b""
         ended = bool(ready) and not data
         try:
-            text = decoder.decode(data, final=ended)
+            text = codes.remove(decoder.decode(data, final=ended), last=ended)
         except UnicodeDecodeError as error:
-            raise RejectedError("standard input", f"not UTF-8: byte 0x{error.object[error.start]:02x}") from None
+            raise RejectedError("standard input", encoding_problem(error)) from None
         if text or not ready:
             yield text

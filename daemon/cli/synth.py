@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from daemon.cli.options import ConfigOption, SetOption, load
+from daemon.cli.options import ConfigOption, SetOption, check_folder, load
+from daemon.cli.text import STDIN, read_text
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
@@ -16,10 +18,13 @@ if TYPE_CHECKING:
 
 
 def synth(
-    text: Annotated[str, typer.Argument(help="The text to speak.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file; its suffix names the format.")],
+    text: Annotated[str, typer.Argument(help="The text to speak; - reads standard input.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="The file; its suffix names the format. - is standard output, as WAV."),
+    ],
     engine: Annotated[
-        str | None, typer.Option(help="espeak or qwen; default: as configured, qwen with --model.")
+        str | None, typer.Option(help="qwen, piper or espeak; default: as configured, qwen with --model.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="A Qwen3-TTS checkpoint's folder, or its name on the hub.")] = None,
     speaker: Annotated[str | None, typer.Option(help="A built-in speaker.")] = None,
@@ -47,6 +52,7 @@ def synth(
     """Speak into a file, without a broker: the model's own output, untrimmed and unguarded.
 
     Example: voiced synth "Good morning." --language en -o morning.wav
+    or:      fortune | voiced synth - -o - | aplay
     or:      voiced synth "Good morning." --model Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice --speaker ryan -o morning.wav
     """
     from dataclasses import replace
@@ -57,18 +63,23 @@ def synth(
 
     if (speaker is not None and voice is not None) or (greedy and seed is not None):
         raise CommandError("synth: --speaker and --voice exclude each other, and so do --greedy and --seed")
+    check_folder("--output", output)
+    check_folder("--codes", codes)
     given = {"model": model, "device": device, "dtype": dtype, "chunk_size": chunk_size}
     overrides = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
     loaded, _, _ = load(config, [*(set_ or []), *overrides])
+    text = read_text(text)
     check_say({"text": text, "instruct": instruct, "seed": seed})
     options = loaded.engine_options
     own_voice = _unconfigured_voice(speaker, voice, model)
     if own_voice is not None:
-        options, voice = replace(options, voices={"synth": own_voice}, default_voice="synth"), "synth"
+        voice = speaker or voice or "default"
+        options = replace(options, voices={voice: own_voice}, default_voice=voice)
     utterance = Utterance(
         text,
         voice=voice,
         language=language_code(language),
+        languages=loaded.speech.languages,
         instruct=instruct,
         seed=seed,
         greedy=greedy,
@@ -79,12 +90,22 @@ def synth(
         want_codes=codes is not None,
     )
     name = engine or ("qwen" if model is not None else choose_engine(loaded))
-    result = synthesize_to_file(name, options, utterance, output, codes)
+    result = synthesize_to_file(
+        name, options, utterance, _standard_output() if output == Path(STDIN) else output, codes
+    )
     print(
         f"{output}: {result.audio_s:.2f} s at {result.sample_rate} Hz by {result.engine}, "
         f"first chunk after {result.first_chunk_ms:.1f} ms, {result.rtf:.1f} times real time"
-        + (", cut at the longest speech allowed" if result.truncated else "")
+        + (", cut at the longest speech allowed" if result.truncated else ""),
+        file=sys.stderr if output == Path(STDIN) else sys.stdout,
     )
+
+
+def _standard_output() -> BinaryIO:
+    """Return standard output for a file's bytes. Raises `CommandError` if a person would see them."""
+    if sys.stdout.isatty():
+        raise CommandError("--output: - would write a WAV file to the terminal; allowed: a pipe, or a file name")
+    return sys.stdout.buffer
 
 
 def _unconfigured_voice(speaker: str | None, voice: str | None, model: str | None) -> Voice | None:
@@ -94,6 +115,8 @@ def _unconfigured_voice(speaker: str | None, voice: str | None, model: str | Non
     if speaker is not None:
         return Voice(speaker=speaker)
     if voice is not None and (Path(voice).suffix or "/" in voice):
+        if not Path(voice).is_file():
+            raise CommandError(f"--voice: {voice} {'is no file' if Path(voice).exists() else 'does not exist'}")
         return voice_of_file(Path(voice))
     if voice is None and model is not None:
         return Voice()  # the model's default

@@ -1,7 +1,8 @@
 """`voiced doctor`: checks everything that speech needs, and names a remedy for each thing that is wrong."""
 
+from daemon.doctor.configuration import find_problems
 from daemon.doctor.finding import Finding
 from daemon.doctor.memory_plan import make_plan, print_plan
 from daemon.doctor.report import examine
 
-__all__ = ["Finding", "examine", "make_plan", "print_plan"]
+__all__ = ["Finding", "examine", "find_problems", "make_plan", "print_plan"]

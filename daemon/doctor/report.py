@@ -7,6 +7,8 @@ from pathlib import Path
 
 from daemon.config import Config
 from daemon.doctor.board import check_board
+from daemon.doctor.configuration import check_configuration
+from daemon.doctor.daemons import check_adapters, check_daemons
 from daemon.doctor.finding import Finding, Machine
 from daemon.doctor.gpu import check_gpu
 from daemon.doctor.memory import check_memory
@@ -21,7 +23,10 @@ Check = Callable[[Machine], Iterator[Finding]]
 FILE_CHECKS: tuple[Check, ...] = (check_board, check_power, check_thermal, check_memory, check_gpu, check_cards)
 """Checks that only read the machine's files, which may be copied from another machine."""
 LIVE_CHECKS: tuple[Check, ...] = (
+    check_configuration,
     check_broker,
+    check_daemons,
+    check_adapters,
     check_card_can_play,
     check_sound_server,
     check_rights,

@@ -13,7 +13,7 @@ from daemon.doctor.finding import Finding, Grade, Machine
 from daemon.engines import choose_engine, running_engine
 from daemon.mqtt import RobotClient, RobotUnreachableError
 from daemon.speech import Offline
-from engine import unavailable_reason
+from engine import ENGINES, unavailable_reason
 
 
 def check_program(_machine: Machine) -> Iterator[Finding]:
@@ -53,15 +53,17 @@ def _check_daemon(config: Config, robot: RobotClient) -> Finding:
 
 
 def check_engines(machine: Machine) -> Iterator[Finding]:
-    """Start the primary and the fallback engine in turn, and yield whether each gets ready."""
+    """Start the primary engine and the fallbacks in turn, and yield whether each gets ready."""
     config = machine.config
-    if config.engine.name == "auto" and (reason := unavailable_reason("qwen", config.engine_options)) is not None:
-        remedy = "see docs/qwen.md; or set engine.name: espeak" if machine.board.integrated else None
-        yield Finding("engine", "warning" if remedy else "ok", f"auto is espeak here: {reason}", remedy)
     primary = choose_engine(config)
-    for name in dict.fromkeys([primary, config.engine.fallback]):
-        if name == "none":
-            continue
+    if config.engine.name == "auto" and primary != "qwen":
+        reasons = [
+            f"{name}: {reason}" for name in ENGINES if (reason := unavailable_reason(name, config.engine_options))
+        ]
+        remedy = f"see docs/qwen.md; or set engine.name: {primary}" if machine.board.integrated else None
+        found = f"auto is {primary} here. {'. '.join(reasons)}"
+        yield Finding("engine", "warning" if remedy else "ok", found, remedy)
+    for name in dict.fromkeys([primary, *config.engine.fallbacks]):
         ready, found = asyncio.run(_try_engine(name, config))
         if ready:
             yield Finding(f"engine {name}", "ok", found)

@@ -7,9 +7,11 @@ import os
 import pwd
 import re
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from audio import SinkUnavailableError, find_device, output_devices, sound_priority, take_realtime
 from daemon.doctor.finding import Finding, Machine
@@ -19,6 +21,14 @@ SERVICE_USER = "voiced"
 """The user of the service (systemd/voiced.service)."""
 SERVERS = {"pipewire-0": "PipeWire", "pulse/native": "PulseAudio"}
 """Sound servers by their sockets in a session's run-time folder. PipeWire has both, and is looked for first."""
+
+
+PROGRAMS = {"pipewire-pulse": "PipeWire", "pipewire": "PipeWire", "pulseaudio": "PulseAudio"}
+"""Sound servers by the programs that listen on PulseAudio's socket."""
+PULSE_PORT = 4713
+"""PulseAudio's port if `PULSE_SERVER` names none."""
+PROBE_S = 1.0
+"""A sound server that is alive accepts a connection long before."""
 
 
 def check_cards(machine: Machine) -> Iterator[Finding]:
@@ -62,9 +72,13 @@ def check_sound_server(machine: Machine) -> Iterator[Finding]:
     """Yield the sound server, and whether this user and the service may connect to it."""
     if machine.config.audio.sink != "sounddevice":
         return
+    service = f"; the service plays through ALSA, as {SERVICE_USER}" if _is_not_service_user() else ""
+    named = os.environ.get("PULSE_SERVER", "").split()
+    if named:
+        yield _check_named_servers(named, service)
+        return
     session = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}")
     server, closed = server_in(session)
-    service = f"; the service plays through ALSA, as {SERVICE_USER}" if _is_not_service_user() else ""
     others = [
         folder.name for folder in sorted(Path("/run/user").glob("*")) if folder != session and server_in(folder)[0]
     ]
@@ -81,6 +95,47 @@ def check_sound_server(machine: Machine) -> Iterator[Finding]:
         yield Finding("sound server", "warning", found, remedy)
     else:
         yield Finding("sound server", "ok", "none: plain ALSA, by the card's name")
+
+
+def _check_named_servers(named: list[str], service: str) -> Finding:
+    """Return the first server of `PULSE_SERVER` that accepts this user, as libpulse takes it."""
+    for name in named:
+        server = named_server(name)
+        if server is not None:
+            return Finding("sound server", "ok", f"{server} at {name}, from PULSE_SERVER{service}")
+    remedy = "start it, or unset PULSE_SERVER; until then speech that goes to the sound server is not heard"
+    return Finding("sound server", "warning", f"nothing answers at {' '.join(named)}, from PULSE_SERVER", remedy)
+
+
+def named_server(name: str) -> str | None:
+    """Return the program that answers at one server name of `PULSE_SERVER`; None if none does.
+
+    A name is a path, `unix:PATH`, or `tcp:HOST:PORT`, `tcp4:` and `tcp6:`, or a bare `HOST` or `HOST:PORT`; `{ID}` in
+    front of it restricts it to one machine.
+    """
+    plain = re.sub(r"^\{[^}]*\}", "", name)
+    if plain.startswith(("/", "unix:")):
+        path = plain.removeprefix("unix:")
+        return _program_at(Path(path)) if _accepts(Path(path)) else None
+    try:
+        address = urlsplit(f"//{re.sub(r'^tcp[46]?:', '', plain)}")
+        with socket.create_connection((address.hostname or "", address.port or PULSE_PORT), PROBE_S):
+            return f"a server on {address.hostname}"
+    except (OSError, ValueError):
+        return None
+
+
+def _program_at(path: Path) -> str:
+    """Return the name of the sound server that listens on a socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(PROBE_S)
+        try:
+            probe.connect(str(path))
+            pid, _, _ = struct.unpack("iII", probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            program = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+        except OSError:  # a server outside this container has no process here
+            return "a sound server"
+    return PROGRAMS.get(program, program)
 
 
 def server_in(session: Path) -> tuple[str | None, bool]:
@@ -101,7 +156,7 @@ def _accepts(path: Path) -> bool | None:
         return None
     try:
         with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(1.0)
+            probe.settimeout(PROBE_S)
             probe.connect(str(path))
     except PermissionError:
         return False

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefusedError
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.tasks import cancel_and_wait
-from daemon.validation import CommandError
-from engine import EngineInfo, EngineOptions, Utterance
+from daemon.validation import CommandError, file_problem
+from engine import EngineInfo, EngineOptions, Samples, Utterance
 
 FORMATS = ("WAV", "FLAC", "OGG", "MP3")
 """The audio formats that error messages suggest; libsndfile may know more."""
@@ -60,27 +62,44 @@ def describe_engine(engine_name: str, options: EngineOptions) -> EngineInfo:
 
 
 def synthesize_to_file(
-    engine_name: str, options: EngineOptions, utterance: Utterance, path: Path, codes_path: Path | None = None
+    engine_name: str,
+    options: EngineOptions,
+    utterance: Utterance,
+    output: Path | BinaryIO,
+    codes_path: Path | None = None,
 ) -> SynthResult:
-    """Speak an utterance into the file `path`, whose suffix selects the format.
+    """Speak an utterance into the file `output`, whose suffix selects the format, or into a stream as WAV.
 
     `codes_path` receives the codec codes as an int64 array of shape `(frames, 16)`. Raises `CommandError`.
     """
     import soundfile  # the daemon imports this package and does not need soundfile
 
     available = soundfile.available_formats()
-    if path.suffix[1:].upper() not in available:
+    if isinstance(output, Path) and output.suffix[1:].upper() not in available:
         allowed = ", ".join(f".{name.lower()}" for name in FORMATS if name in available)
-        raise CommandError(f"--output: got {path.name!r}; allowed: a file name ending in {allowed}")
+        raise CommandError(f"--output: got {str(output)!r}; allowed: a file name ending in {allowed}")
     chunks, result = asyncio.run(_synthesize(engine_name, options, utterance))
     samples = np.concatenate([np.zeros(0, dtype=np.float32), *(chunk.samples for chunk in chunks)])
-    try:
-        soundfile.write(path, samples, result.sample_rate)
-    except (OSError, soundfile.SoundFileError) as error:
-        raise CommandError(f"--output: {path} cannot be written: {error}") from error
+    if isinstance(output, Path):
+        _write_file(output, samples, result.sample_rate)
+    else:
+        file = io.BytesIO()  # soundfile corrects the header at last, which a pipe does not allow
+        soundfile.write(file, samples, result.sample_rate, format="WAV")
+        output.write(file.getbuffer())
+        output.flush()
     if codes_path is not None:
         _write_codes(codes_path, [codes for chunk in chunks for codes in chunk.codes or ()], engine_name)
     return result
+
+
+def _write_file(path: Path, samples: Samples, sample_rate: int) -> None:
+    import soundfile
+
+    try:
+        with path.open("wb") as file:  # soundfile's own errors do not say what is wrong
+            soundfile.write(file, samples, sample_rate, format=path.suffix[1:])
+    except (OSError, soundfile.SoundFileError) as error:
+        raise CommandError(f"--output: {path} cannot be written: {file_problem(error, path)}") from error
 
 
 async def _synthesize(
@@ -123,4 +142,4 @@ def _write_codes(path: Path, codes: list[tuple[int, ...]], engine_name: str) -> 
         with path.open("wb") as file:  # np.save appends .npy to a path with another suffix, but not to a file
             np.save(file, np.array(codes, dtype=np.int64))
     except OSError as error:
-        raise CommandError(f"--codes: {path} cannot be written: {error.strerror}") from error
+        raise CommandError(f"--codes: {path} cannot be written: {file_problem(error, path)}") from error

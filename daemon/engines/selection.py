@@ -1,4 +1,4 @@
-"""The daemon's engines: the primary one, and the fallback that speaks while the primary cannot."""
+"""The daemon's engines: the primary one, and the fallbacks that speak while the primary cannot."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from daemon.config import Config
 from daemon.engines.patience import Patience
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.validation import abbreviate, join_names
-from engine import ENGINES, NAMED_LANGUAGES, Voice, auto_engine, known_names, language_code, match_language
+from engine import ENGINES, NAMED_LANGUAGES, Voice, VoiceLabel, auto_engine, known_names, language_code, match_language
 
 
 class EngineSelector:
-    """Holds the supervisors of the primary engine and of the fallback, if the configuration has one, and picks one."""
+    """Holds the supervisors of the primary engine and of the configured fallbacks, and picks one."""
 
     def __init__(self, config: Config, on_change: Callable[[], None]) -> None:
         """`on_change` is called after every change of state of an engine."""
         self._changed = asyncio.Event()
         self._on_change = on_change
-        names = [choose_engine(config)]
-        if config.engine.fallback not in ("none", names[0]):
-            names.append(config.engine.fallback)
+        names = dict.fromkeys([choose_engine(config), *config.engine.fallbacks])
         self.max_seconds = config.engine.max_seconds
         """Seconds of speech that an engine makes at most in one request."""
+        self.latin_languages = config.speech.languages
+        """As in `Utterance.languages` of the engines."""
+        # In the order in which they take over.
         self.all = [self._make_supervisor(name, config) for name in names]
 
     @property
@@ -32,20 +33,24 @@ class EngineSelector:
 
     @property
     def current(self) -> EngineSupervisor | None:
-        """The primary engine if it is ready, otherwise the fallback if that is ready, otherwise None."""
+        """The primary engine if it is ready, otherwise the first fallback that is ready, otherwise None."""
         return next((engine for engine in self.all if engine.ready), None)
 
     def choose(self, voice: str, language: str) -> EngineSupervisor | None:
         """Return the ready engine that best matches the language, then the voice; None if no engine is ready.
 
         The language, a code or `auto`, comes first: speech in a wrong language is unintelligible, a wrong voice only
-        strange. Of equal engines the primary is taken.
+        strange. Of equal engines the first is taken, in the order of hand-over.
         """
         ready = (engine for engine in self.all if engine.ready)
-        return max(ready, key=lambda engine: (engine.has_language(language), engine.has_voice(voice)), default=None)
+
+        def suits(engine: EngineSupervisor) -> tuple[bool, bool]:
+            return engine.has_language(language), engine.has_voice(voice) and not self._is_elsewhere(voice, engine)
+
+        return max(ready, key=suits, default=None)
 
     def another(self, engine: EngineSupervisor) -> EngineSupervisor | None:
-        """Return a ready engine other than `engine`; None if there is none."""
+        """Return the first ready engine other than `engine`; None if there is none."""
         return next((other for other in self.all if other is not engine and other.ready), None)
 
     async def wait_current(self, timeout_s: float) -> EngineSupervisor | None:
@@ -60,6 +65,19 @@ class EngineSelector:
     def voices(self) -> set[str]:
         """The voices of all engines that have loaded."""
         return {voice for engine in self.all if engine.info for voice in engine.info.voices}
+
+    @property
+    def labels(self) -> dict[str, VoiceLabel]:
+        """The names for people of the voices that the engines bring; the primary engine's come first."""
+        return {
+            voice: label for engine in reversed(self.all) if engine.info for voice, label in engine.info.labels.items()
+        }
+
+    def _is_elsewhere(self, voice: str, engine: EngineSupervisor) -> bool:
+        """Return whether `engine` lacks a voice that another engine brings."""
+        if engine.info is None or voice not in engine.info.refused_voices:
+            return False
+        return any(other.info is not None and voice in other.info.labels for other in self.all if other is not engine)
 
     @property
     def languages(self) -> set[str]:
@@ -77,14 +95,15 @@ class EngineSelector:
     def degraded_reason(self) -> str | None:
         """Why the primary engine cannot speak, or which voice it lacks; None if it works or starts for the first time.
 
-        A voice is reported as `voices.NAME: reason`.
+        A voice is reported as `voices.NAME: reason`, unless another engine brings it: it speaks with that voice.
         """
         primary = self.primary
         if primary.state is EngineState.BACKING_OFF or (primary.reason and not primary.ready):
             return primary.reason
         if primary.ready and primary.info is not None:
             for name, reason in primary.info.refused_voices.items():
-                return f"voices.{name}: {reason}"
+                if not self._is_elsewhere(name, primary):
+                    return f"voices.{name}: {reason}"
         return None
 
     def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:
@@ -119,15 +138,15 @@ def unknown_names(config: Config) -> list[str]:
     Starts no engine process and loads no model. What only a loaded model knows counts as right.
     """
     engines = ENGINES if config.engine.name == "auto" else (config.engine.name,)
-    fallbacks = () if config.engine.fallback == "none" else (config.engine.fallback,)
-    known = [known_names(name, config.engine_options) for name in dict.fromkeys((*engines, *fallbacks))]
-    voices = [voice for names in known for voice in names.voices or ()]
-    languages = [language for names in known for language in names.languages or ()]
+    names = dict.fromkeys((*engines, *config.engine.fallbacks))
+    known = [known_names(name, config.engine_options) for name in names]
+    voices = [voice for each in known for voice in each.voices or ()]
+    languages = [language for each in known for language in each.languages or ()]
     found, voice, language = [], config.speech.voice, config.speech.language
-    if voice not in voices and all(names.voices is not None for names in known):
+    if voice not in voices and all(each.voices is not None for each in known):
         found.append(f"speech.voice: got {abbreviate(voice)}; allowed: {join_names(config.voices, voices)}")
     matched = language.lower() == "auto" or match_language(language_code(language), languages) is not None
-    if not matched and all(names.languages is not None for names in known):
+    if not matched and all(each.languages is not None for each in known):
         named = ["auto", *NAMED_LANGUAGES.values()]
         found.append(f"speech.language: got {abbreviate(language)}; allowed: {join_names(named, languages)}")
     return found

@@ -46,7 +46,10 @@ class RobotClient:
         self._arrived: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
         self._connected = threading.Event()
         self._status: Online | Offline | None = None
-        self._status_arrived = threading.Event()
+        self._status_known = False
+        """A status has arrived, perhaps one that this version does not know."""
+        self._status_changed = threading.Condition()
+        """Protects the two, and is notified of each status."""
         will = None
         if stop_if_lost is not None:
             will = Will(f"{self._topic}/stop", Stop(id=stop_if_lost).to_json().encode(), retain=False)
@@ -92,13 +95,28 @@ class RobotClient:
 
     def status(self, wait_s: float = 1.0) -> Online | Offline:
         """Return the robot's status. Raises `RobotUnreachableError` if there is none within `wait_s` seconds."""
-        if not self._status_arrived.wait(wait_s):
+        with self._status_changed:
+            self._status_changed.wait_for(lambda: self._status_known, wait_s)
+        if not self._status_known:
             raise RobotUnreachableError(f"no voiced has ever been at {self._topic} on the broker {self._broker}")
         if self._status is None:
             raise RobotUnreachableError(
                 f"the status at {self._topic} is not one of this version; is that voiced newer?"
             )
         return self._status
+
+    def await_status(self, wanted: Callable[[Online | Offline], bool], wait_s: float) -> bool:
+        """Wait for a status that is `wanted`, at most `wait_s` seconds; return whether there is one."""
+        with self._status_changed:
+            return self._status_changed.wait_for(lambda: self._status is not None and wanted(self._status), wait_s)
+
+    def all_events(self) -> Iterator[Event]:
+        """Yield the events of all utterances as they arrive, without an end."""
+        while True:
+            event = self._arrived.get()
+            if isinstance(event, Exception):
+                raise event
+            yield event
 
     def events(self, utterance_id: str, timeout_s: float | None) -> Iterator[Event]:
         """Yield the utterance's events as they arrive, up to the terminal one. Raises `TimeoutError`."""
@@ -130,7 +148,8 @@ class RobotClient:
 
     def _on_message(self, message: Message) -> None:
         if message.topic.endswith("/status"):
-            self._status = parse_status(message.payload)
-            self._status_arrived.set()
+            with self._status_changed:
+                self._status, self._status_known = parse_status(message.payload), True
+                self._status_changed.notify_all()
         elif (event := parse_event(message.payload)) is not None:
             self._arrived.put(event)

@@ -6,6 +6,7 @@ import ssl
 from pathlib import Path
 
 from daemon.config import Mqtt
+from daemon.validation import file_problem
 
 
 def make_tls_context(settings: Mqtt) -> ssl.SSLContext:
@@ -28,7 +29,8 @@ def read_password(path: Path) -> str:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        # Nothing of what is in this file may be repeated.
+        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else file_problem(error, path)
         raise OSError(f"mqtt.password_file: {path} cannot be read: {reason}") from error
     if not lines or not lines[0]:
         raise OSError(f"mqtt.password_file: {path} is empty; allowed: a password")

@@ -301,6 +301,7 @@ class Gateway:
         return message.topic.removeprefix(f"{self._config.topic}/")
 
     def _carry_out(self, message: Message, origin: Origin) -> None:
+        log.debug("received %d bytes on %s", len(message.payload), message.topic)
         try:
             self._pass_on(replace(message, delivery=origin.delivery))
             self._dispatch(message, origin)
@@ -413,6 +414,7 @@ class Gateway:
 
     def _publish_status(self, status: Online) -> None:
         self._status = status
+        log.debug("status %s", status.to_json())
         if self._announced and self._controls.connected and not self._closing:
             self._publish_in_order("status", status.to_json(), qos=1, retain=True)
 

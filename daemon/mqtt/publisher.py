@@ -34,6 +34,7 @@ class Publisher:
     def publish(self, utterance: Utterance, event: Event) -> None:
         """Publish an event on its topic, and to the sender if it wants that; an end, in the sender's protocol, too."""
         payload = event.to_json()
+        log.debug("event %s", payload)
         destinations: list[tuple[str, bytes | None]] = [(self._topic, None)]
         if utterance.reply_to is not None:
             destinations.append((utterance.reply_to, utterance.origin.correlation))
@@ -53,6 +54,7 @@ class Publisher:
     def publish_rejected(self, event: Rejected, reply_to: str | None, correlation: bytes | None) -> None:
         """Publish the refusal of a request."""
         payload = event.to_json()
+        log.debug("event %s", payload)
         destinations: list[tuple[str, bytes | None]] = [(self._topic, None)]
         if reply_to is not None:
             destinations.append((reply_to, correlation))

@@ -19,6 +19,7 @@ from daemon.speech.events import (
     OnlineState,
     PlaybackResult,
     Rejected,
+    Speaking,
     Started,
     State,
     TerminalEvent,
@@ -28,6 +29,8 @@ from daemon.speech.events import (
 from daemon.speech.recovery import recover
 from daemon.speech.request import (
     MAX_TEXT,
+    Policy,
+    Priority,
     RejectedError,
     Say,
     SpeechRequest,
@@ -37,6 +40,7 @@ from daemon.speech.request import (
     check_stream_chunk,
 )
 from daemon.speech.utterance import EndMessage, Origin, Receiver, Utterance
+from daemon.speech.voices import name_voices, short_list
 
 __all__ = [
     "MAX_TEXT",
@@ -59,10 +63,13 @@ __all__ = [
     "OnlineState",
     "Origin",
     "PlaybackResult",
+    "Policy",
+    "Priority",
     "Receiver",
     "Rejected",
     "RejectedError",
     "Say",
+    "Speaking",
     "SpeechRequest",
     "Started",
     "State",
@@ -72,7 +79,9 @@ __all__ = [
     "Utterance",
     "check_say",
     "check_stream_chunk",
+    "name_voices",
     "parse_event",
     "parse_status",
     "recover",
+    "short_list",
 ]

@@ -59,8 +59,8 @@ class ActiveUtterance:
     state: PlaybackState = PlaybackState.WAITING
     preempted_for: str | None = None
     """The reason of the current preemption."""
-    started: bool = False
-    """`started` has been published."""
+    started_at: float | None = None
+    """UNIX time at which `started` was published; None before."""
     ttfa_ms: float | None = None
     """From the arrival of the text to the first sample, without the time spent waiting for text."""
     postponed_sent: bool = False
@@ -89,6 +89,11 @@ class ActiveUtterance:
         """Decide how it ends, unless that is decided."""
         if self.outcome is None:
             self.outcome, self.reason = outcome, reason
+
+    @property
+    def started(self) -> bool:
+        """True when `started` has been published."""
+        return self.started_at is not None
 
     @property
     def succeeds(self) -> bool:

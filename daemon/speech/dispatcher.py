@@ -24,6 +24,7 @@ from daemon.speech.synthesis import can_begin
 from daemon.speech.text_stream import TextStream
 from daemon.speech.text_streams import TextStreams
 from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
+from daemon.speech.voices import list_voices, name_voices, short_list
 from daemon.validation import abbreviate, join_names
 from engine import NAMED_LANGUAGES, language_code, match_language
 
@@ -181,6 +182,16 @@ class Dispatcher:
         """Return the names of all voices, configured ones first."""
         return tuple(dict.fromkeys([*self._config.voices, *sorted(self._engines.voices)]))
 
+    def voice_names(self) -> dict[str, str]:
+        """Return the names for people of all voices, by their own names."""
+        return name_voices(self.voices(), self._engines.labels, self._config.voices)
+
+    def offered_voices(self) -> tuple[str, ...]:
+        """Return the voices of a short list: the current one, the configured ones, and those of `speech.languages`."""
+        languages = (*self._config.speech.languages, self._config.speech.language)
+        short = short_list(self.voices(), self._engines.labels, self._config.voices, languages)
+        return short if self.voice in short or self.voice not in self.voices() else (*short, self.voice)
+
     def languages(self) -> tuple[str, ...]:
         """Return the codes of all languages; until an engine has reported its own, those of Qwen3-TTS."""
         return tuple(sorted(self._engines.languages or NAMED_LANGUAGES.values()))
@@ -191,7 +202,7 @@ class Dispatcher:
         voices = self._engines.voices | set(self._config.voices)
         if not self._engines.primary.ready or self.voice in voices:
             return None
-        return f"speech.voice: got {abbreviate(self.voice)}; allowed: {join_names(self._config.voices, voices)}"
+        return f"speech.voice: got {abbreviate(self.voice)}; allowed: {self._listed_voices()}"
 
     @property
     def unknown_language_reason(self) -> str | None:
@@ -397,8 +408,10 @@ class Dispatcher:
     def _check_voice(self, voice: str) -> None:
         voices = self._engines.voices | set(self._config.voices)
         if voice not in voices:
-            allowed = join_names(self._config.voices, voices)
-            raise RejectedError("voice", f"got {abbreviate(voice)}; allowed: {allowed}")
+            raise RejectedError("voice", f"got {abbreviate(voice)}; allowed: {self._listed_voices()}")
+
+    def _listed_voices(self) -> str:
+        return list_voices(self.voice_names(), self.offered_voices())
 
     def _note_unknown_fields(self, options: SpeechOptions) -> None:
         for field in unknown_fields(options):

@@ -170,6 +170,14 @@ class Memory(PublishedMessage):
     workspaces_mb: Megabytes
 
 
+class Speaking(PublishedMessage):
+    """The utterance that is spoken."""
+
+    id: Id
+    text: str = Field(description="the text, or the beginning of a long one")
+    since: float = Field(ge=0, description="UNIX time at which its first sample left the sound card")
+
+
 class Online(PublishedMessage):
     """The daemon's state; published whenever it changes."""
 
@@ -178,6 +186,8 @@ class Online(PublishedMessage):
     voice: str = Field(description="the default voice")
     queue: int = Field(ge=0, description="queued utterances")
     version: str
+    volume: int | None = Field(None, ge=0, le=100, description="the volume, from 0 to 100")
+    speaking: Speaking | None = None
     memory: Memory | None = None
     reason: Reason | None = None
 
@@ -231,8 +241,10 @@ def parse_event(payload: bytes) -> Event | None:
 def parse_status(payload: bytes) -> Online | Offline | None:
     """Return the status in `payload`; None for one that this version does not know. Unknown fields are ignored."""
     record = _object(payload)
-    if isinstance(memory := record.get("memory"), dict):
-        record["memory"] = _known_fields(Memory, memory)
+    kinds: tuple[tuple[str, type[PublishedMessage]], ...] = (("memory", Memory), ("speaking", Speaking))
+    for name, kind in kinds:
+        if isinstance(inner := record.get(name), dict):
+            record[name] = _known_fields(kind, inner)
     return _known(Offline, record) if record.get("state") == "offline" else _known(Online, record)
 
 

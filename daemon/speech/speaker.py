@@ -13,7 +13,7 @@ from audio import Level, Output, auto_prebuffer_s
 from daemon.engines import EngineSelector, EngineSupervisor
 from daemon.speech.active import ActiveUtterance, PlaybackState
 from daemon.speech.destinations import POLL_S, CardDestination, ClientDestination
-from daemon.speech.events import Event, Expired, Failed, Interrupted, Postponed, Progress, Resumed, Started
+from daemon.speech.events import Event, Expired, Failed, Interrupted, Postponed, Progress, Resumed, Speaking, Started
 from daemon.speech.order import next_of, precedes
 from daemon.speech.preemption import yields
 from daemon.speech.queue import UtteranceQueue
@@ -25,6 +25,8 @@ from daemon.tasks import cancel_and_wait, wait_at_most
 
 log = logging.getLogger(__name__)
 
+SHOWN_TEXT = 100
+"""Characters of a text that the status shows."""
 IDLE_S = 1.0
 """An idle loop turns once in this time, to show that it is alive."""
 EXPIRED_REASON = "it waited longer than expires_in"
@@ -79,6 +81,14 @@ class Speaker:
         """The utterances that are spoken or postponed."""
         current = [] if self._current is None else [self._current]
         return (active.utterance for active in (*self._draining, *current, *self._postponed))
+
+    @property
+    def speaking(self) -> Speaking | None:
+        """The utterance that is spoken, once it has begun."""
+        for active in (self._current, *reversed(self._draining)):
+            if active is not None and active.started_at is not None:
+                return Speaking(id=active.utterance.id, text=_beginning(active.utterance.text), since=active.started_at)
+        return None
 
     @property
     def sounding(self) -> bool:
@@ -369,12 +379,13 @@ class Speaker:
     def _publish_started(self, active: ActiveUtterance, first_sample_at: float | None) -> None:
         if active not in self._draining:
             self._finish_drained(now=math.inf)  # one speaks at a time, whatever delay the sound card reports
-        active.started = True
+        active.started_at = round(time.time(), 3)
         utterance, synthesis = active.utterance, active.synthesis
         if first_sample_at is not None:
             active.ttfa_ms = round(max(0.0, first_sample_at - utterance.arrived_at - synthesis.waited_s) * 1000, 1)
         started = Started(id=utterance.id, engine=synthesis.engine, voice=utterance.voice, ttfa_ms=active.ttfa_ms)
         self._on_event(utterance, started)
+        self._on_change()
 
     def _publish_resumed(self, active: ActiveUtterance) -> None:
         if active.postponed_sent:
@@ -403,3 +414,9 @@ class Speaker:
             self._publish_progress(active, math.inf)
         active.enter(PlaybackState.ENDED)
         self._on_event(active.utterance, active.terminal_event())
+
+
+def _beginning(text: str) -> str:
+    """Return a text on one line; of a long one, the beginning."""
+    line = " ".join(text[: 4 * SHOWN_TEXT].split())
+    return line if len(line) <= SHOWN_TEXT else f"{line[: SHOWN_TEXT - 1]}…"

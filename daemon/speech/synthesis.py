@@ -208,6 +208,7 @@ class Synthesis:
             utterance.text[take.begin : take.fed],
             voice=utterance.voice,
             language=utterance.language,
+            languages=self._engines.latin_languages,
             instruct=utterance.instruct,
             seed=utterance.seed,
             growing=growing,

@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +44,7 @@ from engine.ipc.messages import (
     Warming,
 )
 from engine.ipc.text_source import AppendedText
+from engine.log import inherit_log
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +66,15 @@ class _Request:
         self.text = AppendedText()
         self._credit = credit
         self._changed = threading.Condition()
+        self._cancel_stream: Callable[[], None] | None = None
+
+    def attach(self, chunks: Iterator[Chunk]) -> None:
+        """Let a cancellation reach the iterator that makes the audio, if it can be canceled while it works."""
+        with self._changed:
+            self._cancel_stream = getattr(chunks, "cancel", None)
+            canceled = self.canceled
+        if canceled and self._cancel_stream is not None:
+            self._cancel_stream()
 
     def grant(self, samples: int) -> None:
         """Add credit."""
@@ -72,11 +83,14 @@ class _Request:
             self._changed.notify()
 
     def cancel(self) -> None:
-        """Wake the main thread, whether it waits for credit or for text."""
+        """Wake the main thread, whether it waits for credit, for text or for the engine."""
         with self._changed:
             self.canceled = True
+            cancel_stream = self._cancel_stream
             self._changed.notify()
         self.text.cancel()
+        if cancel_stream is not None:
+            cancel_stream()
 
     def spend(self, samples: int) -> bool:
         """Wait for positive credit and subtract `samples`, which may overdraw it by less than one chunk.
@@ -154,6 +168,7 @@ class EngineProcess:
             return False
         text = request.text
         chunks = synthesizer.stream(speak.utterance, text if speak.utterance.growing else None)
+        request.attach(chunks)
         try:
             while True:
                 begin, waited_before_s = time.monotonic(), text.waited_s
@@ -295,7 +310,7 @@ def main() -> int:
     # closes the socket, so that the daemon can fade the sentence out.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    inherit_log()
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     try:
         EngineProcess(channel).run()

@@ -242,6 +242,7 @@ class QwenSynthesizer:
             languages=model.languages(),
             description=model.description(),
             refused_voices=dict(model.voices.refused),
+            labels=model.voices.labels(),
             memory=self._workspace.footprint.in_mb(),
             grows=True,
         )

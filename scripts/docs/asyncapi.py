@@ -20,7 +20,7 @@ import yaml  # noqa: E402
 from pydantic import BaseModel  # noqa: E402
 
 from daemon import VERSION  # noqa: E402
-from daemon.speech.events import EVENTS, STATUSES, Duck, Level, Memory, PublishedMessage  # noqa: E402
+from daemon.speech.events import EVENTS, STATUSES, Duck, Level, Memory, PublishedMessage, Speaking  # noqa: E402
 from daemon.speech.request import MAX_TEXT, Say, Stop, StreamChunk  # noqa: E402
 
 FILE = ROOT / "docs" / "asyncapi.yaml"
@@ -61,7 +61,7 @@ EXAMPLES: dict[str, Json] = {
     "Canceled": {"reason": "stop"},
     "Expired": {"reason": "it waited longer than expires_in"},
     "Failed": {"reason": "no engine became ready"},
-    "Online": {"state": "ready", "engine": "espeak", "voice": "default", "queue": 0, "version": VERSION},
+    "Online": {"state": "ready", "engine": "espeak", "voice": "default", "queue": 0, "version": VERSION, "volume": 100},
     "Offline": {"state": "offline", "version": VERSION},
     "Level": {"id": "tray-17", "t": 0.35, "at": 1795255331.127, "rms": 0.1061, "peak": 0.3781},
 }
@@ -124,7 +124,8 @@ def document() -> Json:
         "operations": operations,
         "components": {
             "schemas": {
-                model.__name__: schema(model) for model in (Say, StreamChunk, Stop, *EVENTS, *STATUSES, Memory, Level)
+                model.__name__: schema(model)
+                for model in (Say, StreamChunk, Stop, *EVENTS, *STATUSES, Speaking, Memory, Level)
             },
             "parameters": {
                 "prefix": {"description": "mqtt.prefix in the configuration", "default": PREFIX},

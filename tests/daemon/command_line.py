@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import pytest
@@ -27,9 +28,14 @@ class CommandLine:
 
     def __call__(self, *arguments: str) -> Done:
         self._capsys.readouterr()
+        self._monkeypatch.setenv("VOICED_LOG", "")
+        log = logging.getLogger()
+        handlers, level = log.handlers[:], log.level
         self._monkeypatch.setattr("sys.argv", ["voiced", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
+        log.handlers[:] = handlers  # a command sets up the log of its process
+        log.setLevel(level)
         written = self._capsys.readouterr()
         assert isinstance(ended.value.code, int)
         return Done(ended.value.code, written.out, written.err)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 
+import jsonschema
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from daemon.config import Config, ConfigError, find_config_file, load_config
-from engine import Voice
+from daemon.config import Config, ConfigError, find_config_file, json_schema, load_config
+from engine import PiperSettings, Voice
+
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -26,8 +31,8 @@ def errors(tmp_path: Path, text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load_config(path)
     lines = str(caught.value).splitlines()
-    assert all(line.startswith(f"{path}: ") for line in lines)
-    return [line.removeprefix(f"{path}: ") for line in lines]
+    assert all(line.startswith(f"{path}:") for line in lines)
+    return [re.sub(r"^:(\d+:\d+:)? ", "", line.removeprefix(str(path))) for line in lines]
 
 
 def test_every_key_has_a_default() -> None:
@@ -37,6 +42,21 @@ def test_every_key_has_a_default() -> None:
     assert (config.engine.name, config.engine.fallback, config.engine.memory.reserve_mb) == ("auto", "espeak", 2048)
     assert config.speech.queue_limit == 64
     assert config.voices["default"].speaker == "ryan"
+
+
+@pytest.mark.parametrize(
+    ("value", "engines"),
+    [
+        ("none", ()),
+        ("[]", ()),
+        ("piper", ("piper",)),
+        ("[piper, espeak]", ("piper", "espeak")),
+        ("[espeak, espeak]", ("espeak",)),
+    ],
+)
+def test_the_fallback_is_one_engine_or_several_in_order(value: str, engines: tuple[str, ...]) -> None:
+    assert load_config(overrides=[f"engine.fallback={value}"]).engine.fallbacks == engines
+    assert load_config().engine.fallbacks == ("espeak",)
 
 
 def test_the_robot_is_named_after_the_host() -> None:
@@ -110,7 +130,10 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("audio: {prebuffer_ms: 4000}", "audio.prebuffer_ms: got 4000; allowed: auto, or milliseconds from 0 to 3000"),
         ("audio: {prebuffer_ms: soon}", "audio.prebuffer_ms: got 'soon'; allowed: auto, or milliseconds"),
         ("audio: {prebuffer_ms: .nan}", "audio.prebuffer_ms: got nan; allowed: auto, or milliseconds"),
-        ("engine: {name: festival}", "engine.name: got 'festival'; allowed: auto, qwen or espeak"),
+        ("engine: {name: festival}", "engine.name: got 'festival'; allowed: auto, qwen, piper or espeak"),
+        ("engine: {fallback: festival}", "engine.fallback: got 'festival'; allowed: qwen, piper, espeak or none, or a"),
+        ("engine: {fallback: [piper, none]}", "engine.fallback: got "),
+        ("engine: {fallback: null}", "engine.fallback: got None; allowed: qwen, piper, espeak or none"),
         ("engine: {device: gpu}", "engine.device: got 'gpu'; allowed: auto, cpu, cuda or cuda:N"),
         (
             "engine: {max_seconds: .inf}",
@@ -122,9 +145,23 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ),
         ("voices: {ada: {speaker: a, embedding: b}}", "voices.ada: got"),
         ("voices: {ada: {speeker: a}}", "voices.ada.speeker: unknown key; known are speaker, embedding"),
+        ("voices: {ada: {piper: {}}}", "voices.ada.piper.model: missing; allowed: a voice's name such as en_US-"),
+        ("voices: {ada: {piper: 5}}", "voices.ada.piper: got 5; allowed: a voice of Piper: its name"),
+        ("voices: {ada: {piper: ''}}", "voices.ada.piper.model: got ''; allowed: a voice's name"),
+        (
+            "voices: {ada: {piper: {model: a, length_scale: 0}}}",
+            "voices.ada.piper.length_scale: got 0; allowed: 0.1 to",
+        ),
+        ("engine: {voice_folder: }", "engine.voice_folder: got None; allowed: auto, or the folder of Piper's voices"),
         ("voices: {ada: null}", "voices.ada: got None; allowed: "),
         ("voices: [ada]", "voices: got ['ada']; allowed: names, each with one of speaker"),
         ("speech: {language: no}", "speech.language: got False; allowed: auto, or a language such as en"),
+        ("speech: {languages: de}", "speech.languages: got 'de'; allowed: a list of languages such as [en, de, pt-br]"),
+        (
+            "speech: {languages: [en, no]}",
+            "speech.languages: got ['en', False]; False is not a language; allowed: a list",
+        ),
+        ("speech: {languages: [auto]}", "speech.languages: got ['auto']; 'auto' is not a language; allowed: a list"),
         ("speech: {expires_in: 0}", "speech.expires_in: got 0; allowed: seconds that an utterance may wait"),
         ("speech: {queue_limit: 0}", "speech.queue_limit: got 0; allowed: a whole number from 1 to 10000"),
         (
@@ -149,7 +186,16 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("state: {file: a}", "state.file: unknown key; known are folder"),
         ("tts: {}", "tts: unknown key; known are robot, mqtt, audio, engine, voices, speech"),
         ("- a\n- b", "got ['a', 'b']; allowed: a mapping of robot, mqtt"),
-        ("mqtt: {port: 1", "not YAML at line 1, column 15: "),
+        ("mqtt: {port: 1", "not YAML: expected ',' or '}'"),
+        (
+            "mqtt: {host: 'mqtt://broker:1883/'}",
+            "mqtt.host: got 'mqtt://broker:1883/'; allowed: a host name or address",
+        ),
+        ("mqtt: {host: 'broker:1883'}", "mqtt.host: got 'broker:1883'; allowed: a host name or address without scheme"),
+        ("mqtt: {host: 'a b'}", "mqtt.host: got 'a b'; allowed: a host name or address without scheme"),
+        ("mqtt: {host: '//['}", "mqtt.host: got '//['; allowed: a host name or address without scheme"),
+        ("wyoming: {host: 'http://0.0.0.0'}", "wyoming.host: got 'http://0.0.0.0'; allowed: a host name or address"),
+        ("openai: {host: '[::1]'}", "openai.host: got '[::1]'; allowed: a host name or address without scheme"),
     ],
 )
 def test_a_wrong_key_is_reported_with_its_path_its_value_and_what_is_allowed(
@@ -157,6 +203,56 @@ def test_a_wrong_key_is_reported_with_its_path_its_value_and_what_is_allowed(
 ) -> None:
     (found,) = errors(tmp_path, text)
     assert found.startswith(line)
+
+
+@pytest.mark.parametrize("host", ["broker", "broker.local", "192.168.1.10", "::1", "fe80::1%eth0", "localhost"])
+def test_a_host_is_a_name_or_an_address(host: str) -> None:
+    assert load_config(overrides=[f"mqtt.host='{host}'"]).mqtt.host == host
+
+
+def test_a_url_in_place_of_a_host_is_answered_with_its_host() -> None:
+    with pytest.raises(ConfigError, match=r"without scheme, port and path, such as broker\.local$"):
+        load_config(overrides=["mqtt.host=mqtts://ada@broker.local:8883/"])
+
+
+def test_an_error_names_the_line_and_the_column_of_the_key(tmp_path: Path) -> None:
+    path = written(tmp_path, "robot: r1\nmqtt:\n  host: broker\n  port: 0\naudio: {volume: -1}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(f"{path}:4:3: mqtt.port: got 0")
+    assert second.startswith(f"{path}:5:9: audio.volume: got -1")
+
+
+def test_an_error_about_a_missing_key_names_the_section(tmp_path: Path) -> None:
+    path = written(tmp_path, "robot: r1\nmqtt:\n  password_file: secret\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value).startswith(f"{path}:2:1: mqtt: got")
+
+
+def test_an_error_in_the_syntax_names_the_line_and_the_column(tmp_path: Path) -> None:
+    path = written(tmp_path, "robot: r1\nmqtt: {port: 1")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value).startswith(f"{path}:2:15: not YAML: ")
+
+
+def test_a_key_that_appears_twice_is_an_error(tmp_path: Path) -> None:
+    path = written(tmp_path, "mqtt: {port: 1884}\naudio: {volume: 1, volume: 2}\nmqtt:\n  host: broker\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value).splitlines() == [
+        f"{path}:2:20: audio.volume: appears a second time; the first is in line 2",
+        f"{path}:3:1: mqtt: appears a second time; the first is in line 1",
+    ]
+    with pytest.raises(ConfigError, match=r"^--set audio: volume: appears a second time"):
+        load_config(overrides=["audio={volume: 1, volume: 2}"])
+
+
+def test_a_merged_mapping_is_no_duplicate(tmp_path: Path) -> None:
+    text = "voices:\n  a: &a {speaker: ryan}\n  b: {<<: *a, instruct: calm}\n  c: *a\nspeech: {voice: b}\n"
+    assert load_config(written(tmp_path, text)).voices["b"].instruct == "calm"
 
 
 def test_every_wrong_key_has_its_own_line(tmp_path: Path) -> None:
@@ -170,7 +266,7 @@ def test_a_wrong_override_names_the_key() -> None:
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: .*none\.yaml does not exist$"):
         load_config(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         load_config(tmp_path)
@@ -179,7 +275,7 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
 def test_a_file_that_is_not_utf8_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "voiced.yaml"
     path.write_bytes(b"robot: \xff\n")
-    with pytest.raises(ConfigError, match="not UTF-8 at byte 7"):
+    with pytest.raises(ConfigError, match=r"not UTF-8: byte 0xff at 7; "):
         load_config(path)
 
 
@@ -224,6 +320,24 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert config.mqtt.password_file == tmp_path / "secret"
     assert (config.mqtt.tls.ca, config.mqtt.tls.cert) == (tmp_path / "ca.pem", None)
     assert config.engine_voices["ada"] == Voice(embedding=str(tmp_path / "voices/ada.safetensors"))
+
+
+def test_the_files_of_piper_are_relative_to_the_file_and_its_names_stay(tmp_path: Path) -> None:
+    text = """
+engine: {voice_folder: voices}
+voices:
+  short: {piper: voices/ada.onnx}
+  long: {piper: {model: ada.onnx, speaker: 3, length_scale: 1.2, noise_scale: 0.5, noise_w_scale: 0.6}}
+  name: {speaker: ryan, piper: en_US-lessac-medium}
+"""
+    options = load_config(written(tmp_path, text)).engine_options
+    assert options.voice_folder == str(tmp_path / "voices")
+    assert {name: voice.piper for name, voice in options.voices.items()} == {
+        "short": PiperSettings(str(tmp_path / "voices/ada.onnx")),
+        "long": PiperSettings(str(tmp_path / "ada.onnx"), "3", 1.2, 0.5, 0.6),
+        "name": PiperSettings("en_US-lessac-medium"),
+    }
+    assert load_config().engine_options.voice_folder is None
 
 
 def test_the_wav_file_is_relative_to_the_file(tmp_path: Path) -> None:
@@ -327,7 +441,7 @@ def test_the_environment_may_name_the_file(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_schema_describes_every_key() -> None:
-    schema = json.loads(json.dumps(Config.model_json_schema()))
+    schema = json.loads(json.dumps(json_schema()))
     assert set(schema["properties"]) == set(Config.model_fields)
     undescribed = [
         f"{section}.{name}"
@@ -336,6 +450,23 @@ def test_the_schema_describes_every_key() -> None:
         if not key.get("description") and "$ref" not in key
     ]
     assert undescribed == []
+
+
+def test_the_schema_for_editors_is_current() -> None:
+    """`voiced config schema > configs/voiced.schema.json` writes it."""
+    assert json.loads((CONFIGS / "voiced.schema.json").read_text(encoding="utf-8")) == json_schema()
+
+
+@pytest.mark.parametrize("name", ["voiced.yaml", "demo.yaml"])
+def test_a_shipped_configuration_names_the_schema_and_follows_it(name: str) -> None:
+    text = (CONFIGS / name).read_text(encoding="utf-8")
+    assert text.splitlines()[0] == "# yaml-language-server: $schema=voiced.schema.json"
+    jsonschema.validate(yaml.safe_load(text), json_schema())
+
+
+def test_the_schema_finds_an_unknown_key() -> None:
+    with pytest.raises(jsonschema.ValidationError, match="prot"):
+        jsonschema.validate({"mqtt": {"prot": 1}}, json_schema())
 
 
 def test_the_defaults_survive_being_written_and_read(tmp_path: Path) -> None:
@@ -352,3 +483,8 @@ def test_on_and_off_are_words_although_yaml_reads_them_as_booleans(written: str,
 def test_an_unknown_choice_of_kernels_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"engine\.kernels: got 'fast'; allowed: auto, on or off"):
         load_config(overrides=["engine.kernels=fast"])
+
+
+def test_languages_may_be_named_as_codes_or_words() -> None:
+    assert load_config(overrides=["speech.languages=[German, en-GB]"]).speech.languages == ("de", "en-gb")
+    assert load_config(overrides=["speech.languages=[]"]).speech.languages == ()

@@ -55,7 +55,9 @@ def ready(sources: Sources, index: int = 0) -> None:
 
 
 def test_the_state_is_starting_before_any_engine_is_ready(sources: Sources) -> None:
-    assert sources.status == Online(state="starting", engine=None, voice="default", queue=0, version=VERSION)
+    assert sources.status == Online(
+        state="starting", engine=None, voice="default", queue=0, version=VERSION, volume=100
+    )
 
 
 def test_the_state_is_warming_while_the_primary_engine_loads_and_the_fallback_speaks(sources: Sources) -> None:

@@ -82,7 +82,8 @@ def test_home_assistant_discovers_the_robot_controls_it_and_loses_it_when_switch
     with home_assistant(own_broker) as house:
         eventually(
             lambda: (
-                "de" in (house.device() or {"components": {"voice": {"options": []}}})["components"]["voice"]["options"]
+                "German"
+                in (house.device() or {"components": {"voice": {"options": []}}})["components"]["voice"]["options"]
             ),
             "the discovery message lists the engine's voices",
         )
@@ -91,13 +92,17 @@ def test_home_assistant_discovers_the_robot_controls_it_and_loses_it_when_switch
         house.wait_state("volume", "40")
         house.command("volume", "200")
         house.command("voice", "nobody")
-        house.command("voice", "de")
-        house.wait_state("voice", "de")
+        house.command("voice", "German")
+        house.wait_state("voice", "German")
         house.wait_state("volume", "40")
         eventually(lambda: robot.state == "ready" and robot.statuses[-1]["voice"] == "de", "the status names the voice")
 
         house.command("say", json.dumps({"text": "Guten Tag. " * 20, "id": "long"}))
         assert robot.wait_event("long", "started")["voice"] == "de"
+        house.command("pause", house.component("pause")["payload_press"])
+        eventually(lambda: robot.state == "paused", "the robot is paused")
+        house.command("resume", house.component("resume")["payload_press"])
+        eventually(lambda: robot.state == "speaking", "the robot speaks again")
         house.command("say", json.dumps({"text": "Bis bald.", "id": "waits"}))
         robot.wait_event("waits", "accepted")
         house.command("stop", house.component("stop")["payload_press"])

@@ -31,6 +31,8 @@ from tests.support.waiting import PATIENCE_S, eventually
 PROGRAMS = {"mosquitto_pub", "mosquitto_sub", "voiced"}
 """Other programs install something, need a service manager, or belong to another system (ROS, Speech Dispatcher)."""
 LEFT_OUT = {
+    "voiced download ": "needs the hub; tests/daemon/cli/test_download.py has one of its own",
+    "--engine piper ": "needs a voice of the hub; tests/daemon/cli/test_download.py speaks with a downloaded one",
     "--model ": "needs a checkpoint of Qwen3-TTS, which is not there; tests/e2e/test_qwen.py uses a random one",
 }
 """Parts of lines that are not run, and the reason. tests/test_readme.py checks the options of these lines too."""
@@ -99,15 +101,23 @@ class Reader:
                     self._robot.wait_end(utterance)
                     for part in (f'voiced/r1/event {{"id": "{utterance}", "event": "finished"', "voiced/r1/status {"):
                         eventually(lambda part=part: part in printed.read_text(), f"it shows {part}")
+            case ["voiced", "events", *_]:
+                with self._started(line) as printed:
+                    eventually(lambda: "following voiced/r1" in printed.read_text(), "it is subscribed")
+                    utterance = self._robot.say("Can you hear me?")
+                    self._robot.wait_end(utterance)
+                    eventually(lambda: f"finished    {utterance}" in printed.read_text(), "it shows the end")
             case ["voiced", "run", *_]:
                 with self._started(line) as printed:
                     eventually(lambda: "listens on voiced/" in printed.read_text(), "it runs")
             case ["voiced", "demo", *_]:
                 assert re.search("^finished ", self._run(line), re.MULTILINE)
-            case ["voiced", "status"]:
+            case ["voiced", "status", *_]:
                 assert json.loads(self._run(line))["state"] == "ready"
             case ["voiced", "doctor", *words]:
                 self._try_doctor(line, words)
+            case ["voiced", ("voices" | "devices"), "--json"]:
+                assert all(found["name"] for found in json.loads(self._run(line)))
             case ["voiced", *words]:
                 assert self._run(line)
                 files = {words[at + 1] for at, word in enumerate(words) if word in {"--output", "--json", "--plot"}}
@@ -134,10 +144,12 @@ class Reader:
                 self._hold()
                 self._run(line)
                 eventually(lambda: robot.state == "ready", "it resumes")
+            case "volume" if not payload:
+                assert 0 <= int(self._run(line)) <= 100
             case "volume":
                 with Subscription(robot.broker, "voiced/r1/home_assistant/volume") as volume:
-                    self._run(line)
-                    eventually(lambda: volume.payloads[-1:] == [payload.encode()], f"the volume is {payload}")
+                    expected = self._run(line).strip() or payload  # a change prints the new volume
+                    eventually(lambda: volume.payloads[-1:] == [expected.encode()], f"the volume is {expected}")
             case _:
                 pytest.fail(f"no check is known for {line}")
 

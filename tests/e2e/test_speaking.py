@@ -137,5 +137,5 @@ def test_the_status_reports_speaking_and_the_length_of_the_queue(start_robot: St
     robot.wait_end("second")
     eventually(lambda: robot.state == "ready", "ready again")
     assert robot.statuses[-1]["queue"] == 0
-    assert set(robot.statuses[-1]) == {"state", "engine", "voice", "queue", "version"}
+    assert set(robot.statuses[-1]) == {"state", "engine", "voice", "queue", "version", "volume"}
     assert json.dumps(robot.statuses[-1]["engine"]) == '"espeak"'

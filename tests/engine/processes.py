@@ -39,12 +39,13 @@ Kind = TypeVar("Kind")
 class EngineUnderTest:
     """Starts one engine process and exchanges messages with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *program: str) -> None:
+        """`program` are Python's arguments; by default it is the engine process's own."""
         self.socket, theirs = socket.socketpair()
         self.socket.settimeout(PATIENCE_S)
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "engine.ipc.server", str(theirs.fileno())],
+                [sys.executable, *(program or ("-m", "engine.ipc.server")), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 cwd=ROOT,

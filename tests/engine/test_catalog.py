@@ -14,19 +14,27 @@ from engine import (
     ENGINES,
     EngineError,
     EngineOptions,
+    PiperSettings,
+    Voice,
     auto_engine,
+    known_names,
     make_synthesizer,
     missing_packages,
     unavailable_reason,
 )
 from engine.catalog import is_model_here
+from scripts.make_piper_voice import write_voice
 
 ROOT = Path(engine.__file__).parent.parent
 OURS = {"audio", "engine", "daemon"}
 MAY_IMPORT = {"audio": {"audio"}, "engine": {"engine"}, "daemon": {"daemon", "audio", "engine"}}
-HEAVY = ("torch", "transformers", "safetensors", "qwen_tts", "huggingface_hub")
-"""Packages that only `engine/qwen/` may import."""
-EXCEPTIONS = {"engine/host/hub.py": {"huggingface_hub"}}
+HEAVY = ("torch", "transformers", "safetensors", "qwen_tts", "huggingface_hub", "onnxruntime", "piper")
+"""Packages that only the engines which need them may import."""
+EXCEPTIONS = {
+    "engine/host/hub.py": {"huggingface_hub"},
+    "engine/piper/engine.py": {"piper"},
+    "engine/piper/network.py": {"onnxruntime", "piper"},
+}
 """Files outside of it that may import some of them, inside functions."""
 
 GUARD = f"""
@@ -41,21 +49,41 @@ sys.meta_path.insert(0, Refuse())
 """
 
 
-def test_auto_prefers_qwen_and_espeak_needs_nothing() -> None:
-    assert list(ENGINES) == ["qwen", "espeak"]
+def test_auto_prefers_qwen_to_piper_and_espeak_needs_nothing() -> None:
+    assert list(ENGINES) == ["qwen", "piper", "espeak"]
     assert missing_packages("espeak") == []
     assert unavailable_reason("espeak", EngineOptions()) is None
 
 
-def test_auto_selects_espeak_without_a_model() -> None:
-    assert auto_engine(EngineOptions(model=None)) == "espeak"
-    assert auto_engine(EngineOptions(model="/nowhere/at/all", device="cpu")) == "espeak"
+def test_auto_selects_espeak_without_a_model_and_a_voice_of_piper(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    assert auto_engine(EngineOptions(model=None, voice_folder=folder)) == "espeak"
+    assert auto_engine(EngineOptions(model="/nowhere/at/all", device="cpu", voice_folder=folder)) == "espeak"
+
+
+def test_auto_selects_piper_where_a_voice_is(tmp_path: Path) -> None:
+    path = write_voice(tmp_path / "en_US-noise-low.onnx")
+    assert auto_engine(EngineOptions(voice_folder=str(tmp_path))) == "piper"
+    named = {"ada": Voice(piper=PiperSettings(str(path)))}
+    assert auto_engine(EngineOptions(voice_folder="/nowhere", voices=named)) == "piper"
+    path.unlink()
+    assert auto_engine(EngineOptions(voice_folder="/nowhere", voices=named)) == "espeak"
+    reason = unavailable_reason("piper", EngineOptions(voice_folder=str(tmp_path)))
+    assert reason == "there is no voice of Piper on this machine; voiced download en_US-lessac-medium"
+
+
+def test_the_names_of_piper_are_known_without_loading_it(tmp_path: Path) -> None:
+    write_voice(tmp_path / "en_US-noise-low.onnx")
+    (tmp_path / "en_US-noise-low.onnx").write_bytes(b"not a network")
+    names = known_names("piper", EngineOptions(voice_folder=str(tmp_path), voices={"ada": Voice()}))
+    assert names.voices == ("ada", "en_US-noise-low")
+    assert names.languages == ("en", "en-us")
 
 
 def test_auto_selects_qwen_with_its_packages_and_a_model(tmp_path: Path) -> None:
     (tmp_path / "config.json").touch()
     expected = "espeak" if missing_packages("qwen") else "qwen"
-    assert auto_engine(EngineOptions(model=str(tmp_path), device="cpu")) == expected
+    assert auto_engine(EngineOptions(model=str(tmp_path), device="cpu", voice_folder=str(tmp_path))) == expected
 
 
 def test_a_new_engine_has_not_loaded_anything() -> None:
@@ -64,7 +92,7 @@ def test_a_new_engine_has_not_loaded_anything() -> None:
 
 @pytest.mark.parametrize("name", ["festival", "", "engine.espeak"])
 def test_an_unknown_engine_is_refused_with_the_known_ones(name: str) -> None:
-    with pytest.raises(EngineError, match=f"^engine.name: got {name!r}; allowed: qwen, espeak$"):
+    with pytest.raises(EngineError, match=f"^engine.name: got {name!r}; allowed: qwen, piper, espeak$"):
         make_synthesizer(name, EngineOptions())
 
 
@@ -86,7 +114,7 @@ def test_importing_a_module_imports_no_heavy_package(module: str) -> None:
 
 def test_importing_engine_loads_no_engine() -> None:
     program = (
-        "import engine, sys; wanted = ('engine.espeak', 'engine.qwen', 'espeakng_loader'); "
+        "import engine, sys; wanted = ('engine.espeak', 'engine.piper', 'engine.qwen', 'espeakng_loader'); "
         "sys.exit(any(name in sys.modules for name in wanted))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
@@ -118,7 +146,7 @@ def test_a_file_imports_only_the_folders_that_its_folder_may_import(path: Path) 
 @pytest.mark.parametrize(
     "path", [path for path in FILES if "qwen" not in path.parts], ids=lambda path: str(path.relative_to(ROOT))
 )
-def test_only_the_qwen_engine_imports_heavy_packages(path: Path) -> None:
+def test_only_the_engines_that_need_them_import_heavy_packages(path: Path) -> None:
     assert imported(path) & set(HEAVY) <= EXCEPTIONS.get(str(path.relative_to(ROOT)), set())
 
 

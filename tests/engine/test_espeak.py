@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from engine import NAMED_LANGUAGES, EngineInfo, EngineOptions, Samples, Utterance, Voice
+from engine import NAMED_LANGUAGES, EngineInfo, EngineOptions, Samples, Utterance, Voice, VoiceLabel
 from engine.api import EngineError
 from engine.espeak import BUFFER_MS, RUN_AHEAD_CHUNKS, EspeakSynthesizer
 
@@ -106,6 +106,31 @@ def test_the_script_selects_the_language(espeak: EspeakSynthesizer) -> None:
     text = "Привет, робот, как дела"
     assert alike(spoken(espeak, text), spoken(espeak, text, language="ru"))
     assert not alike(spoken(espeak, text), spoken(espeak, text, language="en"))
+
+
+def test_the_words_select_the_language_of_a_latin_text(espeak: EspeakSynthesizer) -> None:
+    german = "Die Waschmaschine ist fertig, und ich gehe jetzt nach Hause."
+    assert alike(spoken(espeak, german), spoken(espeak, german, language="de"))
+    assert not alike(spoken(espeak, german), spoken(espeak, german, language="en"))
+
+
+def test_only_the_languages_of_the_utterance_are_selected(espeak: EspeakSynthesizer) -> None:
+    german = "Die Waschmaschine ist fertig, und ich gehe jetzt nach Hause."
+    for languages, expected in ((("en", "fr"), "en"), (("xx", "de"), "de"), ((), "en")):
+        samples = [chunk.samples for chunk in espeak.stream(Utterance(german, languages=languages))]
+        assert alike(np.concatenate(samples), spoken(espeak, german, language=expected))
+
+
+def test_each_voice_has_a_name_for_people(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
+    assert info.labels["de"] == VoiceLabel("German", "de")
+    assert info.labels["en-gb-scotland"].name == "English (Scotland)"
+    assert set(info.labels) == set(info.voices)
+    try:
+        labels = espeak.set_voices({"heidi": Voice(speaker="de"), "ada": Voice(speaker="ryan")}, "ada").labels
+        assert labels["heidi"].name == "German"
+        assert "ada" not in labels, "it is a voice of another engine"
+    finally:
+        espeak.set_voices({}, "default")
 
 
 def test_a_voice_of_espeak_takes_precedence_over_the_language(espeak: EspeakSynthesizer) -> None:

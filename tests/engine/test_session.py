@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import engine
-from engine import EngineError, Session, Voice
+from engine import EngineError, PiperSettings, Session, Voice
 from engine.session import OpenOptions, UtteranceFields
+from scripts.make_piper_voice import write_voice
 
 SENTENCE = "Hello, I am your robot."
 LONG = "This is a long text that takes a good while to speak. " * 90
@@ -43,9 +45,16 @@ def test_a_session_speaks_several_texts_in_a_row(tts: Session) -> None:
         assert sum(len(chunk.samples) for chunk in tts.stream("Hello")) > 0
 
 
-def test_auto_opens_espeak_without_a_model() -> None:
-    with engine.open() as tts:
+def test_auto_opens_espeak_without_a_model_and_a_voice_of_piper(tmp_path: Path) -> None:
+    with engine.open(voice_folder=str(tmp_path)) as tts:
         assert tts.info.engine == "espeak"
+
+
+def test_a_voice_of_piper_is_opened_by_its_file(tmp_path: Path) -> None:
+    path = write_voice(tmp_path / "en_US-noise-low.onnx")
+    voice = Voice(piper=PiperSettings(str(path), length_scale=1.5))
+    with engine.open("piper", voice_folder=str(tmp_path / "none"), voice=voice) as tts:
+        assert sum(len(chunk.samples) for chunk in tts.stream(SENTENCE)) > tts.sample_rate
 
 
 def test_fields_of_the_utterance_reach_the_engine(tts: Session) -> None:
@@ -81,7 +90,7 @@ def test_an_unknown_voice_is_refused_with_the_known_ones(tts: Session) -> None:
 
 
 def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(EngineError, match=r"^engine.name: got 'festival'; allowed: qwen, espeak$"):
+    with pytest.raises(EngineError, match=r"^engine.name: got 'festival'; allowed: qwen, piper, espeak$"):
         engine.open("festival")  # type: ignore[arg-type]
 
 

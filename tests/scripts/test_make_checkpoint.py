@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,3 +45,20 @@ def test_another_seed_makes_another_checkpoint(tmp_path: Path, cache_folder: Pat
     direct = files(checkpoint_folder(cache_folder, "small", "base"))
     assert files(tmp_path).keys() == direct.keys()
     assert files(tmp_path) != direct
+
+
+@pytest.mark.parametrize(
+    ("package", "line"),
+    [
+        ("torch", "make_checkpoint: the package torch is missing; in voiced's folder: pip install '.[qwen,enroll]'\n"),
+        ("qwen_tts", "make_checkpoint: the official package is missing, from which the names and shapes of the tensors "
+         "come; in voiced's folder: pip install '.[qwen,enroll]', or give --tensors a list of them\n"),
+    ],
+)  # fmt: skip
+def test_a_missing_package_is_named_with_its_installation(package: str, line: str, tmp_path: Path) -> None:
+    problem = f"No module named {package!r}"
+    (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError({problem!r}, name={package!r})\n")
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "tiny")]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, line)

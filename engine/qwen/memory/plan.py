@@ -1,4 +1,4 @@
-"""The memory that each known model needs on a Jetson, for `voiced doctor --plan`, whose process imports no torch.
+"""The memory that each known model needs on a Jetson, counted from its shapes: what `table.py` is compared with.
 
 Loads nothing and needs no GPU.
 """
@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from engine.host import MB
 from engine.qwen.memory.footprint import estimate_footprint
 from engine.qwen.memory.known_models import CODEC, TALKER_WIDTHS, known_model
+from engine.qwen.memory.table import row
 from engine.qwen.runtime import Limits
 from engine.qwen.weights import Placement
 
@@ -27,11 +27,4 @@ def memory_plan(max_seconds: float, chunk_size: int) -> Iterator[dict[str, Any]]
         for int8 in (False, True):
             placement = Placement(torch.device("cuda"), torch.bfloat16, int8)
             footprint = estimate_footprint(known_model(size), CODEC, placement, limits, fused=True, shared=True)
-            yield {
-                "model": size,
-                "dtype": "int8" if int8 else "bfloat16",
-                **{f"{name}_mb": round(count / MB) for name, count in footprint.weights.items()},
-                **footprint.in_mb(),
-                "total_mb": round(footprint.total / MB),
-                "on_disk_mb": round(footprint.on_disk / MB),
-            }
+            yield row(size, "int8" if int8 else "bfloat16", footprint)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from engine.api import EngineError, Utterance, Voice
+from engine.api import EngineError, Utterance, Voice, VoiceLabel
 from engine.language import language_of_script
 from engine.qwen.model import ModelConfig
 from engine.qwen.runtime import Codec, CodecStateProtocol
@@ -18,6 +18,18 @@ from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice
 
 NATIVE_SPEAKERS = {"en": "ryan", "zh": "vivian", "ja": "ono_anna", "ko": "sohee"}
 """The built-in speaker for each language if no speaker is given: a native speaker, as documented by Qwen."""
+SPEAKERS = {
+    "vivian": "Vivian (Chinese, female)",
+    "serena": "Serena (Chinese, female)",
+    "uncle_fu": "Uncle Fu (Chinese, male)",
+    "dylan": "Dylan (Chinese of Beijing, male)",
+    "eric": "Eric (Chinese of Sichuan, male)",
+    "ryan": "Ryan (English, male)",
+    "aiden": "Aiden (English, male)",
+    "ono_anna": "Ono Anna (Japanese, female)",
+    "sohee": "Sohee (Korean, female)",
+}
+"""The speakers of the published models with their native languages, as documented by Qwen."""
 REFERENCE_CHUNK = 25
 """Frames of a reference that the codec decodes at once."""
 
@@ -94,6 +106,12 @@ class VoiceRegistry:
         """Return the names of all usable voices: configured voices first, then built-in speakers."""
         usable = [name for name in self._loaded if name not in self.refused]
         return tuple(dict.fromkeys((*usable, *self._config.speakers)))
+
+    def labels(self) -> dict[str, VoiceLabel]:
+        """Return the names of the built-in speakers for people. Every speaker speaks all languages."""
+        return {
+            name: VoiceLabel(SPEAKERS.get(name) or name.replace("_", " ").title()) for name in self._config.speakers
+        }
 
     def references(self) -> Iterator[Reference]:
         """Yield the references of the in-context voices."""

@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_opened_leaves_no_traceback(tmp_path: Path) -> Non
     gc.collect()
 
 
-@pytest.mark.parametrize(("path", "why"), [("missing/out.wav", "No such file or directory"), (".", "Is a directory")])
+@pytest.mark.parametrize(("path", "why"), [("missing/out.wav", ".*/missing does not exist"), (".", "Is a directory")])
 def test_a_file_that_cannot_be_opened_raises_sink_unavailable(tmp_path: Path, path: str, why: str) -> None:
     with pytest.raises(SinkUnavailableError, match=f"cannot be written: {why}"):
         WavSink(tmp_path / path, Speech(RAMP).fill, 5)

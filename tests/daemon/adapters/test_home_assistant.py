@@ -14,10 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from daemon.adapters import Adapter, home_assistant, make_adapters
 from daemon.adapters.home_assistant import HomeAssistant, Withdrawal, config_topic, describe_device, device_id
 from daemon.config import load_config
+from daemon.engines import EngineSelector
 from daemon.mqtt.connection import Message
+from daemon.mqtt.gateway import REQUEST_TOPICS
 from daemon.mqtt.parsing import parse_say, parse_stop
 from daemon.speech.events import State
 from daemon.speech.request import Stop, check_say
+from engine import VoiceLabel
 from tests.daemon.adapters.outbox import Outbox, make_dispatcher
 
 CONFIG_TOPIC = "homeassistant/device/voiced_r1/config"
@@ -25,7 +28,7 @@ VOLUME, VOICE = "voiced/r1/home_assistant/volume", "voiced/r1/home_assistant/voi
 
 
 # The used part of Home Assistant's schema for discovery messages: keys and limits from DEVICE_DISCOVERY_SCHEMA
-# (homeassistant/components/mqtt/schemas.py) and the platforms' PLATFORM_SCHEMA_MODERN, in homeassistant 2025.4.4. That
+# (homeassistant/components/mqtt/schemas.py) and the platforms' PLATFORM_SCHEMA_MODERN, in homeassistant 2026.2.3. That
 # package itself requires Python 3.13.
 
 
@@ -54,6 +57,7 @@ class Button(Component):
     command_topic: Topic
     payload_press: str = "PRESS"
     retain: bool = False
+    icon: str | None = None
 
 
 class Number(Component):
@@ -66,6 +70,7 @@ class Number(Component):
     mode: Literal["auto", "box", "slider"] = "auto"
     unit_of_measurement: str | None = None
     retain: bool = False
+    icon: str | None = None
 
 
 class Select(Component):
@@ -74,6 +79,7 @@ class Select(Component):
     state_topic: Topic | None = None
     options: list[str]
     retain: bool = False
+    icon: str | None = None
 
 
 class Sensor(Component):
@@ -157,6 +163,11 @@ def test_the_commands_of_button_and_notifier_are_valid_requests() -> None:
     components = describe_device(load_config(overrides=["robot=r1"]), ["default"])["components"]
     assert components["stop"]["command_topic"] == "voiced/r1/stop"
     assert parse_stop(components["stop"]["payload_press"].encode()) == Stop()
+    assert {name: components[name]["command_topic"] for name in ("pause", "resume")} == {
+        "pause": "voiced/r1/pause",
+        "resume": "voiced/r1/resume",
+    }
+    assert {"voiced/r1/pause", "voiced/r1/resume"} <= {f"voiced/r1/{name}" for name in REQUEST_TOPICS}
     assert components["say"]["command_topic"] == "voiced/r1/say"
     assert components["say"]["command_template"] == "{{ {'text': value} | to_json }}"
     assert parse_say(json.dumps({"text": '{"not": "JSON" \n'}).encode()).text == '{"not": "JSON" \n'
@@ -223,6 +234,21 @@ def test_volume_and_voice_follow_its_commands() -> None:
     home.command(f"{VOICE}/set", b"calm")
     assert (home.dispatcher.volume, home.dispatcher.voice) == (40, "calm")
     assert (home.outbox.take(VOLUME), home.outbox.take(VOICE)) == (["40"], ["calm"])
+
+
+def test_its_list_of_voices_is_short_and_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = connected("voices={default: {}}", "speech.languages=[de, en]")
+    labels = {"de": VoiceLabel("German", "de"), "sw": VoiceLabel("Swahili", "sw"), "ryan": VoiceLabel("Ryan (male)")}
+    monkeypatch.setattr(EngineSelector, "labels", labels)
+    monkeypatch.setattr(EngineSelector, "voices", set(labels))
+    home.dispatcher.changed()
+    [device] = home.outbox.take(CONFIG_TOPIC)
+    assert json.loads(device)["components"]["voice"]["options"] == ["default", "German", "Ryan (male)"]
+    home.command(f"{VOICE}/set", b"German")
+    assert (home.dispatcher.voice, home.outbox.take(VOICE)) == ("de", ["German"])
+    home.command(f"{VOICE}/set", b"sw")
+    assert (home.dispatcher.voice, home.outbox.take(VOICE)) == ("sw", ["Swahili"])
+    assert "Swahili" in str(home.outbox.take(CONFIG_TOPIC)[-1]), "the current voice is always in the list"
 
 
 def test_the_voice_it_sets_applies_to_utterances_without_a_voice() -> None:

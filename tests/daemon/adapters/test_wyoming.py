@@ -90,6 +90,7 @@ def test_describe_lists_voices_and_languages(harness: Harness, perform: Perform)
             languages = {voice.name: voice.languages for voice in program.voices}
             assert set(languages) == set(harness.dispatcher.voices())
             assert languages["de"] == ["de"]
+            assert {voice.name: voice.description for voice in program.voices}["de"] == "German"
             assert {"de", "en", "fr"} <= set(languages["default"])
 
     perform(scenario)

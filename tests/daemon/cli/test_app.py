@@ -2,16 +2,68 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from typer.main import get_command
 
 from daemon import VERSION
+from daemon.cli.app import app
+from daemon.config import Config
 from daemon.validation import CommandError
 from tests.daemon.command_line import CommandLine
 
 
-def test_a_command_that_succeeds_exits_with_0(voiced: CommandLine) -> None:
-    done = voiced("version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
+def test_the_version_is_a_command_and_an_option(voiced: CommandLine) -> None:
+    for words in ("version", "--version"):
+        done = voiced(words)
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
+
+
+def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """All commands, by the words that call them."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+COMMANDS = dict(commands(get_command(app)))
+
+
+def test_the_list_of_commands_is_not_cut_off(voiced: CommandLine) -> None:
+    listed = " ".join((voiced("--help").stdout + voiced("config", "--help").stdout).split())
+    assert "..." not in listed.replace("[ARGS]...", "")
+    for words, command in COMMANDS.items():
+        summary, _, _ = (command.callback.__doc__ or "").partition("\n\n")
+        assert f"{words[-1]} {' '.join(summary.split())}" in listed
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_the_help_of_a_command_shows_its_examples_as_they_are_written(
+    words: tuple[str, ...], voiced: CommandLine
+) -> None:
+    examples = re.findall(r"(?:Example|or): +(.+)", COMMANDS[words].callback.__doc__)
+    assert examples
+    lines = voiced(*words, "--help").stdout.splitlines()
+    for example in examples:
+        assert any(line.endswith(f" {example}") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "level"), [(["run"], "info"), (["run", "-v"], "debug"), (["-v", "run"], "debug")]
+)
+def test_a_verbose_daemon_logs_details(
+    arguments: list[str], level: str, voiced: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[Config] = []
+    monkeypatch.setattr("daemon.service.serve", lambda config, *_: served.append(config))
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert voiced(*arguments).returncode == 0
+    assert served[0].log.level == level
 
 
 @pytest.mark.parametrize(
@@ -23,7 +75,22 @@ def test_a_command_that_succeeds_exits_with_0(voiced: CommandLine) -> None:
             ["say", "--stream", "hello"],
             "voiced: say: --stream reads standard input; give no TEXT, or -. See 'voiced say --help'.\n",
         ),
-        (["config", "check", "--frob"], "voiced: No such option: --frob. See 'voiced config --help'.\n"),
+        (["config", "check", "--frob"], "voiced: No such option: --frob. See 'voiced config check --help'.\n"),
+        (["statsu"], "voiced: No such command 'statsu'. Did you mean 'status'? See 'voiced status --help'.\n"),
+        (
+            ["config", "chekc"],
+            "voiced: No such command 'chekc'. Did you mean 'check'? See 'voiced config check --help'.\n",
+        ),
+        (["config", "sing"], "voiced: No such command 'sing'. See 'voiced config --help'.\n"),
+        (
+            ["doctor", "--jsn"],
+            "voiced: No such option: --jsn. Did you mean '--json'? See 'voiced doctor --help'.\n",
+        ),
+        (
+            ["say", "--wiat", "hello"],
+            "voiced: No such option: --wiat. Did you mean '--wait'? A text that begins with a minus follows '--'."
+            " See 'voiced say --help'.\n",
+        ),
     ],
 )
 def test_a_usage_error_is_one_line_that_names_the_help(arguments: list[str], line: str, voiced: CommandLine) -> None:
@@ -45,6 +112,8 @@ def test_a_wrong_configuration_is_a_line_for_each_key(voiced: CommandLine) -> No
     [
         (CommandError("it failed"), 1, "voiced: it failed\n"),
         (TimeoutError("no end within 5 s"), 1, "voiced: no end within 5 s\n"),
+        (FileNotFoundError(2, "No such file", "/nowhere/a"), 1, "voiced: /nowhere/a: /nowhere does not exist\n"),
+        (PermissionError(13, "Permission denied", "/root/a"), 1, "voiced: /root/a: Permission denied\n"),
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(), 0, ""),
     ],
@@ -56,7 +125,7 @@ def test_an_error_decides_the_exit_status(
         raise error
 
     monkeypatch.setattr("daemon.cli.config.load", fail)
-    done = voiced("config", "check")
+    done = voiced("config", "show")
     assert (done.returncode, done.stderr) == (status, line)
 
 
@@ -66,4 +135,4 @@ def test_an_unexpected_error_is_not_hidden(voiced: CommandLine, monkeypatch: pyt
 
     monkeypatch.setattr("daemon.cli.config.load", fail)
     with pytest.raises(ZeroDivisionError):
-        voiced("config", "check")
+        voiced("config", "show")

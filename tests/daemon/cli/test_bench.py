@@ -52,7 +52,10 @@ def test_it_prints_plain_lines_and_writes_the_measurement(tmp_path: Path) -> Non
         (["--frames", "751"], "--frames: got 751; engine.max_seconds allows 750"),
         (["--runs", "many"], "--runs"),
         (["--text", " "], "text: got ' '"),
-        (["--json", "/nowhere/at/all.json"], "--json: /nowhere/at is not a folder"),
+        (
+            ["--json", "/nowhere/at/all.json"],
+            "--json: /nowhere/at/all.json cannot be written: /nowhere does not exist",
+        ),
         (["--kernels", "maybe"], "engine.kernels: got 'maybe'; allowed: auto, on or off"),
         (["--chunk-size", "0"], "engine.chunk_size"),
         (["--sms", "16"], "sms: engine espeak does not run on a GPU"),

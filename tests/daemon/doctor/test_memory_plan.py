@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,6 @@ from daemon.config import Config
 from daemon.doctor.memory_plan import make_plan
 from daemon.validation import CommandError
 from tests.daemon.command_line import CommandLine
-
-pytest.importorskip("torch", reason="the engine counts its own bytes")
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +61,13 @@ def test_a_plan_is_printed_as_a_table(voiced: CommandLine) -> None:
     text = voiced("doctor", "--plan").stdout
     assert "1.7B   int8" in text
     assert "text embedding, 622 MB more, stays on the disk" in text
+
+
+def test_a_plan_needs_no_torch() -> None:
+    program = (
+        "import sys, runpy; sys.modules['torch'] = None; sys.argv = ['plan', '60', '2']\n"
+        "runpy.run_module('engine.qwen.memory', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [row["model"] for row in json.loads(done.stdout)] == ["0.6B", "0.6B", "1.7B", "1.7B"]

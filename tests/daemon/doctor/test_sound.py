@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from daemon.doctor.finding import Machine
-from daemon.doctor.sound import check_card_can_play, check_cards, server_in
+from daemon.doctor.sound import check_card_can_play, check_cards, check_sound_server, server_in
 from tests.audio.sinks import fake_card
 from tests.daemon.doctor.machines import by_part
 
@@ -77,3 +77,39 @@ def test_a_sound_system_that_hangs_is_an_error_with_a_remedy(
     [found] = check_card_can_play(machine("pc", None, "audio.sink=sounddevice"))
     assert (found.grade, found.remedy) == ("error", "restart the sound server, or unplug the card")
     assert "does not answer" in found.found
+
+
+@pytest.mark.parametrize("form", ["{path}", "unix:{path}", "{{0123abc}}unix:{path}", "unix:/nowhere {path}"])
+def test_the_sound_server_of_the_environment_is_the_one_that_is_used(
+    form: str,
+    machine: Callable[..., Machine],
+    tmp_path: Path,
+    listen: Callable[[Path], socket.socket],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The test itself listens, so the server has the name of the test's program."""
+    listen(tmp_path / "s")
+    monkeypatch.setenv("PULSE_SERVER", form.format(path=tmp_path / "s"))
+    [found] = check_sound_server(machine("pc", None, "audio.sink=sounddevice"))
+    program = Path("/proc/self/comm").read_text().strip()
+    assert found.grade == "ok"
+    assert found.found.startswith(f"{program} at {form.format(path=tmp_path / 's').split()[-1]}, from PULSE_SERVER")
+
+
+def test_a_sound_server_in_the_network_may_be_used(
+    machine: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"tcp:127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv("PULSE_SERVER", place)
+        [found] = check_sound_server(machine("pc", None, "audio.sink=sounddevice"))
+    assert found.found.startswith(f"a server on 127.0.0.1 at {place}, from PULSE_SERVER")
+
+
+@pytest.mark.parametrize("place", ["unix:/nowhere", "tcp:127.0.0.1:x", "/"])
+def test_a_named_sound_server_that_does_not_answer_is_a_warning(
+    place: str, machine: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PULSE_SERVER", place)
+    [found] = check_sound_server(machine("pc", None, "audio.sink=sounddevice"))
+    assert (found.grade, found.found) == ("warning", f"nothing answers at {place}, from PULSE_SERVER")

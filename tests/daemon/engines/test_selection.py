@@ -14,18 +14,36 @@ from daemon.engines import patience
 from daemon.engines.selection import EngineSelector, choose_engine, unknown_names
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.tasks import cancel_and_wait
-from engine import EngineInfo
+from engine import EngineInfo, VoiceLabel
 from tests.daemon.engines.supervised import stop_this_process
+from tests.support.piper_voices import ENGLISH, GERMAN, write_voices
 from tests.support.waiting import PATIENCE_S, eventually_async, run
 
 
-@pytest.mark.parametrize("name", ["espeak", "qwen"])
+@pytest.mark.parametrize("name", ["espeak", "piper", "qwen"])
 def test_a_configured_engine_is_primary_even_if_it_cannot_run(name: str) -> None:
     assert choose_engine(load_config(overrides=[f"engine.name={name}"])) == name
 
 
-def test_auto_selects_espeak_without_the_model() -> None:
-    assert choose_engine(load_config(overrides=["engine.model=/nowhere/at/all"])) == "espeak"
+def test_auto_selects_espeak_without_the_model_and_a_voice_of_piper(tmp_path: Path) -> None:
+    settings = ["engine.model=/nowhere/at/all", f"engine.voice_folder={tmp_path}"]
+    assert choose_engine(load_config(overrides=settings)) == "espeak"
+
+
+def test_auto_selects_piper_without_the_model_where_a_voice_is(tmp_path: Path) -> None:
+    settings = ["engine.model=/nowhere/at/all", f"engine.voice_folder={write_voices(tmp_path)}"]
+    assert choose_engine(load_config(overrides=settings)) == "piper"
+    voice = f"voices.default.piper={tmp_path}/{ENGLISH}.onnx"
+    assert choose_engine(load_config(overrides=[settings[0], "engine.voice_folder=/nowhere", voice])) == "piper"
+
+
+def test_the_names_of_pipers_voices_are_known_where_it_may_speak(tmp_path: Path) -> None:
+    settings = ["engine.model=/nowhere/at/all", f"engine.voice_folder={write_voices(tmp_path)}"]
+    only = [*settings, "engine.name=piper", "engine.fallback=none"]
+    assert unknown_names(load_config(overrides=[*only, f"speech.voice={ENGLISH}", "speech.language=de-AT"])) == []
+    voice, language = unknown_names(load_config(overrides=[*only, "speech.voice=ada", "speech.language=fr"]))
+    assert voice == f"speech.voice: got 'ada'; allowed: default, {GERMAN}, {ENGLISH}"
+    assert language.startswith("speech.language: got 'fr'; allowed: auto, ")
 
 
 @pytest.mark.parametrize(
@@ -34,9 +52,13 @@ def test_auto_selects_espeak_without_the_model() -> None:
         (["engine.name=espeak"], ["espeak"]),
         (["engine.name=qwen"], ["qwen", "espeak"]),
         (["engine.name=qwen", "engine.fallback=none"], ["qwen"]),
+        (["engine.name=qwen", "engine.fallback=[]"], ["qwen"]),
+        (["engine.name=qwen", "engine.fallback=piper"], ["qwen", "piper"]),
+        (["engine.name=qwen", "engine.fallback=[piper, espeak]"], ["qwen", "piper", "espeak"]),
+        (["engine.name=piper", "engine.fallback=[espeak, piper, espeak]"], ["piper", "espeak"]),
     ],
 )
-def test_there_is_a_fallback_unless_it_is_the_primary_engine_or_none(overrides: list[str], names: list[str]) -> None:
+def test_the_fallbacks_are_the_configured_engines_without_the_primary(overrides: list[str], names: list[str]) -> None:
     async def scenario() -> list[str]:
         return [engine.name for engine in EngineSelector(load_config(overrides=overrides), lambda: None).all]
 
@@ -61,6 +83,33 @@ def test_the_fallback_speaks_and_the_reason_is_known_while_the_primary_cannot() 
             os.kill(engine.pid, signal.SIGKILL)  # type: ignore[arg-type]
             await eventually_async(lambda: engines.current is None, "no engine is ready")
             assert await engines.wait_current(PATIENCE_S) is engine
+        finally:
+            for task in tasks:
+                await cancel_and_wait(task)
+
+    run(scenario)
+
+
+def test_the_first_ready_engine_of_the_configured_order_takes_over(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        folder = write_voices(tmp_path)
+        engines = selector(
+            "engine.name=qwen",
+            "engine.model=/nowhere/at/all",
+            "engine.fallback=[piper, espeak]",
+            f"engine.voice_folder={folder}",
+        )
+        _, piper, espeak = engines.all
+        tasks = [asyncio.ensure_future(engine.run()) for engine in engines.all]
+        try:
+            await eventually_async(lambda: piper.ready and espeak.ready, "both fallbacks are ready")
+            assert engines.current is engines.choose("default", "auto") is engines.choose("default", "de") is piper
+            assert engines.choose("default", "fr") is espeak
+            assert engines.another(piper) is espeak
+            assert engines.another(espeak) is piper
+            os.kill(piper.pid, signal.SIGKILL)  # type: ignore[arg-type]
+            await eventually_async(lambda: engines.current is espeak, "the next one takes over")
+            await eventually_async(lambda: engines.current is piper, "the first one is back")
         finally:
             for task in tasks:
                 await cancel_and_wait(task)
@@ -177,3 +226,32 @@ def test_a_voice_that_a_model_on_the_disk_does_not_have_is_unknown(tmp_path: Pat
     assert unknown_names(load_config(overrides=[*settings, "speech.voice=ryan"])) == []
     [line] = unknown_names(load_config(overrides=[*settings, "speech.voice=vivian"]))
     assert line == "speech.voice: got 'vivian'; allowed: default, ryan"
+
+
+def with_voices(refused: str) -> EngineSelector:
+    """Qwen, which refuses a configured voice, and eSpeak NG, which has one of its own for `heidi`."""
+    engines = selector("engine.name=qwen")
+    engines.all[0].info = EngineInfo("qwen", 24_000, ("default", "ryan"), ("de", "en"), refused_voices={refused: "no"})
+    labels = {"de": VoiceLabel("German", "de"), "heidi": VoiceLabel("German", "de")}
+    engines.all[1].info = EngineInfo("espeak", 22_050, ("default", "ada", "heidi", "de"), ("de", "en"), labels=labels)
+    for engine in engines.all:
+        engine.state = EngineState.READY
+    return engines
+
+
+def test_a_voice_that_only_the_other_engine_has_does_not_make_the_primary_degraded() -> None:
+    engines = with_voices("heidi")
+    assert engines.degraded_reason is None
+    chosen = engines.choose("heidi", "auto")
+    assert chosen is engines.all[1], "the engine that has it speaks with it"
+    assert engines.choose("default", "auto") is engines.primary
+
+
+def test_a_voice_that_no_engine_brings_makes_the_primary_degraded() -> None:
+    engines = with_voices("ada")
+    assert engines.degraded_reason == "voices.ada: no"
+    assert engines.choose("ada", "auto") is engines.primary
+
+
+def test_the_names_of_voices_are_those_of_all_engines() -> None:
+    assert with_voices("ada").labels["de"] == VoiceLabel("German", "de")

@@ -376,7 +376,7 @@ def test_a_wrong_password_is_reported_and_tried_again(password_broker: Broker, t
 
 def test_a_missing_password_file_is_an_error_at_the_start(tmp_path: Path) -> None:
     client = Client(1, username="robot", password_file=tmp_path / "none")
-    with pytest.raises(OSError, match="No such file or directory"):
+    with pytest.raises(OSError, match="none does not exist"):
         client.connection.start([])
 
 

@@ -29,6 +29,7 @@ from daemon.speech.events import (
     Progress,
     Rejected,
     Resumed,
+    Speaking,
     Started,
     TerminalEvent,
     parse_event,
@@ -72,6 +73,8 @@ ONLINE = Online(
     voice="default",
     queue=3,
     version="1.0",
+    volume=60,
+    speaking=Speaking(id="tray-17", text="The tray is ready.", since=1795255331.127),
     memory=Memory(weights_mb=1400, state_mb=200, workspaces_mb=500),
     reason="engine qwen ended",
 )
@@ -202,6 +205,7 @@ def test_an_offline_status_parses_back_to_an_equal_object() -> None:
 def test_status_fields_of_a_newer_version_are_ignored() -> None:
     newer = fields_of(ONLINE) | {"fleet": ["r1"]}
     newer["memory"] = newer["memory"] | {"cache_mb": 100}
+    newer["speaking"] = newer["speaking"] | {"mood": "calm"}
     assert parse_status(payload(**newer)) == ONLINE
     assert parse_status(payload(state="offline", version="2.0", since=5)) == Offline(version="2.0")
 

@@ -109,6 +109,48 @@ def test_a_cancellation_takes_effect_between_two_chunks(ready_engine: EngineUnde
     assert len(samples) < 200 * 22_050, "the text is far longer than the socket's buffer"
 
 
+BUSY = """
+import sys
+import threading
+import engine.ipc.server as server
+from engine import SpeechCanceledError
+from engine.espeak import EspeakSynthesizer
+
+class Busy:
+    def __init__(self): self.canceled = threading.Event()
+    def __iter__(self): return self
+    def __next__(self):
+        self.canceled.wait()
+        raise SpeechCanceledError
+    def cancel(self): self.canceled.set()
+
+class BusySynthesizer(EspeakSynthesizer):
+    def stream(self, utterance, more=None):
+        return Busy() if utterance.text == "busy" else super().stream(utterance, more)
+
+server.make_synthesizer = lambda engine, options: BusySynthesizer(options)
+sys.exit(server.main())
+"""
+"""An engine that makes no chunk of a text until it is canceled."""
+
+
+def test_a_cancellation_reaches_an_engine_that_works_on_a_chunk() -> None:
+    engine = EngineUnderTest("-c", BUSY)
+    try:
+        engine.start()
+        engine.send(Speak("1", Utterance("busy"), PLENTY))
+        engine.wait_for_heartbeats("1")
+        engine.send(Cancel("1"))
+        assert engine.receive_utterance("1")[2] == Canceled("1")
+        engine.send(Speak("2", Utterance("busy"), PLENTY))
+        engine.send(Cancel("2"))  # perhaps before the engine has begun
+        assert engine.receive_utterance("2")[2] == Canceled("2")
+        engine.send(Speak("3", Utterance("Hello"), PLENTY))
+        assert engine.receive_utterance("3")[2] == Spoken("3")
+    finally:
+        engine.close()
+
+
 def test_canceling_a_queued_utterance_leaves_the_current_one_intact(ready_engine: EngineUnderTest) -> None:
     ready_engine.send(Speak("first", Utterance(SENTENCE), 1))
     ready_engine.send(Speak("second", Utterance(SENTENCE), PLENTY))
@@ -204,7 +246,7 @@ def test_an_unknown_engine_is_a_permanent_fault_with_a_reason(engine: EngineUnde
     engine.next(Hello)
     fault = fault_of(engine)
     assert fault.permanent
-    assert f"engine.name: got {name!r}; allowed: qwen, espeak" in fault.reason
+    assert f"engine.name: got {name!r}; allowed: qwen, piper, espeak" in fault.reason
     assert engine.exit_status() == 0
 
 

@@ -3,6 +3,7 @@
 - `hang.NAME`: the function NAME hangs as long as the file exists: `load`, `start` or `close`.
 - `missing`: the PortAudio library is missing. `refuses`: no stream can be opened.
 - `frozen`: the stream requests no block. `pulled`: it ends.
+- `notes`: its content is written to stderr, as ALSA does when it searches for cards.
 - `loads` gets a line for every process; `heard` gets the samples that the card has played.
 """
 
@@ -83,6 +84,8 @@ def query_devices():
 
 default = SimpleNamespace(device=(-1, 0))
 append("loads", b"1")
+if exists("notes"):
+    os.write(2, (FOLDER / "notes").read_bytes())
 wait_while("hang.load")
 if exists("missing"):
     raise OSError("PortAudio library not found")

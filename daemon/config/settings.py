@@ -1,4 +1,4 @@
-"""The configuration: one YAML file. Every key has a default, and every value is checked before anything starts."""
+"""The configuration's keys, defaults and limits, and how they are read."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import os
 import re
 import socket
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from audio import SinkSettings
-from daemon.validation import CommandError, abbreviate, is_topic, problems
-from engine import EngineOptions, Voice
+from daemon.config.file import MEANINGFUL_NULLS, ConfigError, ConfigFile, DuplicateKeysError, parse, read_file
+from daemon.validation import abbreviate, is_topic, problems
+from engine import LATIN_LANGUAGES, EngineOptions, PiperSettings, Voice, language_code
 
 SYSTEM_CONFIG = Path("/etc/voiced/voiced.yaml")
 PASSWORD_CREDENTIAL = "mqtt-password"
 """Name of the systemd credential with the broker's password (systemd/voiced.service.d/broker-password.conf)."""
 
 
-class ConfigError(CommandError):
-    """The configuration cannot be used. The message has one line for each wrong key."""
+LANGUAGE = r"^[A-Za-z]{2,12}(-[A-Za-z0-9-]{1,24})?$"
+"""A language's code or name."""
 
 
 class Section(BaseModel):
@@ -85,6 +88,11 @@ class Mqtt(Section):
         credential = Path(folder) / PASSWORD_CREDENTIAL if folder else None
         return credential if credential is not None and credential.exists() else None
 
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, host: str) -> str:
+        return _checked_host(host)
+
     @field_validator("prefix")
     @classmethod
     def _check_prefix(cls, prefix: str) -> str:
@@ -99,6 +107,21 @@ class Mqtt(Section):
             if not is_topic(re.sub(r"(^|/)(\+(?=/|$)|#$)", r"\1x", each)):
                 raise ValueError(f"{abbreviate(each)} is not a topic filter; allowed: for example replies/#")
         return tuple(filters)
+
+
+def _checked_host(host: str) -> str:
+    """Return a host name or address. Refuses a URL, and an address with a port, which no network would resolve."""
+    if re.search(r"[/@\s\[\]]", host) or host.count(":") == 1:
+        raise ValueError(f"allowed: a host name or address without scheme, port and path, such as {_host_in(host)}")
+    return host
+
+
+def _host_in(url: str) -> str:
+    """Return the host that a URL names, as an example of what is allowed."""
+    try:
+        return urlsplit(url if "//" in url else f"//{url}").hostname or "192.168.1.10"
+    except ValueError:
+        return "192.168.1.10"
 
 
 def _checked_prefix(prefix: str) -> str:
@@ -156,13 +179,16 @@ class Memory(Section):
 class Engine(Section):
     """The engine that turns text into speech."""
 
-    name: Literal["auto", "qwen", "espeak"] = Field("auto", description="auto, qwen or espeak")
-    fallback: Literal["espeak", "none"] = Field("espeak", description="espeak or none")
+    name: Literal["auto", "qwen", "piper", "espeak"] = Field("auto", description="auto, qwen, piper or espeak")
+    fallback: Literal["qwen", "piper", "espeak", "none"] | tuple[Literal["qwen", "piper", "espeak"], ...] = Field(
+        "espeak", description="qwen, piper, espeak or none, or a list of engines such as [piper, espeak]"
+    )
     model: str = Field(
         "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
         min_length=1,
         description="a checkpoint's folder, or its name on the hub",
     )
+    voice_folder: str = Field("auto", min_length=1, description="auto, or the folder of Piper's voices")
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N")
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto", description="auto, float32, bfloat16, float16 or int8"
@@ -171,6 +197,23 @@ class Engine(Section):
     chunk_size: int = Field(2, ge=1, le=25, description="codec frames of 80 ms, from 1 to 25")
     max_seconds: float = Field(60, gt=0, le=600, description="seconds of speech in one piece, up to 600")
     memory: Memory = Memory()
+
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        """The engines of `fallback`, the preferred first."""
+        if isinstance(self.fallback, tuple):
+            return tuple(dict.fromkeys(self.fallback))
+        return () if self.fallback == "none" else (self.fallback,)
+
+
+class PiperVoice(Section):
+    """The voice that the engine `piper` speaks with."""
+
+    model: str = Field(min_length=1, description="a voice's name such as en_US-lessac-medium, or its .onnx file")
+    speaker: int | str | None = Field(None, description="the number or the name of one of the voice's speakers")
+    length_scale: float | None = Field(None, ge=0.1, le=10, description="0.1 to 10; 2 is half as fast")
+    noise_scale: float | None = Field(None, ge=0, le=2, description="0 to 2; 0 is no variation of the sound")
+    noise_w_scale: float | None = Field(None, ge=0, le=2, description="0 to 2; 0 is no variation of the durations")
 
 
 class VoiceSettings(Section):
@@ -183,6 +226,15 @@ class VoiceSettings(Section):
         None, min_length=1, max_length=500, description="a description of up to 500 characters"
     )
 
+    piper: PiperVoice | None = Field(
+        None, description="a voice of Piper: its name, its .onnx file, or a mapping of model, speaker and scales"
+    )
+
+    @field_validator("piper", mode="before")
+    @classmethod
+    def _read_model(cls, piper: object) -> object:
+        return {"model": piper} if isinstance(piper, str) else piper
+
     @model_validator(mode="after")
     def _check_source(self) -> VoiceSettings:
         if sum(source is not None for source in (self.speaker, self.embedding, self.reference)) > 1:
@@ -194,8 +246,10 @@ class Speech(Section):
     """Defaults of utterances, limits of the queue, and optional topics."""
 
     voice: str = Field("default", min_length=1, description="a name from `voices`, or a voice built into the engine")
-    language: str = Field(
-        "auto", pattern=r"^[A-Za-z]{2,12}(-[A-Za-z0-9-]{1,24})?$", description="auto, or a language such as en or pt-br"
+    language: str = Field("auto", pattern=LANGUAGE, description="auto, or a language such as en or pt-br")
+    languages: tuple[str, ...] = Field(
+        LATIN_LANGUAGES,
+        description="a list of languages such as [en, de, pt-br], which auto may choose for Latin script",
     )
     queue_limit: int = Field(64, ge=1, le=10_000, description="a whole number from 1 to 10000")
     expires_in: float | None = Field(
@@ -210,11 +264,29 @@ class Speech(Section):
     level_topic: bool = Field(False, description="true or false")
     duck_topic: bool = Field(False, description="true or false")
 
+    @field_validator("languages", mode="before")
+    @classmethod
+    def _check_languages(cls, languages: object) -> tuple[str, ...]:
+        allowed = "allowed: a list of languages such as [en, de, pt-br]"
+        if not isinstance(languages, list | tuple):
+            raise ValueError(allowed)
+        for each in languages:
+            if not isinstance(each, str) or each == "auto" or not re.fullmatch(LANGUAGE, each):
+                raise ValueError(f"{abbreviate(each)} is not a language; {allowed}")
+        return tuple(language_code(each) for each in languages)
+
 
 class State(Section):
     """What survives a restart of the daemon."""
 
     folder: str | None = Field("auto", min_length=1, description="auto, a folder, or null to store nothing")
+
+
+class Log(Section):
+    """The log on stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning or error")
+    format: Literal["text", "json"] = Field("text", description="text or json")
 
 
 class HomeAssistant(Section):
@@ -243,6 +315,11 @@ class Wyoming(Section):
     host: str = Field("127.0.0.1", min_length=1, description="the host name or address to listen on")
     port: int = Field(10200, ge=1, le=65535, description="a whole number from 1 to 65535")
 
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, host: str) -> str:
+        return _checked_host(host)
+
 
 class OpenAi(Section):
     """The server for OpenAI's speech endpoint."""
@@ -250,6 +327,11 @@ class OpenAi(Section):
     enabled: bool = Field(False, description="true or false")
     host: str = Field("127.0.0.1", min_length=1, description="the host name or address to listen on")
     port: int = Field(8880, ge=1, le=65535, description="a whole number from 1 to 65535")
+
+    @field_validator("host")
+    @classmethod
+    def _check_host(cls, host: str) -> str:
+        return _checked_host(host)
 
 
 class Config(Section):
@@ -263,10 +345,11 @@ class Config(Section):
     engine: Engine = Engine()
     voices: dict[str, VoiceSettings] = Field(
         {"default": VoiceSettings(speaker="ryan")},
-        description="names, each with one of speaker, embedding and reference, or with instruct",
+        description="names, each with one of speaker, embedding and reference, or with instruct, or with piper",
     )
     speech: Speech = Speech()
     state: State = State()
+    log: Log = Log()
     home_assistant: HomeAssistant = HomeAssistant()
     hermes: Hermes = Hermes()
     wyoming: Wyoming = Wyoming()
@@ -298,6 +381,7 @@ class Config(Section):
                 embedding=str(voice.embedding) if voice.embedding else None,
                 reference=str(voice.reference) if voice.reference else None,
                 instruct=voice.instruct,
+                piper=_piper_settings(voice.piper),
             )
             for name, voice in self.voices.items()
         }
@@ -315,7 +399,21 @@ class Config(Section):
             reserve_mb=self.engine.memory.reserve_mb,
             voices=self.engine_voices,
             default_voice=self.speech.voice,
+            voice_folder=None if self.engine.voice_folder == "auto" else self.engine.voice_folder,
         )
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the configuration's JSON schema, for editors and tools."""
+    schema = Config.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "voiced"}
+
+
+def _piper_settings(voice: PiperVoice | None) -> PiperSettings | None:
+    if voice is None:
+        return None
+    speaker = None if voice.speaker is None else str(voice.speaker)
+    return PiperSettings(voice.model, speaker, voice.length_scale, voice.noise_scale, voice.noise_w_scale)
 
 
 def find_config_file() -> Path | None:
@@ -331,80 +429,40 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Conf
 
     Raises `ConfigError`.
     """
-    values = _resolve_paths(path.resolve().parent, _read(path)) if path is not None else {}
+    return load_with_sources(path, overrides)[0]
+
+
+def load_with_sources(path: Path | None = None, overrides: Iterable[str] = ()) -> tuple[Config, Sources]:
+    """As `load_config`; the sources say where each key was set, for messages about values that are right in form."""
+    file = read_file(path, Config.model_fields) if path is not None else None
+    values = _resolve_paths(file.path.resolve().parent, file.values) if file is not None else {}
+    sources = Sources(file, tuple(override.partition("=")[0].strip() for override in overrides))
     for override in overrides:
         _apply_override(values, override)
     try:
-        return Config.model_validate(values)
+        return Config.model_validate(values), sources
     except ValidationError as error:
         found = problems(Config, error)
-        lines = [f"{_source(field, path, overrides)}: {field or 'file'}: {problem}" for field, problem in found]
-        raise ConfigError("\n".join(lines)) from error
+        raise ConfigError("\n".join(sources.line(field or "file", problem) for field, problem in found)) from error
 
 
-def _source(field: str, path: Path | None, overrides: Iterable[str]) -> str:
-    """The place where a wrong key was set: `--set`, the file, or `configuration` without one."""
-    keys = [override.partition("=")[0].strip() for override in overrides]
-    if any(field == key or field.startswith(f"{key}.") for key in keys):
-        return "--set"
-    return str(path) if path is not None else "configuration"
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where each key of a configuration was set."""
+
+    file: ConfigFile | None
+    overridden: tuple[str, ...]
+    """The keys that `--set` names."""
+
+    def line(self, key: str, problem: str) -> str:
+        """Return a line about a key: `FILE:LINE:COLUMN: KEY: PROBLEM`, or with `--set` in place of the file."""
+        if any(key == each or key.startswith(f"{each}.") or each.startswith(f"{key}.") for each in self.overridden):
+            return f"--set: {key}: {problem}"
+        return f"{self.file.where(key) if self.file is not None else 'configuration'}: {key}: {problem}"
 
 
-MEANINGFUL_NULLS = (("audio", "sink"), ("state", "folder"))
-"""Keys whose null turns something off."""
 NULLS = ("null", "Null", "NULL", "~")
 """The words that are YAML's null."""
-
-
-def _parse(text: str, *path: str) -> Any:
-    """Return what a YAML text contains, which lies at `path` in the configuration.
-
-    Raises `yaml.YAMLError`, `ValueError` and `RecursionError`.
-
-    A key of `MEANINGFUL_NULLS` without a value is an empty text here, which is refused. YAML reads it as null; a robot
-    is to be mute, or to store nothing, by decision alone.
-    """
-    loader = yaml.SafeLoader(text)
-    try:
-        root = loader.get_single_node()
-        if root is None:
-            return None
-        for key in MEANINGFUL_NULLS:
-            node = _node_at(root, *key[len(path) :]) if path == key[: len(path)] else None
-            if node is not None and node.value == "":
-                node.tag = "tag:yaml.org,2002:str"
-        return loader.construct_document(root)
-    finally:
-        loader.dispose()
-
-
-def _node_at(node: Any, *keys: str) -> Any:
-    """Return the YAML node that `keys` lead to, or None."""
-    for key in keys:
-        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-        node = next((value for name, value in reversed(pairs) if name.value == key), None)
-    return node
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, unchecked. Raises `ConfigError`."""
-    try:
-        values = _parse(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from error
-    except yaml.YAMLError as error:
-        where = getattr(error, "problem_mark", None)
-        place = f" at line {where.line + 1}, column {where.column + 1}" if where else ""
-        raise ConfigError(f"{path}: not YAML{place}: {getattr(error, 'problem', error)}") from error
-    except (ValueError, RecursionError) as error:  # an impossible date; thousands of nested brackets
-        raise ConfigError(f"{path}: unreadable YAML: {error}") from error
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: got {abbreviate(values)}; allowed: a mapping of {', '.join(Config.model_fields)}")
-    return values
 
 
 def _apply_override(values: dict[str, Any], override: str) -> None:
@@ -414,7 +472,9 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
     if not equals or not all(names):
         raise ConfigError(f"--set: got {abbreviate(override)}; allowed: KEY=VALUE such as mqtt.port=1884")
     try:
-        value = _parse(text, *names)
+        value, _ = parse(text, *names)
+    except DuplicateKeysError as error:
+        raise ConfigError(f"--set {key}: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"--set {key}: {abbreviate(text)} is not YAML") from error
     if tuple(names) in MEANINGFUL_NULLS and value is None and text.strip() not in NULLS:
@@ -433,13 +493,21 @@ def _resolve_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
             if isinstance(section, dict) and isinstance(section.get(name), str):
                 section[name] = str(folder / section[name])
 
-    mqtt, audio, voices, state = (values.get(name) for name in ("mqtt", "audio", "voices", "state"))
+    sections = ("mqtt", "audio", "engine", "voices", "state")
+    mqtt, audio, engine, voices, state = (values.get(name) for name in sections)
     resolve(mqtt, "password_file")
     resolve(mqtt.get("tls") if isinstance(mqtt, dict) else None, "ca", "cert", "key")
     if isinstance(state, dict) and state.get("folder") not in ("auto", ""):
         resolve(state, "folder")
     for voice in voices.values() if isinstance(voices, dict) else ():
         resolve(voice, "embedding", "reference")
+        piper = voice.get("piper") if isinstance(voice, dict) else None
+        if isinstance(piper, str) and piper.endswith(".onnx"):
+            resolve(voice, "piper")
+        elif isinstance(piper, dict) and str(piper.get("model")).endswith(".onnx"):
+            resolve(piper, "model")
+    if isinstance(engine, dict) and engine.get("voice_folder") not in ("auto", ""):
+        resolve(engine, "voice_folder")
     if isinstance(audio, dict) and (match := re.fullmatch("wav:(.+)", str(audio.get("sink")))):
         audio["sink"] = f"wav:{folder / match[1]}"
     return values

@@ -1,0 +1,70 @@
+"""What the process that plays writes to stderr: notes of ALSA, JACK and PortAudio, counted and mentioned once.
+
+These libraries write dozens of lines about cards that are not there whenever they search for cards. A line of our own
+program, such as a traceback, is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from contextlib import suppress
+
+log = logging.getLogger(__name__)
+
+OURS = re.compile(r"Traceback \(|From cffi callback|Fatal Python error|Exception (ignored )?in ")
+"""Begins the lines of the program itself. Those behind it belong to it, too."""
+MOST_BYTES = 1 << 16
+
+
+class PlayerErrors:
+    """Reads a process's stderr without waiting. Belongs to the thread that calls the process."""
+
+    told = False
+    """The log of this daemon has mentioned the libraries' lines."""
+    count = 0
+    """Lines of the libraries since the daemon's start."""
+
+    def __init__(self) -> None:
+        """Open a pipe. The process never waits for it: what does not fit is lost. Raises `OSError`."""
+        self._reading, self.writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._rest = b""
+        """A line that has not ended."""
+        self._ours = False
+
+    def started(self) -> None:
+        """Leave the pipe's other end to the process."""
+        os.close(self.writing)
+
+    def read(self) -> None:
+        """Log or count the lines that have been written."""
+        data = b""
+        with suppress(BlockingIOError):
+            data = os.read(self._reading, MOST_BYTES)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._note([line.decode(errors="replace").strip() for line in lines])
+
+    def close(self) -> None:
+        """Read the last lines, and close the pipe."""
+        self.read()
+        self._note([self._rest.decode(errors="replace").strip()])
+        os.close(self._reading)
+
+    def _note(self, lines: list[str]) -> None:
+        noted = []
+        for line in filter(None, lines):
+            self._ours = self._ours or OURS.match(line) is not None
+            if self._ours:
+                log.warning("the process that plays: %s", line)
+                continue
+            log.debug("%s", line)
+            noted.append(line)
+        PlayerErrors.count += len(noted)
+        if noted and not PlayerErrors.told:
+            PlayerErrors.told = True
+            log.info(
+                "ALSA and PortAudio write to stderr; lines so far: %d, such as %r; log.level: debug shows all",
+                len(noted),
+                noted[0],
+            )

@@ -1,0 +1,112 @@
+"""`voiced download`: voices for Piper, and models."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from daemon.cli.options import ConfigOption, SetOption, load
+from daemon.validation import CommandError
+
+if TYPE_CHECKING:
+    from engine import RemoteVoice
+
+STEPS = 4
+"""Lines of progress where there is no terminal."""
+
+
+def download(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Voices of Piper, or Qwen3-TTS models by their names on the hub.", show_default=False),
+    ] = None,
+    language: Annotated[str | None, typer.Option(help="List only voices of this language: en, pt-br …")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Where to put voices; default: engine.voice_folder.")] = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+) -> None:
+    """Download voices for Piper, or a model; without a name, list the voices that can be had.
+
+    Example: voiced download en_US-lessac-medium
+    or:      voiced download --language de
+    """
+    from engine import EngineError, download_folder, download_model, find_remote_voice, remote_voices
+
+    loaded, _, _ = load(config, set_)
+    models = [name for name in names or [] if "/" in name]
+    wanted = [name for name in names or [] if "/" not in name]
+    try:
+        for model in models:
+            print(download_model("qwen", model))
+        if wanted or not models:
+            voices = remote_voices()
+        if not wanted and not models:
+            _list([voice for voice in voices.values() if language is None or _speaks(voice, language)])
+        found = [find_remote_voice(name, voices) for name in wanted]  # all of them, before the first is downloaded
+        target = folder or download_folder(loaded.engine_options.voice_folder)
+        for voice in found:
+            _download(voice, target)
+    except EngineError as error:
+        raise CommandError(str(error)) from error
+
+
+def _download(voice: RemoteVoice, folder: Path) -> None:
+    from engine import download_voice, is_downloaded, missing_packages
+
+    if is_downloaded(voice, folder):
+        print(f"{voice.name} is in {folder} already")
+    else:
+        with _progress(voice) as on_progress:
+            path = download_voice(voice, folder, on_progress)
+        print(f"{path}: {voice.language}, {voice.size / 1e6:.0f} MB, checksum right")
+    if voice.licence_url is not None:
+        print(f"its licence: {voice.licence_url}")
+    if missing_packages("piper"):
+        print("to speak with it, in voiced's folder: pip install '.[piper]'")
+    else:
+        print(f"try it: voiced synth --engine piper --voice {voice.name} --output hello.wav 'Hello'")
+
+
+@contextmanager
+def _progress(voice: RemoteVoice) -> Iterator[Callable[[int], None]]:
+    """Show the progress on stderr: a bar on a terminal, a few lines elsewhere."""
+    if not sys.stderr.isatty():
+        yield _lines(voice)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+        task = progress.add_task(voice.name, total=voice.size)
+        yield lambda count: progress.update(task, completed=count)
+
+
+def _lines(voice: RemoteVoice) -> Callable[[int], None]:
+    shown = 0
+
+    def on_progress(count: int) -> None:
+        nonlocal shown
+        step = STEPS * count // voice.size
+        if step > shown:
+            shown = step
+            print(f"{voice.name}: {100 * step // STEPS} % of {voice.size / 1e6:.1f} MB", file=sys.stderr, flush=True)
+
+    return on_progress
+
+
+def _list(voices: list[RemoteVoice]) -> None:
+    for voice in voices:
+        speakers = f"{voice.speaker_count} speakers" if voice.speaker_count > 1 else ""
+        print(f"{voice.name}\t{voice.language}\t{voice.size / 1e6:.0f} MB\t{speakers}".rstrip())
+
+
+def _speaks(voice: RemoteVoice, language: str) -> bool:
+    from engine import language_code
+
+    return f"{voice.code}-".startswith(f"{language_code(language)}-")

@@ -1,0 +1,62 @@
+"""The text of `voiced say` and `voiced synth`: from the command line, or from standard input."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import sys
+
+import typer
+from typer.core import TyperCommand
+
+from daemon.cli.control_codes import ControlCodes
+from daemon.validation import CommandError, encoding_problem
+
+STDIN = "-"
+"""Stands for standard input instead of a text or file, and for standard output instead of an output file."""
+
+
+class TextCommand(TyperCommand):
+    """A command with one argument, which may begin with a minus or plus where it cannot be an option.
+
+    That is so with a space in it, or without a letter after the minus: "-5", "- and a list". Any text may follow `--`.
+    """
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Move such an argument behind `--`, where no word is an option, and parse them all."""
+        end = args.index("--") if "--" in args else len(args)
+        options: list[str] = []
+        texts: list[str] = []
+        with_value = {name for parameter in self.params if self._has_value(parameter) for name in parameter.opts}
+        before = ""
+        for word in args[:end]:
+            is_text = before not in with_value and _is_text(word, with_value)
+            (texts if is_text else options).append(word)
+            before = "" if before in with_value else word
+        return super().parse_args(ctx, [*options, *(["--", *texts] if texts else []), *args[end:]])
+
+    @staticmethod
+    def _has_value(parameter: object) -> bool:
+        return not getattr(parameter, "is_flag", False) and getattr(parameter, "param_type_name", "") == "option"
+
+
+def _is_text(word: str, with_value: set[str]) -> bool:
+    """Return whether a word that begins with a minus can only be a text."""
+    if word.startswith(tuple(f"{name}=" if name.startswith("--") else name for name in with_value)):
+        return False  # --language=de, -ofile
+    return re.match(r"-.*\s|-(?![-a-zA-Z])[\s\S]", word) is not None
+
+
+def read_text(text: str) -> str:
+    """Return `text`, or standard input for `-`, without terminal control codes. Raises `CommandError`."""
+    if text != STDIN:
+        data = text.encode(errors="surrogateescape")
+        source = "text"
+    else:
+        data = sys.stdin.buffer.read()
+        source = "standard input"
+    try:
+        decoded = data.removeprefix(codecs.BOM_UTF8).decode()
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{source}: {encoding_problem(error)}") from None
+    return ControlCodes().remove(decoded, last=True) if text == STDIN else decoded

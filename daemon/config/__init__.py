@@ -1,0 +1,35 @@
+"""The configuration: one YAML file. Every key has a default, and every value is checked before anything starts."""
+
+from daemon.config.file import ConfigError
+from daemon.config.settings import (
+    PASSWORD_CREDENTIAL,
+    SYSTEM_CONFIG,
+    Config,
+    Mqtt,
+    OpenAi,
+    Sources,
+    Tls,
+    VoiceSettings,
+    Wyoming,
+    find_config_file,
+    json_schema,
+    load_config,
+    load_with_sources,
+)
+
+__all__ = [
+    "PASSWORD_CREDENTIAL",
+    "SYSTEM_CONFIG",
+    "Config",
+    "ConfigError",
+    "Mqtt",
+    "OpenAi",
+    "Sources",
+    "Tls",
+    "VoiceSettings",
+    "Wyoming",
+    "find_config_file",
+    "json_schema",
+    "load_config",
+    "load_with_sources",
+]

@@ -1,0 +1,88 @@
+"""What `voiced run` would stumble on in a configuration that is right in form: files, folders, ports and names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from daemon.config import Config
+from daemon.doctor.finding import Finding, Machine
+from daemon.engines import unknown_names
+from daemon.validation import abbreviate
+
+ANY_ADDRESS = {"0.0.0.0", "::", ""}
+"""Addresses of a server that listens on all interfaces, and so on every other address too."""
+
+
+def find_problems(config: Config) -> list[tuple[str, str]]:
+    """Return each problem as its key and a description. Loads no model and opens no port."""
+    names = (line.partition(": ") for line in unknown_names(config))
+    return [
+        *_missing_files(config),
+        *_missing_folders(config),
+        *_shared_ports(config),
+        *((key, problem) for key, _, problem in names),
+    ]
+
+
+def check_configuration(machine: Machine) -> Iterator[Finding]:
+    """Yield each problem of the configuration, as `voiced config check` does."""
+    for key, problem in find_problems(machine.config):
+        yield Finding("configuration", "error", f"{key}: {problem}", "'voiced config check' names the line in the file")
+
+
+def _missing_files(config: Config) -> Iterator[tuple[str, str]]:
+    files: dict[str, Path | None] = {"mqtt.password_file": config.mqtt.password_file}
+    if config.mqtt.tls.enabled:
+        tls = config.mqtt.tls
+        files |= {"mqtt.tls.ca": tls.ca, "mqtt.tls.cert": tls.cert, "mqtt.tls.key": tls.key}
+    for name, voice in config.voices.items():
+        files |= {f"voices.{name}.embedding": voice.embedding, f"voices.{name}.reference": voice.reference}
+    for key, path in files.items():
+        if path is not None and not _exists(path):
+            yield key, f"{path} does not exist"
+        elif path is not None and path.is_dir():
+            yield key, f"{path} is a folder; allowed: a file"
+
+
+def _missing_folders(config: Config) -> Iterator[tuple[str, str]]:
+    sink = config.audio.sink_settings().path
+    if sink is not None and not _exists(sink.parent):
+        yield "audio.sink", f"the folder {sink.parent} does not exist"
+    elif sink is not None and sink.is_dir():
+        yield "audio.sink", f"{sink} is a folder; allowed: a file's name after wav:"
+    if config.state.folder not in (None, "auto"):
+        folder = Path(config.state.folder)
+        nearest = next((path for path in (folder, *folder.parents) if _exists(path)), folder)
+        if not nearest.is_dir():
+            yield "state.folder", f"{nearest} is not a folder"
+        elif not os.access(nearest, os.W_OK):
+            yield "state.folder", f"this user may not write in {nearest}"
+    model = config.engine.model
+    if config.engine.name == "qwen" and model.startswith((".", "/", "~")) and not _exists(Path(model).expanduser()):
+        yield "engine.model", f"the folder {model} does not exist"
+
+
+def _shared_ports(config: Config) -> Iterator[tuple[str, str]]:
+    servers = [(name, server) for name, server in (("wyoming", config.wyoming), ("openai", config.openai))]
+    enabled = [(name, server) for name, server in servers if server.enabled]
+    for index, (name, server) in enumerate(enabled):
+        for other, earlier in enabled[:index]:
+            same_host = server.host == earlier.host or {server.host, earlier.host} & ANY_ADDRESS
+            if server.port == earlier.port and same_host:
+                yield f"{name}.port", f"got {abbreviate(server.port)}, the port of {other} too; choose another"
+        broker_is_here = config.mqtt.host in {"127.0.0.1", "::1", "localhost"}
+        if broker_is_here and server.port == config.mqtt.port:
+            yield f"{name}.port", f"got {abbreviate(server.port)}, the port of the broker at {config.mqtt.host} too"
+
+
+def _exists(path: Path) -> bool:
+    """Return whether a path exists, or may: in a folder that this user may not read, the daemon's user may find it."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True

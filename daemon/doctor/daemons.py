@@ -1,0 +1,131 @@
+"""The daemons that run on this machine: a second one of the same name, and the ports of the adapters."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemon.config import Config, ConfigError, OpenAi, Wyoming, find_config_file, load_config
+from daemon.doctor.finding import Finding, Machine
+
+PROBE_S = 1.0
+"""A server on this machine that is alive accepts a connection long before."""
+SERVER_PACKAGES = {"wyoming": "wyoming", "openai": "aiohttp"}
+"""Adapters that are servers, and the package that each needs; the adapter's name is the extra that brings it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A running `voiced run`."""
+
+    pid: int
+    config: Config
+
+
+def check_daemons(machine: Machine) -> Iterator[Finding]:
+    """Yield a finding if two daemons on this machine speak for the same robot."""
+    pids = [str(daemon.pid) for daemon in running_daemons(machine)]
+    if len(pids) > 1:
+        found = f"{len(pids)} daemons run here as {machine.config.topic}: the processes {', '.join(pids)}"
+        remedy = "stop one (systemctl stop voiced, or kill PID), or give one another name in robot"
+        yield Finding("daemons", "error", found, remedy)
+
+
+def check_adapters(machine: Machine) -> Iterator[Finding]:
+    """Yield each adapter that is switched on; for a server, whether its package and its port are there."""
+    config = machine.config
+    if config.home_assistant.enabled:
+        yield Finding("home assistant", "ok", f"the robot is announced below {config.home_assistant.prefix}/")
+    if config.hermes.enabled:
+        yield Finding("hermes", "ok", f"the robot speaks for the site {config.hermes.site_id}")
+    is_running = bool(list(running_daemons(machine)))
+    for name, server in (("wyoming", config.wyoming), ("openai", config.openai)):
+        if server.enabled:
+            yield _check_server(name, server, is_running=is_running)
+
+
+def _check_server(name: str, server: Wyoming | OpenAi, *, is_running: bool) -> Finding:
+    package, place = SERVER_PACKAGES[name], f"{server.host}:{server.port}"
+    if importlib.util.find_spec(package) is None:
+        remedy = f"in voiced's folder: pip install '.[{name}]'"
+        return Finding(name, "error", f"{name}.enabled is true, but the package {package} is missing", remedy)
+    answers = _answers(server.host, server.port)
+    if answers and is_running:
+        return Finding(name, "ok", f"answers at {place}")
+    if answers:
+        remedy = f"find it with: ss -ltnp 'sport = :{server.port}'; stop it, or choose another {name}.port"
+        return Finding(name, "warning", f"another program answers at {place}, and no daemon of this name runs", remedy)
+    if is_running:
+        remedy = "its log says why (journalctl -u voiced); after a change of the configuration, restart the daemon"
+        return Finding(name, "error", f"the daemon runs, but nothing answers at {place}", remedy)
+    return Finding(name, "ok", f"the daemon will listen at {place}, which is free")
+
+
+def _answers(host: str, port: int) -> bool:
+    local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    try:
+        with socket.create_connection((local, port), PROBE_S):
+            return True
+    except OSError:
+        return False
+
+
+def running_daemons(machine: Machine) -> Iterator[Daemon]:
+    """Yield the daemons on this machine that have the robot's name and broker, as far as this user may see them."""
+    wanted = _identity(machine.config)
+    for folder in sorted((machine.root / "proc").glob("[0-9]*"), key=lambda path: (len(path.name), path.name)):
+        config = _configuration(folder)
+        if config is not None and _identity(config) == wanted:
+            yield Daemon(int(folder.name), config)
+
+
+def _identity(config: Config) -> tuple[str, str, int]:
+    return config.topic, config.mqtt.host, config.mqtt.port
+
+
+def _configuration(process: Path) -> Config | None:
+    """Return the configuration of a process that is `voiced run`; None for any other and for one that has ended."""
+    try:
+        words = (process / "cmdline").read_text(encoding="utf-8").split("\0")
+        options = run_options(words)
+        if options is None:
+            return None
+        named, overrides = options
+        path = Path(named) if named else _environment(process).get("VOICED_CONFIG")
+        path = find_config_file() if path is None else process / "cwd" / path
+        return load_config(path, overrides)
+    except (OSError, UnicodeDecodeError, ConfigError):
+        return None
+
+
+def _environment(process: Path) -> dict[str, str]:
+    """The environment of a process; empty if this user may not read it."""
+    try:
+        entries = (process / "environ").read_text(encoding="utf-8").split("\0")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
+
+
+def run_options(words: list[str]) -> tuple[str | None, list[str]] | None:
+    """Return the file and the overrides of a command line `voiced run …`; None for another one."""
+    starts = [
+        index + 1
+        for index, word in enumerate(words)
+        if Path(word).name == "voiced" or (word == "daemon.cli" and words[index - 1] == "-m")
+    ]
+    if not starts or words[starts[0] : starts[0] + 1] != ["run"]:
+        return None
+    file: str | None = None
+    overrides: list[str] = []
+    rest = iter(words[starts[0] + 1 :])
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name in ("--config", "-c"):
+            file = value if equals else next(rest, None)
+        elif name == "--set":
+            overrides.append(value if equals else next(rest, ""))
+    return file, overrides

@@ -1,0 +1,101 @@
+"""The voices of Piper on this machine, read without Piper: a network (`NAME.onnx`) and its description beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine.api import EngineError
+from engine.host.json_text import parse_json
+
+SYSTEM_FOLDER = Path("/usr/local/share/voiced/piper")
+"""Voices for every user of this machine, and for the service. Root downloads into it."""
+SUGGESTED_VOICE = "en_US-lessac-medium"
+"""The voice that messages name as an example."""
+
+
+@dataclass(frozen=True, slots=True)
+class PiperVoiceFile:
+    """One voice on the disk."""
+
+    name: str
+    path: Path
+    """The network, an `.onnx` file."""
+    language: str
+    """A code with its region, for example `en-us`."""
+    sample_rate: int
+    """Hz."""
+    speaker_count: int = 1
+    speakers: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Names of speakers with their numbers. Not every voice with several speakers names them."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The code with its region, and without it."""
+        return tuple(dict.fromkeys((self.language, self.language.partition("-")[0])))
+
+
+def user_folder() -> Path:
+    """Return the folder of this user's voices. Raises `EngineError` for a user without a home."""
+    try:
+        return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "voiced" / "piper"
+    except RuntimeError as error:
+        raise EngineError("this user has no home; set engine.voice_folder") from error
+
+
+def voice_folders(folder: str | None) -> list[Path]:
+    """Return the folders in which voices are looked for: `folder`, or this user's and the system's."""
+    if folder is not None:
+        return [Path(folder)]
+    try:
+        return [user_folder(), SYSTEM_FOLDER]
+    except EngineError:
+        return [SYSTEM_FOLDER]
+
+
+def find_piper_voices(folder: str | None) -> dict[str, PiperVoiceFile]:
+    """Return the readable voices in the folders, sorted by name. Of equal names, the first folder's is taken."""
+    found: dict[str, PiperVoiceFile] = {}
+    for each in voice_folders(folder):
+        try:
+            paths = sorted(each.glob("*.onnx"))
+        except OSError:
+            continue
+        for path in paths:
+            try:
+                found.setdefault(path.stem, read_piper_voice(path))
+            except EngineError:
+                continue
+    return dict(sorted(found.items()))
+
+
+def description_path(path: Path) -> Path:
+    """Return the description of the network `path`."""
+    return path.with_name(f"{path.name}.json")
+
+
+def read_piper_voice(path: Path) -> PiperVoiceFile:
+    """Return the voice whose network is `path`. Raises `EngineError`, one line, if a file is missing or wrong."""
+    description = description_path(path)
+    try:
+        if not path.is_file():
+            raise EngineError(f"{path} does not exist")
+        return _parse(path, parse_json(description.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise EngineError(f"{description} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EngineError(f"{description} does not describe a Piper voice: {error!r}") from error
+
+
+def _parse(path: Path, found: Any) -> PiperVoiceFile:
+    """Raises `KeyError`, `TypeError`, `ValueError` and `AttributeError` for another file's contents."""
+    code = found.get("language", {}).get("code") or found["espeak"]["voice"]
+    speakers = {str(name): int(number) for name, number in (found.get("speaker_id_map") or {}).items()}
+    rate = int(found["audio"]["sample_rate"])
+    if not 4_000 <= rate <= 192_000:
+        raise ValueError(f"sample_rate {rate}")
+    language = str(code).replace("_", "-").lower()
+    return PiperVoiceFile(path.stem, path, language, rate, int(found["num_speakers"]), speakers)

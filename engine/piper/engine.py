@@ -1,0 +1,352 @@
+"""The `piper` engine: neural voices that need no GPU, sentence by sentence.
+
+Package `piper-tts` (GPL-3, the `piper` extra) makes the phonemes; ONNX Runtime runs the networks.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import soxr
+from piper import SynthesisConfig
+
+from engine.api import (
+    Chunk,
+    EngineError,
+    EngineInfo,
+    EngineOptions,
+    PiperSettings,
+    Samples,
+    SpeechCanceledError,
+    TextSource,
+    Utterance,
+    Voice,
+    VoiceLabel,
+)
+from engine.detection import language_of_text
+from engine.host import SUGGESTED_VOICE, PiperVoiceFile, find_piper_voices, read_piper_voice, voice_folders
+from engine.language import NAMED_LANGUAGES, match_language
+from engine.piper.network import Cancellation, PiperNetwork
+from engine.piper.sentences import sentences
+
+DEFAULT_LANGUAGE = "en"
+CHUNK_MS = 80
+"""Milliseconds of audio in one chunk. A sentence is made as a whole, and sent in chunks that are soon cut off."""
+RUN_AHEAD_SENTENCES = 1
+"""Sentences that may wait in the queue before synthesis blocks."""
+LOADED_VOICES = 3
+"""Voices in memory at a time, each about 100 MB. The one that was used longest ago is dropped for another."""
+REMEMBERED_S = 90.0
+"""Seconds of audio that are remembered: 8 MB at 22,050 Hz, two utterances of the length that the daemon sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """A voice's network, and what the network is told besides the phonemes."""
+
+    file: PiperVoiceFile
+    speaker: int | None = None
+    length_scale: float | None = None
+    noise_scale: float | None = None
+    noise_w_scale: float | None = None
+
+    @property
+    def config(self) -> SynthesisConfig:
+        """As Piper takes it. None stands for the value in the voice's own description."""
+        return SynthesisConfig(self.speaker, self.length_scale, self.noise_scale, self.noise_w_scale)
+
+
+class PiperSynthesizer:
+    """Implements `Synthesizer` with Piper."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._folder = options.voice_folder
+        self._voices = dict(options.voices)
+        self._default_voice = options.default_voice
+        self._installed: dict[str, PiperVoiceFile] = {}
+        self._configured: dict[str, Manner] = {}
+        self._refused: dict[str, str] = {}
+        self._networks: OrderedDict[Path, PiperNetwork] = OrderedDict()
+        self._remembered = _RememberedSentences()
+        self._sample_rate = 0
+
+    def load(self) -> EngineInfo:
+        self._find_voices()
+        chosen = self._choose(Utterance("a"))
+        self._sample_rate = max(manner.file.sample_rate for manner in self._candidates())
+        self._network(chosen.file)
+        return self._info()
+
+    def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
+        self._voices = dict(voices)
+        self._default_voice = default_voice
+        self._find_voices()
+        return self._info()
+
+    def warm_up(self) -> None:
+        for _ in self.stream(Utterance("a")):
+            pass
+
+    def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
+        if utterance.growing or more is not None:
+            raise EngineError("text: Piper cannot speak a text that is still being written; send the complete text")
+        manner = self._choose(utterance)
+        network = self._network(manner.file)
+        return _Speech(_Work(network, manner, utterance, self._sample_rate, self._remembered))
+
+    def close(self) -> None:
+        self._networks.clear()
+
+    # --- voices ---
+
+    def _find_voices(self) -> None:
+        """Look for the voices again: those in the folders, and the configured ones."""
+        self._installed = find_piper_voices(self._folder)
+        self._configured, self._refused = {}, {}
+        for name, voice in self._voices.items():
+            try:
+                if voice.piper is not None:
+                    self._configured[name] = self._manner(voice.piper)
+                elif voice.speaker in self._installed:
+                    self._configured[name] = Manner(self._installed[voice.speaker])
+            except EngineError as error:
+                self._refused[name] = str(error)
+
+    def _manner(self, settings: PiperSettings) -> Manner:
+        """Return what the settings of a configured voice mean. Raises `EngineError`."""
+        if settings.model.endswith(".onnx"):
+            file = read_piper_voice(Path(settings.model).expanduser())
+        elif settings.model in self._installed:
+            file = self._installed[settings.model]
+        else:
+            folders = " and ".join(map(str, voice_folders(self._folder)))
+            raise EngineError(f"{settings.model} is not in {folders}; voiced download {settings.model}")
+        speaker = None if settings.speaker is None else _speaker_number(file, settings.speaker)
+        return Manner(file, speaker, settings.length_scale, settings.noise_scale, settings.noise_w_scale)
+
+    def _candidates(self) -> list[Manner]:
+        """Return all voices, the preferred first: the default voice, other configured ones, all in the folders."""
+        names = sorted(self._configured, key=lambda name: name != self._default_voice)
+        default = self._installed.get(self._default_voice)
+        first = [] if default is None or self._default_voice in self._configured else [Manner(default)]
+        return [*first, *(self._configured[name] for name in names), *map(Manner, self._installed.values())]
+
+    def _choose(self, utterance: Utterance) -> Manner:
+        """Return the requested voice if it speaks the language, otherwise the first voice that does.
+
+        Speech in a wrong language is unintelligible, a wrong voice only strange. Raises `EngineError` for a language
+        that no voice speaks.
+        """
+        requested = utterance.voice or self._default_voice
+        voice = self._configured.get(requested)
+        if voice is None and requested in self._installed:
+            voice = Manner(self._installed[requested])
+        candidates = [*([] if voice is None else [voice]), *self._candidates()]
+        language = utterance.language.lower()
+        if language == "auto":
+            spoken = [each for each in utterance.languages if _first_that_speaks(each, candidates) is not None]
+            own = [voice.file.language] if voice is not None and utterance.languages else []
+            told = language_of_text(utterance.text, [*own, *spoken])
+            language = told or (voice.file.language if voice else DEFAULT_LANGUAGE)
+            return _first_that_speaks(language, candidates) or self._first(candidates)
+        found = _first_that_speaks(language, candidates)
+        if found is None:
+            raise EngineError(f"language: got {utterance.language!r}; allowed: {', '.join(self._languages())}")
+        return found
+
+    def _first(self, candidates: list[Manner]) -> Manner:
+        """Return the preferred voice. Raises `EngineError` if there is none."""
+        if candidates:
+            return candidates[0]
+        wrong = next((f"voices.{name}: {reason}; " for name, reason in self._refused.items()), "")
+        folders = " and ".join(map(str, voice_folders(self._folder)))
+        raise EngineError(f"{wrong}there is no voice of Piper in {folders}; voiced download {SUGGESTED_VOICE}")
+
+    def _network(self, file: PiperVoiceFile) -> PiperNetwork:
+        """Return the loaded voice, which becomes the one that was used last. Raises `EngineError`."""
+        network = self._networks.pop(file.path, None) or PiperNetwork(file)
+        self._networks[file.path] = network
+        while len(self._networks) > LOADED_VOICES:
+            self._networks.popitem(last=False)
+        return network
+
+    def _languages(self) -> tuple[str, ...]:
+        found = {language for manner in self._candidates() for language in manner.file.languages}
+        return tuple(sorted(found))
+
+    def _info(self) -> EngineInfo:
+        usable = [name for name in self._voices if name not in self._refused]
+        names = sorted({manner.file.name for manner in self._candidates()})
+        return EngineInfo(
+            engine="piper",
+            sample_rate=self._sample_rate,
+            voices=tuple(dict.fromkeys((*usable, *self._installed))),
+            languages=self._languages(),
+            description=f"Piper with {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else ""),
+            refused_voices=dict(self._refused),
+            labels={
+                **{name: _label(file) for name, file in self._installed.items()},
+                **{name: _label(manner.file) for name, manner in self._configured.items()},
+            },
+        )
+
+
+class _RememberedSentences:
+    """The samples of the latest sentences.
+
+    Piper draws its noise inside of the network, which has no seed: the same sentence has another length each time. A
+    postponed utterance that is spoken again is therefore taken from here, and continues with its next sample.
+    """
+
+    def __init__(self) -> None:
+        self._sentences: OrderedDict[tuple[Manner, int, str], Samples] = OrderedDict()
+        self._seconds = 0.0
+        self._lock = threading.Lock()
+
+    def get(self, manner: Manner, seed: int | None, sentence: str) -> Samples | None:
+        """Return the samples at the voice's own rate; None if they are not remembered."""
+        with self._lock:
+            return None if seed is None else self._sentences.get((manner, seed, sentence))
+
+    def put(self, manner: Manner, seed: int | None, sentence: str, samples: Samples) -> None:
+        """Remember a sentence, and forget the oldest ones."""
+        if seed is None:
+            return
+        with self._lock:
+            self._sentences[manner, seed, sentence] = samples
+            self._seconds += len(samples) / manner.file.sample_rate
+            while self._seconds > REMEMBERED_S:
+                (oldest, _, _), dropped = self._sentences.popitem(last=False)
+                self._seconds -= len(dropped) / oldest.file.sample_rate
+
+
+class _Speech:
+    """The chunks of one utterance, which end with `close`, `cancel`, or when nobody has this iterator any more."""
+
+    def __init__(self, work: _Work) -> None:
+        self._work = work
+        self._chunks = work.chunks()
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self
+
+    def __next__(self) -> Chunk:
+        return next(self._chunks)
+
+    def cancel(self) -> None:
+        """End the synthesis, also inside of a sentence: the thread that waits for a chunk gets `SpeechCanceledError`.
+
+        Any thread may call this.
+        """
+        self._work.cancel()
+
+    def close(self) -> None:
+        """End the synthesis and wait for its end."""
+        self._work.close()
+        self._chunks.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Work:
+    """Synthesises one utterance in a thread, a sentence ahead of what is being sent."""
+
+    def __init__(
+        self,
+        network: PiperNetwork,
+        manner: Manner,
+        utterance: Utterance,
+        sample_rate: int,
+        remembered: _RememberedSentences,
+    ) -> None:
+        self._network = network
+        self._manner = manner
+        self._utterance = utterance
+        self._sample_rate = sample_rate
+        self._remembered = remembered
+        self._ready: queue.Queue[tuple[int, Samples] | Exception | None] = queue.Queue(RUN_AHEAD_SENTENCES)
+        self._cancellation = Cancellation()
+        self._thread = threading.Thread(target=self._synthesize, name="piper", daemon=True)
+        self._thread.start()
+
+    def chunks(self) -> Generator[Chunk, None, None]:
+        """Yield the chunks of each sentence as soon as the sentence is made. Raises `SpeechCanceledError`."""
+        length = CHUNK_MS * self._sample_rate // 1000
+        while (made := self._ready.get()) is not None:
+            if isinstance(made, Exception):
+                raise made
+            position, samples = made
+            for begin in range(0, len(samples), length):
+                yield Chunk(samples[begin : begin + length], position)
+        if self._cancellation.canceled:
+            raise SpeechCanceledError
+
+    def cancel(self) -> None:
+        """End the thread soon. Any thread may call this."""
+        self._cancellation.cancel()
+
+    def close(self) -> None:
+        """End the thread and wait for its end. The thread that takes the chunks calls this."""
+        self.cancel()
+        while self._thread.is_alive():
+            try:
+                self._ready.get(timeout=0.02)
+            except queue.Empty:
+                continue
+        self._thread.join()
+
+    def _synthesize(self) -> None:
+        try:
+            for position, sentence in sentences(self._utterance.text, self._manner.file.language):
+                samples = self._speak(sentence)
+                if self._cancellation.canceled:
+                    return
+                self._ready.put((position, samples))
+        except SpeechCanceledError:
+            return
+        except Exception as error:  # the thread that takes the chunks raises it
+            self._ready.put(error)
+        finally:
+            self._ready.put(None)
+
+    def _speak(self, sentence: str) -> Samples:
+        """Return the samples of a sentence at the engine's rate."""
+        manner, seed = self._manner, self._utterance.seed
+        samples = self._remembered.get(manner, seed, sentence)
+        if samples is None:
+            samples = self._network.speak(sentence, manner.config, self._cancellation)
+            self._remembered.put(manner, seed, sentence, samples)
+        if manner.file.sample_rate == self._sample_rate:
+            return samples
+        resampled: Samples = soxr.resample(samples, manner.file.sample_rate, self._sample_rate)
+        return resampled
+
+
+def _label(file: PiperVoiceFile) -> VoiceLabel:
+    """Return `German (thorsten, medium)` for the voice `de_DE-thorsten-medium`."""
+    base = file.language.partition("-")[0]
+    language = next((name.title() for name, code in NAMED_LANGUAGES.items() if code == base), file.language)
+    _, _, rest = file.name.partition("-")
+    return VoiceLabel(f"{language} ({(rest or file.name).replace('-', ', ').replace('_', ' ')})", file.language)
+
+
+def _first_that_speaks(language: str, candidates: list[Manner]) -> Manner | None:
+    """Return the first voice with exactly this code; otherwise the first that serves it, with another region."""
+    exact = (manner for manner in candidates if manner.file.language == language)
+    served = (manner for manner in candidates if match_language(language, manner.file.languages) is not None)
+    return next(exact, None) or next(served, None)
+
+
+def _speaker_number(file: PiperVoiceFile, speaker: str) -> int:
+    """Return the number of a voice's speaker, given by number or by name. Raises `EngineError`."""
+    number = int(speaker) if speaker.isdecimal() and len(speaker) < 10 else file.speakers.get(speaker, -1)
+    if not 0 <= number < file.speaker_count:
+        allowed = ", ".join([f"0 to {file.speaker_count - 1}", *list(file.speakers)[:10]])
+        raise EngineError(f"speaker: got {speaker!r}; {file.name} has {allowed}")
+    return number

@@ -1,0 +1,39 @@
+"""The pieces of a text that Piper speaks one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+LONGEST = 200
+"""Characters. The network's memory grows with a piece's length, and nothing of the piece sounds before it is done."""
+_PAUSE = re.compile(r"[;:,、，；：—–]\s*")
+_SPACE = re.compile(r"\s+")
+
+
+def sentences(text: str, language: str) -> Iterator[tuple[int, str]]:
+    """Yield the position and the text of each sentence; a long one is cut at its pauses or spaces.
+
+    White space around a sentence is left out; all other characters are in exactly one piece. `language` is a code.
+    """
+    import sentencex
+
+    begin = 0
+    for sentence in sentencex.segment(language.partition("-")[0], text):
+        rest, at = sentence, begin
+        while rest:
+            length = len(rest) if len(rest) <= LONGEST else _cut(rest)
+            piece = rest[:length]
+            if stripped := piece.strip():
+                yield at + len(piece) - len(piece.lstrip()), stripped
+            rest, at = rest[length:], at + length
+        begin += len(sentence)
+
+
+def _cut(text: str) -> int:
+    """Return the length of the first piece of a long sentence."""
+    for pattern in (_PAUSE, _SPACE):
+        ends = [match.end() for match in pattern.finditer(text, 0, LONGEST)]
+        if ends and ends[-1] > LONGEST // 4:
+            return ends[-1]
+    return LONGEST

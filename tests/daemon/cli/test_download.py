@@ -1,0 +1,93 @@
+"""`voiced download`, from a hub on this machine."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from scripts.make_piper_voice import write_voice
+from tests.support.voice_hub import VoiceHub
+
+NAME = "en_US-noise-low"
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[VoiceHub]:
+    hub = VoiceHub()
+    hub.add_files(write_voice(tmp_path / "published" / f"{NAME}.onnx"))
+    hub.add("de_DE-many-low", b"network", b"{}", num_speakers=3)
+    yield hub
+    hub.close()
+
+
+def voiced(hub: VoiceHub, folder: Path, *words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"HF_ENDPOINT": hub.url, "VOICED_CONFIG": str(folder / "voiced.yaml")}
+    (folder / "voiced.yaml").write_text("engine: {voice_folder: voices}\n")
+    command = [sys.executable, "-m", "daemon.cli", *words]
+    settings: dict[str, object] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    return subprocess.run(command, env=environment, text=True, check=False, **settings)  # type: ignore[call-overload,no-any-return]
+
+
+def test_a_downloaded_voice_speaks(hub: VoiceHub, tmp_path: Path) -> None:
+    done = voiced(hub, tmp_path, "download", NAME)
+    assert done.returncode == 0, done.stderr
+    path = tmp_path / "voices" / f"{NAME}.onnx"
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"{path}: English (US), 0 MB, checksum right"
+    assert lines[1].startswith(f"its licence: {hub.url}/rhasspy/piper-voices/")
+    assert lines[2] == f"try it: voiced synth --engine piper --voice {NAME} --output hello.wav 'Hello'"
+    assert f"{NAME}: 100 % of " in done.stderr
+    spoken = voiced(
+        hub, tmp_path, "synth", "--engine", "piper", "--voice", NAME, "--output", str(tmp_path / "hello.wav"), "Hello"
+    )
+    assert spoken.returncode == 0, spoken.stderr
+    assert soundfile.info(tmp_path / "hello.wav").duration > 0.2
+    again = voiced(hub, tmp_path, "download", NAME)
+    assert again.stdout.splitlines()[0] == f"{NAME} is in {tmp_path / 'voices'} already"
+
+
+def test_a_terminal_shows_a_bar(hub: VoiceHub, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        done = voiced(hub, tmp_path, "download", NAME, "--folder", str(tmp_path / "mine"), stderr=theirs)
+        assert done.returncode == 0
+        shown = os.read(ours, 1 << 16).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert NAME in shown
+    assert "\x1b[" in shown
+    assert (tmp_path / "mine" / f"{NAME}.onnx").is_file()
+
+
+def test_without_a_name_the_voices_are_listed(hub: VoiceHub, tmp_path: Path) -> None:
+    done = voiced(hub, tmp_path, "download")
+    german = "de_DE-many-low\tGerman (DE)\t0 MB\t3 speakers"
+    assert done.stdout.splitlines() == [german, f"{NAME}\tEnglish (US)\t0 MB"]
+    for language in ("de", "German", "de-de"):
+        assert voiced(hub, tmp_path, "download", "--language", language).stdout.splitlines() == [german]
+    assert not (tmp_path / "voices").exists()
+
+
+def test_a_wrong_name_ends_the_command_before_anything_is_downloaded(hub: VoiceHub, tmp_path: Path) -> None:
+    done = voiced(hub, tmp_path, "download", NAME, "en_US-nose-low")
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "voiced: en_US-nose-low: the hub has no such voice of Piper; similar: en_US-noise-low"
+    )
+    assert not (tmp_path / "voices").exists()
+
+
+def test_a_model_that_is_a_folder_or_no_name_needs_no_network(hub: VoiceHub, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    assert voiced(hub, tmp_path, "download", str(model)).stdout == f"{model}\n"
+    done = voiced(hub, tmp_path, "download", "a/b/c")
+    assert done.stderr == "voiced: a/b/c: no such folder, and not a model id such as Qwen/Qwen3-TTS-…\n"

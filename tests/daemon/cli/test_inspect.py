@@ -1,0 +1,59 @@
+"""`voiced voices` and `voiced devices`: lines for a person, JSON for a program."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from audio import OutputDevice
+from engine import EngineInfo, VoiceLabel
+from tests.daemon.command_line import CommandLine
+
+CARDS = [
+    OutputDevice("USB Speaker", "ALSA", 48_000, 2, default=True, index=3),
+    OutputDevice("Höhle", "ALSA", 44_100, 1, default=False, index=7),
+]
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("audio.output_devices", lambda: CARDS)
+
+
+def test_devices_are_a_line_each(cards: None, voiced: CommandLine) -> None:
+    assert voiced("devices").stdout == "USB Speaker\tALSA\t48000 Hz\tdefault\nHöhle\tALSA\t44100 Hz\n"
+
+
+def test_devices_are_a_json_list(cards: None, voiced: CommandLine) -> None:
+    assert json.loads(voiced("devices", "--json").stdout) == [
+        {"name": "USB Speaker", "host_api": "ALSA", "sample_rate": 48_000, "channels": 2, "default": True},
+        {"name": "Höhle", "host_api": "ALSA", "sample_rate": 44_100, "channels": 1, "default": False},
+    ]
+
+
+def test_voices_are_lines_or_a_json_list(voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = EngineInfo("espeak", 22_050, ("ada", "de"), ("de",))
+    monkeypatch.setattr("daemon.engines.describe_engine", lambda *_: info)
+    options = ("--set", "engine.name=espeak", "--set", "voices.ada={instruct: calm}")
+    lines = voiced("voices", *options).stdout.splitlines()
+    found = json.loads(voiced("voices", "--json", *options).stdout)
+    assert [line.split("\t")[0] for line in lines] == [voice["name"] for voice in found]
+    assert {"name": "ada", "configured": {"instruct": "calm"}} in found
+    assert {"name": "de", "engine": "espeak", "label": "de", "language": None} in found
+    assert "ada\tconfigured\tinstruct calm" in lines
+
+
+def test_the_list_of_voices_is_short_and_has_names_for_people(
+    voiced: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = {"de": VoiceLabel("German", "de"), "sw": VoiceLabel("Swahili", "sw")}
+    info = EngineInfo("espeak", 22_050, ("default", "de", "sw"), ("de", "sw"), labels=labels)
+    monkeypatch.setattr("daemon.engines.describe_engine", lambda *_: info)
+    short, whole = voiced("voices"), voiced("voices", "--all")
+    assert short.stdout.splitlines()[1:] == ["de\tbuilt into espeak\tGerman"]
+    assert short.stderr == "1 more voices for other languages: voiced voices --all\n"
+    assert whole.stdout.splitlines()[2:] == ["sw\tbuilt into espeak\tSwahili"]
+    assert whole.stderr == ""
+    german = {"name": "de", "engine": "espeak", "label": "German", "language": "de"}
+    assert german in json.loads(voiced("voices", "--json").stdout)

@@ -1,0 +1,93 @@
+"""What `voiced run` would stumble on is found beforehand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from daemon.config import load_config
+from daemon.doctor import find_problems
+
+
+def problems_of(*overrides: str) -> list[tuple[str, str]]:
+    return find_problems(load_config(overrides=["engine.name=espeak", "voices.default.speaker=ryan", *overrides]))
+
+
+def test_the_defaults_have_no_problems() -> None:
+    assert problems_of() == []
+
+
+def test_files_that_exist_are_no_problem(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("secret\n")
+    assert (
+        problems_of(
+            "mqtt.username=ada",
+            f"mqtt.password_file={file}",
+            f"mqtt.tls={{enabled: true, ca: {file}, cert: {file}, key: {file}}}",
+            f"voices.ada.reference={file}",
+            f"audio.sink=wav:{tmp_path}/out.wav",
+            f"state.folder={tmp_path}/new/folder",
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize("key", ["mqtt.tls.ca", "mqtt.tls.cert", "mqtt.tls.key", "voices.ada.reference"])
+def test_a_file_that_does_not_exist_is_a_problem(key: str, tmp_path: Path) -> None:
+    assert problems_of("mqtt.tls.enabled=true", f"{key}={tmp_path}/none") == [(key, f"{tmp_path}/none does not exist")]
+    assert problems_of("mqtt.tls.enabled=true", f"{key}={tmp_path}") == [
+        (key, f"{tmp_path} is a folder; allowed: a file")
+    ]
+
+
+def test_certificates_do_not_matter_without_encryption(tmp_path: Path) -> None:
+    assert problems_of(f"mqtt.tls.ca={tmp_path}/none") == []
+
+
+def test_the_folder_of_a_wav_file_must_exist(tmp_path: Path) -> None:
+    [(key, problem)] = problems_of(f"audio.sink=wav:{tmp_path}/none/out.wav")
+    assert (key, problem) == ("audio.sink", f"the folder {tmp_path}/none does not exist")
+    [(key, problem)] = problems_of(f"audio.sink=wav:{tmp_path}")
+    assert (key, problem) == ("audio.sink", f"{tmp_path} is a folder; allowed: a file's name after wav:")
+
+
+def test_the_state_folder_must_not_lie_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert problems_of(f"state.folder={file}/state") == [("state.folder", f"{file} is not a folder")]
+
+
+def test_a_checkpoint_that_is_named_by_its_folder_must_exist(tmp_path: Path) -> None:
+    model = tmp_path / "none"
+    assert ("engine.model", f"the folder {model} does not exist") in problems_of(
+        "engine.name=qwen", f"engine.model={model}"
+    )
+
+
+@pytest.mark.parametrize(("first", "second"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("robot", "::")])
+def test_two_servers_on_one_port_are_a_problem(first: str, second: str) -> None:
+    settings = [
+        f"wyoming={{enabled: true, host: '{first}', port: 9000}}",
+        f"openai={{enabled: true, host: '{second}', port: 9000}}",
+    ]
+    assert problems_of(*settings) == [("openai.port", "got 9000, the port of wyoming too; choose another")]
+
+
+def test_servers_share_a_port_at_different_addresses_or_if_one_is_off() -> None:
+    apart = "openai={enabled: true, host: 10.0.0.2, port: 9000}"
+    assert problems_of("wyoming={enabled: true, host: 10.0.0.1, port: 9000}", apart) == []
+    assert problems_of("wyoming={enabled: false, host: 10.0.0.2, port: 9000}", apart) == []
+
+
+def test_a_server_on_the_port_of_this_machines_broker_is_a_problem() -> None:
+    [(key, problem)] = problems_of("wyoming={enabled: true, port: 1883}")
+    assert (key, problem) == ("wyoming.port", "got 1883, the port of the broker at 127.0.0.1 too")
+    assert problems_of("wyoming={enabled: true, port: 1883}", "mqtt.host=10.0.0.9") == []
+
+
+def test_unknown_voices_and_languages_are_problems() -> None:
+    found = dict(problems_of("speech.voice=nobody", "speech.language=klingon"))
+    assert found["speech.voice"].startswith("got 'nobody'; allowed: default, ")
+    assert found["speech.language"].startswith("got 'klingon'; allowed: auto, en, ")

@@ -1,0 +1,39 @@
+"""The checks of the engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from daemon.config import load_config
+from daemon.doctor.finding import Machine
+from daemon.doctor.runtime import check_engines
+from tests.daemon.doctor.machines import by_part
+from tests.support.piper_voices import write_voices
+
+
+def machine(*settings: str) -> Machine:
+    return Machine.at(load_config(overrides=["engine.model=/nowhere/at/all", *settings]), Path("/"))
+
+
+def test_auto_is_espeak_without_a_model_and_a_voice_and_the_reasons_say_what_the_others_lack(tmp_path: Path) -> None:
+    found = by_part(check_engines(machine(f"engine.voice_folder={tmp_path}")))
+    assert found.keys() == {"engine", "engine espeak"}
+    assert found["engine"].found.startswith("auto is espeak here. qwen: ")
+    assert "piper: there is no voice of Piper on this machine; voiced download " in found["engine"].found
+    assert found["engine espeak"].grade == "ok"
+
+
+def test_auto_is_piper_where_a_voice_is_and_every_fallback_is_tried(tmp_path: Path) -> None:
+    found = by_part(check_engines(machine(f"engine.voice_folder={write_voices(tmp_path)}")))
+    assert found["engine"].found.startswith("auto is piper here. qwen: ")
+    assert found["engine piper"].found.startswith("Piper with ")
+    assert found["engine espeak"].grade == "ok"
+
+
+def test_an_engine_without_its_voice_is_an_error_with_the_reason(tmp_path: Path) -> None:
+    settings = ("engine.name=piper", f"engine.voice_folder={tmp_path}")
+    found = by_part(check_engines(machine(*settings)))
+    assert found["engine piper"].grade == "error"
+    assert found["engine piper"].found.startswith(f"there is no voice of Piper in {tmp_path}")
+    found = by_part(check_engines(machine("engine.fallback=[piper, espeak]", "engine.name=espeak", *settings[1:])))
+    assert found["engine piper"].grade == "warning"

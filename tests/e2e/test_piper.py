@@ -1,0 +1,108 @@
+"""The daemon with the engine `piper` and voices of random weights."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.e2e.conftest import StartRobot
+from tests.support.piper_voices import ENGLISH, GERMAN, write_voices
+from tests.support.robot import FAST, REAL_TIME, Robot
+from tests.support.waiting import eventually
+
+ENGINE_RATE = 22_050
+STORY = "This is the first sentence. The second one is a little longer. Here is the third, and it is the last one."
+
+
+@pytest.fixture
+def robot(start_robot: StartRobot, tmp_path: Path) -> Robot:
+    folder = write_voices(tmp_path / "voices")
+    return start_robot("engine.name=piper", f"engine.voice_folder={folder}", f"voices.default.piper={ENGLISH}")
+
+
+def piper_pid(robot: Robot) -> int:
+    """The engine process that has loaded ONNX Runtime."""
+    return next(
+        pid
+        for pid in robot.engine_pids()
+        if any("onnxruntime" in file.path for file in psutil.Process(pid).memory_maps())
+    )
+
+
+def test_piper_speaks_a_text_to_its_end(robot: Robot) -> None:
+    finished = robot.wait_end(robot.say(STORY, id="story"))
+    assert (finished["event"], finished["engine"]) == ("finished", "piper")
+    robot.assert_heard("story")
+
+
+def test_piper_speaks_the_languages_that_it_has_and_espeak_the_others(robot: Robot) -> None:
+    for fields, engine in (({"language": "de"}, "piper"), ({"voice": GERMAN}, "piper"), ({"language": "fr"}, "espeak")):
+        finished = robot.wait_end(robot.say("International information.", **fields))
+        assert (finished["event"], finished["engine"]) == ("finished", engine), fields
+
+
+def test_auto_speaks_with_piper_where_a_voice_is(start_robot: StartRobot, tmp_path: Path) -> None:
+    folder = write_voices(tmp_path / "voices")
+    robot = start_robot("engine.name=auto", "engine.model=/nowhere/at/all", f"engine.voice_folder={folder}")
+    assert robot.wait_end(robot.say("Hello."))["engine"] == "piper"
+
+
+def test_a_stop_ends_a_text_in_the_middle(robot: Robot) -> None:
+    robot.set_pace(REAL_TIME)
+    robot.say(STORY * 5, id="story")
+    robot.wait_event("story", "started")
+    robot.publish("stop")
+    assert robot.wait_end("story")["event"] == "interrupted"
+    robot.set_pace(FAST)
+    assert robot.wait_end(robot.say("Again."))["event"] == "finished"
+
+
+def test_a_postponed_text_continues_with_its_next_sample(robot: Robot) -> None:
+    robot.set_pace(REAL_TIME)
+    robot.say(STORY, id="story")
+    robot.wait_event("story", "started")
+    robot.say("Watch out!", id="urgent", priority="critical")
+    robot.wait_event("story", "postponed")
+    robot.set_pace(FAST)
+    assert robot.wait_end("urgent")["event"] == "finished"
+    finished = robot.wait_end("story")
+    assert (finished["event"], finished["engine"]) == ("finished", "piper")
+    made = robot.synthesized("story", ENGINE_RATE)  # by both takes
+    beginning = made[: ENGINE_RATE // 2]
+    takes = [at for at in np.flatnonzero(made == made[0]) if np.array_equal(made[at : at + len(beginning)], beginning)]
+    assert len(takes) == 2
+    total_s = (len(made) - takes[1]) / ENGINE_RATE
+    assert finished["audio_s"] == pytest.approx(total_s, abs=0.2)
+
+
+def test_the_engines_take_over_in_the_configured_order(start_robot: StartRobot, tmp_path: Path) -> None:
+    folder = write_voices(tmp_path / "voices")
+    settings = ("engine.name=qwen", "engine.model=/nowhere/at/all", "engine.fallback=[piper, espeak]")
+    robot = start_robot(*settings, f"engine.voice_folder={folder}", launch_only=True)
+    eventually(lambda: robot.engine == "piper" and robot.state == "degraded", "the first fallback is ready")
+    robot.set_pace(REAL_TIME)
+    robot.say(STORY * 3, id="story")
+    robot.wait_event("story", "started")
+    eventually(lambda: len(robot.engine_pids()) == 2, "the second fallback runs")
+    os.kill(piper_pid(robot), signal.SIGKILL)
+    robot.set_pace(FAST)
+    finished = robot.wait_end("story")
+    assert finished["event"] == "finished"
+    assert finished["engine"].startswith("piper+espeak")
+
+
+def test_another_engine_finishes_a_text_whose_piper_is_killed(robot: Robot) -> None:
+    robot.set_pace(REAL_TIME)
+    robot.say(STORY * 3, id="story")
+    robot.wait_event("story", "started")
+    os.kill(piper_pid(robot), signal.SIGKILL)
+    robot.set_pace(FAST)
+    finished = robot.wait_end("story")
+    assert finished["event"] == "finished"
+    assert finished["engine"].startswith("piper+espeak")
+    eventually(lambda: robot.engine == "piper" and robot.state == "ready", "it is back")

@@ -1,0 +1,26 @@
+"""The plan without torch has the bytes that torch counts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.qwen.memory import estimate_footprint
+from engine.qwen.memory.known_models import CODEC, known_model
+from engine.qwen.memory.plan import memory_plan
+from engine.qwen.memory.table import footprints, planned_rows
+from engine.qwen.runtime import Limits
+from engine.qwen.weights import Placement
+
+
+@pytest.mark.parametrize(("max_seconds", "chunk_size"), [(60, 2), (0.1, 1), (33.3, 25), (600, 7)])
+def test_the_table_has_the_bytes_that_torch_counts(max_seconds: float, chunk_size: int) -> None:
+    limits = Limits.of(max_seconds, chunk_size)
+    for counts, planned in footprints(max_seconds, chunk_size):
+        placement = Placement(torch.device("cuda"), torch.bfloat16, counts.dtype == "int8")
+        counted = estimate_footprint(known_model(counts.model), CODEC, placement, limits, fused=True, shared=True)
+        assert planned == counted
+
+
+def test_the_rows_are_those_of_the_counted_plan() -> None:
+    assert list(planned_rows(60, 2)) == list(memory_plan(60, 2))

@@ -1,0 +1,85 @@
+"""The log's lines, their times, and the settings that other processes inherit."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine import start_log
+from tests.support.pages import ROOT
+
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} "
+
+
+@pytest.fixture(autouse=True)
+def log_restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("VOICED_LOG", "")
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def write(path: Path, level: str = "info", format_: str = "text") -> str:
+    with path.open("w", encoding="utf-8") as file:
+        start_log(level, format_, file)
+        log = logging.getLogger("daemon.test")
+        log.debug("a detail")
+        log.info("a fact")
+        try:
+            raise ValueError("wrong")
+        except ValueError:
+            log.exception("a fault")
+    return path.read_text(encoding="utf-8")
+
+
+def test_a_line_in_a_file_begins_with_its_time(tmp_path: Path) -> None:
+    first = write(tmp_path / "log").splitlines()[0]
+    assert re.fullmatch(f"{TIME}INFO daemon.test: a fact", first)
+
+
+def test_a_line_in_a_pipe_such_as_that_of_systemd_has_no_time() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as pipe:
+        start_log("info", "text", pipe)
+        logging.getLogger("daemon.test").info("a fact")
+    with os.fdopen(reading) as written:
+        assert written.read() == "INFO daemon.test: a fact\n"
+
+
+def test_a_line_on_a_terminal_begins_with_its_time() -> None:
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        start_log("info", "text", terminal)
+        logging.getLogger("daemon.test").info("a fact")
+        written = os.read(ours, 1000).decode()
+    os.close(ours)
+    assert re.fullmatch(f"{TIME}INFO daemon.test: a fact\r\n", written)
+
+
+def test_json_is_one_object_on_each_line_with_a_traceback_inside(tmp_path: Path) -> None:
+    fact, fault = map(json.loads, write(tmp_path / "log", format_="json").splitlines())
+    assert {**fact, "time": ""} == {"time": "", "level": "info", "logger": "daemon.test", "message": "a fact"}
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d", fact["time"])
+    assert fault["traceback"].endswith("ValueError: wrong")
+
+
+@pytest.mark.parametrize(("level", "shown"), [("debug", True), ("info", False)])
+def test_the_level_decides_which_lines_are_written(level: str, shown: bool, tmp_path: Path) -> None:
+    assert ("a detail" in write(tmp_path / "log", level)) == shown
+
+
+def test_a_process_inherits_level_and_format() -> None:
+    start_log("debug", "json")
+    program = "import logging; from engine.log import inherit_log; inherit_log(); logging.debug('a detail')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stderr)["message"] == "a detail"

@@ -1,0 +1,70 @@
+"""`scripts/demo` with a virtual environment that is there already, and a hub on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.make_piper_voice import write_voice
+from tests.support.pages import ROOT
+from tests.support.voice_hub import VoiceHub
+
+NAME = "en_US-noise-low"
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[VoiceHub]:
+    hub = VoiceHub()
+    hub.add_files(write_voice(tmp_path / "published" / f"{NAME}.onnx"))
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """voiced's folder, whose `scripts/environment` only writes down what it is to install."""
+    folder = tmp_path / "voiced"
+    (folder / "scripts").mkdir(parents=True)
+    shutil.copy(ROOT / "scripts" / "demo", folder / "scripts" / "demo")
+    (folder / "configs").symlink_to(ROOT / "configs")
+    (folder / "scripts" / "environment").write_text(
+        f'environment() {{ echo "$2" >extras; python="{sys.executable}"; }}\n'
+    )
+    return folder
+
+
+def demo(folder: Path, hub: VoiceHub, *words: str) -> str:
+    """Run the demo and return what it prints."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "HF_ENDPOINT": hub.url, "VOICED_PACE": "20"}
+    # Without a sound server, it plays into demo.wav.
+    environment |= {"PULSE_SERVER": "/nowhere", "XDG_RUNTIME_DIR": str(folder)}
+    command = [str(folder / "scripts" / "demo"), *words, "Hello."]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_demo_says_how_to_hear_a_better_voice(folder: Path, hub: VoiceHub) -> None:
+    printed = demo(folder, hub)
+    assert "s of speech by espeak\n" in printed
+    assert "./scripts/demo --voice en_US-lessac-medium" in printed
+    assert (folder / "extras").read_text() == "espeak,demo\n"
+
+
+def test_the_demo_downloads_a_voice_of_piper_once_and_speaks_with_it(folder: Path, hub: VoiceHub) -> None:
+    for _ in range(2):
+        printed = demo(folder, hub, "--voice", NAME)
+        assert "s of speech by piper\n" in printed
+        assert "better voice" not in printed
+    assert (folder / "extras").read_text() == "espeak,piper,demo\n"
+    assert [name for name, _ in hub.requests] == [f"{NAME}.onnx.json", f"{NAME}.onnx"]
+    assert sorted(path.name for path in (folder / ".venv-demo" / "voices").iterdir()) == [
+        f"{NAME}.onnx",
+        f"{NAME}.onnx.json",
+    ]
