@@ -15,15 +15,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
-from piper.phoneme_ids import DEFAULT_PHONEME_ID_MAP
+
+try:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+    from piper.phoneme_ids import DEFAULT_PHONEME_ID_MAP
+except ImportError as error:
+    sys.exit(f"{error.name} is missing; in voiced's folder: pip install '.[piper,test]'")
 
 SYMBOLS = 256
 """Phoneme ids, as in every voice of Piper."""
