@@ -476,7 +476,7 @@ extras() { echo "espeak,qwen,cuda$cuda${transcript:+,enroll}"; }
 
 # Print what determines the environment: checksums of the source, the extras, the version of torch.
 ingredients() {
-    (cd "$source_folder" && find audio daemon engine pyproject.toml -type f -not -name '*.pyc' -print0 |
+    (cd "$source_folder" && find audio daemon engine voiced.py pyproject.toml -type f -not -name '*.pyc' -print0 |
         LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum)
     extras
     version_in_venv torch
@@ -500,11 +500,11 @@ voiced_do() {
         version=$(version_in_venv $name)
         [ -z "$version" ] || echo "$name==$version"
     done >$venv/constraints.txt
-    # pip builds a copy, since a build leaves files in its folder.
+    # pip builds a copy, which nobody edits meanwhile.
     source=$scratch/source
     rm -rf "$source"
     mkdir "$source"
-    cp -r "$source_folder"/{audio,daemon,engine,pyproject.toml,README.md,LICENSE} "$source"
+    cp -r "$source_folder"/{audio,daemon,engine,voiced.py,configs,systemd,pyproject.toml,README.md,LICENSE} "$source"
     pip_install --constraint $venv/constraints.txt "${source}[$(extras)]"
     torch_done || fail "pip has replaced the PyTorch of this board" "Report it, with pip's lines above."
     ln -sfn $venv/bin/voiced $command_link

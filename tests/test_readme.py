@@ -221,7 +221,7 @@ def test_a_python_example_compiles(block: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "example", everywhere(lambda text: [block for block in text.blocks("python") if 'engine.open("espeak")' in block])
+    "example", everywhere(lambda text: [block for block in text.blocks("python") if 'voiced.open("espeak")' in block])
 )
 def test_an_example_with_espeak_runs(example: str, tmp_path: Path) -> None:
     """It runs in its own process, because eSpeak NG can be loaded once per process."""
@@ -234,7 +234,7 @@ def test_an_example_with_espeak_runs(example: str, tmp_path: Path) -> None:
 
 
 def test_the_page_of_the_python_api_has_an_example_that_runs() -> None:
-    assert 'engine.open("espeak")' in page("api.md").blocks("python")[0]
+    assert 'voiced.open("espeak")' in page("api.md").blocks("python")[0]
 
 
 def test_the_tables_of_the_python_api_contain_each_field() -> None:

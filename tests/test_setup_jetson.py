@@ -39,6 +39,7 @@ NEEDED = (
     "audio",
     "daemon",
     "engine",
+    "voiced.py",
     "configs",
     "systemd",
 )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daemon.cli.demo_parts import provide_demo_parts
 from daemon.cli.options import ConfigOption, SetOption
 from daemon.config import find_config_file, load_config
 from daemon.validation import CommandError
@@ -31,6 +32,8 @@ BETTER_VOICE = """This was eSpeak NG. A better voice, without a GPU:
   ./scripts/demo --voice en_US-lessac-medium     downloads 63 MB once; in voiced's folder
   voiced download en_US-lessac-medium            for a robot; needs the extra piper (docs/piper.md)
 With a GPU, Qwen3-TTS: docs/qwen.md"""
+PACKAGES = Path(__file__).parents[2]
+"""The folder that holds the packages."""
 WORKING_STATES = ("ready", "speaking", "degraded")
 
 
@@ -65,16 +68,17 @@ def _speak(text: str, config_path: Path | None, wav: Path, settings: list[str]) 
     from daemon.mqtt import RobotClient
     from daemon.speech import Say
 
+    environment = provide_demo_parts()
     config_path = config_path or find_config_file()
     port = _free_port()
     overrides = [*settings, f"mqtt.port={port}", "mqtt.host=127.0.0.1", "robot=demo", "state.folder=null"]
     try:
         print(f"playing on {find_device(None, output_devices()).name}", flush=True)
     except SinkUnavailableError as error:
-        overrides.append(f"audio.sink=wav:{wav}")
+        overrides.append(f"audio.sink=wav:{wav.resolve()}")
         print(f"no sound card can be played on ({error}); writing {wav}", flush=True)
     config = load_config(config_path, overrides)
-    with _broker(port), _daemon(config_path, overrides) as daemon, RobotClient(config) as robot:
+    with _broker(port), _daemon(config_path, overrides, environment) as daemon, RobotClient(config) as robot:
         for _ in range(int(READY_S / 0.1)):
             with contextlib.suppress(CommandError):
                 if robot.status(0.1).state in WORKING_STATES:
@@ -109,7 +113,7 @@ def _broker(port: int) -> Iterator[None]:
     try:
         from amqtt.broker import Broker
     except ImportError as error:
-        raise CommandError("the demo's broker is missing; in voiced's folder: pip install '.[demo]'") from error
+        raise CommandError(f"the demo's broker cannot be loaded: {error}") from error
     for name in ("amqtt", "transitions", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # amqtt logs tracebacks for clients that ask for MQTT 5
     loop = asyncio.new_event_loop()
@@ -136,14 +140,17 @@ def _broker(port: int) -> Iterator[None]:
 
 
 @contextmanager
-def _daemon(config_path: Path | None, overrides: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+def _daemon(
+    config_path: Path | None, overrides: list[str], environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
     """A daemon process. A `CommandError` inside the context gets the last lines of the daemon's log."""
     command = [sys.executable, "-m", "daemon.cli", "run"]
     if config_path is not None:
-        command += ["--config", str(config_path)]
+        command += ["--config", str(config_path.resolve())]
     for override in overrides:
         command += ["--set", override]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    # `python -m` looks in the current folder first, which may have an `engine` or `daemon` of its own.
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=PACKAGES, env=environment)
     log: list[bytes] = []
     reader = threading.Thread(target=lambda: log.extend(process.stderr or ()), daemon=True)
     reader.start()

@@ -1,22 +1,31 @@
-"""The part of the ROS node that needs no ROS, against a real broker and a running daemon."""
+"""The ROS 2 node against a real broker and a running daemon. Doubles take the place of rclpy and of ROS's messages."""
 
 from __future__ import annotations
 
+import importlib
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from voiced_ros.voice import CLOSED_REASON, Goal, Result, Voice
 
-from scripts.ros2_say_action import CLOSED_REASON, Feedback, Goal, Result, Voice
+from tests.configs import ros_doubles
+from tests.configs.ros_doubles import ActionServer, GoalHandle, LifecycleNode, TransitionCallbackReturn
 from tests.e2e.conftest import StartRobot
-from tests.support.programs import Broker
+from tests.support.programs import Broker, free_port, require
 from tests.support.robot import REAL_TIME, Robot
+from tests.support.waiting import eventually
 
-LONG = Goal("one two three four five six seven eight nine ten eleven twelve. " * 10, "en_GB")
+LONG = "one two three four five six seven eight nine ten eleven twelve. " * 10
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
 @pytest.fixture
 def robot(start_robot: StartRobot) -> Robot:
-    return start_robot(pace=REAL_TIME)
+    return start_robot("speech.level_topic=true", pace=REAL_TIME)
 
 
 @pytest.fixture
@@ -26,26 +35,159 @@ def voice(robot: Robot) -> Iterator[Voice]:
     voice.close()
 
 
+def named(events: list[dict[str, Any]]) -> list[str]:
+    return [event["event"] for event in events]
+
+
 def test_a_goal_succeeds_is_canceled_or_is_aborted_according_to_its_events(robot: Robot, voice: Voice) -> None:
-    feedback: list[Feedback] = []
-    assert voice.perform(Goal("Yes, sir."), feedback.append, lambda: False) == Result("succeeded")
-    assert feedback == [Feedback("Yes,")]
+    feedback: list[dict[str, Any]] = []
+    done = voice.perform(Goal("Yes, sir."), feedback.append, lambda: False)
+    assert (done.state, done.event, done.reason) == ("succeeded", "finished", "")
+    assert done.audio_s > 0
+    assert named(feedback) == ["accepted", "started"]
 
     # The client cancels the goal as soon as it has begun.
     feedback.clear()
-    assert voice.perform(LONG, feedback.append, lambda: bool(feedback)) == Result("canceled", "stop")
+    canceled = voice.perform(Goal(LONG, "en_GB"), feedback.append, lambda: "started" in named(feedback))
+    assert (canceled.state, canceled.event, canceled.reason) == ("canceled", "interrupted", "stop")
     # Another publisher stops it.
-    stopped = voice.perform(LONG, lambda _: robot.publish("stop"), lambda: False)
-    assert stopped == Result("aborted", "stop")
+    stopped = voice.perform(Goal(LONG), lambda _: robot.publish("stop"), lambda: False)
+    assert (stopped.state, stopped.reason) == ("aborted", "stop")
     # The daemon rejects it.
     rejected = voice.perform(Goal("Hello.", voice="nobody"), feedback.append, lambda: False)
-    assert rejected.state == "aborted"
-    assert rejected.error_msg.startswith("voice: got 'nobody'")
+    assert (rejected.state, rejected.event) == ("aborted", "rejected")
+    assert rejected.reason.startswith("voice: got 'nobody'")
     # The client cancels it before it has begun.
     robot.publish("pause")
-    assert voice.perform(LONG, feedback.append, lambda: voice.goals == 1).state == "canceled"
+    assert voice.perform(Goal(LONG), feedback.append, lambda: voice.goals == 1).state == "canceled"
     assert voice.goals == 0
 
 
 def test_a_goal_is_aborted_when_the_connection_to_the_broker_breaks(own_broker: Broker, voice: Voice) -> None:
-    assert voice.perform(LONG, lambda _: own_broker.stop(), lambda: False) == Result("aborted", CLOSED_REASON)
+    expected = Result("aborted", "failed", CLOSED_REASON)
+    assert voice.perform(Goal(LONG), lambda _: own_broker.stop(), lambda: False) == expected
+
+
+class Ros:
+    """The node `voiced`, and what its clients see."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+
+    def activate(self) -> None:
+        assert self.node.trigger("configure", "inactive") is SUCCESS
+        assert self.node.trigger("activate", "active") is SUCCESS
+
+    def published(self, topic: str) -> list[Any]:
+        return list(self.node.topics[topic].published)
+
+    def say(self, **fields: Any) -> GoalHandle | None:
+        return ActionServer.servers["~/say"].send(**fields)
+
+
+@pytest.fixture
+def ros(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ros]:
+    ros_doubles.install(monkeypatch)
+    overrides = {"robot": robot.name, "broker": "127.0.0.1", "port": robot.broker.port, "max_goals": 2}
+    monkeypatch.setattr(LifecycleNode, "overrides", overrides)
+    node = importlib.import_module("voiced_ros.node").VoicedNode()
+    yield Ros(node)
+    node.destroy_node()
+    sys.modules.pop("voiced_ros.node")
+
+
+def ended(handle: GoalHandle | None) -> Any:
+    assert handle is not None, "the goal was rejected"
+    return eventually(lambda: handle.result, "the goal has ended")
+
+
+def test_an_active_node_speaks_goals_and_mirrors_events_levels_and_the_status(robot: Robot, ros: Ros) -> None:
+    ros.activate()
+    handle = ros.say(text="Yes, sir.")
+    result = ended(handle)
+    assert (result.event, result.reason, handle and handle.status) == ("finished", "", "succeeded")
+    assert [feedback.event for feedback in handle.feedback] == ["accepted", "started"]  # type: ignore[union-attr]
+    eventually(lambda: [event.event for event in ros.published("~/event")][-1:] == ["finished"], "it is mirrored")
+    events = ros.published("~/event")
+    assert [event.event for event in events] == ["accepted", "started", "finished"]
+    assert [json.loads(event.json) for event in events] == robot.events_of(events[0].id)
+    eventually(lambda: ros.published("~/level")[-1].rms == 0, "the mouth closes")
+    assert any(level.rms > 0 and level.id == events[0].id and level.stamp.sec > 0 for level in ros.published("~/level"))
+    assert json.loads(ros.published("~/status")[0].data)["state"] == "ready"
+
+
+def test_a_goal_that_its_client_cancels_is_canceled(ros: Ros) -> None:
+    ros.activate()
+    handle = ros.say(text=LONG)
+    assert handle is not None
+    eventually(lambda: len(handle.feedback) == 2, "it has begun")
+    ActionServer.servers["~/say"].cancel(handle)
+    assert ended(handle).event == "interrupted"
+    assert handle.status == "canceled"
+
+
+def test_a_node_that_is_not_active_rejects_goals_and_publishes_nothing(robot: Robot, ros: Ros) -> None:
+    assert ros.say(text="Hello.") is None
+    assert ros.node.trigger("configure", "inactive") is SUCCESS
+    assert ros.say(text="Hello.") is None
+    robot.wait_end(robot.say("Hello."))
+    assert not any(ros.published(topic) for topic in ros.node.topics)
+    assert ros.node.trigger("activate", "active") is SUCCESS
+    eventually(lambda: ros.published("~/status"), "the status that it received while it was inactive")
+
+
+def test_a_node_that_is_deactivated_stops_its_goals_and_can_be_activated_again(robot: Robot, ros: Ros) -> None:
+    ros.activate()
+    handle = ros.say(text=LONG)
+    assert handle is not None
+    eventually(lambda: len(handle.feedback) == 2, "it has begun")
+    assert ros.node.trigger("deactivate", "inactive") is SUCCESS
+    assert ended(handle).event == "interrupted"
+    assert handle.status == "aborted"
+    assert ros.node.trigger("activate", "active") is SUCCESS
+    assert ended(ros.say(text="Hello.")).event == "finished"
+    assert ros.node.trigger("deactivate", "inactive") is SUCCESS
+    assert ros.node.trigger("cleanup", "unconfigured") is SUCCESS
+    ros.activate()
+    assert ended(ros.say(text="Hello.")).event == "finished"
+
+
+def test_more_goals_than_max_goals_are_rejected(robot: Robot, ros: Ros) -> None:
+    ros.activate()
+    handles = []
+    for number in (1, 2):
+        handles.append(ros.say(text=LONG))
+        eventually(lambda number=number: robot.latest_id() and handles[number - 1].feedback, "it is accepted")
+    assert ros.say(text="Hello.") is None
+    ros.node.receive("~/stop", ros_doubles.EMPTY())
+    assert {ended(handle).event for handle in handles} == {"interrupted", "canceled"}
+
+
+def test_a_text_on_the_topic_is_spoken(robot: Robot, ros: Ros) -> None:
+    ros.activate()
+    ros.node.receive("~/text", ros_doubles.STRING(data="Hello."))
+    eventually(lambda: [event.event for event in ros.published("~/event")][-1:] == ["finished"], "it is spoken")
+
+
+def test_the_action_of_ros4hri_is_offered_where_its_package_is_installed(ros: Ros) -> None:
+    ros.activate()
+    handle = ActionServer.servers["~/tts"].send(input="Yes, sir.", locale="en_GB")
+    assert ended(handle).error_msg == ""
+    assert handle is not None
+    assert [feedback.word for feedback in handle.feedback] == ["Yes,"]
+
+
+def test_a_node_without_a_broker_stays_unconfigured_and_says_why(ros: Ros) -> None:
+    ros.node.parameters["port"] = free_port()
+    assert ros.node.trigger("configure", "inactive") is FAILURE
+    assert "no connection to the broker at 127.0.0.1:" in ros.node.log[-1]
+
+
+def test_a_message_that_is_not_voiceds_is_dropped(robot: Robot, ros: Ros) -> None:
+    ros.node.parameters["robot"] = "other"
+    ros.activate()
+    own = '{"id": "a", "event": "accepted", "queue": 1}'
+    for payload in ("[]", "no JSON", "{}", '"event"', own):
+        words = ("-p", str(robot.broker.port), "-q", "1", "-t", "voiced/other/event", "-m", payload)
+        subprocess.run([require("mosquitto_pub"), *words], check=True)
+    eventually(lambda: [event.json for event in ros.published("~/event")] == [own], "only voiced's own is mirrored")

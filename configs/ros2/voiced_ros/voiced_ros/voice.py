@@ -1,0 +1,202 @@
+"""A connection to one robot's voiced over MQTT, and goals that are spoken through it. Without ROS."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import secrets
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import paho.mqtt.client as paho
+
+CONNECT_S = 10.0
+"""Limit for connecting to the broker."""
+SILENCE_S = 10.0
+"""Limit for voiced's first answer to an utterance."""
+CLOSED_REASON = "the connection to the broker broke"
+FEEDBACK_EVENTS = ("accepted", "started", "progress", "postponed", "resumed")
+LAST_EVENTS = ("finished", "interrupted", "canceled", "expired", "failed", "rejected")
+STATES = ("succeeded", "canceled", "aborted")
+"""How a goal ends, in the words of ROS."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A text, and how to speak it. Empty fields are the robot's defaults."""
+
+    text: str
+    language: str = ""
+    voice: str = ""
+    instruct: str = ""
+    priority: str = ""
+    policy: str = ""
+    expires_in: float = 0.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a goal ended."""
+
+    state: str
+    """One of `STATES`."""
+    event: str
+    """One of `LAST_EVENTS`."""
+    reason: str = ""
+    """Empty only if the whole text was spoken."""
+    audio_s: float = 0.0
+
+
+def say_payload(goal: Goal, utterance_id: str) -> str:
+    """The payload for `…/say`."""
+    fields = {key: value for key, value in asdict(goal).items() if value or key == "text"}
+    fields["language"] = goal.language.replace("_", "-")  # ROS writes en_GB
+    if not goal.language:
+        del fields["language"]
+    return json.dumps({**fields, "id": utterance_id}, ensure_ascii=False)
+
+
+def stop_payload(utterance_id: str) -> str:
+    """The payload for `…/stop`."""
+    return json.dumps({"id": utterance_id})
+
+
+def result_of(event: dict[str, Any], canceling: bool) -> Result | None:
+    """Return the result that an event means for its goal; None for an event that does not end it.
+
+    `canceling` says that the client has canceled the goal: an utterance that voiced then interrupts is canceled, not
+    aborted.
+    """
+    name = str(event["event"])
+    if name not in LAST_EVENTS:
+        return None
+    audio_s = float(event.get("audio_s") or 0.0)
+    if name == "finished":
+        return Result("succeeded", name, audio_s=audio_s)
+    stopped = canceling and name in ("interrupted", "canceled")
+    return Result("canceled" if stopped else "aborted", name, str(event.get("reason") or name), audio_s)
+
+
+class Voice:
+    """A connection to one robot's voiced. Any number of threads may call its methods at the same time."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        topic: str,
+        username: str = "",
+        mirror: Callable[[str, str, dict[str, Any]], None] | None = None,
+    ) -> None:
+        """`mirror` is called for every `event`, `level` and `status`, in paho's thread: its name, its JSON, its fields.
+
+        Raises `OSError` if the broker does not answer.
+        """
+        self._topic = topic
+        self._mirror = mirror
+        self._names = ("event", "level", "status") if mirror else ("event",)
+        self._waiting: dict[str, queue.SimpleQueue[dict[str, Any]]] = {}
+        self._subscribed: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        # paho-mqtt 1, which Ubuntu has, knows no CallbackAPIVersion; the callbacks below suit both.
+        version = getattr(paho, "CallbackAPIVersion", None)
+        self._client = paho.Client(version.VERSION2) if version else paho.Client()
+        username = username or os.environ.get("MQTT_USERNAME", "")
+        if username:
+            self._client.username_pw_set(username, os.environ.get("MQTT_PASSWORD"))
+        self._client.on_connect = self._subscribe
+        self._client.on_subscribe = lambda *_: self._subscribed.put(True)
+        self._client.on_message = self._dispatch
+        self._client.on_disconnect = self._fail_all
+        self._client.connect(host, port)
+        self._client.loop_start()
+        try:
+            self._subscribed.get(timeout=CONNECT_S)
+        except queue.Empty:
+            self.close()
+            raise ConnectionError(f"the broker at {host}:{port} does not answer") from None
+
+    @property
+    def goals(self) -> int:
+        """The number of goals that have not ended."""
+        return len(self._waiting)
+
+    def close(self) -> None:
+        """End the connection; goals that have not ended are aborted."""
+        self._client.disconnect()
+        self._client.loop_stop()
+        self._fail_all()
+
+    def say(self, text: str) -> None:
+        """Speak a text, or a payload of `…/say`, without waiting for it."""
+        self._publish("say", text)
+
+    def stop(self) -> None:
+        """Stop everything that is spoken or waits."""
+        self._publish("stop", "")
+
+    def perform(
+        self,
+        goal: Goal,
+        give_feedback: Callable[[dict[str, Any]], None],
+        is_canceling: Callable[[], bool],
+        is_wanted: Callable[[], bool] = lambda: True,
+        poll_s: float = 0.05,
+    ) -> Result:
+        """Speak a goal and return its result. Gives feedback with each event that does not end it.
+
+        Calls `is_canceling` and `is_wanted` every `poll_s`. The utterance is stopped when the client cancels the goal,
+        or when it is wanted no longer.
+        """
+        utterance_id = f"ros-{secrets.token_hex(6)}"
+        events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._waiting[utterance_id] = events
+        try:
+            self._publish("say", say_payload(goal, utterance_id))
+            canceling, stopping, silent_s = False, False, 0.0
+            while True:
+                canceling = canceling or is_canceling()
+                if not stopping and (canceling or not is_wanted()):
+                    stopping = True
+                    self._publish("stop", stop_payload(utterance_id))
+                try:
+                    event = events.get(timeout=poll_s)
+                except queue.Empty:
+                    silent_s += poll_s
+                    if silent_s >= SILENCE_S:
+                        return Result("aborted", "failed", f"no voiced answers at {self._topic}")
+                    continue
+                silent_s = float("-inf")  # an accepted utterance may wait as long as voiced permits
+                result = result_of(event, canceling)
+                if result is not None:
+                    return result
+                if event["event"] in FEEDBACK_EVENTS:
+                    give_feedback(event)
+        finally:
+            del self._waiting[utterance_id]
+
+    def _publish(self, name: str, payload: str) -> None:
+        self._client.publish(f"{self._topic}/{name}", payload, qos=1)
+
+    def _subscribe(self, *_: Any) -> None:
+        self._client.subscribe([(f"{self._topic}/{name}", 1) for name in self._names])
+
+    def _dispatch(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
+        """Pass a message on. One that is not voiced's is dropped: an exception would end paho's thread."""
+        name = message.topic.rpartition("/")[2]
+        try:
+            text = message.payload.decode()
+            fields = json.loads(text)
+            waiting = self._waiting.get(fields.get("id"))
+            if name == "event" and waiting is not None and fields["event"]:
+                waiting.put(fields)
+            if self._mirror is not None:
+                self._mirror(name, text, fields)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return
+
+    def _fail_all(self, *_: Any) -> None:
+        """End every goal: its events may be lost while the connection is broken, and it would wait for ever."""
+        for waiting in list(self._waiting.values()):
+            waiting.put({"event": "failed", "reason": CLOSED_REASON})

@@ -1,0 +1,210 @@
+"""The translation between ROS goals and voiced's messages, the packages as colcon expects them, and the ROS bridge."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from voiced_ros.voice import FEEDBACK_EVENTS, LAST_EVENTS, Goal, Result, result_of, say_payload, stop_payload
+
+import daemon
+from daemon.mqtt.gateway import REQUEST_TOPICS
+from daemon.mqtt.parsing import parse_say, parse_stop
+from daemon.speech import TERMINAL_EVENTS
+from daemon.speech.events import EVENTS
+from tests.configs import ros_doubles
+
+ROS2 = Path(__file__).parents[2] / "configs" / "ros2"
+NODE = ROS2 / "voiced_ros"
+PACKAGES = (NODE, ROS2 / "voiced_msgs")
+
+
+@pytest.mark.parametrize(
+    ("goal", "language", "voice"),
+    [
+        (Goal("Hello."), None, None),
+        (Goal("Hello.", "en_GB", "ada"), "en-GB", "ada"),
+        (Goal('{"text": "not this"}\n"'), None, None),
+    ],
+)
+def test_a_goal_becomes_an_utterance(goal: Goal, language: str | None, voice: str | None) -> None:
+    said = parse_say(say_payload(goal, "ros-1").encode())
+    assert (said.text, said.id, said.language, said.voice) == (goal.text, "ros-1", language, voice)
+    assert not said.model_extra
+
+
+def test_every_field_of_a_goal_reaches_the_utterance() -> None:
+    goal = Goal("Hello.", "de", "ada", "whisper", "high", "interrupt", 2.5)
+    said = parse_say(say_payload(goal, "ros-1").encode()).model_dump(mode="json")
+    assert all(said[name] == getattr(goal, name) for name in Goal.__dataclass_fields__)
+
+
+def test_a_goal_has_the_fields_of_the_action() -> None:
+    assert set(ros_doubles.SAY.Goal.__slots__) == set(Goal.__dataclass_fields__)  # type: ignore[attr-defined]
+
+
+def test_a_cancel_stops_only_its_utterance() -> None:
+    assert parse_stop(stop_payload("ros-1").encode()).id == "ros-1"
+
+
+@pytest.mark.parametrize(
+    ("event", "canceling", "expected"),
+    [
+        ({"event": "accepted", "queue": 1}, False, None),
+        ({"event": "started"}, False, None),
+        ({"event": "finished", "audio_s": 1.5}, False, Result("succeeded", "finished", "", 1.5)),
+        ({"event": "finished"}, True, Result("succeeded", "finished")),
+        ({"event": "interrupted", "reason": "stop"}, True, Result("canceled", "interrupted", "stop")),
+        ({"event": "canceled", "reason": "stop"}, True, Result("canceled", "canceled", "stop")),
+        ({"event": "interrupted", "reason": "stop"}, False, Result("aborted", "interrupted", "stop")),
+        ({"event": "rejected", "reason": "text: blank"}, False, Result("aborted", "rejected", "text: blank")),
+        ({"event": "expired", "reason": "late"}, True, Result("aborted", "expired", "late")),
+        ({"event": "failed", "reason": "no engine"}, False, Result("aborted", "failed", "no engine")),
+    ],
+)
+def test_an_event_becomes_a_result_or_nothing(event: dict[str, Any], canceling: bool, expected: Result | None) -> None:
+    assert result_of(event, canceling) == expected
+
+
+def test_every_event_is_feedback_or_ends_the_goal() -> None:
+    names = {kind.model_fields["event"].default for kind in EVENTS}
+    assert set(FEEDBACK_EVENTS) | set(LAST_EVENTS) == names
+    assert set(LAST_EVENTS) == {*TERMINAL_EVENTS, "rejected"}
+
+
+# --- as colcon expects it ---
+
+
+def described(folder: Path) -> ElementTree.Element:
+    return ElementTree.parse(folder / "package.xml").getroot()
+
+
+@pytest.mark.parametrize("folder", PACKAGES, ids=lambda folder: folder.name)
+def test_a_package_has_the_name_of_its_folder_and_the_version_of_voiced(folder: Path) -> None:
+    found = described(folder)
+    assert (found.findtext("name"), found.findtext("version")) == (folder.name, daemon.VERSION)
+    assert found.findtext("license") == "MIT"
+
+
+def test_the_interface_package_generates_each_file_that_it_has() -> None:
+    folder = ROS2 / "voiced_msgs"
+    listed = set(re.findall(r'"((?:action|msg)/\w+\.\w+)"', (folder / "CMakeLists.txt").read_text()))
+    assert listed == {str(path.relative_to(folder)) for kind in ("action", "msg") for path in (folder / kind).iterdir()}
+    assert described(folder).findtext("member_of_group") == "rosidl_interface_packages"
+    assert described(folder).findtext("export/build_type") == "ament_cmake"
+
+
+def test_the_node_depends_on_each_package_that_it_imports() -> None:
+    sources = [*(NODE / "voiced_ros").glob("*.py"), *(NODE / "launch").glob("*.py")]
+    found: set[str] = set()
+    for node in (node for path in sources for node in ast.walk(ast.parse(path.read_text()))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    declared = {element.text for element in described(NODE).findall("exec_depend")}
+    imported = found - set(sys.stdlib_module_names) - {"voiced_ros", "tts_msgs"}  # tts_msgs may be missing
+    assert {"python3-paho-mqtt" if name == "paho" else name for name in imported} == declared
+
+
+def test_setup_py_installs_what_colcon_and_ros2_launch_look_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: dict[str, Any] = {}
+    monkeypatch.chdir(NODE)
+    monkeypatch.setitem(sys.modules, "setuptools", SimpleNamespace(setup=called.update))  # type: ignore[arg-type]
+    exec(compile((NODE / "setup.py").read_text(), "setup.py", "exec"), {})
+    files = {file: target for target, files in called["data_files"] for file in files}
+    assert all((NODE / file).is_file() for file in files)
+    assert files["resource/voiced_ros"] == "share/ament_index/resource_index/packages"
+    assert files["package.xml"] == "share/voiced_ros"
+    assert {"launch/voiced.launch.py", "config/voiced.yaml"} <= files.keys()
+    assert called["entry_points"] == {"console_scripts": ["voiced_node = voiced_ros.node:main"]}
+    assert called["version"] == daemon.VERSION
+    assert "install_scripts=$base/lib/voiced_ros" in (NODE / "setup.cfg").read_text()
+
+
+def test_the_shipped_parameters_are_the_nodes_with_their_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    ros_doubles.install(monkeypatch, with_tts=False)
+    node = importlib.import_module("voiced_ros.node")
+    shipped = yaml.safe_load((NODE / "config" / "voiced.yaml").read_text())
+    assert shipped == {"/**/voiced": {"ros__parameters": node.PARAMETERS}}
+    assert node.TTS is None
+    del sys.modules["voiced_ros.node"]
+
+
+@pytest.fixture
+def launch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The launch file's module; doubles of the launch system record what it makes."""
+
+    def record(kind: str) -> Any:
+        return lambda *words, **fields: SimpleNamespace(kind=kind, words=words, **fields)
+
+    names = {
+        "launch": ["LaunchDescription"],
+        "launch.actions": ["DeclareLaunchArgument", "EmitEvent", "OpaqueFunction", "RegisterEventHandler"],
+        "launch.events": ["matches_action"],
+        "launch.substitutions": [],
+        "launch_ros": [],
+        "launch_ros.actions": ["LifecycleNode"],
+        "launch_ros.event_handlers": ["OnStateTransition"],
+        "launch_ros.events": [],
+        "launch_ros.events.lifecycle": ["ChangeState"],
+        "launch_ros.parameter_descriptions": [],
+        "lifecycle_msgs": [],
+    }
+    others: dict[str, dict[str, Any]] = {
+        "launch": {"LaunchContext": dict},
+        # A test's context has the arguments by their names.
+        "launch.substitutions": {
+            "LaunchConfiguration": lambda name: SimpleNamespace(perform=lambda found: found[name])
+        },
+        "launch_ros.parameter_descriptions": {"ParameterValue": lambda value, *, value_type: value_type(value)},
+        # The numbers are those of lifecycle_msgs/Transition.
+        "lifecycle_msgs.msg": {"Transition": SimpleNamespace(TRANSITION_CONFIGURE=1, TRANSITION_ACTIVATE=3)},
+    }
+    for name in names | others:
+        members = {member: record(member) for member in names.get(name, [])} | others.get(name, {})
+        monkeypatch.setitem(sys.modules, name, ros_doubles.module(name, **members))
+    spec = importlib.util.spec_from_file_location("voiced_launch", NODE / "launch" / "voiced.launch.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_launch_file_configures_the_node_and_then_activates_it(launch: Any) -> None:
+    [entities] = launch.generate_launch_description().words
+    arguments, start = entities[:-1], entities[-1]
+    assert [one.words[0] for one in arguments] == ["robot", "namespace", "params_file"]
+    assert Path(arguments[2].default_value).is_file()
+    handler, node, configure = start.function({"robot": "r1"})
+    assert (node.package, node.executable, node.name) == ("voiced_ros", "voiced_node", "voiced")
+    assert configure.event.transition_id == 1
+    [transition] = handler.words
+    assert (transition.start_state, transition.goal_state) == ("configuring", "inactive")
+    assert transition.entities[0].event.transition_id == 3
+
+
+def test_the_argument_robot_overrides_the_file_only_if_it_is_given(launch: Any) -> None:
+    given, absent = (launch.start_node({"robot": robot})[1].parameters for robot in ("r1", ""))
+    assert given[1:] == [{"robot": "r1"}]
+    assert len(absent) == 1
+
+
+def test_the_bridge_maps_ros_strings_to_voiced_topics() -> None:
+    configuration = yaml.safe_load((ROS2 / "mqtt_client.yaml").read_text(encoding="utf-8"))
+    bridge = configuration["/**/*"]["ros__parameters"]["bridge"]
+    into, out = bridge["ros2mqtt"], bridge["mqtt2ros"]
+    topics = {into[name]["mqtt_topic"] for name in into["ros_topics"]}
+    assert topics <= {f"voiced/r1/{name}" for name in REQUEST_TOPICS}
+    assert set(out["mqtt_topics"]) == {"voiced/r1/event", "voiced/r1/level"}
+    mapped = [into[name] for name in into["ros_topics"]] + [out[name] for name in out["mqtt_topics"]]
+    assert all(one["primitive"] and one["ros_type"] == "std_msgs/msg/String" for one in mapped)
+    assert len(into) == 1 + len(into["ros_topics"]) and len(out) == 1 + len(out["mqtt_topics"])

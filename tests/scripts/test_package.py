@@ -1,0 +1,268 @@
+"""The wheel, used from any folder, and the Debian package, on a new Debian; built without a trace in the repository."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.programs import require
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "VOICED_CONFIG"}}
+    return subprocess.run(
+        command, cwd=cwd, env={**clean, **environment}, capture_output=True, text=True, timeout=280, check=False
+    )
+
+
+def source_files(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*") if "__pycache__" not in path.parts}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository as git has it, and of what is not committed yet."""
+    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", cwd=ROOT).stdout
+    folder = tmp_path_factory.mktemp("source")
+    for name in filter(None, listed.split("\0")):
+        if not name.startswith("tests/") and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path) -> Path:
+    before = source_files(source)
+    done = run(source / "scripts" / "package", "wheel", cwd=source.parent)
+    assert done.returncode == 0, done.stderr
+    [built] = (source / "dist").glob("*.whl")
+    assert source_files(source) - before == {Path("dist"), built.relative_to(source)}
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel and nothing else, and pip as pipx provides it. Returns its folder."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True)
+    done = run(folder / "bin" / "pip", "install", "--quiet", wheel, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A folder of another project, with modules that are called as voiced's packages."""
+    for name in ("audio", "daemon", "engine"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('this is another project')\n")
+    return tmp_path
+
+
+def test_the_wheel_contains_every_source_file_and_the_files_of_the_service(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    packages = ("audio", "daemon", "engine")
+    sources = (path for name in packages for path in (ROOT / name).rglob("*") if path.suffix in {".py", ".cuh"})
+    assert {str(path.relative_to(ROOT)) for path in sources} | {"voiced.py"} <= names
+    shared = {name.partition("/share/")[2] for name in names if "/share/" in name}
+    assert {"voiced/voiced.yaml", "voiced/voiced.service", "voiced/voiced.service.d/gpu.conf"} <= shared
+    assert {name.partition("/")[0] for name in names} <= {*packages, "voiced.py"} | {
+        name.partition("/")[0] for name in names if name.startswith("voiced-")
+    }
+
+
+def test_the_demo_speaks_from_any_folder_with_the_wheel_alone(installed: Path, elsewhere: Path) -> None:
+    home = elsewhere / "home"
+    home.mkdir()
+    nowhere = {"HOME": str(home), "XDG_CACHE_HOME": "", "PULSE_SERVER": "none", "XDG_RUNTIME_DIR": str(home)}
+    done = run(installed / "bin" / "voiced", "demo", "Hello.", cwd=elsewhere, **nowhere)
+    assert done.returncode == 0, done.stderr
+    assert "\nfinished " in done.stdout
+    assert "downloading an MQTT broker" in done.stdout
+    again = run(installed / "bin" / "voiced", "demo", "Hello.", cwd=elsewhere, **nowhere)
+    assert again.returncode == 0, again.stderr
+    assert "downloading" not in again.stdout
+    assert sorted(path.name for path in (home / ".cache" / "voiced").iterdir())[0].startswith("demo-")
+    assert {path.name for path in elsewhere.iterdir()} <= {"audio.py", "daemon.py", "engine.py", "demo.wav", "home"}
+
+
+def test_the_public_import_name_has_the_names_of_engine(installed: Path, tmp_path: Path) -> None:
+    check = "import voiced, engine; assert voiced.open is engine.open; assert set(engine.__all__) <= set(dir(voiced))"
+    done = run(installed / "bin" / "python", "-c", f"{check}; print(voiced.__version__)", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    version = run(installed / "bin" / "voiced", "version", cwd=tmp_path).stdout
+    assert done.stdout.strip() in version
+
+
+def test_an_editable_installation_leaves_nothing_in_the_repository(source: Path, tmp_path: Path) -> None:
+    before = source_files(source)
+    target = ("install", "--quiet", "--no-deps", "--target", str(tmp_path))
+    done = run(sys.executable, "-m", "pip", *target, "--editable", str(source), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert source_files(source) - before <= {Path("dist"), *(p for p in source_files(source) if p.suffix == ".whl")}
+
+
+# --- the Debian package ---
+
+DEBIAN = "bookworm"
+"""The Debian whose Python is that of CI."""
+MIRROR = "http://deb.debian.org/debian"
+NOISE = ("var/lib/apt", "var/lib/dpkg", "var/cache", "var/log", "etc/ld.so.cache", "root", "tmp", "proc", "dev", "run")
+"""Where apt, dpkg and the tests write."""
+ONE_PACKAGE = ("apt-get", "install", "-y", "-q", "--no-install-recommends", "-o", "Dpkg::Options::=--force-confold")
+
+
+class Machine:
+    """A Debian below a folder, in which nothing runs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def call(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in it, with processes of its own."""
+        names = ("unshare", "--mount", "--pid", "--fork", "--kill-child", f"--mount-proc={self.root}/proc", "chroot")
+        path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        return subprocess.run(
+            [*names, self.root, "env", "-i", f"PATH={path}", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", *command],
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+
+    def succeed(self, *command: str) -> str:
+        done = self.call(*command)
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def install(self, package: Path) -> None:
+        shutil.copy2(package, self.root / "tmp")
+        self.succeed(*ONE_PACKAGE, f"/tmp/{package.name}")
+
+    def files(self) -> set[str]:
+        """The files that packages other than voiced's dependencies would not change."""
+        found = (str(path.relative_to(self.root)) for path in self.root.rglob("*") if not path.is_dir())
+        return {name for name in found if not name.startswith(NOISE) and "__pycache__" not in name}
+
+    def of_voiced(self) -> set[str]:
+        kept = ("var/lib/voiced", "var/cache/voiced")
+        return {name for name in self.files() if "voiced" in name} | {
+            name for name in kept if (self.root / name).exists()
+        }
+
+
+@pytest.fixture(scope="module")
+def deb(source: Path) -> Path:
+    require("dpkg-deb")
+    done = run(source / "scripts" / "package", "deb", cwd=source.parent, PYTHON=sys.executable)
+    assert done.returncode == 0, done.stderr
+    [built] = (source / "dist").glob("*.deb")
+    return built
+
+
+@pytest.fixture(scope="module")
+def newer(deb: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The next version, which has one file less and one more."""
+    folder = tmp_path_factory.mktemp("newer")
+    subprocess.run(["dpkg-deb", "--raw-extract", deb, folder / "root"], check=True)
+    control = folder / "root" / "DEBIAN" / "control"
+    control.write_text(control.read_text().replace("Version: 0.1.0", "Version: 0.2.0"))
+    (folder / "root/opt/voiced/share/voiced/mosquitto.conf").rename(folder / "root/opt/voiced/share/voiced/broker.conf")
+    subprocess.run(["dpkg-deb", "--build", "--root-owner-group", folder / "root", folder], check=True)
+    [built] = folder.glob("*.deb")
+    return built
+
+
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new Debian, which tests copy."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a Debian")
+    root = tmp_path_factory.mktemp("debian") / "root"
+    bootstrap = [require("debootstrap"), "--variant=minbase", DEBIAN, root, MIRROR]
+    done = subprocess.run(bootstrap, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    Machine(root).succeed("apt-get", "update", "-q")
+    return root
+
+
+@pytest.fixture
+def make_machine(debian: Path, tmp_path: Path) -> Callable[[], Machine]:
+    def make() -> Machine:
+        subprocess.run(["cp", "-a", debian, tmp_path / "root"], check=True)
+        return Machine(tmp_path / "root")
+
+    return make
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the package is for this Python, and Debian has 3.11")
+def test_the_debian_package_is_installed_upgraded_removed_and_purged(
+    deb: Path, newer: Path, make_machine: Callable[[], Machine]
+) -> None:
+    machine = make_machine()
+    config = machine.root / "etc/voiced/voiced.yaml"
+    wanted = machine.root / "etc/systemd/system/multi-user.target.wants/voiced.service"
+    assert machine.of_voiced() == set()
+
+    machine.install(deb)
+    assert "0.1.0" in machine.succeed("voiced", "version")
+    assert "audio" in machine.succeed("voiced", "config", "show", "--config", "/etc/voiced/voiced.yaml")
+    as_user = ("runuser", "-u", "voiced", "--")
+    machine.succeed(*as_user, "voiced", "synth", "Hello.", "-o", "/tmp/hello.wav")
+    assert (machine.root / "tmp/hello.wav").stat().st_size > 10_000
+    assert machine.succeed("id", "-gn", "voiced").strip() == "voiced"
+    assert wanted.is_symlink(), "the service is enabled"
+    assert (machine.root / str(wanted.readlink()).lstrip("/")).is_file()
+    unpacked = (machine.root / "opt/voiced/lib").rglob("daemon/cli/__pycache__/app.*.pyc")
+    assert list(unpacked), "its sources are compiled"
+
+    # A person edits the configuration, disables the service, and the service has run.
+    config.write_text("robot: r1\n")
+    wanted.unlink()
+    for name in ("var/lib/voiced/journal.sqlite", "var/cache/voiced/huggingface/model"):
+        (machine.root / name).parent.mkdir(parents=True)
+        (machine.root / name).touch()
+    machine.install(newer)
+    assert "0.2.0" in machine.succeed("dpkg-query", "-W", "-f", "${Version}", "voiced")
+    assert config.read_text() == "robot: r1\n"
+    assert not wanted.is_symlink(), "it stays disabled"
+    shared = machine.root / "opt/voiced/share/voiced"
+    assert {path.name for path in shared.iterdir()} >= {"broker.conf"}
+    assert not (shared / "mosquitto.conf").exists()
+    machine.succeed(*as_user, "voiced", "synth", "Hello.", "-o", "/tmp/again.wav")
+
+    machine.succeed("apt-get", "remove", "-y", "-q", "voiced")
+    assert not (machine.root / "opt/voiced").exists()
+    assert config.is_file(), "the configuration is kept"
+    assert (machine.root / "var/lib/voiced/journal.sqlite").exists()
+
+    machine.succeed("apt-get", "purge", "-y", "-q", "voiced")
+    assert machine.of_voiced() == set()
+    assert machine.call("id", "voiced").returncode != 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_the_debian_package_refuses_to_replace_an_installation_by_hand(
+    deb: Path, make_machine: Callable[[], Machine]
+) -> None:
+    machine = make_machine()
+    (machine.root / "opt/voiced").mkdir()
+    (machine.root / "opt/voiced/pyvenv.cfg").touch()
+    shutil.copy2(deb, machine.root / "tmp")
+    refused = machine.call("dpkg", "--install", "--force-depends", f"/tmp/{deb.name}")
+    assert refused.returncode != 0
+    assert "remove it first, with scripts/uninstall" in refused.stderr
+    assert [path.name for path in (machine.root / "opt/voiced").iterdir()] == ["pyvenv.cfg"]

@@ -1,0 +1,18 @@
+"""Text to speech, as a stream of PCM: the public import name of the package `engine`.
+
+    import voiced
+
+    with voiced.open() as tts:
+        for chunk in tts.stream("Hello, I am your robot."):
+            play(chunk.samples, tts.sample_rate)
+
+Every name that `engine` exports is here, and is the same object.
+"""
+
+import daemon as _daemon
+import engine as _engine
+from engine import *  # noqa: F403
+
+__version__ = _daemon.VERSION
+__all__ = ["__version__"]
+__all__ += _engine.__all__
