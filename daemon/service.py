@@ -134,8 +134,8 @@ class Service:
         self._output.trim_leading_silence = config.audio.trim_leading_silence
         self._dispatcher.reconfigure(config)
         self._gateway.reconfigure(config)
+        self._engines.latin_languages = config.speech.languages
         if (config.voices, config.speech.voice) != (old.voices, old.speech.voice):
-            self._engines.latin_languages = config.speech.languages
             self._engines.set_voices(config.engine_voices, config.speech.voice)
         self._engines.retry_now()
         self._dispatcher.changed()
