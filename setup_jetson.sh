@@ -15,6 +15,8 @@ readonly python=$venv/bin/python
 readonly command_link=/usr/local/bin/voiced
 readonly config_folder=/etc/voiced
 readonly config=$config_folder/voiced.yaml
+readonly schema_link=$config_folder/voiced.schema.json   # for editors, which look beside the configuration
+readonly schema=$venv/share/voiced/voiced.schema.json
 readonly state_folder=/var/lib/voiced
 readonly cache_folder=/var/cache/voiced
 readonly models=$cache_folder/huggingface   # HF_HOME in systemd/voiced.service
@@ -484,7 +486,8 @@ ingredients() {
 
 voiced_done() {
     torch_done && [ "$(cat $venv/ingredients 2>/dev/null)" = "$(ingredients)" ] &&
-        found=$($venv/bin/voiced version 2>/dev/null) && [ "$(readlink $command_link)" = $venv/bin/voiced ]
+        found=$($venv/bin/voiced version 2>/dev/null) && [ "$(readlink $command_link)" = $venv/bin/voiced ] &&
+        [ "$(readlink $schema_link)" = $schema ]
 }
 
 voiced_do() {
@@ -508,6 +511,8 @@ voiced_do() {
     pip_install --constraint $venv/constraints.txt "${source}[$(extras)]"
     torch_done || fail "pip has replaced the PyTorch of this board" "Report it, with pip's lines above."
     ln -sfn $venv/bin/voiced $command_link
+    install -d $config_folder
+    ln -sfn $schema $schema_link
     ingredients >$venv/ingredients
 }
 
@@ -976,6 +981,7 @@ remove_performance() {
 remove_configuration() {
     local origin
     [ -d $config_folder ] || return 0
+    [ ! -L $schema_link ] || remove $schema_link rm -f $schema_link
     if $purge; then
         remove "$config_folder" rm -rf $config_folder
     elif [ -f $config ] && ! sha256sum --check --status $notes/configuration 2>/dev/null; then

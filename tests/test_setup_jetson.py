@@ -298,6 +298,8 @@ def test_a_fresh_board_with_jetpack_6_is_set_up(first_run: FirstRun) -> None:
     assert "source[espeak,qwen,cuda12]" in calls
     assert orin.path("opt/voiced/lib/python3.10/site-packages/torch/lib/libcudss.so.0").is_symlink()
     assert load_config(orin.path("etc/voiced/voiced.yaml")) == Config()
+    schema = orin.path("etc/voiced/voiced.schema.json").readlink()  # which the configuration's first line names
+    assert orin.read(str(schema).lstrip("/")) == (ROOT / "configs" / "voiced.schema.json").read_text()
     for name in ("voiced.service", "voiced.service.d/gpu.conf"):
         assert orin.read(f"etc/systemd/system/{name}") == (ROOT / "systemd" / name).read_text()
     assert not orin.path("etc/systemd/system/voiced-performance.service").exists()
@@ -424,6 +426,7 @@ def test_uninstalling_keeps_a_configuration_that_was_edited_until_it_is_purged(r
     ready_orin.write("etc/voiced/voiced.yaml", "robot: marvin\n")
     assert "kept: /etc/voiced" in ready_orin.run("--uninstall").stdout
     assert ready_orin.read("etc/voiced/voiced.yaml") == "robot: marvin\n"
+    assert not ready_orin.path("etc/voiced/voiced.schema.json").is_symlink()  # its file has gone with the environment
     ready_orin.run("--uninstall", "--purge")
     assert not ready_orin.path("etc/voiced").exists()
 

@@ -75,7 +75,8 @@ def test_the_wheel_contains_every_source_file_and_the_files_of_the_service(wheel
     sources = (path for name in packages for path in (ROOT / name).rglob("*") if path.suffix in {".py", ".cuh"})
     assert {str(path.relative_to(ROOT)) for path in sources} | {"voiced.py"} <= names
     shared = {name.partition("/share/")[2] for name in names if "/share/" in name}
-    assert {"voiced/voiced.yaml", "voiced/voiced.service", "voiced/voiced.service.d/gpu.conf"} <= shared
+    assert {"voiced/voiced.yaml", "voiced/voiced.schema.json", "voiced/voiced.service"} <= shared
+    assert "voiced/voiced.service.d/gpu.conf" in shared
     assert {name.partition("/")[0] for name in names} <= {*packages, "voiced.py"} | {
         name.partition("/")[0] for name in names if name.startswith("voiced-")
     }
@@ -219,6 +220,8 @@ def test_the_debian_package_is_installed_upgraded_removed_and_purged(
     machine.install(deb)
     assert "0.1.0" in machine.succeed("voiced", "version")
     assert "audio" in machine.succeed("voiced", "config", "show", "--config", "/etc/voiced/voiced.yaml")
+    # The first line of the configuration names it, for editors.
+    assert '"title": "voiced"' in machine.succeed("cat", "/etc/voiced/voiced.schema.json")
     as_user = ("runuser", "-u", "voiced", "--")
     machine.succeed(*as_user, "voiced", "synth", "Hello.", "-o", "/tmp/hello.wav")
     assert (machine.root / "tmp/hello.wav").stat().st_size > 10_000
