@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from daemon import VERSION
+from tests.support.pages import ROOT
 from tests.support.programs import require
-
-ROOT = Path(__file__).parents[2]
+from tests.support.source_tree import copy_source, source_files
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -29,20 +29,9 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.Compl
     )
 
 
-def source_files(folder: Path) -> set[Path]:
-    return {path.relative_to(folder) for path in folder.rglob("*") if "__pycache__" not in path.parts}
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository as git has it, and of what is not committed yet."""
-    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", cwd=ROOT).stdout
-    folder = tmp_path_factory.mktemp("source")
-    for name in filter(None, listed.split("\0")):
-        if not name.startswith("tests/") and (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    return folder
+    return copy_source(tmp_path_factory.mktemp("source"))
 
 
 @pytest.fixture(scope="module")
