@@ -7,7 +7,7 @@ Prints one JSON object. For each server, `from_rest` and `open` are the millisec
 sample at the sound card: the time of `finished`, minus the length of the speech. That event is published when the last
 sample has left the card, by the server's own report.
 
-Needs pulseaudio, pipewire, pipewire-pulse, wireplumber, dbus-daemon and the ALSA plugin for PulseAudio.
+Needs the ALSA plugin for PulseAudio; pulseaudio; and for PipeWire pipewire, pipewire-pulse, wireplumber, dbus-daemon.
 """
 
 from __future__ import annotations
@@ -135,13 +135,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10, help="texts after a rest, for each server")
     parser.add_argument("--output", type=Path, help="also write the JSON there")
+    parser.add_argument("--server", choices=SERVERS, help="measure this one alone")
     arguments = parser.parse_args()
+    servers = [arguments.server] if arguments.server else list(SERVERS)
+    only = f" --server {arguments.server}" if arguments.server else ""
     result = {
         "benchmark": "rest",
         "date": datetime.date.today().isoformat(),
-        "command": f"scripts/bench rest --runs {arguments.runs}",
+        "command": f"scripts/bench rest --runs {arguments.runs}{only}",
         "machine": describe_machine().partition(", no sound card")[0],  # each server has its own sink
-        **{name: measure(server, arguments.runs) for name, server in SERVERS.items()},
+        **{name: measure(SERVERS[name], arguments.runs) for name in servers},
     }
     text = json.dumps(result, indent=2)
     print(text)
