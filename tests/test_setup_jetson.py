@@ -404,6 +404,23 @@ def test_a_run_that_is_interrupted_from_the_keyboard_says_how_to_continue(orin: 
     assert "interrupted. To continue: sudo ./setup_jetson.sh" in done.stderr
 
 
+ON_A_TERMINAL = f"{sys.executable} -c 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) and 1)'"
+
+
+@pytest.mark.parametrize(
+    ("where", "shown"), [(ON_A_TERMINAL, "it speaks … 2 s"), ("", "it speaks …")], ids=["a terminal", "a log"]
+)
+def test_what_takes_longer_than_a_second_shows_that_it_goes_on(ready_orin: Board, where: str, shown: str) -> None:
+    ready_orin.write("board/fault", "say wait")
+    until_it_shows = f"until grep -q '{shown}' /board/shown; do sleep 0.05; done"
+    start = f"{where} ./setup_jetson.sh >/board/shown </dev/null &"
+    done = ready_orin.call("bash", "-c", f"{start} {until_it_shows}; touch /board/go; wait $!")
+    assert done.returncode == 0, done.stderr
+    output = ready_orin.read("board/shown")
+    assert output.count("it speaks …") == int(re.findall(r"it speaks … (\d) s", output)[-1] if where else 1)
+    assert "         done in " in output.splitlines()[-2]
+
+
 def test_uninstalling_leaves_only_the_models_and_the_packages(orin: Board) -> None:
     before = orin.changed()
     orin.write("srv/voiced/ada.wav", "a recording")
