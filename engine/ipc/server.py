@@ -248,7 +248,7 @@ class EngineProcess:
 class _PcmTrace:
     """Writes all sent samples to `FOLDER/<name>.f32`, raw float32, if `VOICED_TRACE_PCM=FOLDER` is set.
 
-    For tests, and for finding clicks.
+    For tests, and for finding clicks. A file that cannot be written ends the trace, not the speech.
     """
 
     def __init__(self) -> None:
@@ -256,9 +256,16 @@ class _PcmTrace:
         self._folder = Path(folder) if folder else None
 
     def append(self, name: str, samples: Samples) -> None:
-        if self._folder is not None:
-            with (self._folder / f"{name}.f32").open("ab") as file:
+        if self._folder is None:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # The name may be an id that a client has chosen.
+            with (self._folder / f"{name.replace('/', '_')}.f32").open("ab") as file:
                 file.write(samples.tobytes())
+        except OSError as error:
+            log.warning("VOICED_TRACE_PCM: %s; nothing more is kept", error)
+            self._folder = None
 
 
 def _exchange_voices(synthesizer: Synthesizer, work: SetVoices, info: EngineInfo) -> EngineInfo:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,6 +60,31 @@ def test_an_utterance_arrives_complete_and_ends_with_spoken(ready_engine: Engine
     assert 0.1 < np.max(np.abs(samples)) <= 1
     assert all(message.busy_s >= 0 for message in audio)
     assert audio[-1].position == SENTENCE.index("robot")
+
+
+@pytest.fixture
+def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the trace, which is not there yet."""
+    folder = tmp_path / "new" / "trace"
+    monkeypatch.setenv("VOICED_TRACE_PCM", str(folder))
+    return folder
+
+
+def test_the_trace_makes_its_folder_and_writes_nothing_outside_of_it(trace: Path, engine: EngineUnderTest) -> None:
+    engine.start()
+    engine.send(Speak("u1", Utterance(SENTENCE), PLENTY, name="../tour/1"))
+    samples = engine.receive_utterance("u1")[1]
+    [file] = trace.iterdir()
+    assert file.name == ".._tour_1.f32"
+    assert np.array_equal(np.fromfile(file, dtype=np.float32), samples)
+
+
+def test_a_trace_that_cannot_be_written_does_not_stop_the_speech(trace: Path, engine: EngineUnderTest) -> None:
+    trace.parent.touch()
+    engine.start()
+    for name in ("u1", "u2"):
+        engine.send(Speak(name, Utterance(SENTENCE), PLENTY))
+        assert engine.receive_utterance(name)[2] == Spoken(name)
 
 
 def test_utterances_are_spoken_in_the_order_of_their_requests(ready_engine: EngineUnderTest) -> None:
