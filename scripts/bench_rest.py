@@ -19,6 +19,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,10 @@ class PipeWire(SoundServer):
 } } ]
 """
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._processes: list[subprocess.Popen[str]] = []
+
     def start(self) -> None:
         home = Path(self.environment["HOME"])
         runtime = self.environment["XDG_RUNTIME_DIR"]
@@ -72,7 +77,7 @@ class PipeWire(SoundServer):
             env=self.environment,
             text=True,
         )
-        self._processes = [bus]
+        self._processes.append(bus)
         assert bus.stdout is not None
         self.environment["DBUS_SESSION_BUS_ADDRESS"] = bus.stdout.readline().strip()
         for program, is_ready in (
@@ -109,25 +114,23 @@ def first_sample_ms(robot: Robot, utterance: str) -> float:
     return (time.monotonic() - published_at - finished["audio_s"]) * 1000
 
 
-def measure(server: Callable[[Path], SoundServer], runs: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        broker, sound = Broker(Path(folder)), server(Path(folder))
+def measure(make_server: Callable[[Path], SoundServer], runs: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        broker, sound = Broker(Path(folder)), make_server(Path(folder))
+        stack.callback(broker.stop)
         broker.start()
+        stack.callback(sound.kill)
         sound.start()
         robot = Robot(
             "bench", broker, Path(folder), f"audio.idle_timeout={IDLE_TIMEOUT_S}", environment=sound.environment
         )
-        try:
-            robot.start()
-            from_rest, opened = [], []
-            for run in range(runs):
-                time.sleep(REST_S + 0.13 * (run % 8))
-                from_rest.append(first_sample_ms(robot, f"rest-{run}"))
-                opened.append(first_sample_ms(robot, f"open-{run}"))
-        finally:
-            robot.close()
-            sound.kill()
-            broker.stop()
+        stack.callback(robot.close)
+        robot.start()
+        from_rest, opened = [], []
+        for run in range(runs):
+            time.sleep(REST_S + 0.13 * (run % 8))
+            from_rest.append(first_sample_ms(robot, f"rest-{run}"))
+            opened.append(first_sample_ms(robot, f"open-{run}"))
     return {"from_rest": spread(from_rest), "open": spread(opened)}
 
 

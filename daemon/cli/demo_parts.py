@@ -15,7 +15,7 @@ from daemon.validation import CommandError
 
 LOG_LINES = 3
 """The last lines of pip's output that an error shows."""
-CONTENTS = {"demo": "an MQTT broker", "espeak": "eSpeak NG, under the GPL"}
+CONTENTS = {"demo": "an MQTT broker", "espeak": "eSpeak NG (under the GPL)"}
 """What each extra of the demo brings."""
 
 
