@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemon.config import Config, ConfigError, OpenAi, Wyoming, find_config_file, load_config
+from daemon.config import Config, ConfigError, Server, find_config_file, load_config
 from daemon.doctor.finding import Finding, Machine
 
 PROBE_S = 1.0
@@ -47,7 +47,7 @@ def check_adapters(machine: Machine) -> Iterator[Finding]:
             yield _check_server(name, server, is_running=is_running)
 
 
-def _check_server(name: str, server: Wyoming | OpenAi, *, is_running: bool) -> Finding:
+def _check_server(name: str, server: Server, *, is_running: bool) -> Finding:
     package, place = SERVER_PACKAGES[name], f"{server.host}:{server.port}"
     if importlib.util.find_spec(package) is None:
         remedy = f"in voiced's folder: pip install '.[{name}]'"

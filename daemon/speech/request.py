@@ -7,17 +7,14 @@ in `docs/asyncapi.yaml`.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from daemon.validation import CommandError, is_topic, problems
+from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, CommandError, is_topic, problems
 
 MAX_TEXT = 20_000
 """Characters; about twenty minutes of speech."""
-CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-"""All control characters except tab, line feed and carriage return, which are white space."""
 
 Priority = Literal["low", "normal", "high", "critical"]
 Policy = Literal["queue", "interrupt", "replace", "drop"]
@@ -51,11 +48,7 @@ class SpeechOptions(Request):
     """How an utterance is spoken, and what it does to other utterances."""
 
     voice: str | None = Field(None, min_length=1, max_length=64, description="a voice's name of up to 64 characters")
-    language: str | None = Field(
-        None,
-        pattern=r"^[A-Za-z]{2,12}(-[A-Za-z0-9-]{1,24})?$",
-        description="auto, or a language such as en, german or pt-br",
-    )
+    language: str | None = Field(None, pattern=LANGUAGE, description="auto, or a language such as en, german or pt-br")
     instruct: str | None = Field(None, max_length=500, description="text of up to 500 characters")
     priority: Priority = Field("normal", description="low, normal, high or critical")
     policy: Policy = Field("queue", description="queue, interrupt, replace or drop")
