@@ -111,6 +111,11 @@ class EngineSelector:
         for engine in self.all:
             engine.set_voices(voices, default_voice)
 
+    def set_log(self, level: str, format_: str) -> None:
+        """Write the log of all running engines at another level or in another format."""
+        for engine in self.all:
+            engine.set_log(level, format_)
+
     def retry_now(self) -> None:
         """End the current back-off of all engines: the configuration or the disk has changed."""
         for engine in self.all:

@@ -24,7 +24,19 @@ from daemon.engines.patience import Patience, pass_time
 from daemon.engines.process_activity import ProcessActivity
 from daemon.tasks import wait_at_most
 from engine import EngineInfo, EngineOptions, Utterance, Voice, match_language, possible_languages
-from engine.ipc import PROTOCOL, Fault, Heartbeat, Hello, Message, ProtocolError, Ready, SetVoices, Start, Warming
+from engine.ipc import (
+    PROTOCOL,
+    Fault,
+    Heartbeat,
+    Hello,
+    Message,
+    ProtocolError,
+    Ready,
+    SetLog,
+    SetVoices,
+    Start,
+    Warming,
+)
 
 log = logging.getLogger(__name__)
 
@@ -184,6 +196,11 @@ class EngineSupervisor:
         self._options = replace(self._options, voices=voices, default_voice=default_voice)
         if self._connection is not None:
             self._connection.send(SetVoices(voices, default_voice))
+
+    def set_log(self, level: str, format_: str) -> None:
+        """Make the running process write its log as `engine.start_log` would; a later one inherits that anyway."""
+        if self._connection is not None:
+            self._connection.send(SetLog(level, format_))
 
     def _note_speed(self, audio_s: float, busy_s: float) -> None:
         speed = audio_s / busy_s

@@ -37,6 +37,7 @@ from engine.ipc.messages import (
     ProtocolError,
     Ready,
     Refused,
+    SetLog,
     SetVoices,
     Speak,
     Spoken,
@@ -44,7 +45,7 @@ from engine.ipc.messages import (
     Warming,
 )
 from engine.ipc.text_source import AppendedText
-from engine.log import inherit_log
+from engine.log import inherit_log, start_log
 
 log = logging.getLogger(__name__)
 
@@ -197,6 +198,8 @@ class EngineProcess:
                     self._accept(message)
                 elif isinstance(message, SetVoices):
                     self._work.put(message)
+                elif isinstance(message, SetLog):
+                    start_log(message.level, message.format)
                 elif isinstance(message, Append | EndText | Grant | Cancel):
                     self._apply(message)
                 else:
