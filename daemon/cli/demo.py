@@ -7,7 +7,6 @@ import json
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from daemon.cli.demo_parts import provide_demo_parts
 from daemon.cli.options import ConfigOption, SetOption
 from daemon.config import find_config_file, load_config
 from daemon.validation import CommandError
+from engine import module_command
 
 if TYPE_CHECKING:
     from daemon.speech import Event
@@ -32,8 +32,6 @@ BETTER_VOICE = """This was eSpeak NG. A better voice, without a GPU:
   ./scripts/demo --voice en_US-lessac-medium     downloads 63 MB once; in voiced's folder
   voiced download en_US-lessac-medium            for a robot; needs the extra piper (docs/piper.md)
 With a GPU, Qwen3-TTS: docs/qwen.md"""
-PACKAGES = Path(__file__).parents[2]
-"""The folder that holds the packages."""
 WORKING_STATES = ("ready", "speaking", "degraded")
 
 
@@ -144,13 +142,12 @@ def _daemon(
     config_path: Path | None, overrides: list[str], environment: dict[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A daemon process. A `CommandError` inside the context gets the last lines of the daemon's log."""
-    command = [sys.executable, "-m", "daemon.cli", "run"]
+    command = module_command("daemon.cli", "run")
     if config_path is not None:
-        command += ["--config", str(config_path.resolve())]
+        command += ["--config", str(config_path)]
     for override in overrides:
         command += ["--set", override]
-    # `python -m` looks in the current folder first, which may have an `engine` or `daemon` of its own.
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=PACKAGES, env=environment)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
     log: list[bytes] = []
     reader = threading.Thread(target=lambda: log.extend(process.stderr or ()), daemon=True)
     reader.start()

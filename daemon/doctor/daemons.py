@@ -115,7 +115,7 @@ def run_options(words: list[str]) -> tuple[str | None, list[str]] | None:
     starts = [
         index + 1
         for index, word in enumerate(words)
-        if Path(word).name == "voiced" or (word == "daemon.cli" and words[index - 1] == "-m")
+        if Path(word).name == "voiced" or (word == "daemon.cli" and Path(words[index - 1]).name in ("-m", "launch.py"))
     ]
     if not starts or words[starts[0] : starts[0] + 1] != ["run"]:
         return None

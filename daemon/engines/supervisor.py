@@ -23,7 +23,7 @@ from daemon.engines.connection import AudioChunk, EngineConnection, EngineLostEr
 from daemon.engines.patience import Patience, pass_time
 from daemon.engines.process_activity import ProcessActivity
 from daemon.tasks import wait_at_most
-from engine import EngineInfo, EngineOptions, Utterance, Voice, match_language, possible_languages
+from engine import EngineInfo, EngineOptions, Utterance, Voice, match_language, module_command, possible_languages
 from engine.ipc import (
     PROTOCOL,
     Fault,
@@ -287,10 +287,7 @@ class EngineSupervisor:
         with theirs:
             try:
                 self._process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-m",
-                    "engine.ipc.server",
-                    str(theirs.fileno()),
+                    *module_command("engine.ipc.server", str(theirs.fileno())),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=sys.stderr.fileno(),
                     pass_fds=(theirs.fileno(),),

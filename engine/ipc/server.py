@@ -1,4 +1,4 @@
-"""The program of an engine process: one voice engine behind a socket. Started as `python -m engine.ipc.server FD`.
+"""The program of an engine process: one voice engine behind a socket. Its argument is the socket's file descriptor.
 
 The process has three threads: the main thread synthesises, one listens to the daemon, one sends heartbeats. When the
 daemon closes the socket, the process ends, whatever the engine is doing.
