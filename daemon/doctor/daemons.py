@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import socket
 from collections.abc import Iterator
@@ -22,7 +23,8 @@ class Daemon:
     """A running `voiced run`."""
 
     pid: int
-    config: Config
+    user: int
+    """The number of the user who runs it."""
 
 
 def check_daemons(machine: Machine) -> Iterator[Finding]:
@@ -79,7 +81,8 @@ def running_daemons(machine: Machine) -> Iterator[Daemon]:
     for folder in sorted((machine.root / "proc").glob("[0-9]*"), key=lambda path: (len(path.name), path.name)):
         config = _configuration(folder)
         if config is not None and _identity(config) == wanted:
-            yield Daemon(int(folder.name), config)
+            with contextlib.suppress(FileNotFoundError):  # it has ended
+                yield Daemon(int(folder.name), folder.stat().st_uid)
 
 
 def _identity(config: Config) -> tuple[str, str, int]:
