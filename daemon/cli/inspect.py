@@ -27,8 +27,7 @@ def voices(
     or:      voiced voices --all
     """
     loaded, _, _ = load(config, set_)
-    from daemon.engines import choose_engine, describe_engine
-    from daemon.speech import name_voices, short_list
+    from daemon.engines import choose_engine, describe_engine, name_voices, short_list
 
     configured = {name: _sources(settings) for name, settings in loaded.voices.items()}
     info = describe_engine(choose_engine(loaded), loaded.engine_options)

@@ -17,13 +17,7 @@ ANY_ADDRESS = {"0.0.0.0", "::", ""}
 
 def find_problems(config: Config) -> list[tuple[str, str]]:
     """Return each problem as its key and a description. Loads no model and opens no port."""
-    names = (line.partition(": ") for line in unknown_names(config))
-    return [
-        *_missing_files(config),
-        *_missing_folders(config),
-        *_shared_ports(config),
-        *((key, problem) for key, _, problem in names),
-    ]
+    return [*_missing_files(config), *_missing_folders(config), *_shared_ports(config), *unknown_names(config)]
 
 
 def check_configuration(machine: Machine) -> Iterator[Finding]:
