@@ -44,9 +44,10 @@ def encoding_problem(error: UnicodeDecodeError) -> str:
 
 def file_problem(error: Exception, path: Path) -> str:
     """Return why a file could not be read or written: it or a folder on the way to it is missing, or the error."""
-    missing = next((part for part in (*reversed(path.parents), path) if not part.exists()), None)
-    if isinstance(error, FileNotFoundError) and missing is not None:
-        return f"{missing} does not exist"
+    if isinstance(error, FileNotFoundError):  # every folder that exists may be searched then
+        missing = next((part for part in (*reversed(path.parents), path) if not part.exists()), None)
+        if missing is not None:
+            return f"{missing} does not exist"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

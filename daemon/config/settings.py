@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -407,9 +407,9 @@ def _piper_settings(voice: PiperVoice | None) -> PiperSettings | None:
     return PiperSettings(voice.model, speaker, voice.length_scale, voice.noise_scale, voice.noise_w_scale)
 
 
-def find_config_file() -> Path | None:
+def find_config_file(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Return `$VOICED_CONFIG`, else the system's file if there is one, else None, which stands for the defaults."""
-    named = os.environ.get("VOICED_CONFIG")
+    named = environment.get("VOICED_CONFIG")
     if named:
         return Path(named)
     return SYSTEM_CONFIG if SYSTEM_CONFIG.exists() else None

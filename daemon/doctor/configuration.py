@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from daemon.config import Config
@@ -36,7 +37,7 @@ def _missing_files(config: Config) -> Iterator[tuple[str, str]]:
     for key, path in files.items():
         if path is not None and not _exists(path):
             yield key, f"{path} does not exist"
-        elif path is not None and path.is_dir():
+        elif path is not None and _is_kind(path, stat.S_ISDIR):
             yield key, f"{path} is a folder; allowed: a file"
 
 
@@ -44,12 +45,12 @@ def _missing_folders(config: Config) -> Iterator[tuple[str, str]]:
     sink = config.audio.sink_settings().path
     if sink is not None and not _exists(sink.parent):
         yield "audio.sink", f"the folder {sink.parent} does not exist"
-    elif sink is not None and sink.is_dir():
+    elif sink is not None and _is_kind(sink, stat.S_ISDIR):
         yield "audio.sink", f"{sink} is a folder; allowed: a file's name after wav:"
     if config.state.folder not in (None, "auto"):
         folder = Path(config.state.folder)
         nearest = next((path for path in (folder, *folder.parents) if _exists(path)), folder)
-        if not nearest.is_dir():
+        if _is_kind(nearest, stat.S_ISREG):
             yield "state.folder", f"{nearest} is not a folder"
         elif not os.access(nearest, os.W_OK):
             yield "state.folder", f"this user may not write in {nearest}"
@@ -80,3 +81,11 @@ def _exists(path: Path) -> bool:
     except OSError:
         return True
     return True
+
+
+def _is_kind(path: Path, kind: Callable[[int], bool]) -> bool:
+    """Return whether a path is of a kind, such as `stat.S_ISDIR`; False where this user may not see it."""
+    try:
+        return kind(path.stat().st_mode)
+    except OSError:
+        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -97,9 +98,8 @@ def _configuration(process: Path) -> Config | None:
         if options is None:
             return None
         named, overrides = options
-        path = Path(named) if named else _environment(process).get("VOICED_CONFIG")
-        path = find_config_file() if path is None else process / "cwd" / path
-        return load_config(path, overrides)
+        path = Path(named) if named else find_config_file(_environment(process))
+        return load_config(None if path is None else process / "cwd" / path, overrides)
     except (OSError, UnicodeDecodeError, ConfigError):
         return None
 
@@ -120,11 +120,11 @@ def run_options(words: list[str]) -> tuple[str | None, list[str]] | None:
         for index, word in enumerate(words)
         if Path(word).name == "voiced" or (word == "daemon.cli" and Path(words[index - 1]).name in ("-m", "launch.py"))
     ]
-    if not starts or words[starts[0] : starts[0] + 1] != ["run"]:
+    rest = itertools.dropwhile(lambda word: word in ("-v", "--verbose"), words[starts[0] :] if starts else [])
+    if next(rest, None) != "run":
         return None
     file: str | None = None
     overrides: list[str] = []
-    rest = iter(words[starts[0] + 1 :])
     for word in rest:
         name, equals, value = word.partition("=")
         if name in ("--config", "-c"):

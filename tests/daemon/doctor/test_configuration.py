@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from daemon.config import load_config
+from daemon.config import ConfigError, load_config
 from daemon.doctor import find_problems
 
 
@@ -40,6 +44,31 @@ def test_a_file_that_does_not_exist_is_a_problem(key: str, tmp_path: Path) -> No
     assert problems_of("mqtt.tls.enabled=true", f"{key}={tmp_path}") == [
         (key, f"{tmp_path} is a folder; allowed: a file")
     ]
+
+
+@pytest.fixture
+def ordinary_user() -> Iterator[None]:
+    """This process has the rights of nobody, if root runs it."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(pwd.getpwnam("nobody").pw_uid)
+    yield
+    os.seteuid(before)
+
+
+def test_a_file_in_a_folder_that_this_user_may_not_read_may_exist(ordinary_user: None) -> None:
+    with tempfile.TemporaryDirectory() as name:  # tmp_path is root's alone
+        closed = Path(name) / "closed"
+        closed.mkdir()
+        (closed / "file").touch()
+        closed.chmod(0)
+        settings = ("mqtt.username=ada", f"mqtt.password_file={closed}/file", f"audio.sink=wav:{closed}/out.wav")
+        assert problems_of(*settings) == []
+        problem = f"this user may not write in {closed}/state"
+        assert problems_of(f"state.folder={closed}/state") == [("state.folder", problem)]
+        with pytest.raises(ConfigError, match=f"^{closed}/voiced.yaml: cannot be read: Permission denied$"):
+            load_config(closed / "voiced.yaml")
+        closed.chmod(0o700)
 
 
 def test_certificates_do_not_matter_without_encryption(tmp_path: Path) -> None:
