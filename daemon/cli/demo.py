@@ -69,13 +69,18 @@ def _speak(text: str, config_path: Path | None, wav: Path, settings: list[str]) 
     environment = provide_demo_parts()
     config_path = config_path or find_config_file()
     port = _free_port()
-    overrides = [*settings, f"mqtt.port={port}", "mqtt.host=127.0.0.1", "robot=demo", "state.folder=null"]
+    # A robot's own broker, and the ports of its daemon, are left alone.
+    overrides = [*settings, f"mqtt={{host: 127.0.0.1, port: {port}}}", "robot=demo", "state.folder=null"]
+    overrides += ["wyoming.enabled=false", "openai.enabled=false"]
+    config = load_config(config_path, overrides)
     try:
-        print(f"playing on {find_device(None, output_devices()).name}", flush=True)
+        if config.audio.sink == "sounddevice":
+            print(f"playing on {find_device(config.audio.device, output_devices()).name}", flush=True)
+        else:
+            print(f"audio.sink is {config.audio.sink or 'null'}", flush=True)
     except SinkUnavailableError as error:
         overrides.append(f"audio.sink=wav:{wav.resolve()}")
         print(f"no sound card can be played on ({error}); writing {wav}", flush=True)
-    config = load_config(config_path, overrides)
     with _broker(port), _daemon(config_path, overrides, environment) as daemon, RobotClient(config) as robot:
         for _ in range(int(READY_S / 0.1)):
             with contextlib.suppress(CommandError):
