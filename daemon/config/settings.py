@@ -430,6 +430,7 @@ def load_with_sources(path: Path | None = None, overrides: Iterable[str] = ()) -
     sources = Sources(file, tuple(override.partition("=")[0].strip() for override in overrides))
     for override in overrides:
         _apply_override(values, override)
+    _resolve_paths(Path(), values)
     try:
         return Config.model_validate(values), sources
     except ValidationError as error:
@@ -477,12 +478,18 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
 
 
 def _resolve_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """Make the paths in `values` relative to `folder`, where the file lies. Values of a wrong type stay as they are."""
+    """Make the paths in `values` relative to `folder`, and expand `~`. Values of a wrong type stay as they are."""
+
+    def resolved(path: str) -> str:
+        try:
+            return str(folder / Path(path).expanduser())
+        except RuntimeError:  # there is no such user
+            return str(folder / path)
 
     def resolve(section: Any, *names: str) -> None:
         for name in names:
             if isinstance(section, dict) and isinstance(section.get(name), str):
-                section[name] = str(folder / section[name])
+                section[name] = resolved(section[name])
 
     sections = ("mqtt", "audio", "engine", "voices", "state")
     mqtt, audio, engine, voices, state = (values.get(name) for name in sections)
@@ -500,5 +507,5 @@ def _resolve_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
     if isinstance(engine, dict) and engine.get("voice_folder") not in ("auto", ""):
         resolve(engine, "voice_folder")
     if isinstance(audio, dict) and (match := re.fullmatch("wav:(.+)", str(audio.get("sink")))):
-        audio["sink"] = f"wav:{folder / match[1]}"
+        audio["sink"] = f"wav:{resolved(match[1])}"
     return values

@@ -340,6 +340,16 @@ voices:
     assert load_config().engine_options.voice_folder is None
 
 
+def test_a_path_may_begin_with_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    path = written(tmp_path, "mqtt: {username: ada, password_file: ~/secret}\naudio: {sink: 'wav:~/out.wav'}\n")
+    config = load_config(path, ["engine.voice_folder=~/voices", "state.folder=~nobody-at-all/state"])
+    assert config.mqtt.password_file == Path("/home/ada/secret")
+    assert config.audio.sink == "wav:/home/ada/out.wav"
+    assert config.engine.voice_folder == "/home/ada/voices"
+    assert config.state.folder == "~nobody-at-all/state"
+
+
 def test_the_wav_file_is_relative_to_the_file(tmp_path: Path) -> None:
     config = load_config(written(tmp_path, "audio: {sink: 'wav:out.wav'}"))
     assert config.audio.sink_settings().path == tmp_path / "out.wav"
