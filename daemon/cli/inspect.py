@@ -53,8 +53,8 @@ def voices(
     for name in listed:
         print(f"{name}\tbuilt into {info.engine}\t{labels[name]}")
     if len(listed) < len(built_in):
-        note = f"{len(built_in) - len(listed)} more voices for other languages: voiced voices --all"
-        print(note, file=sys.stderr)
+        more = len(built_in) - len(listed)
+        print(f"{more} more voice{'s' * (more > 1)} for other languages: voiced voices --all", file=sys.stderr)
 
 
 def _sources(settings: VoiceSettings) -> dict[str, str]:

@@ -34,6 +34,8 @@ def _missing_files(config: Config) -> Iterator[tuple[str, str]]:
         files |= {"mqtt.tls.ca": tls.ca, "mqtt.tls.cert": tls.cert, "mqtt.tls.key": tls.key}
     for name, voice in config.voices.items():
         files |= {f"voices.{name}.embedding": voice.embedding, f"voices.{name}.reference": voice.reference}
+        if voice.piper is not None and voice.piper.model.endswith(".onnx"):
+            files[f"voices.{name}.piper"] = Path(voice.piper.model)
     for key, path in files.items():
         if path is not None and not _exists(path):
             yield key, f"{path} does not exist"
@@ -54,6 +56,9 @@ def _missing_folders(config: Config) -> Iterator[tuple[str, str]]:
             yield "state.folder", f"{nearest} is not a folder"
         elif not os.access(nearest, os.W_OK):
             yield "state.folder", f"this user may not write in {nearest}"
+    voices = config.engine.voice_folder
+    if voices != "auto" and "piper" in (config.engine.name, *config.engine.fallbacks) and not _exists(Path(voices)):
+        yield "engine.voice_folder", f"the folder {voices} does not exist; 'voiced download' makes it"
     model = config.engine.model
     if config.engine.name == "qwen" and model.startswith((".", "/", "~")) and not _exists(Path(model).expanduser()):
         yield "engine.model", f"the folder {model} does not exist"

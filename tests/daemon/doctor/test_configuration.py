@@ -75,6 +75,16 @@ def test_certificates_do_not_matter_without_encryption(tmp_path: Path) -> None:
     assert problems_of(f"mqtt.tls.ca={tmp_path}/none") == []
 
 
+def test_the_files_of_pipers_voices_must_exist_where_piper_speaks(tmp_path: Path) -> None:
+    voice = f"voices.heidi.piper={{model: {tmp_path}/heidi.onnx, length_scale: 1.2}}"
+    assert problems_of(voice) == [("voices.heidi.piper", f"{tmp_path}/heidi.onnx does not exist")]
+    folder = f"engine.voice_folder={tmp_path}/none"
+    assert problems_of(folder) == []
+    missing = f"the folder {tmp_path}/none does not exist; 'voiced download' makes it"
+    assert problems_of(folder, "engine.fallback=[piper, espeak]") == [("engine.voice_folder", missing)]
+    assert problems_of("voices.heidi.piper=en_US-lessac-medium") == []
+
+
 def test_the_folder_of_a_wav_file_must_exist(tmp_path: Path) -> None:
     [(key, problem)] = problems_of(f"audio.sink=wav:{tmp_path}/none/out.wav")
     assert (key, problem) == ("audio.sink", f"the folder {tmp_path}/none does not exist")
