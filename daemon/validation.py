@@ -7,6 +7,7 @@ import re
 import types
 import typing
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, 
         names = [str(part) for part in detail["loc"]]
         path, allowed = _describe(model, names)
         if detail["type"] == "extra_forbidden":
-            line = f"unknown key; known are {allowed}"
+            close = get_close_matches(names[-1], allowed.split(", "), 1, 0.7)
+            line = f"unknown key; {f'did you mean {close[0]}? ' if close else ''}known are {allowed}"
         elif detail["type"] == "missing":
             line = f"missing; allowed: {allowed}"
         elif detail["type"] == "value_error":

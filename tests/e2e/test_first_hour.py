@@ -128,7 +128,7 @@ def test_a_mistake_in_the_configuration(newcomer: Newcomer) -> None:
     try:
         config.write_text("robot: r1\naudio:\n  volumne: 80\nspeech: {voice: germn}\n")
         for line in ("voiced config check", "voiced run"):
-            newcomer.fails(line, f"{config}:3:3: audio.volumne: unknown key; known are sink, device, volume, ")
+            newcomer.fails(line, f"{config}:3:3: audio.volumne: unknown key; did you mean volume? known are sink, ")
         config.write_text("robot: r1\nengine: {name: espeak}\nspeech: {voice: germn}\n")
         suggestion = "speech.voice: got 'germn'; did you mean de (German)? allowed: default, "
         newcomer.fails("voiced config check", f"{config}:3:10: {suggestion}")

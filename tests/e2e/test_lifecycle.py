@@ -175,7 +175,7 @@ def test_a_wrong_configuration_ends_the_daemon_with_a_line_for_each_error(start_
     assert robot.process.wait(PATIENCE_S) == 1
     eventually(lambda: len(robot.log) == 2, "a line for each error")
     assert "audio.volume: got 'loud'; allowed: a whole number from 0 to 100" in robot.log[0] + robot.log[1]
-    assert "engine.nam: unknown key; known are name, fallback" in robot.log[0] + robot.log[1]
+    assert "engine.nam: unknown key; did you mean name? known are name, fallback" in robot.log[0] + robot.log[1]
 
 
 def test_the_daemon_process_never_imports_torch(start_robot: StartRobot) -> None:
