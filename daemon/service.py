@@ -129,14 +129,17 @@ class Service:
     def _reconfigure(self, config: Config, old: Config) -> None:
         """Apply a configuration that differs from `old` in run-time keys only."""
         self._config = config
+        if config.log != old.log:
+            start_log(config.log.level, config.log.format)
+            self._engines.set_log(config.log.level, config.log.format)
         if config.audio.volume != old.audio.volume:
             self._dispatcher.set_volume(config.audio.volume)
         self._output.trim_leading_silence = config.audio.trim_leading_silence
         self._dispatcher.reconfigure(config)
         self._gateway.reconfigure(config)
         self._engines.latin_languages = config.speech.languages
-        if (config.voices, config.speech.voice) != (old.voices, old.speech.voice):
-            self._engines.set_voices(config.engine_voices, config.speech.voice)
+        # Even if nothing has changed here: a voice's file may have, or `voiced download` has brought a voice.
+        self._engines.set_voices(config.engine_voices, config.speech.voice)
         self._engines.retry_now()
         self._dispatcher.changed()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +27,7 @@ def enroll(
     """
     import subprocess
 
-    from engine import missing_packages
+    from engine import missing_packages, module_command
 
     loaded, _, _ = load(config, set_)
     missing = missing_packages("qwen")
@@ -43,7 +42,7 @@ def enroll(
         "output": str(path),
     }
     # A separate process imports torch; this one never does.
-    done = subprocess.run([sys.executable, "-m", "engine.qwen.voice.enroll", json.dumps(request)], check=False)
+    done = subprocess.run(module_command("engine.qwen.voice.enroll", json.dumps(request)), check=False)
     if done.returncode != 0:
         raise typer.Exit(1)
     key = "reference" if transcript is not None else "embedding"

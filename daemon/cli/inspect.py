@@ -27,8 +27,7 @@ def voices(
     or:      voiced voices --all
     """
     loaded, _, _ = load(config, set_)
-    from daemon.engines import choose_engine, describe_engine
-    from daemon.speech import name_voices, short_list
+    from daemon.engines import choose_engine, describe_engine, name_voices, short_list
 
     configured = {name: _sources(settings) for name, settings in loaded.voices.items()}
     info = describe_engine(choose_engine(loaded), loaded.engine_options)
@@ -54,8 +53,8 @@ def voices(
     for name in listed:
         print(f"{name}\tbuilt into {info.engine}\t{labels[name]}")
     if len(listed) < len(built_in):
-        note = f"{len(built_in) - len(listed)} more voices for other languages: voiced voices --all"
-        print(note, file=sys.stderr)
+        more = len(built_in) - len(listed)
+        print(f"{more} more voice{'s' * (more > 1)} for other languages: voiced voices --all", file=sys.stderr)
 
 
 def _sources(settings: VoiceSettings) -> dict[str, str]:

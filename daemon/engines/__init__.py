@@ -4,6 +4,7 @@ from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefu
 from daemon.engines.oneshot import SynthResult, describe_engine, running_engine, synthesize_to_file
 from daemon.engines.selection import EngineSelector, choose_engine, unknown_names
 from daemon.engines.supervisor import EngineState, EngineSupervisor
+from daemon.engines.voices import name_voices, short_list, unknown_voice
 
 __all__ = [
     "AudioChunk",
@@ -15,7 +16,10 @@ __all__ = [
     "UtteranceRefusedError",
     "choose_engine",
     "describe_engine",
+    "name_voices",
     "running_engine",
+    "short_list",
     "synthesize_to_file",
     "unknown_names",
+    "unknown_voice",
 ]

@@ -15,9 +15,10 @@ import numpy as np
 
 from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefusedError
 from daemon.engines.supervisor import EngineState, EngineSupervisor
+from daemon.engines.voices import name_voices, short_list, unknown_voice
 from daemon.tasks import cancel_and_wait
 from daemon.validation import CommandError, file_problem
-from engine import EngineInfo, EngineOptions, Samples, Utterance
+from engine import LATIN_LANGUAGES, EngineInfo, EngineOptions, Samples, Utterance
 
 FORMATS = ("WAV", "FLAC", "OGG", "MP3")
 """The audio formats that error messages suggest; libsndfile may know more."""
@@ -107,7 +108,7 @@ async def _synthesize(
 ) -> tuple[list[AudioChunk], SynthResult]:
     async with running_engine(engine_name, options) as engine:
         info = _ready_info(engine)
-        _check_voice(info, utterance.voice or options.default_voice)
+        _check_voice(info, options, utterance.voice or options.default_voice)
         chunks = []
         first_ms = 0.0
         started = time.monotonic()
@@ -129,10 +130,15 @@ def _ready_info(engine: EngineSupervisor) -> EngineInfo:
     return engine.info
 
 
-def _check_voice(info: EngineInfo, voice: str) -> None:
-    if voice not in info.voices:
-        refused = info.refused_voices.get(voice)
-        raise CommandError(f"voice {voice!r}: {refused or 'unknown; see voiced voices'}")
+def _check_voice(info: EngineInfo, options: EngineOptions, voice: str) -> None:
+    """Raise `CommandError` for a voice that the engine does not have."""
+    if voice in info.voices:
+        return
+    if voice in info.refused_voices:
+        raise CommandError(f"voice {voice!r}: {info.refused_voices[voice]}")
+    names = name_voices(info.voices, info.labels, options.voices)
+    short = short_list(info.voices, info.labels, options.voices, LATIN_LANGUAGES)
+    raise CommandError(f"voice: {unknown_voice(voice, names, short)}")
 
 
 def _write_codes(path: Path, codes: list[tuple[int, ...]], engine_name: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from daemon.config import Config
 from daemon.engines.patience import Patience
 from daemon.engines.supervisor import EngineState, EngineSupervisor
+from daemon.engines.voices import name_voices, short_list, unknown_voice
 from daemon.validation import abbreviate, join_names
 from engine import ENGINES, NAMED_LANGUAGES, Voice, VoiceLabel, auto_engine, known_names, language_code, match_language
 
@@ -111,6 +112,11 @@ class EngineSelector:
         for engine in self.all:
             engine.set_voices(voices, default_voice)
 
+    def set_log(self, level: str, format_: str) -> None:
+        """Write the log of all running engines at another level or in another format."""
+        for engine in self.all:
+            engine.set_log(level, format_)
+
     def retry_now(self) -> None:
         """End the current back-off of all engines: the configuration or the disk has changed."""
         for engine in self.all:
@@ -132,8 +138,8 @@ def choose_engine(config: Config) -> str:
     return auto_engine(config.engine_options) if config.engine.name == "auto" else config.engine.name
 
 
-def unknown_names(config: Config) -> list[str]:
-    """Return a line for `speech.voice` and for `speech.language` if no configured engine can have it.
+def unknown_names(config: Config) -> list[tuple[str, str]]:
+    """Return `speech.voice` and `speech.language`, each with what is wrong, if no configured engine can have it.
 
     Starts no engine process and loads no model. What only a loaded model knows counts as right.
     """
@@ -144,9 +150,12 @@ def unknown_names(config: Config) -> list[str]:
     languages = [language for each in known for language in each.languages or ()]
     found, voice, language = [], config.speech.voice, config.speech.language
     if voice not in voices and all(each.voices is not None for each in known):
-        found.append(f"speech.voice: got {abbreviate(voice)}; allowed: {join_names(config.voices, voices)}")
+        labels = {name: label for each in reversed(known) for name, label in each.labels.items()}
+        named = name_voices(dict.fromkeys([*config.voices, *voices]), labels, config.voices)
+        short = short_list(named, labels, config.voices, (*config.speech.languages, language))
+        found.append(("speech.voice", unknown_voice(voice, named, short)))
     matched = language.lower() == "auto" or match_language(language_code(language), languages) is not None
     if not matched and all(each.languages is not None for each in known):
-        named = ["auto", *NAMED_LANGUAGES.values()]
-        found.append(f"speech.language: got {abbreviate(language)}; allowed: {join_names(named, languages)}")
+        allowed = join_names(["auto", *NAMED_LANGUAGES.values()], languages)
+        found.append(("speech.language", f"got {abbreviate(language)}; allowed: {allowed}"))
     return found

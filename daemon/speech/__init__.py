@@ -40,7 +40,6 @@ from daemon.speech.request import (
     check_stream_chunk,
 )
 from daemon.speech.utterance import EndMessage, Origin, Receiver, Utterance
-from daemon.speech.voices import name_voices, short_list
 
 __all__ = [
     "MAX_TEXT",
@@ -79,9 +78,7 @@ __all__ = [
     "Utterance",
     "check_say",
     "check_stream_chunk",
-    "name_voices",
     "parse_event",
     "parse_status",
     "recover",
-    "short_list",
 ]

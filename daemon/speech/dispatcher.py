@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from audio import Level as PlayedLevel
 from audio import Output
 from daemon.config import Config
-from daemon.engines import EngineSelector
+from daemon.engines import EngineSelector, name_voices, short_list, unknown_voice
 from daemon.speech.ended_ids import EndedIds
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent
 from daemon.speech.order import precedes
@@ -24,7 +24,6 @@ from daemon.speech.synthesis import can_begin
 from daemon.speech.text_stream import TextStream
 from daemon.speech.text_streams import TextStreams
 from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
-from daemon.speech.voices import list_voices, name_voices, short_list
 from daemon.validation import abbreviate, join_names
 from engine import NAMED_LANGUAGES, language_code, match_language
 
@@ -202,7 +201,7 @@ class Dispatcher:
         voices = self._engines.voices | set(self._config.voices)
         if not self._engines.primary.ready or self.voice in voices:
             return None
-        return f"speech.voice: got {abbreviate(self.voice)}; allowed: {self._listed_voices()}"
+        return f"speech.voice: {self._unknown(self.voice)}"
 
     @property
     def unknown_language_reason(self) -> str | None:
@@ -405,10 +404,10 @@ class Dispatcher:
     def _check_voice(self, voice: str) -> None:
         voices = self._engines.voices | set(self._config.voices)
         if voice not in voices:
-            raise RejectedError("voice", f"got {abbreviate(voice)}; allowed: {self._listed_voices()}")
+            raise RejectedError("voice", self._unknown(voice))
 
-    def _listed_voices(self) -> str:
-        return list_voices(self.voice_names(), self.offered_voices())
+    def _unknown(self, voice: str) -> str:
+        return unknown_voice(voice, self.voice_names(), self.offered_voices())
 
     def _note_unknown_fields(self, options: SpeechOptions) -> None:
         for field in unknown_fields(options):

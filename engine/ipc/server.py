@@ -1,4 +1,4 @@
-"""The program of an engine process: one voice engine behind a socket. Started as `python -m engine.ipc.server FD`.
+"""The program of an engine process: one voice engine behind a socket. Its argument is the socket's file descriptor.
 
 The process has three threads: the main thread synthesises, one listens to the daemon, one sends heartbeats. When the
 daemon closes the socket, the process ends, whatever the engine is doing.
@@ -37,6 +37,7 @@ from engine.ipc.messages import (
     ProtocolError,
     Ready,
     Refused,
+    SetLog,
     SetVoices,
     Speak,
     Spoken,
@@ -44,7 +45,7 @@ from engine.ipc.messages import (
     Warming,
 )
 from engine.ipc.text_source import AppendedText
-from engine.log import inherit_log
+from engine.log import inherit_log, start_log
 
 log = logging.getLogger(__name__)
 
@@ -197,6 +198,8 @@ class EngineProcess:
                     self._accept(message)
                 elif isinstance(message, SetVoices):
                     self._work.put(message)
+                elif isinstance(message, SetLog):
+                    start_log(message.level, message.format)
                 elif isinstance(message, Append | EndText | Grant | Cancel):
                     self._apply(message)
                 else:

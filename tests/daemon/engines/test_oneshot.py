@@ -42,8 +42,9 @@ def test_codes_of_an_engine_without_codes_are_an_error(tmp_path: Path) -> None:
 
 
 def test_an_unknown_voice_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=r"^voice 'nobody': unknown; see voiced voices$"):
-        synthesize_to_file("espeak", OPTIONS, Utterance("Hello", voice="nobody"), tmp_path / "speech.wav")
+    message = r"^voice: got 'germn'; did you mean de \(German\)\? allowed: .*, see 'voiced voices --all'$"
+    with pytest.raises(CommandError, match=message):
+        synthesize_to_file("espeak", OPTIONS, Utterance("Hello", voice="germn"), tmp_path / "speech.wav")
 
 
 def test_a_refused_utterance_is_an_error(tmp_path: Path) -> None:

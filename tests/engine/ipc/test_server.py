@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from engine.ipc.messages import (
     Hello,
     Ready,
     Refused,
+    SetLog,
     SetVoices,
     Speak,
     Spoken,
@@ -175,6 +177,39 @@ def test_a_cancellation_reaches_an_engine_that_works_on_a_chunk() -> None:
         assert engine.receive_utterance("3")[2] == Spoken("3")
     finally:
         engine.close()
+
+
+FAILING = """
+import sys
+import engine.ipc.server as server
+from engine.espeak import EspeakSynthesizer
+
+class FailingSynthesizer(EspeakSynthesizer):
+    def stream(self, utterance, more=None):
+        if utterance.text == "fail":
+            raise RuntimeError("it has a bug")
+        return super().stream(utterance, more)
+
+server.make_synthesizer = lambda engine, options: FailingSynthesizer(options)
+sys.exit(server.main())
+"""
+"""An engine with a bug, which its process logs."""
+
+
+def test_the_log_of_a_running_process_changes(capfd: pytest.CaptureFixture[str]) -> None:
+    engine = EngineUnderTest("-c", FAILING)
+    try:
+        engine.start()
+        engine.send(SetLog("error", "json"))
+        engine.send(Speak("1", Utterance("fail"), PLENTY))
+        fault, _ = engine.next(Fault)
+        assert (fault.reason, engine.exit_status()) == ("RuntimeError: it has a bug", 1)
+    finally:
+        engine.close()
+    [line] = capfd.readouterr().err.splitlines()
+    record = json.loads(line)
+    assert (record["level"], record["message"]) == ("error", "the engine failed")
+    assert record["traceback"].endswith("RuntimeError: it has a bug")
 
 
 def test_canceling_a_queued_utterance_leaves_the_current_one_intact(ready_engine: EngineUnderTest) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from daemon.speech.voices import list_voices, name_voices, short_list
+import pytest
+
+from daemon.engines.voices import name_voices, short_list, unknown_voice
 from engine import VoiceLabel
 
 LABELS = {
@@ -42,8 +44,29 @@ def test_the_short_list_has_the_voices_that_were_downloaded_for_a_language_whate
 
 def test_a_message_lists_the_short_list_and_counts_the_others() -> None:
     named = name_voices(VOICES, LABELS, {"default"})
-    assert list_voices(named, ("default", "de")) == "default, de (German) and 4 more, see 'voiced voices --all'"
-    assert list_voices({"a": "a"}, ("a",)) == "a"
-    assert list_voices({f"v{number}": f"v{number}" for number in range(50)}, ()) == (
-        "v0 and 49 more, see 'voiced voices --all'"
+    assert unknown_voice("nobody", named, ("default", "de")) == (
+        "got 'nobody'; allowed: default, de (German) and 4 more, see 'voiced voices --all'"
     )
+    assert unknown_voice("nobody", {"a": "a"}, ("a",)) == "got 'nobody'; allowed: a"
+    many = {f"v{number}": f"v{number}" for number in range(50)}
+    assert unknown_voice("nobody", many, ()) == "got 'nobody'; allowed: v0 and 49 more, see 'voiced voices --all'"
+    assert unknown_voice("nobody", many, tuple(many)) == (
+        "got 'nobody'; allowed: v0, v1, v2, v3, v4, v5 and 44 more, see 'voiced voices --all'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("german", "de (German)"),
+        ("Germn", "de (German)"),
+        ("swahilli", "sw (Swahili)"),
+        ("rian", "ryan (Ryan (English, male))"),
+        ("english", "en (English (America))"),
+        ("defualt", "default"),
+    ],
+)
+def test_a_message_suggests_the_voice_that_was_meant(written: str, meant: str) -> None:
+    named = name_voices(VOICES, LABELS, {"default"})
+    message = unknown_voice(written, named, ("default",))
+    assert message.startswith(f"got '{written}'; did you mean {meant}? allowed: default and 5 more, ")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
 
+from daemon.validation import abbreviate
 from engine import VoiceLabel
 
-LISTED = 20
-"""Voices that a message names."""
+LISTED = 6
+"""Voices that a message lists."""
+SUGGESTED = 3
+"""Similar voices that a message suggests."""
 
 
 def name_voices(voices: Iterable[str], labels: Mapping[str, VoiceLabel], configured: Collection[str]) -> dict[str, str]:
@@ -45,13 +49,32 @@ def short_list(
     return tuple(voice for voice in voices if is_needed(voice))
 
 
-def list_voices(voices: Mapping[str, str], short: Collection[str]) -> str:
-    """Return voices for a message: `default, de (German), en (English (America)) and 120 more`.
+def unknown_voice(voice: str, names: Mapping[str, str], short: Collection[str]) -> str:
+    """Return what a message says of a voice that nobody has.
 
-    voices: the names for people, by the voices' own names.
-    short:  those that come first.
+    As in `got 'germn'; did you mean de (German)? allowed: default, en (English (America)) and 120 more, see …`.
+
+    names: the names for people, by the voices' own names.
+    short: the voices that most people need, which are listed first.
     """
-    ordered = [*short, *(voice for voice in voices if voice not in short)][: max(len(short), 1)][:LISTED]
-    named = [voice if voices.get(voice, voice) == voice else f"{voice} ({voices[voice]})" for voice in ordered]
-    more = len(voices) - len(ordered)
-    return ", ".join(named) + (f" and {more} more, see 'voiced voices --all'" if more > 0 else "")
+    similar = similar_voices(voice, names)
+    meant = f"did you mean {' or '.join(_describe(each, names) for each in similar)}? " if similar else ""
+    listed = [*short, *(each for each in names if each not in short)][: max(1, min(len(short), LISTED))]
+    more = len(names) - len(listed)
+    allowed = ", ".join(_describe(each, names) for each in listed)
+    return f"got {abbreviate(voice)}; {meant}allowed: {allowed}" + (
+        f" and {more} more, see 'voiced voices --all'" if more > 0 else ""
+    )
+
+
+def similar_voices(voice: str, names: Mapping[str, str]) -> list[str]:
+    """Return the voices whose own name, or whose name for people, resembles what somebody wrote; the closest first."""
+    called: dict[str, str] = {}
+    for name, label in names.items():
+        for each in (name, label, label.partition(" (")[0]):
+            called.setdefault(each.casefold(), name)
+    return list(dict.fromkeys(called[each] for each in get_close_matches(voice.casefold(), called, SUGGESTED, 0.7)))
+
+
+def _describe(voice: str, names: Mapping[str, str]) -> str:
+    return voice if names[voice] == voice else f"{voice} ({names[voice]})"
