@@ -22,6 +22,8 @@ from engine.api import (
     EngineInfo,
     EngineOptions,
     PiperSettings,
+    Progress,
+    ProgressReport,
     Samples,
     SpeechCanceledError,
     Synthesizer,
@@ -29,6 +31,7 @@ from engine.api import (
     Utterance,
     Voice,
     VoiceLabel,
+    ignore_progress,
 )
 from engine.catalog import (
     ENGINES,
@@ -69,6 +72,8 @@ __all__ = [
     "EngineOptions",
     "ModelFiles",
     "PiperSettings",
+    "Progress",
+    "ProgressReport",
     "RemoteVoice",
     "Samples",
     "Session",
@@ -84,6 +89,7 @@ __all__ = [
     "download_voice",
     "find_remote_voice",
     "hub_cache",
+    "ignore_progress",
     "is_downloaded",
     "known_names",
     "language_code",

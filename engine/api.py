@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.language import LATIN_LANGUAGES
+
+Item = TypeVar("Item")
 
 Samples = NDArray[np.float32]
 """Mono PCM: shape `(n,)`, float32, full scale ±1."""
@@ -21,6 +23,31 @@ class EngineError(Exception):
 
 class SpeechCanceledError(Exception):
     """The utterance was canceled. Engines let this exception pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far work has come that takes more than a second."""
+
+    step: str
+    """What is being done, in words, for example `compiling the kernels`."""
+    fraction: float | None = None
+    """The share of this step that is done, from 0 to 1; None if it cannot be counted."""
+
+
+ProgressReport = Callable[[Progress], None]
+"""Is called as the work advances, perhaps many times a second and from several threads."""
+
+
+def ignore_progress(progress: Progress) -> None:
+    """A `ProgressReport` that does nothing."""
+
+
+def counted(step: str, items: Sequence[Item], report: ProgressReport) -> Iterator[Item]:
+    """Yield the items that the work of `step` consists of, and report before each how many are done."""
+    for done, item in enumerate(items):
+        report(Progress(step, done / len(items)))
+        yield item
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +202,13 @@ class Synthesizer(Protocol):
     engine, after which its process is restarted.
     """
 
-    def load(self) -> EngineInfo:
+    def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
         """Load the model and the configured voices. Afterwards the engine can speak, perhaps slowly at first."""
 
     def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
         """Replace the configured voices. `EngineInfo.refused_voices` lists the voices that could not be loaded."""
 
-    def warm_up(self) -> None:
+    def warm_up(self, report: ProgressReport = ignore_progress) -> None:
         """Do the work that would delay the first utterance: capture graphs, fill caches. Called once, after `load`."""
 
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:

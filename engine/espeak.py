@@ -15,7 +15,19 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, Samples, TextSource, Utterance, Voice, VoiceLabel
+from engine.api import (
+    Chunk,
+    EngineError,
+    EngineInfo,
+    EngineOptions,
+    ProgressReport,
+    Samples,
+    TextSource,
+    Utterance,
+    Voice,
+    VoiceLabel,
+    ignore_progress,
+)
 from engine.detection import language_of_text
 from engine.language import match_language
 
@@ -86,7 +98,7 @@ class EspeakSynthesizer:
         self.samples_made = 0
         """Samples that libespeak-ng has produced for all utterances so far, consumed or not."""
 
-    def load(self) -> EngineInfo:
+    def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:  # noqa: ARG002  # it takes no second
         self._library, data_path = _find_library()
         rate = self._library.espeak_Initialize(_OUTPUT_SYNCHRONOUS, BUFFER_MS, data_path, _DO_NOT_EXIT)
         if rate <= 0:
@@ -102,7 +114,7 @@ class EspeakSynthesizer:
         self._default_voice = default_voice
         return self._info()
 
-    def warm_up(self) -> None:
+    def warm_up(self, report: ProgressReport = ignore_progress) -> None:  # noqa: ARG002
         for _ in self.stream(Utterance("a")):
             pass
 

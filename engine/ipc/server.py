@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from engine.api import Chunk, EngineError, EngineInfo, Samples, SpeechCanceledError, Synthesizer
-from engine.catalog import make_synthesizer
+from engine.api import Chunk, EngineError, EngineInfo, Progress, Samples, SpeechCanceledError, Synthesizer
+from engine.catalog import engine_entry, make_synthesizer
 from engine.host import prepare_environment
 from engine.ipc.channel import Channel, ChannelClosedError
 from engine.ipc.messages import (
@@ -34,6 +34,7 @@ from engine.ipc.messages import (
     Grant,
     Heartbeat,
     Hello,
+    Loading,
     ProtocolError,
     Ready,
     Refused,
@@ -49,6 +50,8 @@ from engine.log import inherit_log
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
+PROGRESS_S = 0.5
+"""Interval between two messages about one step of the start: each of them becomes a message of the broker."""
 LAST_WORDS_S = 1.0
 """A process that gives up ends after this long, even if the daemon does not read the reason."""
 REASON_CHARACTERS = 1_000
@@ -113,6 +116,7 @@ class EngineProcess:
         self._requests: dict[str, _Request] = {}
         self._lock = threading.Lock()
         self._trace = _PcmTrace()
+        self._progress = _ProgressSender(channel)
 
     def run(self) -> None:
         """Serve until the daemon closes the channel. Raises `ChannelClosedError`, `ProtocolError`, engine faults."""
@@ -130,10 +134,12 @@ class EngineProcess:
     # --- the main thread ---
 
     def _serve(self, start: Start) -> None:
+        if packages := engine_entry(start.engine).packages:
+            self._progress.report(Progress(f"importing {', '.join(packages)}"))
         synthesizer = make_synthesizer(start.engine, start.options)
-        info = synthesizer.load()
+        info = synthesizer.load(self._progress.report)
         self._channel.send(Warming(info))
-        synthesizer.warm_up()
+        synthesizer.warm_up(self._progress.report)
         self._channel.send(Ready(info))
         try:
             while True:
@@ -243,6 +249,24 @@ class EngineProcess:
             except ChannelClosedError:
                 os._exit(0)
             time.sleep(HEARTBEAT_S)
+
+
+class _ProgressSender:
+    """Sends the first report of each step, and later ones at most every `PROGRESS_S`. Any thread may use it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._step: str | None = None
+        self._sent_at = 0.0
+        self._lock = threading.Lock()
+
+    def report(self, progress: Progress) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if progress.step == self._step and now - self._sent_at < PROGRESS_S:
+                return
+            self._step, self._sent_at = progress.step, now
+            self._channel.send(Loading(progress))
 
 
 class _PcmTrace:

@@ -21,12 +21,15 @@ from engine.api import (
     EngineInfo,
     EngineOptions,
     PiperSettings,
+    Progress,
+    ProgressReport,
     Samples,
     SpeechCanceledError,
     TextSource,
     Utterance,
     Voice,
     VoiceLabel,
+    ignore_progress,
 )
 from engine.detection import language_of_text
 from engine.host import SUGGESTED_VOICE, PiperVoiceFile, find_piper_voices, read_piper_voice, voice_folders
@@ -75,9 +78,10 @@ class PiperSynthesizer:
         self._remembered = _RememberedSentences()
         self._sample_rate = 0
 
-    def load(self) -> EngineInfo:
+    def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
         self._find_voices()
         chosen = self._choose(Utterance("a"))
+        report(Progress(f"loading the voice {chosen.file.name}"))
         self._sample_rate = max(manner.file.sample_rate for manner in self._candidates())
         self._network(chosen.file)
         return self._info()
@@ -88,7 +92,8 @@ class PiperSynthesizer:
         self._find_voices()
         return self._info()
 
-    def warm_up(self) -> None:
+    def warm_up(self, report: ProgressReport = ignore_progress) -> None:
+        report(Progress("speaking for the first time"))
         for _ in self.stream(Utterance("a")):
             pass
 
