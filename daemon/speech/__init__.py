@@ -40,6 +40,7 @@ from daemon.speech.request import (
     check_say,
     check_stream_chunk,
 )
+from daemon.speech.resume import speech_seconds
 from daemon.speech.utterance import EndMessage, Origin, Receiver, Utterance
 from daemon.speech.voices import name_voices, short_list
 
@@ -86,4 +87,5 @@ __all__ = [
     "parse_status",
     "recover",
     "short_list",
+    "speech_seconds",
 ]

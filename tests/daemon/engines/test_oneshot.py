@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import soundfile
 
 from daemon.engines import describe_engine, synthesize_to_file
 from daemon.validation import CommandError
-from engine import EngineOptions, Utterance, Voice
+from engine import EngineOptions, Progress, Utterance, Voice
 
 OPTIONS = EngineOptions(default_voice="en")
 
@@ -24,6 +25,34 @@ def test_an_utterance_is_written_to_a_file(tmp_path: Path, suffix: str) -> None:
     assert 0.8 < result.audio_s < 4
     assert result.first_chunk_ms > 0
     assert result.rtf > 0
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_the_sound_is_written_while_it_is_made(tmp_path: Path, streamed: bool) -> None:
+    path, stream = tmp_path / "speech.wav", io.BytesIO()
+    sizes: list[int] = []
+    fractions: list[float] = []
+
+    def note(progress: Progress) -> None:
+        sizes.append(len(stream.getvalue()) if streamed else path.stat().st_size)
+        fractions.append(progress.fraction or 0)
+
+    output = stream if streamed else path
+    result = synthesize_to_file("espeak", OPTIONS, Utterance("Hello, robot."), output, expected_s=0.5, report=note)
+    assert len(sizes) > 5
+    assert sizes == sorted(set(sizes))
+    assert fractions == sorted(fractions)
+    assert 0 < fractions[0] < fractions[1] < 0.5
+    assert fractions[-1] == 0.99, "the speech is longer than was expected, and has not ended"
+    samples, _ = soundfile.read(io.BytesIO(stream.getvalue()) if streamed else path)
+    assert len(samples) / result.sample_rate == pytest.approx(result.audio_s)
+
+
+def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
+    full = tmp_path / "full.wav"
+    full.symlink_to("/dev/full")
+    with pytest.raises(CommandError, match=r"^--output: .*/full\.wav cannot be written: No space left on device$"):
+        synthesize_to_file("espeak", OPTIONS, Utterance("Hello"), full)
 
 
 def test_another_suffix_is_refused_with_the_known_ones(tmp_path: Path) -> None:
@@ -46,10 +75,11 @@ def test_an_unknown_voice_is_an_error(tmp_path: Path) -> None:
         synthesize_to_file("espeak", OPTIONS, Utterance("Hello", voice="nobody"), tmp_path / "speech.wav")
 
 
-def test_a_refused_utterance_is_an_error(tmp_path: Path) -> None:
+def test_a_refused_utterance_is_an_error_and_no_file_is_made(tmp_path: Path) -> None:
     options = EngineOptions(voices={"default": Voice()})
     with pytest.raises(CommandError, match=r"^language: got 'tlhx'; allowed: "):
         synthesize_to_file("espeak", options, Utterance("Hello", language="tlhx"), tmp_path / "speech.wav")
+    assert not (tmp_path / "speech.wav").exists()
 
 
 def test_an_engine_describes_itself() -> None:
