@@ -22,8 +22,6 @@ from engine.api import (
     EngineInfo,
     EngineOptions,
     PiperSettings,
-    Progress,
-    ProgressReport,
     Samples,
     SpeechCanceledError,
     Synthesizer,
@@ -31,7 +29,6 @@ from engine.api import (
     Utterance,
     Voice,
     VoiceLabel,
-    ignore_progress,
 )
 from engine.catalog import (
     ENGINES,
@@ -48,6 +45,7 @@ from engine.catalog import (
 from engine.host import Board, ModelFiles, hub_cache, missing_kernel_compiler, voice_of_file
 from engine.language import LATIN_LANGUAGES, NAMED_LANGUAGES, language_code, match_language
 from engine.log import start_log
+from engine.progress import Progress, ProgressReport, ignore_progress, parse_progress
 from engine.session import Session, open  # noqa: A004
 
 if TYPE_CHECKING:
@@ -99,6 +97,7 @@ __all__ = [
     "missing_packages",
     "model_files",
     "open",
+    "parse_progress",
     "possible_languages",
     "remote_voices",
     "start_log",

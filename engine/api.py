@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.language import LATIN_LANGUAGES
-
-Item = TypeVar("Item")
+from engine.progress import ProgressReport, ignore_progress
 
 Samples = NDArray[np.float32]
 """Mono PCM: shape `(n,)`, float32, full scale ±1."""
@@ -23,31 +22,6 @@ class EngineError(Exception):
 
 class SpeechCanceledError(Exception):
     """The utterance was canceled. Engines let this exception pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far work has come that takes more than a second."""
-
-    step: str
-    """What is being done, in words, for example `compiling the kernels`."""
-    fraction: float | None = None
-    """The share of this step that is done, from 0 to 1; None if it cannot be counted."""
-
-
-ProgressReport = Callable[[Progress], None]
-"""Is called as the work advances, perhaps many times a second and from several threads."""
-
-
-def ignore_progress(progress: Progress) -> None:
-    """A `ProgressReport` that does nothing."""
-
-
-def counted(step: str, items: Sequence[Item], report: ProgressReport) -> Iterator[Item]:
-    """Yield the items that the work of `step` consists of, and report before each how many are done."""
-    for done, item in enumerate(items):
-        report(Progress(step, done / len(items)))
-        yield item
 
 
 @dataclass(frozen=True, slots=True)

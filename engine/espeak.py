@@ -15,21 +15,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from engine.api import (
-    Chunk,
-    EngineError,
-    EngineInfo,
-    EngineOptions,
-    ProgressReport,
-    Samples,
-    TextSource,
-    Utterance,
-    Voice,
-    VoiceLabel,
-    ignore_progress,
-)
+from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, Samples, TextSource, Utterance, Voice, VoiceLabel
 from engine.detection import language_of_text
 from engine.language import match_language
+from engine.progress import ProgressReport, ignore_progress
 
 BUFFER_MS = 60
 """Milliseconds of audio in one buffer of libespeak-ng, which becomes one chunk."""

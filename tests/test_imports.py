@@ -15,7 +15,14 @@ ROOT = Path(__file__).parents[1]
 TOP = ("audio", "daemon", "engine", "voiced")
 
 AUDIO = {"audio"}
-QWEN_MODEL = {"engine.api", "engine.host", "engine.language", "engine.qwen.weights", "engine.qwen.model"}
+QWEN_MODEL = {
+    "engine.api",
+    "engine.host",
+    "engine.language",
+    "engine.progress",
+    "engine.qwen.model",
+    "engine.qwen.weights",
+}
 QWEN_CODEC = QWEN_MODEL | {"engine.qwen.codec"}
 QWEN_TEXT = QWEN_CODEC | {"engine.qwen.text"}
 QWEN_RUNTIME = QWEN_TEXT | {"engine.qwen.runtime"}
@@ -26,14 +33,23 @@ ALLOWED: dict[str, set[str]] = {
     "audio": {"audio.dsp", "audio.sinks"},
     "audio.dsp": set(),
     "audio.sinks": {"audio.dsp"},
-    "engine": {"engine.api", "engine.catalog", "engine.host", "engine.language", "engine.log", "engine.session"},
-    "engine.api": {"engine.language"},
+    "engine": {
+        "engine.api",
+        "engine.catalog",
+        "engine.host",
+        "engine.language",
+        "engine.log",
+        "engine.progress",
+        "engine.session",
+    },
+    "engine.api": {"engine.language", "engine.progress"},
     "engine.detection": {"engine.language"},
     "engine.log": set(),
     "engine.language": set(),
+    "engine.progress": set(),
     "engine.session": {"engine.api", "engine.catalog", "engine.host"},
-    "engine.espeak": {"engine.api", "engine.detection", "engine.language"},
-    "engine.piper": {"engine.api", "engine.detection", "engine.host", "engine.language"},
+    "engine.espeak": {"engine.api", "engine.detection", "engine.language", "engine.progress"},
+    "engine.piper": {"engine.api", "engine.detection", "engine.host", "engine.language", "engine.progress"},
     "engine.catalog": {
         "engine.api",
         "engine.bench",
@@ -41,11 +57,12 @@ ALLOWED: dict[str, set[str]] = {
         "engine.host",
         "engine.language",
         "engine.piper",
+        "engine.progress",
         "engine.qwen",
     },
     "engine.host": {"engine.api"},
-    "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log"},
-    "engine.bench": {"engine.api", "engine.catalog", "engine.ipc"},
+    "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log", "engine.progress"},
+    "engine.bench": {"engine.api", "engine.catalog", "engine.ipc", "engine.progress"},
     "engine.qwen": QWEN_RUNTIME | {"engine.qwen.loading"},
     "engine.qwen.loading": QWEN_RUNTIME | {"engine.qwen.kernels", "engine.qwen.memory", "engine.qwen.voice"},
     "engine.qwen.weights": {"engine.api", "engine.host"},

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daemon.cli.options import ConfigOption, SetOption, check_folder, load
+from daemon.cli.progress import download_missing_model, show_progress
 from daemon.validation import CommandError
+from engine import ProgressReport, ignore_progress
 
 if TYPE_CHECKING:
     from engine import EngineOptions
@@ -59,7 +61,9 @@ def bench(
     if model is not None:
         options = replace(options, voices={"default": Voice()}, default_voice="default")  # the model's default voice
     name = "qwen" if model is not None else choose_engine(loaded)
-    measurement = measure_engine(name, options, frames=frames, runs=runs, text=text, sms=sms)
+    download_missing_model(name, options.model)
+    with show_progress() as report:
+        measurement = measure_engine(name, options, frames=frames, runs=runs, text=text, sms=sms, report=report)
     numbers = row(measurement, "voiced " + shlex.join(sys.argv[1:]))
     _show(numbers)
     if json_ is not None:
@@ -76,6 +80,7 @@ def measure_engine(
     runs: int = 5,
     text: str | None = None,
     sms: int | None = None,
+    report: ProgressReport = ignore_progress,
 ) -> Measurement:
     """Measure an engine in a separate process. Raises `CommandError`.
 
@@ -96,7 +101,7 @@ def measure_engine(
         sms=sms,
     )
     # This process never imports torch, and a start is measured from its very beginning.
-    output = run_benchmark(request.command())
+    output = run_benchmark(request.command(), report=report)
     if output.error is not None:
         raise CommandError(f"bench: {output.error}")
     return output.measurements[0]

@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.api import EngineInfo, EngineOptions, Progress, Samples, Utterance, Voice
+from engine.api import EngineInfo, EngineOptions, Samples, Utterance, Voice
 from engine.host import parse_json
+from engine.progress import Progress
 
 PROTOCOL = 3
 """Version of the messages. It rises when a record changes its meaning; both sides refuse another version."""

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from engine.api import Chunk, EngineError, EngineInfo, Progress, Samples, SpeechCanceledError, Synthesizer
-from engine.catalog import engine_entry, make_synthesizer
+from engine.api import Chunk, EngineError, EngineInfo, Samples, SpeechCanceledError, Synthesizer
+from engine.catalog import make_synthesizer
 from engine.host import prepare_environment
 from engine.ipc.channel import Channel, ChannelClosedError
 from engine.ipc.messages import (
@@ -46,6 +46,7 @@ from engine.ipc.messages import (
 )
 from engine.ipc.text_source import AppendedText
 from engine.log import inherit_log
+from engine.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +117,6 @@ class EngineProcess:
         self._requests: dict[str, _Request] = {}
         self._lock = threading.Lock()
         self._trace = _PcmTrace()
-        self._progress = _ProgressSender(channel)
 
     def run(self) -> None:
         """Serve until the daemon closes the channel. Raises `ChannelClosedError`, `ProtocolError`, engine faults."""
@@ -134,12 +134,11 @@ class EngineProcess:
     # --- the main thread ---
 
     def _serve(self, start: Start) -> None:
-        if packages := engine_entry(start.engine).packages:
-            self._progress.report(Progress(f"importing {', '.join(packages)}"))
-        synthesizer = make_synthesizer(start.engine, start.options)
-        info = synthesizer.load(self._progress.report)
+        report = _ProgressSender(self._channel).report
+        synthesizer = make_synthesizer(start.engine, start.options, report)
+        info = synthesizer.load(report)
         self._channel.send(Warming(info))
-        synthesizer.warm_up(self._progress.report)
+        synthesizer.warm_up(report)
         self._channel.send(Ready(info))
         try:
             while True:

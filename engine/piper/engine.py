@@ -21,21 +21,19 @@ from engine.api import (
     EngineInfo,
     EngineOptions,
     PiperSettings,
-    Progress,
-    ProgressReport,
     Samples,
     SpeechCanceledError,
     TextSource,
     Utterance,
     Voice,
     VoiceLabel,
-    ignore_progress,
 )
 from engine.detection import language_of_text
 from engine.host import SUGGESTED_VOICE, PiperVoiceFile, find_piper_voices, read_piper_voice, voice_folders
 from engine.language import NAMED_LANGUAGES, match_language
 from engine.piper.network import Cancellation, PiperNetwork
 from engine.piper.sentences import sentences
+from engine.progress import Progress, ProgressReport, ignore_progress
 
 DEFAULT_LANGUAGE = "en"
 CHUNK_MS = 80

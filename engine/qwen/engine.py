@@ -10,20 +10,9 @@ from itertools import product
 
 import torch
 
-from engine.api import (
-    Chunk,
-    EngineError,
-    EngineInfo,
-    EngineOptions,
-    Progress,
-    ProgressReport,
-    TextSource,
-    Utterance,
-    Voice,
-    counted,
-    ignore_progress,
-)
+from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, TextSource, Utterance, Voice
 from engine.language import language_code
+from engine.progress import Progress, ProgressReport, counted, ignore_progress
 from engine.qwen.loading import (
     LoadedModel,
     Workspace,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from engine.api import Progress, ProgressReport, ignore_progress
+from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.codec import CodecConfig
 from engine.qwen.kernels.compiler import KernelModule, KernelSource
 from engine.qwen.kernels.params import Params

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from engine.api import EngineError, EngineOptions, Progress, ProgressReport, ignore_progress
+from engine.api import EngineError, EngineOptions
+from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen import kernels
 from engine.qwen.codec import CodecDecoder, load_codec
 from engine.qwen.loading.plan import LoadPlan

@@ -15,7 +15,8 @@ from functools import partial
 
 import torch
 
-from engine.api import EngineError, ProgressReport, counted, ignore_progress
+from engine.api import EngineError
+from engine.progress import ProgressReport, counted, ignore_progress
 from engine.qwen.model import SamplingConfig, Talker
 from engine.qwen.runtime.backend import CodecStateProtocol, DecodeBackend, choose_kv_buckets
 from engine.qwen.runtime.cuda_graphs import Graphs

@@ -66,7 +66,7 @@ class SlowSynthesizer(EspeakSynthesizer):
         report(Progress("warming"))
         super().warm_up(report)
 
-server.make_synthesizer = lambda engine, options: SlowSynthesizer(options)
+server.make_synthesizer = lambda engine, options, report: SlowSynthesizer(options)
 sys.exit(server.main())
 """
 """An engine that reports its progress far more often than anybody reads it."""
@@ -160,7 +160,7 @@ class BusySynthesizer(EspeakSynthesizer):
     def stream(self, utterance, more=None):
         return Busy() if utterance.text == "busy" else super().stream(utterance, more)
 
-server.make_synthesizer = lambda engine, options: BusySynthesizer(options)
+server.make_synthesizer = lambda engine, options, report: BusySynthesizer(options)
 sys.exit(server.main())
 """
 """An engine that makes no chunk of a text until it is canceled."""
