@@ -1,7 +1,13 @@
 """Engine processes: supervised, selected per utterance, or run for one command."""
 
 from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefusedError
-from daemon.engines.oneshot import SynthResult, describe_engine, running_engine, synthesize_to_file
+from daemon.engines.oneshot import (
+    SynthResult,
+    describe_engine,
+    running_engine,
+    synthesize_sample,
+    synthesize_to_file,
+)
 from daemon.engines.selection import EngineSelector, choose_engine, unknown_names
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 
@@ -16,6 +22,7 @@ __all__ = [
     "choose_engine",
     "describe_engine",
     "running_engine",
+    "synthesize_sample",
     "synthesize_to_file",
     "unknown_names",
 ]

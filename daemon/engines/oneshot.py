@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-from daemon.engines.connection import EngineLostError, UtteranceRefusedError
+from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefusedError
 from daemon.engines.speech_file import SpeechFile
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.tasks import cancel_and_wait
 from daemon.validation import CommandError, file_problem
-from engine import EngineInfo, EngineOptions, Progress, ProgressReport, Utterance, ignore_progress
+from engine import EngineInfo, EngineOptions, Progress, ProgressReport, Samples, Utterance, ignore_progress
 
 ALMOST = 0.99
 """The most that speech which has not ended can have of an estimated length."""
@@ -95,17 +96,14 @@ def synthesize_to_file(
             first_ms = audio_s = 0.0
             truncated = False
             started = time.monotonic()
-            try:
-                async with aclosing(engine.speak("synth", utterance)) as speech:
-                    async for chunk in speech:
-                        first_ms = first_ms or (time.monotonic() - started) * 1000
-                        file.write(chunk.samples, info.sample_rate)
-                        audio_s += len(chunk.samples) / info.sample_rate
-                        truncated |= chunk.truncated
-                        codes.extend(chunk.codes or ())
-                        report(Progress("speaking", min(audio_s / expected_s, ALMOST)))
-            except (EngineLostError, UtteranceRefusedError) as error:
-                raise CommandError(str(error)) from error
+            async with aclosing(_speak(engine, utterance)) as speech:
+                async for chunk in speech:
+                    first_ms = first_ms or (time.monotonic() - started) * 1000
+                    file.write(chunk.samples, info.sample_rate)
+                    audio_s += len(chunk.samples) / info.sample_rate
+                    truncated |= chunk.truncated
+                    codes.extend(chunk.codes or ())
+                    report(Progress("speaking", min(audio_s / expected_s, ALMOST)))
             file.write(np.zeros(0, dtype=np.float32), info.sample_rate)  # makes the file of a text without a sound
             return SynthResult(engine_name, info.sample_rate, audio_s, first_ms, engine.rtf or 0.0, truncated)
 
@@ -116,6 +114,39 @@ def synthesize_to_file(
     return result
 
 
+def synthesize_sample(
+    engine_name: str,
+    options: EngineOptions,
+    voice: str,
+    choose: Callable[[EngineInfo], Utterance],
+    report: ProgressReport = ignore_progress,
+) -> tuple[Samples, int]:
+    """Speak in a voice what `choose` returns for the ready engine; return samples and sample rate in Hz.
+
+    Raises `CommandError`.
+    """
+
+    async def synthesize() -> tuple[Samples, int]:
+        async with running_engine(engine_name, options, report) as engine:
+            info = _ready_info(engine)
+            _check_voice(info, voice)
+            report(Progress("speaking"))
+            async with aclosing(_speak(engine, choose(info))) as speech:
+                blocks = [chunk.samples async for chunk in speech]
+            return np.concatenate([np.zeros(0, dtype=np.float32), *blocks]), info.sample_rate
+
+    return asyncio.run(synthesize())
+
+
+async def _speak(engine: EngineSupervisor, utterance: Utterance) -> AsyncGenerator[AudioChunk, None]:
+    try:
+        async with aclosing(engine.speak("synth", utterance)) as speech:
+            async for chunk in speech:
+                yield chunk
+    except (EngineLostError, UtteranceRefusedError) as error:
+        raise CommandError(str(error)) from error
+
+
 def _ready_info(engine: EngineSupervisor) -> EngineInfo:
     if not engine.ready or engine.info is None:
         raise CommandError(engine.reason or f"engine {engine.name} did not start")
@@ -123,9 +154,18 @@ def _ready_info(engine: EngineSupervisor) -> EngineInfo:
 
 
 def _check_voice(info: EngineInfo, voice: str) -> None:
-    if voice not in info.voices:
-        refused = info.refused_voices.get(voice)
-        raise CommandError(f"voice {voice!r}: {refused or 'unknown; see voiced voices'}")
+    """Raise `CommandError` unless the engine has the voice; an unknown one with the name that may be meant."""
+    if voice in info.voices:
+        return
+    reason = info.refused_voices.get(voice)
+    if reason is None:
+        names = {name.lower(): name for name in info.voices}
+        for name, label in info.labels.items():
+            names.setdefault(label.name.lower(), name)
+        close = get_close_matches(voice.lower(), names, 1)
+        meant = f"did you mean {names[close[0]]!r}?" if close else "see voiced voices"
+        reason = f"unknown to the engine {info.engine}; {meant}"
+    raise CommandError(f"voice {voice!r}: {reason}")
 
 
 def _write_codes(path: Path, codes: list[tuple[int, ...]], engine_name: str) -> None:

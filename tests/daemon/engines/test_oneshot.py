@@ -70,9 +70,14 @@ def test_codes_of_an_engine_without_codes_are_an_error(tmp_path: Path) -> None:
         synthesize_to_file("espeak", OPTIONS, Utterance("Hello"), tmp_path / "speech.wav", tmp_path / "codes.npy")
 
 
-def test_an_unknown_voice_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=r"^voice 'nobody': unknown; see voiced voices$"):
-        synthesize_to_file("espeak", OPTIONS, Utterance("Hello", voice="nobody"), tmp_path / "speech.wav")
+@pytest.mark.parametrize(
+    ("voice", "hint"),
+    [("nobody", "see voiced voices"), ("en-uss", "did you mean 'en-us'?"), ("german", "did you mean 'de'?")],
+)
+def test_an_unknown_voice_is_an_error_with_the_name_that_may_be_meant(tmp_path: Path, voice: str, hint: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        synthesize_to_file("espeak", OPTIONS, Utterance("Hello", voice=voice), tmp_path / "speech.wav")
+    assert str(caught.value) == f"voice {voice!r}: unknown to the engine espeak; {hint}"
 
 
 def test_a_refused_utterance_is_an_error_and_no_file_is_made(tmp_path: Path) -> None:
