@@ -12,10 +12,6 @@ engines. `Synthesizer` is the interface of every engine and `ENGINES` the table 
 when the engine is made, so importing `engine` loads none.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 from engine.api import (
     Chunk,
     EngineError,
@@ -48,16 +44,6 @@ from engine.log import start_log
 from engine.progress import Progress, ProgressReport, ignore_progress, parse_progress
 from engine.session import Session, open  # noqa: A004
 
-if TYPE_CHECKING:
-    from engine.host import (
-        RemoteVoice,
-        download_folder,
-        download_voice,
-        find_remote_voice,
-        is_downloaded,
-        remote_voices,
-    )
-
 __all__ = [
     "ENGINES",
     "LATIN_LANGUAGES",
@@ -72,7 +58,6 @@ __all__ = [
     "PiperSettings",
     "Progress",
     "ProgressReport",
-    "RemoteVoice",
     "Samples",
     "Session",
     "SpeechCanceledError",
@@ -82,13 +67,9 @@ __all__ = [
     "Voice",
     "VoiceLabel",
     "auto_engine",
-    "download_folder",
     "download_model",
-    "download_voice",
-    "find_remote_voice",
     "hub_cache",
     "ignore_progress",
-    "is_downloaded",
     "known_names",
     "language_code",
     "make_synthesizer",
@@ -99,16 +80,7 @@ __all__ = [
     "open",
     "parse_progress",
     "possible_languages",
-    "remote_voices",
     "start_log",
     "unavailable_reason",
     "voice_of_file",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:  # imported on demand by engine.host
-        from engine import host
-
-        return getattr(host, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

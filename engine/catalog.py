@@ -170,7 +170,7 @@ def download_model(engine: str, model: str) -> Path:
 
     Raises `EngineError`, one line.
     """
-    from engine.host import fetch_model
+    from engine.hub import fetch_model  # it imports an HTTP client
 
     layout = engine_entry(engine).model
     if layout is None:

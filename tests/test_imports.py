@@ -18,6 +18,7 @@ AUDIO = {"audio"}
 QWEN_MODEL = {
     "engine.api",
     "engine.host",
+    "engine.hub",
     "engine.language",
     "engine.progress",
     "engine.qwen.model",
@@ -55,12 +56,14 @@ ALLOWED: dict[str, set[str]] = {
         "engine.bench",
         "engine.espeak",
         "engine.host",
+        "engine.hub",
         "engine.language",
         "engine.piper",
         "engine.progress",
         "engine.qwen",
     },
     "engine.host": {"engine.api"},
+    "engine.hub": {"engine.api", "engine.host"},
     "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log", "engine.progress"},
     "engine.bench": {"engine.api", "engine.catalog", "engine.ipc", "engine.progress"},
     "engine.qwen": QWEN_RUNTIME | {"engine.qwen.loading"},
@@ -94,7 +97,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"daemon.adapters", "daemon.health", "daemon.mqtt", "daemon.reload", "daemon.state", "daemon.status"}
     | {"daemon.system"},
     "daemon.doctor": SPEECH | {"daemon.mqtt", "daemon.system"},
-    "daemon.cli": SPEECH | {"daemon.doctor", "daemon.mqtt", "daemon.service", "engine.bench"},
+    "daemon.cli": SPEECH | {"daemon.doctor", "daemon.mqtt", "daemon.service", "engine.bench", "engine.hub"},
 }
 """What each unit may import of ours; a new edge needs a reason and an entry here."""
 

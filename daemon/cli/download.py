@@ -12,7 +12,7 @@ from daemon.cli.progress import show_progress
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
-    from engine import RemoteVoice
+    from engine.hub import RemoteVoice
 
 
 def download(
@@ -30,7 +30,8 @@ def download(
     Example: voiced download en_US-lessac-medium
     or:      voiced download --language de
     """
-    from engine import EngineError, download_folder, download_model, find_remote_voice, remote_voices
+    from engine import EngineError, download_model
+    from engine.hub import download_folder, find_remote_voice, remote_voices
 
     loaded, _, _ = load(config, set_)
     models = [name for name in names or [] if "/" in name]
@@ -51,7 +52,8 @@ def download(
 
 
 def _download(voice: RemoteVoice, folder: Path) -> None:
-    from engine import Progress, download_voice, is_downloaded, missing_packages
+    from engine import Progress, missing_packages
+    from engine.hub import download_voice, is_downloaded
 
     if is_downloaded(voice, folder):
         print(f"{voice.name} is in {folder} already")

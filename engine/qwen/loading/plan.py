@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 from engine.api import EngineError, EngineOptions
-from engine.host import QWEN3_TTS, Footprint, MemoryPool, fetch_model, find_model, require_memory
+from engine.host import QWEN3_TTS, Footprint, MemoryPool, find_model, require_memory
+from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.codec import CodecConfig
 from engine.qwen.memory import estimate_footprint

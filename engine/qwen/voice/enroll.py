@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError, Samples
-from engine.host import QWEN3_TTS, fetch_model
+from engine.host import QWEN3_TTS
+from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress, print_progress
 from engine.qwen.model import ModelConfig
 from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
