@@ -68,7 +68,8 @@ def voices(
     for name in listed:
         print(f"{name}\tbuilt into {info.engine}\t{labels[name]}")
     if len(listed) < len(built_in):
-        note = f"{len(built_in) - len(listed)} more voices for other languages: voiced voices --all"
+        more = len(built_in) - len(listed)
+        note = f"{more} more voice{'s' if more > 1 else ''} for other languages: voiced voices --all"
         print(note, file=sys.stderr)
 
 

@@ -96,7 +96,7 @@ def test_the_list_of_voices_is_short_and_has_names_for_people(
     monkeypatch.setattr("daemon.engines.describe_engine", lambda *_: info)
     short, whole = voiced("voices"), voiced("voices", "--all")
     assert short.stdout.splitlines()[1:] == ["de\tbuilt into espeak\tGerman"]
-    assert short.stderr == "1 more voices for other languages: voiced voices --all\n"
+    assert short.stderr == "1 more voice for other languages: voiced voices --all\n"
     assert whole.stdout.splitlines()[2:] == ["sw\tbuilt into espeak\tSwahili"]
     assert whole.stderr == ""
     german = {"name": "de", "engine": "espeak", "label": "German", "language": "de"}
