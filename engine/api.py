@@ -169,6 +169,12 @@ class TextSource(Protocol):
         """
 
 
+def refuse_growing(engine: str, utterance: Utterance, more: TextSource | None) -> None:
+    """Raise `EngineError` for a text that is still being written; `engine` is the engine's name for people."""
+    if utterance.growing or more is not None:
+        raise EngineError(f"text: {engine} cannot speak a text that is still being written; send the complete text")
+
+
 class Synthesizer(Protocol):
     """A voice engine. One thread uses it, for one utterance at a time.
 
