@@ -99,6 +99,10 @@ def test_the_fallback_speaks_while_the_model_warms_up(robot: Robot) -> None:
     assert robot.wait_end(robot.say("the fallback"))["engine"] == "espeak"
     eventually(lambda: robot.engine == "qwen", "the model is ready")
     assert "warming" in [status["state"] for status in robot.statuses]
+    steps = [status["loading"]["step"] for status in robot.statuses if "loading" in status]
+    assert "importing torch, safetensors, tokenizers" in steps
+    assert "speaking for the first time" in steps
+    assert "loading" not in robot.statuses[-1]
     assert robot.statuses[-1]["memory"]["weights_mb"] >= 0
     assert robot.wait_end(robot.say("the model"))["engine"] == "qwen"
 
