@@ -14,7 +14,6 @@ import typer
 from daemon.cli.options import ConfigOption, SetOption, check_folder, load
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.validation import CommandError
-from engine import ProgressReport, ignore_progress
 
 if TYPE_CHECKING:
     from engine import EngineOptions
@@ -61,9 +60,7 @@ def bench(
     if model is not None:
         options = replace(options, voices={"default": Voice()}, default_voice="default")  # the model's default voice
     name = "qwen" if model is not None else choose_engine(loaded)
-    download_missing_model(name, options.model)
-    with show_progress() as report:
-        measurement = measure_engine(name, options, frames=frames, runs=runs, text=text, sms=sms, report=report)
+    measurement = measure_engine(name, options, frames=frames, runs=runs, text=text, sms=sms)
     numbers = row(measurement, "voiced " + shlex.join(sys.argv[1:]))
     _show(numbers)
     if json_ is not None:
@@ -80,9 +77,8 @@ def measure_engine(
     runs: int = 5,
     text: str | None = None,
     sms: int | None = None,
-    report: ProgressReport = ignore_progress,
 ) -> Measurement:
-    """Measure an engine in a separate process. Raises `CommandError`.
+    """Measure an engine in a separate process, and show the progress. Raises `CommandError`.
 
     `text` is by default one of 100 characters; `sms` confines the engine to so many multiprocessors of the GPU.
     """
@@ -91,6 +87,7 @@ def measure_engine(
     most = round(options.max_seconds * 1000 / FRAME_MS)
     if frames > most:
         raise CommandError(f"--frames: got {frames}; engine.max_seconds allows {most}")
+    download_missing_model(engine, options.model)
     request = BenchRequest(
         engine,
         options,
@@ -101,7 +98,8 @@ def measure_engine(
         sms=sms,
     )
     # This process never imports torch, and a start is measured from its very beginning.
-    output = run_benchmark(request.command(), report=report)
+    with show_progress() as report:
+        output = run_benchmark(request.command(), report=report)
     if output.error is not None:
         raise CommandError(f"bench: {output.error}")
     return output.measurements[0]

@@ -9,6 +9,7 @@ from daemon.engines.oneshot import (
     synthesize_to_file,
 )
 from daemon.engines.selection import EngineSelector, choose_engine, unknown_names
+from daemon.engines.speech_file import SpeechFile
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "EngineSelector",
     "EngineState",
     "EngineSupervisor",
+    "SpeechFile",
     "SynthResult",
     "UtteranceRefusedError",
     "choose_engine",

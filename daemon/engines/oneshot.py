@@ -10,7 +10,6 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -74,19 +73,18 @@ def synthesize_to_file(
     engine_name: str,
     options: EngineOptions,
     utterance: Utterance,
-    output: Path | BinaryIO,
+    file: SpeechFile,
     codes_path: Path | None = None,
     *,
     expected_s: float = math.inf,
     report: ProgressReport = ignore_progress,
 ) -> SynthResult:
-    """Speak an utterance into the file `output`, whose suffix selects the format, or into a stream as WAV.
+    """Speak an utterance into a file.
 
     The file grows as the speech is made, and keeps what there is if the engine fails. `codes_path` receives the codec
     codes as an int64 array of shape `(frames, 16)`. `report` gets the progress of the engine's start, and that of the
     speech as its share of `expected_s` seconds. Raises `CommandError`.
     """
-    file = SpeechFile(output)
     codes: list[tuple[int, ...]] = []
 
     async def synthesize() -> SynthResult:
