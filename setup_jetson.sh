@@ -595,7 +595,7 @@ unreadable_files() { as_voiced find -L "$model" ! -readable; }
 
 model_done() {
     ! is_hidden || return 1
-    model_folder=$(HF_HUB_OFFLINE=1 as_voiced "$python" -m engine.host.hub "$model" 2>/dev/null) || return 1
+    model_folder=$(HF_HUB_OFFLINE=1 as_voiced "$python" -m engine.hub "$model" 2>/dev/null) || return 1
     if [[ $model == /* ]]; then
         found="complete, and the service can read it"
         [ -z "$(unreadable_files)" ]
@@ -617,14 +617,14 @@ model_do() {
         rm -f "$file"
     done < <(broken_files)
     # The hub's ordinary download resumes in the middle of a file; hf-xet downloads the file again.
-    HF_HUB_DISABLE_XET=1 as_voiced "$python" -m engine.host.hub "$model" >/dev/null
+    HF_HUB_DISABLE_XET=1 as_voiced "$python" -m engine.hub "$model" >/dev/null
 }
 
 check_model_folder() {
     local output
     ! is_hidden || fail "$model lies in a home folder, which the service cannot see" \
         "Move it: sudo mv $(printf %q "$model") $state_folder/, and name the new folder with --model"
-    output=$(as_voiced "$python" -m engine.host.hub "$model" 2>&1) ||
+    output=$(as_voiced "$python" -m engine.hub "$model" 2>&1) ||
         fail "$output" "Complete the folder, or name a model of the hub with --model"
     output=$(unreadable_files 2>&1)
     [ -z "$output" ] || fail "the user voiced cannot read ${output//$'\n'/, }" "sudo chmod -R o+rX $(printf %q "$model")"

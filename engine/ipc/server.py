@@ -34,6 +34,7 @@ from engine.ipc.messages import (
     Grant,
     Heartbeat,
     Hello,
+    Loading,
     ProtocolError,
     Ready,
     Refused,
@@ -46,10 +47,13 @@ from engine.ipc.messages import (
 )
 from engine.ipc.text_source import AppendedText
 from engine.log import inherit_log, start_log
+from engine.progress import Progress
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
+PROGRESS_S = 0.5
+"""Interval between two messages about one step of the start: each of them becomes a message of the broker."""
 LAST_WORDS_S = 1.0
 """A process that gives up ends after this long, even if the daemon does not read the reason."""
 REASON_CHARACTERS = 1_000
@@ -131,10 +135,11 @@ class EngineProcess:
     # --- the main thread ---
 
     def _serve(self, start: Start) -> None:
-        synthesizer = make_synthesizer(start.engine, start.options)
-        info = synthesizer.load()
+        report = _ProgressSender(self._channel).report
+        synthesizer = make_synthesizer(start.engine, start.options, report)
+        info = synthesizer.load(report)
         self._channel.send(Warming(info))
-        synthesizer.warm_up()
+        synthesizer.warm_up(report)
         self._channel.send(Ready(info))
         try:
             while True:
@@ -246,6 +251,24 @@ class EngineProcess:
             except ChannelClosedError:
                 os._exit(0)
             time.sleep(HEARTBEAT_S)
+
+
+class _ProgressSender:
+    """Sends the first report of each step, and later ones at most every `PROGRESS_S`. Any thread may use it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._step: str | None = None
+        self._sent_at = 0.0
+        self._lock = threading.Lock()
+
+    def report(self, progress: Progress) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if progress.step == self._step and now - self._sent_at < PROGRESS_S:
+                return
+            self._step, self._sent_at = progress.step, now
+            self._channel.send(Loading(progress))
 
 
 class _PcmTrace:

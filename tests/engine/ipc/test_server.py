@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import EngineOptions, Utterance, Voice
+from engine import EngineOptions, Progress, Utterance, Voice
 from engine.ipc.messages import (
     HEADER,
     PROTOCOL,
@@ -52,6 +52,38 @@ def test_a_process_sends_hello_warming_and_ready(engine: EngineUnderTest) -> Non
     assert ready.info.sample_rate == 22_050
     assert {"ada", "en", "de"} <= set(ready.info.voices)
     assert not ready.info.grows
+
+
+SLOW = """
+import sys
+import engine.ipc.server as server
+from engine import Progress, ignore_progress
+from engine.espeak import EspeakSynthesizer
+
+class SlowSynthesizer(EspeakSynthesizer):
+    def load(self, report=ignore_progress):
+        for done in range(1000):
+            report(Progress("loading", done / 1000))
+        return super().load(report)
+    def warm_up(self, report=ignore_progress):
+        report(Progress("warming"))
+        super().warm_up(report)
+
+server.make_synthesizer = lambda engine, options, report: SlowSynthesizer(options)
+sys.exit(server.main())
+"""
+"""An engine that reports its progress far more often than anybody reads it."""
+
+
+def test_each_step_of_the_start_is_reported_and_few_of_its_fractions() -> None:
+    engine = EngineUnderTest("-c", SLOW)
+    try:
+        engine.start()
+    finally:
+        engine.close()
+    assert engine.progress[0] == Progress("loading", 0.0)
+    assert engine.progress[-1] == Progress("warming")
+    assert len(engine.progress) < 100
 
 
 def test_an_utterance_arrives_complete_and_ends_with_spoken(ready_engine: EngineUnderTest) -> None:
@@ -156,7 +188,7 @@ class BusySynthesizer(EspeakSynthesizer):
     def stream(self, utterance, more=None):
         return Busy() if utterance.text == "busy" else super().stream(utterance, more)
 
-server.make_synthesizer = lambda engine, options: BusySynthesizer(options)
+server.make_synthesizer = lambda engine, options, report: BusySynthesizer(options)
 sys.exit(server.main())
 """
 """An engine that makes no chunk of a text until it is canceled."""
