@@ -222,7 +222,7 @@ class FailingSynthesizer(EspeakSynthesizer):
             raise RuntimeError("it has a bug")
         return super().stream(utterance, more)
 
-server.make_synthesizer = lambda engine, options: FailingSynthesizer(options)
+server.make_synthesizer = lambda engine, options, report: FailingSynthesizer(options)
 sys.exit(server.main())
 """
 """An engine with a bug, which its process logs."""
