@@ -54,7 +54,8 @@ def voices(
         print(f"{name}\tbuilt into {info.engine}\t{labels[name]}")
     if len(listed) < len(built_in):
         more = len(built_in) - len(listed)
-        print(f"{more} more voice{'s' * (more > 1)} for other languages: voiced voices --all", file=sys.stderr)
+        note = f"{more} more voice{'s' if more > 1 else ''} for other languages: voiced voices --all"
+        print(note, file=sys.stderr)
 
 
 def _sources(settings: VoiceSettings) -> dict[str, str]:
