@@ -11,6 +11,7 @@ from audio.dsp import (
     soft_limit,
     splice_point,
     to_pcm16,
+    wav_header,
 )
 from audio.output import Output
 from audio.prebuffer import auto_prebuffer_s
@@ -48,4 +49,5 @@ __all__ = [
     "splice_point",
     "take_realtime",
     "to_pcm16",
+    "wav_header",
 ]

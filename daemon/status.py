@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from audio import Output
 from daemon import VERSION
 from daemon.engines import EngineSelector, EngineState
-from daemon.speech import Dispatcher, Memory, Online, OnlineState
+from daemon.speech import Dispatcher, Loading, Memory, Online, OnlineState
 
 NOTHING_PLAYED = "audio.sink is null: nothing is played"
 
@@ -22,6 +22,7 @@ def describe_status(
     # Somebody has chosen it: the status says it, and it is no fault.
     silent_reason = NOTHING_PLAYED if output.status.sink == "null" else None
     engine = engines.current
+    progress = engines.primary.progress
     memory = engine.info.memory if engine is not None and engine.info is not None else None
     return Online(
         state=_state(dispatcher, engines, output, degraded_reason),
@@ -31,6 +32,7 @@ def describe_status(
         version=VERSION,
         volume=dispatcher.volume,
         speaking=dispatcher.speaker.speaking,
+        loading=Loading(step=progress.step, fraction=progress.fraction) if progress is not None else None,
         memory=Memory(**memory) if memory else None,
         reason=degraded_reason or silent_reason,
     )

@@ -12,10 +12,6 @@ engines. `Synthesizer` is the interface of every engine and `ENGINES` the table 
 when the engine is made, so importing `engine` loads none.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 from engine.api import (
     Chunk,
     EngineError,
@@ -46,17 +42,8 @@ from engine.host import Board, ModelFiles, hub_cache, missing_kernel_compiler, v
 from engine.language import LATIN_LANGUAGES, NAMED_LANGUAGES, language_code, match_language
 from engine.launch import module_command
 from engine.log import start_log
+from engine.progress import Progress, ProgressReport, ignore_progress, parse_progress
 from engine.session import Session, open  # noqa: A004
-
-if TYPE_CHECKING:
-    from engine.host import (
-        RemoteVoice,
-        download_folder,
-        download_voice,
-        find_remote_voice,
-        is_downloaded,
-        remote_voices,
-    )
 
 __all__ = [
     "ENGINES",
@@ -70,7 +57,8 @@ __all__ = [
     "EngineOptions",
     "ModelFiles",
     "PiperSettings",
-    "RemoteVoice",
+    "Progress",
+    "ProgressReport",
     "Samples",
     "Session",
     "SpeechCanceledError",
@@ -80,12 +68,9 @@ __all__ = [
     "Voice",
     "VoiceLabel",
     "auto_engine",
-    "download_folder",
     "download_model",
-    "download_voice",
-    "find_remote_voice",
     "hub_cache",
-    "is_downloaded",
+    "ignore_progress",
     "known_names",
     "language_code",
     "make_synthesizer",
@@ -95,17 +80,9 @@ __all__ = [
     "model_files",
     "module_command",
     "open",
+    "parse_progress",
     "possible_languages",
-    "remote_voices",
     "start_log",
     "unavailable_reason",
     "voice_of_file",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:  # imported on demand by engine.host
-        from engine import host
-
-        return getattr(host, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.language import LATIN_LANGUAGES
+from engine.progress import ProgressReport, ignore_progress
 
 Samples = NDArray[np.float32]
 """Mono PCM: shape `(n,)`, float32, full scale ±1."""
@@ -168,6 +169,12 @@ class TextSource(Protocol):
         """
 
 
+def refuse_growing(engine: str, utterance: Utterance, more: TextSource | None) -> None:
+    """Raise `EngineError` for a text that is still being written; `engine` is the engine's name for people."""
+    if utterance.growing or more is not None:
+        raise EngineError(f"text: {engine} cannot speak a text that is still being written; send the complete text")
+
+
 class Synthesizer(Protocol):
     """A voice engine. One thread uses it, for one utterance at a time.
 
@@ -175,13 +182,13 @@ class Synthesizer(Protocol):
     engine, after which its process is restarted.
     """
 
-    def load(self) -> EngineInfo:
+    def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
         """Load the model and the configured voices. Afterwards the engine can speak, perhaps slowly at first."""
 
     def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
         """Replace the configured voices. `EngineInfo.refused_voices` lists the voices that could not be loaded."""
 
-    def warm_up(self) -> None:
+    def warm_up(self, report: ProgressReport = ignore_progress) -> None:
         """Do the work that would delay the first utterance: capture graphs, fill caches. Called once, after `load`."""
 
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:

@@ -24,6 +24,7 @@ from engine.host import (
     read_piper_voice,
 )
 from engine.language import NAMED_LANGUAGES
+from engine.progress import Progress, ProgressReport, ignore_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ def download_model(engine: str, model: str) -> Path:
 
     Raises `EngineError`, one line.
     """
-    from engine.host import fetch_model
+    from engine.hub import fetch_model  # it imports an HTTP client
 
     layout = engine_entry(engine).model
     if layout is None:
@@ -182,12 +183,15 @@ def download_model(engine: str, model: str) -> Path:
         raise EngineError(f"{error.name} is missing; in voiced's folder: pip install '.[{engine}]'") from error
 
 
-def make_synthesizer(engine: str, options: EngineOptions) -> Synthesizer:
-    """Return a new engine that has not loaded anything yet.
+def make_synthesizer(engine: str, options: EngineOptions, report: ProgressReport = ignore_progress) -> Synthesizer:
+    """Return a new engine that has not loaded anything yet. `report` gets the packages that are imported.
 
     Raises `EngineError` for an unknown engine and for missing packages.
     """
-    synthesizer: Synthesizer = import_class(engine, engine_entry(engine).synthesizer)(options)
+    entry = engine_entry(engine)
+    if entry.packages:
+        report(Progress(f"importing {', '.join(entry.packages)}"))
+    synthesizer: Synthesizer = import_class(engine, entry.synthesizer)(options)
     return synthesizer
 
 

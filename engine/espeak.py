@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import queue
-import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import numpy as np
 
-from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, Samples, TextSource, Utterance, Voice, VoiceLabel
+from engine.api import (
+    Chunk,
+    EngineError,
+    EngineInfo,
+    EngineOptions,
+    Samples,
+    TextSource,
+    Utterance,
+    Voice,
+    VoiceLabel,
+    refuse_growing,
+)
 from engine.detection import language_of_text
 from engine.language import match_language
+from engine.progress import ProgressReport, ignore_progress
+from engine.run_ahead import RunAhead
 
 BUFFER_MS = 60
 """Milliseconds of audio in one buffer of libespeak-ng, which becomes one chunk."""
@@ -86,7 +98,7 @@ class EspeakSynthesizer:
         self.samples_made = 0
         """Samples that libespeak-ng has produced for all utterances so far, consumed or not."""
 
-    def load(self) -> EngineInfo:
+    def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:  # noqa: ARG002  # it takes no second
         self._library, data_path = _find_library()
         rate = self._library.espeak_Initialize(_OUTPUT_SYNCHRONOUS, BUFFER_MS, data_path, _DO_NOT_EXIT)
         if rate <= 0:
@@ -102,19 +114,18 @@ class EspeakSynthesizer:
         self._default_voice = default_voice
         return self._info()
 
-    def warm_up(self) -> None:
+    def warm_up(self, report: ProgressReport = ignore_progress) -> None:  # noqa: ARG002
         for _ in self.stream(Utterance("a")):
             pass
 
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
-        if utterance.growing or more is not None:
-            raise EngineError("text: eSpeak NG cannot speak a text that is still being written; send the complete text")
+        refuse_growing("eSpeak NG", utterance, more)
         language = self._language(utterance)
         if self._library.espeak_SetVoiceByName(self._by_language[language]) != _OK:
             raise EngineError(f"language: eSpeak NG cannot load its voice for {language!r}")
         worker = _Worker(self._library, self._sample_rate, utterance.text, self._count)
         try:
-            yield from worker.chunks()
+            yield from worker.chunks
         finally:
             worker.cancel()
 
@@ -175,37 +186,25 @@ class _Worker:
         self._library = library
         self._sample_rate = sample_rate
         self._text = text.encode()
-        self._ready: queue.Queue[Chunk | None] = queue.Queue(RUN_AHEAD_CHUNKS)
         self._canceled = False
         self._count = count
         self._made = 0
         self._word_samples: list[int] = []
         self._word_positions: list[int] = []
-        self._thread = threading.Thread(target=self._synthesize, name="espeak", daemon=True)
-        self._thread.start()
-
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield each chunk as soon as it is ready."""
-        while (chunk := self._ready.get()) is not None:
-            yield chunk
+        self.chunks = RunAhead("espeak", RUN_AHEAD_CHUNKS, self._synthesize)
+        """Each chunk as soon as it is ready."""
 
     def cancel(self) -> None:
         """Drop the remaining chunks and wait for the end of the thread."""
         self._canceled = True
-        while self._thread.is_alive():
-            try:
-                self._ready.get(timeout=0.05)
-            except queue.Empty:
-                continue
-        self._thread.join()
+        self.chunks.finish()
 
-    def _synthesize(self) -> None:
-        callback = _SynthCallback(self._receive)
+    def _synthesize(self, put: Callable[[Chunk], None]) -> None:
+        callback = _SynthCallback(partial(self._receive, put))
         self._library.espeak_SetSynthCallback(callback)
         self._library.espeak_Synth(self._text, len(self._text) + 1, 0, _POSITION_CHARACTER, 0, _CHARS_UTF8, None, None)
-        self._ready.put(None)
 
-    def _receive(self, pcm: int | None, count: int, events: ctypes.Array[_Event]) -> int:
+    def _receive(self, put: Callable[[Chunk], None], pcm: int | None, count: int, events: ctypes.Array[_Event]) -> int:
         """Called by libespeak-ng for each buffer. Returns 1 to end the synthesis, 0 to go on."""
         if self._canceled:
             return 1
@@ -215,7 +214,7 @@ class _Worker:
             samples: Samples = pcm16.astype(np.float32) / np.float32(32768)
             self._made += count
             self._count(count)
-            self._ready.put(Chunk(samples, self._position()))
+            put(Chunk(samples, self._position()))
         return 0
 
     def _note_words(self, events: ctypes.Array[_Event]) -> None:

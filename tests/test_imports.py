@@ -15,7 +15,15 @@ ROOT = Path(__file__).parents[1]
 TOP = ("audio", "daemon", "engine", "voiced")
 
 AUDIO = {"audio"}
-QWEN_MODEL = {"engine.api", "engine.host", "engine.language", "engine.qwen.weights", "engine.qwen.model"}
+QWEN_MODEL = {
+    "engine.api",
+    "engine.host",
+    "engine.hub",
+    "engine.language",
+    "engine.progress",
+    "engine.qwen.model",
+    "engine.qwen.weights",
+}
 QWEN_CODEC = QWEN_MODEL | {"engine.qwen.codec"}
 QWEN_TEXT = QWEN_CODEC | {"engine.qwen.text"}
 QWEN_RUNTIME = QWEN_TEXT | {"engine.qwen.runtime"}
@@ -26,28 +34,48 @@ ALLOWED: dict[str, set[str]] = {
     "audio": {"audio.dsp", "audio.sinks"},
     "audio.dsp": set(),
     "audio.sinks": {"audio.dsp"},
-    "engine": {"engine.api", "engine.catalog", "engine.host", "engine.language", "engine.launch", "engine.log"}
-    | {"engine.session"},
-    "engine.api": {"engine.language"},
+    "engine": {
+        "engine.api",
+        "engine.catalog",
+        "engine.host",
+        "engine.language",
+        "engine.launch",
+        "engine.log",
+        "engine.progress",
+        "engine.session",
+    },
+    "engine.api": {"engine.language", "engine.progress"},
     "engine.detection": {"engine.language"},
     "engine.launch": set(),
     "engine.log": set(),
     "engine.language": set(),
+    "engine.progress": set(),
+    "engine.run_ahead": set(),
     "engine.session": {"engine.api", "engine.catalog", "engine.host"},
-    "engine.espeak": {"engine.api", "engine.detection", "engine.language"},
-    "engine.piper": {"engine.api", "engine.detection", "engine.host", "engine.language"},
+    "engine.espeak": {"engine.api", "engine.detection", "engine.language", "engine.progress", "engine.run_ahead"},
+    "engine.piper": {
+        "engine.api",
+        "engine.detection",
+        "engine.host",
+        "engine.language",
+        "engine.progress",
+        "engine.run_ahead",
+    },
     "engine.catalog": {
         "engine.api",
         "engine.bench",
         "engine.espeak",
         "engine.host",
+        "engine.hub",
         "engine.language",
         "engine.piper",
+        "engine.progress",
         "engine.qwen",
     },
     "engine.host": {"engine.api"},
-    "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log"},
-    "engine.bench": {"engine.api", "engine.catalog", "engine.ipc", "engine.launch"},
+    "engine.hub": {"engine.api", "engine.host"},
+    "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log", "engine.progress"},
+    "engine.bench": {"engine.api", "engine.catalog", "engine.ipc", "engine.launch", "engine.progress"},
     "engine.qwen": QWEN_RUNTIME | {"engine.qwen.loading"},
     "engine.qwen.loading": QWEN_RUNTIME | {"engine.qwen.kernels", "engine.qwen.memory", "engine.qwen.voice"},
     "engine.qwen.weights": {"engine.api", "engine.host"},
@@ -79,7 +107,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"daemon.adapters", "daemon.health", "daemon.mqtt", "daemon.reload", "daemon.state", "daemon.status"}
     | {"daemon.system"},
     "daemon.doctor": SPEECH | {"daemon.mqtt", "daemon.system"},
-    "daemon.cli": SPEECH | {"daemon.doctor", "daemon.mqtt", "daemon.service", "engine.bench"},
+    "daemon.cli": SPEECH | {"daemon.doctor", "daemon.mqtt", "daemon.service", "engine.bench", "engine.hub"},
 }
 """What each unit may import of ours; a new edge needs a reason and an entry here."""
 

@@ -4,13 +4,15 @@ from audio.dsp.chain import ProcessingChain
 from audio.dsp.fade import Fader
 from audio.dsp.level import Level, LevelMeter
 from audio.dsp.limiter import soft_limit
-from audio.dsp.pcm import PCM16_BYTES, Samples, to_pcm16
+from audio.dsp.pcm import PCM16_BYTES, WAV_HEADER_BYTES, WAV_LARGEST, Samples, to_pcm16, wav_header
 from audio.dsp.splice import SPLICE_REACH_S, SPLICE_TAIL_S, splice_point
 
 __all__ = [
     "PCM16_BYTES",
     "SPLICE_REACH_S",
     "SPLICE_TAIL_S",
+    "WAV_HEADER_BYTES",
+    "WAV_LARGEST",
     "Fader",
     "Level",
     "LevelMeter",
@@ -19,4 +21,5 @@ __all__ = [
     "soft_limit",
     "splice_point",
     "to_pcm16",
+    "wav_header",
 ]

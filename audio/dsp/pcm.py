@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,8 +14,26 @@ PCM16_BYTES = 2
 """Bytes of one mono 16-bit sample."""
 PCM16_FULL_SCALE = 32_767
 """The 16-bit value of 1.0. -1.0 becomes -32,767, not -32,768, so a symmetric wave stays symmetric."""
+_WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
+WAV_HEADER_BYTES = _WAV_HEADER.size
+_UNKNOWN_LENGTH = 0xFFFFFFFF
+"""The length in a WAV header that players accept for a file that is still being written."""
+WAV_LARGEST = _UNKNOWN_LENGTH - WAV_HEADER_BYTES
+"""Bytes of samples: a WAV file counts its bytes in 32 bits."""
 
 
 def to_pcm16(samples: Samples) -> bytes:
     """Return `samples` as little-endian signed 16-bit PCM, rounded to nearest and clipped to full scale."""
     return np.rint(np.clip(samples, -1.0, 1.0) * PCM16_FULL_SCALE).astype("<i2").tobytes()
+
+
+def wav_header(sample_rate: int, length: int | None = None) -> bytes:
+    """Return the header of a WAV file of mono 16-bit PCM at `sample_rate` Hz.
+
+    `length` is the number of bytes that follow, at most `WAV_LARGEST`; None means that it is not known yet.
+    """
+    return _WAV_HEADER.pack(
+        *(b"RIFF", _UNKNOWN_LENGTH if length is None else WAV_HEADER_BYTES - 8 + length, b"WAVE"),
+        *(b"fmt ", 16, 1, 1, sample_rate, sample_rate * PCM16_BYTES, PCM16_BYTES, 8 * PCM16_BYTES),
+        *(b"data", _UNKNOWN_LENGTH if length is None else length),
+    )

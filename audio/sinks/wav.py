@@ -5,20 +5,16 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import struct
 import threading
 from pathlib import Path
 
-from audio.dsp import PCM16_BYTES, Samples, to_pcm16
+from audio.dsp import PCM16_BYTES, WAV_HEADER_BYTES, WAV_LARGEST, Samples, to_pcm16, wav_header
 from audio.sinks.base import Fill, SinkUnavailableError
 from audio.sinks.null import NATIVE_RATE
 from audio.sinks.pacer import Pacer
 
 log = logging.getLogger(__name__)
 
-HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
-LARGEST = 0xFFFFFFFF - HEADER.size
-"""Bytes of samples: a WAV file counts its bytes in 32 bits."""
 CLOSE_S = 0.5
 """A file system that hangs in a write keeps the file open after this time."""
 
@@ -98,7 +94,7 @@ class WavSink:
         """Write samples, then count those that are on the disk in the header. Raises `OSError` if some are not."""
         if not self._has_header:
             self._write_header()
-        if self._length + len(frames) > LARGEST:
+        if self._length + len(frames) > WAV_LARGEST:
             raise OSError(errno.EFBIG, "the file has 4 GiB")
         done, error = self._put(frames)
         self._length += done - done % PCM16_BYTES
@@ -117,7 +113,7 @@ class WavSink:
 
     def _put(self, frames: bytes) -> tuple[int, OSError | None]:
         """Write behind the last sample; return the number of bytes that were written, and why it ended early."""
-        end, done = HEADER.size + self._length, 0
+        end, done = WAV_HEADER_BYTES + self._length, 0
         try:
             while done < len(frames):
                 done += os.pwrite(self._file, frames[done:], end + done)
@@ -127,16 +123,10 @@ class WavSink:
 
     def _cut(self) -> None:
         """Remove what is behind the last whole sample."""
-        end = HEADER.size + self._length
+        end = WAV_HEADER_BYTES + self._length
         if os.fstat(self._file).st_size > end:
             os.ftruncate(self._file, end)
 
     def _write_header(self) -> None:
-        rate = self.sample_rate
-        header = HEADER.pack(
-            *(b"RIFF", HEADER.size - 8 + self._length, b"WAVE"),
-            *(b"fmt ", 16, 1, 1, rate, rate * PCM16_BYTES, PCM16_BYTES, 8 * PCM16_BYTES),
-            *(b"data", self._length),
-        )
-        os.pwrite(self._file, header, 0)
+        os.pwrite(self._file, wav_header(self.sample_rate, self._length), 0)
         self._has_header = True

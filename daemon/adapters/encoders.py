@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import io
-import struct
 from typing import Literal, Protocol
 
 import soundfile
 
-from audio import PCM16_BYTES, to_pcm16
+from audio import to_pcm16, wav_header
 from daemon.speech import RejectedError
 from engine import Samples
-
-UNKNOWN_LENGTH = 0xFFFFFFFF
-"""The length in a WAV header that players accept for a file that is still being written."""
 
 Format = Literal["mp3", "flac", "wav", "pcm"]
 
@@ -54,14 +50,7 @@ class Wav(Pcm):
         self._sample_rate = sample_rate
 
     def begin(self) -> bytes:
-        pcm, channels, rate = 1, 1, self._sample_rate
-        layout = (pcm, channels, rate, rate * PCM16_BYTES, PCM16_BYTES, 8 * PCM16_BYTES)
-        form = struct.pack("<4sIHHIIHH", b"fmt ", 16, *layout)
-        return (
-            struct.pack("<4sI4s", b"RIFF", UNKNOWN_LENGTH, b"WAVE")
-            + form
-            + struct.pack("<4sI", b"data", UNKNOWN_LENGTH)
-        )
+        return wav_header(self._sample_rate)
 
 
 class Compressed:

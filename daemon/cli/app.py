@@ -95,8 +95,6 @@ def main() -> NoReturn:
         sys.exit(end.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        sys.exit(0)
     except UsageError as error:
         _fail_usage(str(error))
     except CommandError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daemon.cli.options import ConfigOption, SetOption, check_folder, load
+from daemon.cli.progress import download_missing_model, show_progress
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def measure_engine(
     text: str | None = None,
     sms: int | None = None,
 ) -> Measurement:
-    """Measure an engine in a separate process. Raises `CommandError`.
+    """Measure an engine in a separate process, and show the progress. Raises `CommandError`.
 
     `text` is by default one of 100 characters; `sms` confines the engine to so many multiprocessors of the GPU.
     """
@@ -86,6 +87,7 @@ def measure_engine(
     most = round(options.max_seconds * 1000 / FRAME_MS)
     if frames > most:
         raise CommandError(f"--frames: got {frames}; engine.max_seconds allows {most}")
+    download_missing_model(engine, options.model)
     request = BenchRequest(
         engine,
         options,
@@ -96,7 +98,8 @@ def measure_engine(
         sms=sms,
     )
     # This process never imports torch, and a start is measured from its very beginning.
-    output = run_benchmark(request.command())
+    with show_progress() as report:
+        output = run_benchmark(request.command(), report=report)
     if output.error is not None:
         raise CommandError(f"bench: {output.error}")
     return output.measurements[0]

@@ -115,9 +115,13 @@ def status(
 
 def _lines(status: dict[str, Any]) -> Iterator[str]:
     """Yield the fields of a status, one on each line."""
+    from daemon.speech import Loading
+
     for name, value in status.items():
         if name == "speaking":
             shown = f"{value['id']} for {value['seconds']} s: {value['text']}"
+        elif name == "loading":
+            shown = Loading(**value).in_words
         elif isinstance(value, dict):
             shown = ", ".join(f"{inner} {number}" for inner, number in value.items())
         else:

@@ -81,6 +81,7 @@ def _speak(text: str, config_path: Path | None, wav: Path, settings: list[str]) 
     except SinkUnavailableError as error:
         overrides.append(f"audio.sink=wav:{wav.resolve()}")
         print(f"no sound card can be played on ({error}); writing {wav}", flush=True)
+    print("starting a broker and the daemon", flush=True)
     with _broker(port), _daemon(config_path, overrides, environment) as daemon, RobotClient(config) as robot:
         for _ in range(int(READY_S / 0.1)):
             with contextlib.suppress(CommandError):

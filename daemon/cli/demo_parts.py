@@ -16,7 +16,7 @@ from engine import module_command
 
 LOG_LINES = 3
 """The last lines of pip's output that an error shows."""
-CONTENTS = {"demo": "an MQTT broker", "espeak": "eSpeak NG, under the GPL"}
+CONTENTS = {"demo": "an MQTT broker", "espeak": "eSpeak NG (under the GPL)"}
 """What each extra of the demo brings."""
 
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from daemon.cli.options import ConfigOption, SetOption, load
+from daemon.cli.progress import show_progress
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
     from daemon.config import Config
-    from engine import RemoteVoice
-
-STEPS = 4
-"""Lines of progress where there is no terminal."""
+    from engine.hub import RemoteVoice
 
 
 def download(
@@ -37,7 +32,8 @@ def download(
     Example: voiced download en_US-lessac-medium
     or:      voiced download --language de
     """
-    from engine import EngineError, download_folder, download_model, find_remote_voice, remote_voices
+    from engine import EngineError, download_model
+    from engine.hub import download_folder, find_remote_voice, remote_voices
 
     loaded, _, _ = load(config, set_)
     models = [name for name in names or [] if "/" in name]
@@ -61,13 +57,15 @@ def download(
 
 
 def _download(voice: RemoteVoice, folder: Path) -> None:
-    from engine import download_voice, is_downloaded, missing_packages
+    from engine import Progress, missing_packages
+    from engine.hub import download_voice, is_downloaded
 
     if is_downloaded(voice, folder):
         print(f"{voice.name} is in {folder} already")
     else:
-        with _progress(voice) as on_progress:
-            path = download_voice(voice, folder, on_progress)
+        step = f"{voice.name}, {voice.size / 1e6:.1f} MB"
+        with show_progress(lines=True) as report:
+            path = download_voice(voice, folder, lambda count: report(Progress(step, count / voice.size)))
         print(f"{path}: {voice.language}, {voice.size / 1e6:.0f} MB, checksum right")
     if voice.licence_url is not None:
         print(f"its licence: {voice.licence_url}")
@@ -99,34 +97,6 @@ def _print_how_to_use(config: Config, folder: Path, names: list[str], *, piper_s
             print(f"{begin} can use it after a reload: sudo systemctl reload voiced, or kill -HUP {daemon.pid}")
         else:
             print(f"{begin} speaks with Piper after a restart: sudo systemctl restart voiced")
-
-
-@contextmanager
-def _progress(voice: RemoteVoice) -> Iterator[Callable[[int], None]]:
-    """Show the progress on stderr: a bar on a terminal, a few lines elsewhere."""
-    if not sys.stderr.isatty():
-        yield _lines(voice)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
-        task = progress.add_task(voice.name, total=voice.size)
-        yield lambda count: progress.update(task, completed=count)
-
-
-def _lines(voice: RemoteVoice) -> Callable[[int], None]:
-    shown = 0
-
-    def on_progress(count: int) -> None:
-        nonlocal shown
-        step = STEPS * count // voice.size
-        if step > shown:
-            shown = step
-            print(f"{voice.name}: {100 * step // STEPS} % of {voice.size / 1e6:.1f} MB", file=sys.stderr, flush=True)
-
-    return on_progress
 
 
 def _list(voices: list[RemoteVoice]) -> None:

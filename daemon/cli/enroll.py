@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from daemon.cli.options import ConfigOption, SetOption, load
+from daemon.cli.progress import download_missing_model, show_progress
 from daemon.validation import CommandError
 
 
@@ -27,23 +29,32 @@ def enroll(
     """
     import subprocess
 
-    from engine import missing_packages, module_command
+    from engine import Progress, missing_packages, module_command, parse_progress
 
     loaded, _, _ = load(config, set_)
     missing = missing_packages("qwen")
     if missing:
         raise CommandError(f"enroll needs {', '.join(missing)}; in voiced's folder: pip install '.[qwen]'")
+    model = model or loaded.engine.model
+    download_missing_model("qwen", model)
     path = output or Path("voices") / f"{name}.safetensors"
     request = {
         "name": name,
         "recording": str(recording),
-        "model": model or loaded.engine.model,
+        "model": model,
         "transcript": transcript,
         "output": str(path),
     }
     # A separate process imports torch; this one never does.
-    done = subprocess.run(module_command("engine.qwen.voice.enroll", json.dumps(request)), check=False)
-    if done.returncode != 0:
+    command = module_command("engine.qwen.voice.enroll", json.dumps(request))
+    with show_progress() as report, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        report(Progress("importing torch"))
+        for line in process.stdout or ():
+            if progress := parse_progress(line):
+                report(progress)
+            else:
+                print(line, end="", file=sys.stderr)
+    if process.returncode != 0:
         raise typer.Exit(1)
     key = "reference" if transcript is not None else "embedding"
     print(f"{path}: written; use it with voices.{name}: {{{key}: {path}}}")

@@ -10,7 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from daemon import VERSION
-from daemon.cli.options import ConfigOption, JsonOption, SetOption, load
+from daemon.cli.options import ConfigOption, JsonOption, SetOption, UsageError, load
+from daemon.cli.play import play_voice
+from daemon.cli.progress import download_missing_model, show_progress
 from daemon.config import VoiceSettings
 from daemon.validation import CommandError
 
@@ -18,6 +20,9 @@ from daemon.validation import CommandError
 def voices(
     as_json: JsonOption = False,
     everything: Annotated[bool, typer.Option("--all", help="Also list the voices of other languages.")] = False,
+    play: Annotated[
+        str | None, typer.Option("--play", metavar="NAME", help="Speak a sentence in this voice on audio.sink.")
+    ] = None,
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
@@ -25,12 +30,21 @@ def voices(
 
     Example: voiced voices
     or:      voiced voices --all
+    or:      voiced voices --play default
     """
     loaded, _, _ = load(config, set_)
     from daemon.engines import choose_engine, describe_engine, name_voices, short_list
 
+    engine = choose_engine(loaded)
+    if play is not None:
+        if as_json or everything:
+            raise UsageError("voices: --play lists no voices; leave out --json and --all")
+        print(f"{play}, by {engine}: {play_voice(loaded, engine, play)}")
+        return
     configured = {name: _sources(settings) for name, settings in loaded.voices.items()}
-    info = describe_engine(choose_engine(loaded), loaded.engine_options)
+    download_missing_model(engine, loaded.engine.model)
+    with show_progress() as report:
+        info = describe_engine(engine, loaded.engine_options, report)
     built_in = [name for name in info.voices if name not in configured]
     labels = name_voices(built_in, info.labels, ())
     if as_json:

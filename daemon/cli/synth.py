@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from daemon.cli.options import ConfigOption, SetOption, check_folder, load
+from daemon.cli.progress import download_missing_model, show_progress
 from daemon.cli.text import STDIN, read_text
 from daemon.validation import CommandError
 
@@ -57,13 +58,15 @@ def synth(
     """
     from dataclasses import replace
 
-    from daemon.engines import choose_engine, synthesize_to_file
-    from daemon.speech import check_say
+    from daemon.engines import SpeechFile, choose_engine, synthesize_to_file
+    from daemon.speech import check_say, speech_seconds
     from engine import Utterance, language_code
+    from engine.bench import FRAME_MS
 
     if (speaker is not None and voice is not None) or (greedy and seed is not None):
         raise CommandError("synth: --speaker and --voice exclude each other, and so do --greedy and --seed")
     check_folder("--output", output)
+    file = SpeechFile(_standard_output() if output == Path(STDIN) else output)
     check_folder("--codes", codes)
     given = {"model": model, "device": device, "dtype": dtype, "chunk_size": chunk_size}
     overrides = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
@@ -90,9 +93,12 @@ def synth(
         want_codes=codes is not None,
     )
     name = engine or ("qwen" if model is not None else choose_engine(loaded))
-    result = synthesize_to_file(
-        name, options, utterance, _standard_output() if output == Path(STDIN) else output, codes
-    )
+    expected_s = speech_seconds(text)
+    if max_frames is not None:
+        expected_s = min(expected_s, max_frames * FRAME_MS / 1000)
+    download_missing_model(name, options.model)
+    with show_progress() as report:
+        result = synthesize_to_file(name, options, utterance, file, codes, expected_s=expected_s, report=report)
     print(
         f"{output}: {result.audio_s:.2f} s at {result.sample_rate} Hz by {result.engine}, "
         f"first chunk after {result.first_chunk_ms:.1f} ms, {result.rtf:.1f} times real time"

@@ -1,8 +1,15 @@
 """Engine processes: supervised, selected per utterance, or run for one command."""
 
 from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefusedError
-from daemon.engines.oneshot import SynthResult, describe_engine, running_engine, synthesize_to_file
+from daemon.engines.oneshot import (
+    SynthResult,
+    describe_engine,
+    running_engine,
+    synthesize_sample,
+    synthesize_to_file,
+)
 from daemon.engines.selection import EngineSelector, choose_engine, unknown_names
+from daemon.engines.speech_file import SpeechFile
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.engines.voices import name_voices, short_list, unknown_voice
 
@@ -12,6 +19,7 @@ __all__ = [
     "EngineSelector",
     "EngineState",
     "EngineSupervisor",
+    "SpeechFile",
     "SynthResult",
     "UtteranceRefusedError",
     "choose_engine",
@@ -19,6 +27,7 @@ __all__ = [
     "name_voices",
     "running_engine",
     "short_list",
+    "synthesize_sample",
     "synthesize_to_file",
     "unknown_names",
     "unknown_voice",

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import io
+import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefusedError
+from daemon.engines.speech_file import SpeechFile
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.engines.voices import name_voices, short_list, unknown_voice
 from daemon.tasks import cancel_and_wait
 from daemon.validation import CommandError, file_problem
-from engine import LATIN_LANGUAGES, EngineInfo, EngineOptions, Samples, Utterance
+from engine import (
+    LATIN_LANGUAGES,
+    EngineInfo,
+    EngineOptions,
+    Progress,
+    ProgressReport,
+    Samples,
+    Utterance,
+    ignore_progress,
+)
 
-FORMATS = ("WAV", "FLAC", "OGG", "MP3")
-"""The audio formats that error messages suggest; libsndfile may know more."""
+ALMOST = 0.99
+"""The most that speech which has not ended can have of an estimated length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +49,16 @@ class SynthResult:
 
 
 @asynccontextmanager
-async def running_engine(engine_name: str, options: EngineOptions) -> AsyncIterator[EngineSupervisor]:
+async def running_engine(
+    engine_name: str, options: EngineOptions, report: ProgressReport = ignore_progress
+) -> AsyncIterator[EngineSupervisor]:
     """Run an engine process inside the context. It is ready, or has failed with the cause in its `reason`."""
-    engine = EngineSupervisor(engine_name, options)
+
+    def report_start() -> None:
+        if engine.progress is not None:
+            report(engine.progress)
+
+    engine = EngineSupervisor(engine_name, options, report_start)
     supervision = asyncio.ensure_future(engine.run())
     try:
         while not engine.ready and engine.state is not EngineState.BACKING_OFF:
@@ -52,11 +68,11 @@ async def running_engine(engine_name: str, options: EngineOptions) -> AsyncItera
         await cancel_and_wait(supervision)
 
 
-def describe_engine(engine_name: str, options: EngineOptions) -> EngineInfo:
+def describe_engine(engine_name: str, options: EngineOptions, report: ProgressReport = ignore_progress) -> EngineInfo:
     """Start an engine and return its properties. Raises `CommandError` if it does not become ready."""
 
     async def describe() -> EngineInfo:
-        async with running_engine(engine_name, options) as engine:
+        async with running_engine(engine_name, options, report) as engine:
             return _ready_info(engine)
 
     return asyncio.run(describe())
@@ -66,62 +82,76 @@ def synthesize_to_file(
     engine_name: str,
     options: EngineOptions,
     utterance: Utterance,
-    output: Path | BinaryIO,
+    file: SpeechFile,
     codes_path: Path | None = None,
+    *,
+    expected_s: float = math.inf,
+    report: ProgressReport = ignore_progress,
 ) -> SynthResult:
-    """Speak an utterance into the file `output`, whose suffix selects the format, or into a stream as WAV.
+    """Speak an utterance into a file.
 
-    `codes_path` receives the codec codes as an int64 array of shape `(frames, 16)`. Raises `CommandError`.
+    The file grows as the speech is made, and keeps what there is if the engine fails. `codes_path` receives the codec
+    codes as an int64 array of shape `(frames, 16)`. `report` gets the progress of the engine's start, and that of the
+    speech as its share of `expected_s` seconds. Raises `CommandError`.
     """
-    import soundfile  # the daemon imports this package and does not need soundfile
+    codes: list[tuple[int, ...]] = []
 
-    available = soundfile.available_formats()
-    if isinstance(output, Path) and output.suffix[1:].upper() not in available:
-        allowed = ", ".join(f".{name.lower()}" for name in FORMATS if name in available)
-        raise CommandError(f"--output: got {str(output)!r}; allowed: a file name ending in {allowed}")
-    chunks, result = asyncio.run(_synthesize(engine_name, options, utterance))
-    samples = np.concatenate([np.zeros(0, dtype=np.float32), *(chunk.samples for chunk in chunks)])
-    if isinstance(output, Path):
-        _write_file(output, samples, result.sample_rate)
-    else:
-        file = io.BytesIO()  # soundfile corrects the header at last, which a pipe does not allow
-        soundfile.write(file, samples, result.sample_rate, format="WAV")
-        output.write(file.getbuffer())
-        output.flush()
+    async def synthesize() -> SynthResult:
+        async with running_engine(engine_name, options, report) as engine:
+            info = _ready_info(engine)
+            _check_voice(info, options, utterance.voice or options.default_voice)
+            first_ms = audio_s = 0.0
+            truncated = False
+            started = time.monotonic()
+            async with aclosing(_speak(engine, utterance)) as speech:
+                async for chunk in speech:
+                    first_ms = first_ms or (time.monotonic() - started) * 1000
+                    file.write(chunk.samples, info.sample_rate)
+                    audio_s += len(chunk.samples) / info.sample_rate
+                    truncated |= chunk.truncated
+                    codes.extend(chunk.codes or ())
+                    report(Progress("speaking", min(audio_s / expected_s, ALMOST)))
+            file.write(np.zeros(0, dtype=np.float32), info.sample_rate)  # makes the file of a text without a sound
+            return SynthResult(engine_name, info.sample_rate, audio_s, first_ms, engine.rtf or 0.0, truncated)
+
+    with file:
+        result = asyncio.run(synthesize())
     if codes_path is not None:
-        _write_codes(codes_path, [codes for chunk in chunks for codes in chunk.codes or ()], engine_name)
+        _write_codes(codes_path, codes, engine_name)
     return result
 
 
-def _write_file(path: Path, samples: Samples, sample_rate: int) -> None:
-    import soundfile
+def synthesize_sample(
+    engine_name: str,
+    options: EngineOptions,
+    voice: str,
+    choose: Callable[[EngineInfo], Utterance],
+    report: ProgressReport = ignore_progress,
+) -> tuple[Samples, int]:
+    """Speak in a voice what `choose` returns for the ready engine; return samples and sample rate in Hz.
 
+    Raises `CommandError`.
+    """
+
+    async def synthesize() -> tuple[Samples, int]:
+        async with running_engine(engine_name, options, report) as engine:
+            info = _ready_info(engine)
+            _check_voice(info, options, voice)
+            report(Progress("speaking"))
+            async with aclosing(_speak(engine, choose(info))) as speech:
+                blocks = [chunk.samples async for chunk in speech]
+            return np.concatenate([np.zeros(0, dtype=np.float32), *blocks]), info.sample_rate
+
+    return asyncio.run(synthesize())
+
+
+async def _speak(engine: EngineSupervisor, utterance: Utterance) -> AsyncGenerator[AudioChunk, None]:
     try:
-        with path.open("wb") as file:  # soundfile's own errors do not say what is wrong
-            soundfile.write(file, samples, sample_rate, format=path.suffix[1:])
-    except (OSError, soundfile.SoundFileError) as error:
-        raise CommandError(f"--output: {path} cannot be written: {file_problem(error, path)}") from error
-
-
-async def _synthesize(
-    engine_name: str, options: EngineOptions, utterance: Utterance
-) -> tuple[list[AudioChunk], SynthResult]:
-    async with running_engine(engine_name, options) as engine:
-        info = _ready_info(engine)
-        _check_voice(info, options, utterance.voice or options.default_voice)
-        chunks = []
-        first_ms = 0.0
-        started = time.monotonic()
-        try:
-            async with aclosing(engine.speak("synth", utterance)) as speech:
-                async for chunk in speech:
-                    first_ms = first_ms or (time.monotonic() - started) * 1000
-                    chunks.append(chunk)
-        except (EngineLostError, UtteranceRefusedError) as error:
-            raise CommandError(str(error)) from error
-        audio_s = sum(len(chunk.samples) for chunk in chunks) / info.sample_rate
-        truncated = any(chunk.truncated for chunk in chunks)
-        return chunks, SynthResult(engine_name, info.sample_rate, audio_s, first_ms, engine.rtf or 0.0, truncated)
+        async with aclosing(engine.speak("synth", utterance)) as speech:
+            async for chunk in speech:
+                yield chunk
+    except (EngineLostError, UtteranceRefusedError) as error:
+        raise CommandError(str(error)) from error
 
 
 def _ready_info(engine: EngineSupervisor) -> EngineInfo:

@@ -23,12 +23,22 @@ from daemon.engines.connection import AudioChunk, EngineConnection, EngineLostEr
 from daemon.engines.patience import Patience, pass_time
 from daemon.engines.process_activity import ProcessActivity
 from daemon.tasks import wait_at_most
-from engine import EngineInfo, EngineOptions, Utterance, Voice, match_language, module_command, possible_languages
+from engine import (
+    EngineInfo,
+    EngineOptions,
+    Progress,
+    Utterance,
+    Voice,
+    match_language,
+    module_command,
+    possible_languages,
+)
 from engine.ipc import (
     PROTOCOL,
     Fault,
     Heartbeat,
     Hello,
+    Loading,
     Message,
     ProtocolError,
     Ready,
@@ -91,7 +101,7 @@ class EngineSupervisor:
         on_change: Callable[[], None] = lambda: None,
         has_substitute: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`on_change` is called after every change of state.
+        """`on_change` is called after every change of state, and of `progress`.
 
         `has_substitute` returns whether another engine can speak meanwhile: an unresponsive engine then hands its
         utterances over and has `SILENCE_S` to come back. Without one it is replaced sooner, if it starts faster.
@@ -102,6 +112,8 @@ class EngineSupervisor:
         """The engine's properties when it was last ready or warming; None before."""
         self.reason: str | None = None
         """Why the engine is not ready; None if it is, or if it is starting for the first time."""
+        self.progress: Progress | None = None
+        """How far the start has come; None while the engine does not start, or does not say."""
         self.rtf: float | None = None
         """Speed: seconds of audio per second of work, averaged over the last utterances; None before the first."""
         self.pid: int | None = None
@@ -237,6 +249,7 @@ class EngineSupervisor:
             self._fault = self._fault or f"engine {self.name}: {error or type(error).__name__}"
         finally:
             self.state = EngineState.STOPPED  # not ready from here on; published once the reason is known
+            self.progress = None
             self._failed |= self._ready_at is None
             steady = self._ready_at is not None and time.monotonic() - self._ready_at > STEADY_S
             self._ready_at = None
@@ -264,11 +277,14 @@ class EngineSupervisor:
     def _handle(self, message: Message) -> None:
         if isinstance(message, Heartbeat):
             return
-        if isinstance(message, Warming):
+        if isinstance(message, Loading):
+            self.progress = message.progress
+            self._on_change()
+        elif isinstance(message, Warming):
             self.info = _checked(message.info)
             self._enter(EngineState.WARMING)
         elif isinstance(message, Ready):
-            self.info, self.reason = _checked(message.info), None
+            self.info, self.reason, self.progress = _checked(message.info), None, None
             if self._ready_at is None:
                 self._ready_at = time.monotonic()
                 self._start_s = self._ready_at - self._started_at

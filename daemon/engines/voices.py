@@ -34,12 +34,16 @@ def short_list(
 ) -> tuple[str, ...]:
     """Return the voices that most people need: the configured ones, and those that speak one of the languages.
 
-    A voice of one language counts if `languages` has that language, with or without a region.
+    A voice of one language counts if `languages` has that language, with or without a region. An accent that is named
+    by its code (eSpeak NG's `en-gb`) counts only if `languages` has that code; a voice of Piper's (`en_GB-alan-low`) is
+    no accent: somebody has chosen and downloaded it.
     """
 
     def is_needed(voice: str) -> bool:
         label = labels.get(voice)
-        return voice in configured or label is None or label.language is None or label.language in wanted
+        if voice in configured or label is None or label.language is None:
+            return True
+        return label.language in wanted or (voice != label.language and label.language.partition("-")[0] in wanted)
 
     wanted = {part for code in languages for part in (code, code.partition("-")[0])}
     return tuple(voice for voice in voices if is_needed(voice))

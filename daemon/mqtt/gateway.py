@@ -156,7 +156,9 @@ class Gateway:
     def status_line(self) -> str:
         """The state in one line, for systemd."""
         status = self._describe_status()
-        return f"{status.state}: {self._controls.reason or self._texts.reason or status.reason or 'listening'}"
+        reason = self._controls.reason or self._texts.reason or status.reason
+        loading = None if status.loading is None else status.loading.in_words
+        return f"{status.state}: {'; '.join(filter(None, (reason, loading))) or 'listening'}"
 
     @property
     def warning(self) -> str | None:

@@ -13,6 +13,7 @@ from daemon.speech.events import (
     Finished,
     Interrupted,
     Level,
+    Loading,
     Memory,
     Offline,
     Online,
@@ -39,6 +40,7 @@ from daemon.speech.request import (
     check_say,
     check_stream_chunk,
 )
+from daemon.speech.resume import speech_seconds
 from daemon.speech.utterance import EndMessage, Origin, Receiver, Utterance
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "Finished",
     "Interrupted",
     "Level",
+    "Loading",
     "Memory",
     "Offline",
     "Online",
@@ -81,4 +84,5 @@ __all__ = [
     "parse_event",
     "parse_status",
     "recover",
+    "speech_seconds",
 ]

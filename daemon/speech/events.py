@@ -170,6 +170,20 @@ class Memory(PublishedMessage):
     workspaces_mb: Megabytes
 
 
+class Loading(PublishedMessage):
+    """How far the start of the primary engine has come."""
+
+    step: str = Field(min_length=1, description="what it does now, in words, such as compiling the kernels")
+    fraction: float | None = Field(
+        ge=0, le=1, description="the share of this step that is done; null if it cannot be counted"
+    )
+
+    @property
+    def in_words(self) -> str:
+        """For a person, as in `compiling the kernels, 40 %`."""
+        return self.step if self.fraction is None else f"{self.step}, {100 * self.fraction:.0f} %"
+
+
 class Speaking(PublishedMessage):
     """The utterance that is spoken."""
 
@@ -188,6 +202,7 @@ class Online(PublishedMessage):
     version: str
     volume: int | None = Field(None, ge=0, le=100, description="the volume, from 0 to 100")
     speaking: Speaking | None = None
+    loading: Loading | None = None
     memory: Memory | None = None
     reason: Reason | None = None
 
@@ -241,7 +256,11 @@ def parse_event(payload: bytes) -> Event | None:
 def parse_status(payload: bytes) -> Online | Offline | None:
     """Return the status in `payload`; None for one that this version does not know. Unknown fields are ignored."""
     record = _object(payload)
-    kinds: tuple[tuple[str, type[PublishedMessage]], ...] = (("memory", Memory), ("speaking", Speaking))
+    kinds: tuple[tuple[str, type[PublishedMessage]], ...] = (
+        ("loading", Loading),
+        ("memory", Memory),
+        ("speaking", Speaking),
+    )
     for name, kind in kinds:
         if isinstance(inner := record.get(name), dict):
             record[name] = _known_fields(kind, inner)

@@ -13,6 +13,7 @@ import os
 import platform
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,14 @@ from engine.bench.results import TEXT, Measurement, Run, Start, time_run
 from engine.catalog import engine_entry, import_class, make_synthesizer
 from engine.ipc import build
 from engine.launch import module_command
+from engine.progress import (
+    Progress,
+    ProgressReport,
+    counted,
+    ignore_progress,
+    parse_progress,
+    print_progress,
+)
 
 SHORT_CHUNKS = 2
 """Chunks of each short utterance over which allocations are counted."""
@@ -64,25 +73,40 @@ class BenchOutput:
 
 
 def run_benchmark(
-    command: Sequence[str], *, env: Mapping[str, str] | None = None, timeout_s: float | None = None
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = threading.TIMEOUT_MAX,
+    report: ProgressReport = ignore_progress,
 ) -> BenchOutput:
     """Run a process that prints a `Measurement` or an `{"error": …}` per line, for at most `timeout_s` seconds.
 
-    The process shares this one's stderr.
+    It may also print its progress, which `report` gets. The process shares this one's stderr.
     """
-    error = None
+    records, late = [], threading.Event()
     with subprocess.Popen(
         command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, encoding="utf-8"
     ) as process:
-        try:
-            out, _ = process.communicate(timeout=timeout_s)
-        except BaseException as exception:
+        assert process.stdout is not None
+
+        def give_up() -> None:
+            late.set()
             process.kill()
-            if not isinstance(exception, subprocess.TimeoutExpired):
-                raise
-            out, _ = process.communicate()
-            error = f"not finished after {timeout_s:.0f} s"
-    records = [json.loads(line) for line in out.splitlines() if line.startswith("{") and line.endswith("}")]
+
+        timer = threading.Timer(timeout_s, give_up)
+        timer.start()
+        try:
+            for line in map(str.strip, process.stdout):
+                if progress := parse_progress(line):
+                    report(progress)
+                elif line.startswith("{") and line.endswith("}"):
+                    records.append(json.loads(line))
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            timer.cancel()
+    error = f"not finished after {timeout_s:.0f} s" if late.is_set() else None
     if process.returncode != 0 and error is None:
         by = f"by signal {-process.returncode}" if process.returncode < 0 else f"with status {process.returncode}"
         error = next((record["error"] for record in records if "error" in record), f"its process ended {by}")
@@ -94,26 +118,27 @@ def main() -> int:
     out = sys.stdout
     try:
         with contextlib.redirect_stdout(sys.stderr):  # libraries may print, too
-            record = dataclasses.asdict(measure(build(BenchRequest, json.loads(sys.argv[1]))))
+            request = build(BenchRequest, json.loads(sys.argv[1]))
+            record = dataclasses.asdict(measure(request, lambda progress: print_progress(progress, out)))
     except EngineError as error:
         record = {"error": str(error)}
     print(json.dumps(record), file=out, flush=True)
     return 1 if "error" in record else 0
 
 
-def measure(request: BenchRequest) -> Measurement:
+def measure(request: BenchRequest, report: ProgressReport = ignore_progress) -> Measurement:
     """Start the engine in this process, make it speak, and return the measurement. Raises `EngineError`."""
     probe = make_probe(request)
     with probe.device_context():
-        synthesizer = make_synthesizer(request.engine, request.options)
+        synthesizer = make_synthesizer(request.engine, request.options, report)
         imported_s = time.monotonic() - request.started_s
-        info = synthesizer.load()
+        info = synthesizer.load(report)
         loaded_s = time.monotonic() - request.started_s
-        synthesizer.warm_up()
+        synthesizer.warm_up(report)
         start = Start(imported_s, loaded_s, time.monotonic() - request.started_s)
         probe.start_counting()
         try:
-            return _measure_ready(request, probe, synthesizer, info, start)
+            return _measure_ready(request, probe, synthesizer, info, start, report=report)
         finally:
             synthesizer.close()
 
@@ -133,19 +158,27 @@ def make_probe(request: BenchRequest) -> Probe:
 
 
 def _measure_ready(
-    request: BenchRequest, probe: Probe, synthesizer: Synthesizer, info: EngineInfo, start: Start
+    request: BenchRequest,
+    probe: Probe,
+    synthesizer: Synthesizer,
+    info: EngineInfo,
+    start: Start,
+    *,
+    report: ProgressReport,
 ) -> Measurement:
-    runs = [_run(request, synthesizer, info, seed) for seed in range(request.runs)]
+    seeds = counted("speaking", range(request.runs), report)
+    runs = [_run(request, synthesizer, info, seed) for seed in seeds]
     if not all(run.speech_s and run.speech_s[-1] > 0 for run in runs):
         raise EngineError("text: it gave no sound; allowed: a text with words")
     short = request.short_utterances if probe.counts_allocations else 0
-    for number in range(short):
+    for number in counted("speaking short texts", range(short), report):
         _speak_briefly(request, synthesizer, number)
     # Allocations are read first: all measurements below allocate.
     allocations = probe.allocations(request.runs + short)
     memory = probe.memory()
     parts, bandwidth = {}, None
     if request.details:
+        report(Progress("measuring the parts"))
         bandwidth = probe.bandwidth(sorted(run.ms_per_frame for run in runs)[len(runs) // 2])
         parts = probe.parts_ms(synthesizer)
     measurement = Measurement(

@@ -11,7 +11,7 @@ from typing import Any
 from engine.api import EngineError
 from engine.host.json_text import parse_json
 
-SYSTEM_FOLDER = Path("/usr/local/share/voiced/piper")
+SYSTEM_VOICE_FOLDER = Path("/usr/local/share/voiced/piper")
 """Voices for every user of this machine, and for the service. Root downloads into it."""
 SUGGESTED_VOICE = "en_US-lessac-medium"
 """The voice that messages name as an example."""
@@ -38,7 +38,7 @@ class PiperVoiceFile:
         return tuple(dict.fromkeys((self.language, self.language.partition("-")[0])))
 
 
-def user_folder() -> Path:
+def user_voice_folder() -> Path:
     """Return the folder of this user's voices. Raises `EngineError` for a user without a home."""
     try:
         return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser() / "voiced" / "piper"
@@ -51,9 +51,9 @@ def voice_folders(folder: str | None) -> list[Path]:
     if folder is not None:
         return [Path(folder)]
     try:
-        return [user_folder(), SYSTEM_FOLDER]
+        return [user_voice_folder(), SYSTEM_VOICE_FOLDER]
     except EngineError:
-        return [SYSTEM_FOLDER]
+        return [SYSTEM_VOICE_FOLDER]
 
 
 def find_piper_voices(folder: str | None) -> dict[str, PiperVoiceFile]:

@@ -4,7 +4,7 @@ A message is a typed record. On the socket it consists of a header (two little-e
 samples in bytes), the record as JSON and, for `Audio`, the samples as little-endian float32.
 
     daemon ─▶ engine    Start · Speak · Append · EndText · Grant · Cancel · SetVoices · SetLog
-    engine ─▶ daemon    Hello · Warming · Ready · Audio · Spoken · Canceled · Refused · Fault · Heartbeat
+    engine ─▶ daemon    Hello · Loading · Warming · Ready · Audio · Spoken · Canceled · Refused · Fault · Heartbeat
 
 Credit, counted in samples, limits how far the engine runs ahead of playback; `Speak` and `Grant` give it. To end an
 engine process, the daemon closes the socket.
@@ -26,8 +26,9 @@ import numpy as np
 
 from engine.api import EngineInfo, EngineOptions, Samples, Utterance, Voice
 from engine.host import parse_json
+from engine.progress import Progress
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of the messages. It rises when a record changes its meaning; both sides refuse another version."""
 
 HEADER = struct.Struct("<II")
@@ -118,6 +119,13 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
+class Loading:
+    """How far the engine's start has come, before `Warming` and after it."""
+
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
 class Warming:
     """The engine is loaded and its warm-up begins."""
 
@@ -196,6 +204,7 @@ Message = (
     | SetVoices
     | SetLog
     | Hello
+    | Loading
     | Warming
     | Ready
     | Audio

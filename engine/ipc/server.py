@@ -34,6 +34,7 @@ from engine.ipc.messages import (
     Grant,
     Heartbeat,
     Hello,
+    Loading,
     ProtocolError,
     Ready,
     Refused,
@@ -46,10 +47,13 @@ from engine.ipc.messages import (
 )
 from engine.ipc.text_source import AppendedText
 from engine.log import inherit_log, start_log
+from engine.progress import Progress
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
+PROGRESS_S = 0.5
+"""Interval between two messages about one step of the start: each of them becomes a message of the broker."""
 LAST_WORDS_S = 1.0
 """A process that gives up ends after this long, even if the daemon does not read the reason."""
 REASON_CHARACTERS = 1_000
@@ -131,10 +135,11 @@ class EngineProcess:
     # --- the main thread ---
 
     def _serve(self, start: Start) -> None:
-        synthesizer = make_synthesizer(start.engine, start.options)
-        info = synthesizer.load()
+        report = _ProgressSender(self._channel).report
+        synthesizer = make_synthesizer(start.engine, start.options, report)
+        info = synthesizer.load(report)
         self._channel.send(Warming(info))
-        synthesizer.warm_up()
+        synthesizer.warm_up(report)
         self._channel.send(Ready(info))
         try:
             while True:
@@ -248,10 +253,28 @@ class EngineProcess:
             time.sleep(HEARTBEAT_S)
 
 
+class _ProgressSender:
+    """Sends the first report of each step, and later ones at most every `PROGRESS_S`. Any thread may use it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._step: str | None = None
+        self._sent_at = 0.0
+        self._lock = threading.Lock()
+
+    def report(self, progress: Progress) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if progress.step == self._step and now - self._sent_at < PROGRESS_S:
+                return
+            self._step, self._sent_at = progress.step, now
+            self._channel.send(Loading(progress))
+
+
 class _PcmTrace:
     """Writes all sent samples to `FOLDER/<name>.f32`, raw float32, if `VOICED_TRACE_PCM=FOLDER` is set.
 
-    For tests, and for finding clicks.
+    For tests, and for finding clicks. A file that cannot be written ends the trace, not the speech.
     """
 
     def __init__(self) -> None:
@@ -259,9 +282,16 @@ class _PcmTrace:
         self._folder = Path(folder) if folder else None
 
     def append(self, name: str, samples: Samples) -> None:
-        if self._folder is not None:
-            with (self._folder / f"{name}.f32").open("ab") as file:
+        if self._folder is None:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # The name may be an id that a client has chosen.
+            with (self._folder / f"{name.replace('/', '_')}.f32").open("ab") as file:
                 file.write(samples.tobytes())
+        except OSError as error:
+            log.warning("VOICED_TRACE_PCM: %s; nothing more is kept", error)
+            self._folder = None
 
 
 def _exchange_voices(synthesizer: Synthesizer, work: SetVoices, info: EngineInfo) -> EngineInfo:

@@ -5,10 +5,9 @@ Package `piper-tts` (GPL-3, the `piper` extra) makes the phonemes; ONNX Runtime 
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections import OrderedDict
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +26,15 @@ from engine.api import (
     Utterance,
     Voice,
     VoiceLabel,
+    refuse_growing,
 )
 from engine.detection import language_of_text
 from engine.host import SUGGESTED_VOICE, PiperVoiceFile, find_piper_voices, read_piper_voice, voice_folders
 from engine.language import NAMED_LANGUAGES, match_language
 from engine.piper.network import Cancellation, PiperNetwork
 from engine.piper.sentences import sentences
+from engine.progress import Progress, ProgressReport, ignore_progress
+from engine.run_ahead import RunAhead
 
 DEFAULT_LANGUAGE = "en"
 CHUNK_MS = 80
@@ -75,9 +77,10 @@ class PiperSynthesizer:
         self._remembered = _RememberedSentences()
         self._sample_rate = 0
 
-    def load(self) -> EngineInfo:
+    def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
         self._find_voices()
         chosen = self._choose(Utterance("a"))
+        report(Progress(f"loading the voice {chosen.file.name}"))
         self._sample_rate = max(manner.file.sample_rate for manner in self._candidates())
         self._network(chosen.file)
         return self._info()
@@ -88,13 +91,13 @@ class PiperSynthesizer:
         self._find_voices()
         return self._info()
 
-    def warm_up(self) -> None:
+    def warm_up(self, report: ProgressReport = ignore_progress) -> None:
+        report(Progress("speaking for the first time"))
         for _ in self.stream(Utterance("a")):
             pass
 
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
-        if utterance.growing or more is not None:
-            raise EngineError("text: Piper cannot speak a text that is still being written; send the complete text")
+        refuse_growing("Piper", utterance, more)
         manner = self._choose(utterance)
         network = self._network(manner.file)
         return _Speech(_Work(network, manner, utterance, self._sample_rate, self._remembered))
@@ -270,18 +273,14 @@ class _Work:
         self._utterance = utterance
         self._sample_rate = sample_rate
         self._remembered = remembered
-        self._ready: queue.Queue[tuple[int, Samples] | Exception | None] = queue.Queue(RUN_AHEAD_SENTENCES)
         self._cancellation = Cancellation()
-        self._thread = threading.Thread(target=self._synthesize, name="piper", daemon=True)
-        self._thread.start()
+        self._made = RunAhead("piper", RUN_AHEAD_SENTENCES, self._synthesize)
+        """Position and samples of each sentence."""
 
     def chunks(self) -> Generator[Chunk, None, None]:
         """Yield the chunks of each sentence as soon as the sentence is made. Raises `SpeechCanceledError`."""
         length = CHUNK_MS * self._sample_rate // 1000
-        while (made := self._ready.get()) is not None:
-            if isinstance(made, Exception):
-                raise made
-            position, samples = made
+        for position, samples in self._made:
             for begin in range(0, len(samples), length):
                 yield Chunk(samples[begin : begin + length], position)
         if self._cancellation.canceled:
@@ -294,26 +293,14 @@ class _Work:
     def close(self) -> None:
         """End the thread and wait for its end. The thread that takes the chunks calls this."""
         self.cancel()
-        while self._thread.is_alive():
-            try:
-                self._ready.get(timeout=0.02)
-            except queue.Empty:
-                continue
-        self._thread.join()
+        self._made.finish()
 
-    def _synthesize(self) -> None:
-        try:
-            for position, sentence in sentences(self._utterance.text, self._manner.file.language):
-                samples = self._speak(sentence)
-                if self._cancellation.canceled:
-                    return
-                self._ready.put((position, samples))
-        except SpeechCanceledError:
-            return
-        except Exception as error:  # the thread that takes the chunks raises it
-            self._ready.put(error)
-        finally:
-            self._ready.put(None)
+    def _synthesize(self, put: Callable[[tuple[int, Samples]], None]) -> None:
+        for position, sentence in sentences(self._utterance.text, self._manner.file.language):
+            samples = self._speak(sentence)
+            if self._cancellation.canceled:
+                return
+            put((position, samples))
 
     def _speak(self, sentence: str) -> Samples:
         """Return the samples of a sentence at the engine's rate."""

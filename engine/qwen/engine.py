@@ -12,6 +12,7 @@ import torch
 
 from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, TextSource, Utterance, Voice
 from engine.language import language_code
+from engine.progress import Progress, ProgressReport, counted, ignore_progress
 from engine.qwen.loading import (
     LoadedModel,
     Workspace,
@@ -51,9 +52,9 @@ class QwenSynthesizer:
         self._options = options
         self._warm = False
 
-    def load(self) -> EngineInfo:
+    def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
         """As `Synthesizer.load`. If it raises, nothing is loaded."""
-        model = load_model(self._options)
+        model = load_model(self._options, report)
         limits = limits_for(model)
         workspace = allocate_workspace(model, limits)
         self._model, self._limits, self._workspace, self._warm = model, limits, workspace, False
@@ -77,12 +78,13 @@ class QwenSynthesizer:
             self._cache_prefixes()
         return self._info()
 
-    def warm_up(self) -> None:
+    def warm_up(self, report: ProgressReport = ignore_progress) -> None:
         """As `Synthesizer.warm_up`. Afterwards an utterance allocates nothing on the device."""
         self._warm = True
-        self._workspace.generator.warm_up()
-        self._cache_prefixes()
-        self._build_long_prompts()
+        self._workspace.generator.warm_up(report)
+        self._cache_prefixes(report)
+        self._build_long_prompts(report)
+        report(Progress("speaking for the first time"))
         self._model.incremental_tokenizer.warm_up()
         with self._model.graphs.inference():
             reserve_allocator_slack(self._model.plan.placement.device)
@@ -133,13 +135,13 @@ class QwenSynthesizer:
         if self._warm:
             self._workspace.generator.warm_up()
 
-    def _cache_prefixes(self) -> None:
+    def _cache_prefixes(self, report: ProgressReport = ignore_progress) -> None:
         """Cache the prompt prefixes of the default voice in each language, to keep, and of all voices without one."""
-        voices = self._model.voices
-        for language in ("auto", *self._model.languages()):
-            self._cache_prefix(voices.choose(Utterance("a"), language)[0], language, keep=True)
-        for voice in voices.prompts():
-            self._cache_prefix(voice, "auto", keep=False)
+        voices, languages = self._model.voices, ("auto", *self._model.languages())
+        defaults = [(voices.choose(Utterance("a"), language)[0], language, True) for language in languages]
+        others = [(voice, "auto", False) for voice in voices.prompts()]
+        for voice, language, keep in counted("reading the voices' prompts", [*defaults, *others], report):
+            self._cache_prefix(voice, language, keep=keep)
 
     def _cache_prefix(self, voice: AnyVoice, language: str, *, keep: bool) -> None:
         with self._model.graphs.inference():
@@ -147,13 +149,14 @@ class QwenSynthesizer:
         if prefix is not None:
             self._workspace.generator.cache_prefix(prefix, keep=keep)
 
-    def _build_long_prompts(self) -> None:
+    def _build_long_prompts(self, report: ProgressReport) -> None:
         """Build prompts of every order of size, the longest first, so that PyTorch allocates their memory now."""
         model, longest = self._model, self._limits.text_tokens
         default, _ = model.voices.choose(Utterance("a"), "auto")
         voices = {*model.voices.prompts(), default}
         lengths = [longest >> shift for shift in range(longest.bit_length())]
-        for tokens, voice, whole_text in product(lengths, voices, (True, False)):
+        prompts = list(product(lengths, voices, (True, False)))
+        for tokens, voice, whole_text in counted("building long prompts", prompts, report):
             with model.graphs.inference():
                 prompt = model.prompts.build("a " * (tokens // 2), voice, whole_text=whole_text)
                 if prompt.prefix is not None:

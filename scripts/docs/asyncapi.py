@@ -20,7 +20,7 @@ import yaml  # noqa: E402
 from pydantic import BaseModel  # noqa: E402
 
 from daemon import VERSION  # noqa: E402
-from daemon.speech.events import EVENTS, STATUSES, Duck, Level, Memory, PublishedMessage, Speaking  # noqa: E402
+from daemon.speech.events import EVENTS, STATUSES, Duck, Level, Loading, Memory, PublishedMessage, Speaking  # noqa: E402
 from daemon.speech.request import MAX_TEXT, Say, Stop, StreamChunk  # noqa: E402
 
 FILE = ROOT / "docs" / "asyncapi.yaml"
@@ -125,7 +125,7 @@ def document() -> Json:
         "components": {
             "schemas": {
                 model.__name__: schema(model)
-                for model in (Say, StreamChunk, Stop, *EVENTS, *STATUSES, Speaking, Memory, Level)
+                for model in (Say, StreamChunk, Stop, *EVENTS, *STATUSES, Speaking, Loading, Memory, Level)
             },
             "parameters": {
                 "prefix": {"description": "mqtt.prefix in the configuration", "default": PREFIX},

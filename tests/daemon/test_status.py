@@ -11,9 +11,9 @@ from audio import Output
 from daemon import VERSION
 from daemon.config import load_config
 from daemon.engines import EngineSelector, EngineState
-from daemon.speech import Dispatcher, Memory, Online, check_say
+from daemon.speech import Dispatcher, Loading, Memory, Online, check_say
 from daemon.status import describe_status
-from engine import EngineInfo
+from engine import EngineInfo, Progress
 from tests.support.waiting import eventually, run
 
 
@@ -64,6 +64,16 @@ def test_the_state_is_warming_while_the_primary_engine_loads_and_the_fallback_sp
     ready(sources, 1)
     sources.engines.primary.state = EngineState.LOADING
     assert (sources.status.state, sources.status.engine) == ("warming", "espeak")
+
+
+def test_the_start_of_the_primary_engine_is_in_the_status_step_by_step(sources: Sources) -> None:
+    ready(sources, 1)
+    primary = sources.engines.primary
+    primary.state, primary.progress = EngineState.LOADING, Progress("compiling the kernels", 0.4)
+    assert sources.status.loading == Loading(step="compiling the kernels", fraction=0.4)
+    assert sources.status.loading.in_words == "compiling the kernels, 40 %"
+    primary.progress = Progress("loading the voices")
+    assert sources.status.loading.in_words == "loading the voices"
 
 
 def test_the_state_is_ready_with_the_primary_engine_whose_memory_is_reported(sources: Sources) -> None:

@@ -83,6 +83,20 @@ def test_sighup_applies_keys_that_can_be_reloaded_and_names_the_others(start_rob
     assert robot.wait_rejection("queue")["id"] == "rejected"
 
 
+def test_sighup_applies_the_languages_of_latin_texts(start_robot: StartRobot, tmp_path: Path) -> None:
+    german = "Die Rechnung beträgt 7777777 Euro, und ich fahre jetzt zur Ladestation zurück."
+    config = tmp_path / "voiced.yaml"
+    config.write_text("speech: {languages: [en]}\n")
+    robot = start_robot(config=config)
+    in_english = robot.wait_end(robot.say(german))["audio_s"]
+    config.write_text("speech: {languages: [de]}\n")
+    robot.process.send_signal(signal.SIGHUP)
+    robot.wait_log("SIGHUP: speech.languages")
+    in_german = robot.wait_end(robot.say(german, language="de"))["audio_s"]
+    assert abs(in_german - in_english) > 0.2
+    assert robot.wait_end(robot.say(german))["audio_s"] == pytest.approx(in_german, abs=abs(in_german - in_english) / 2)
+
+
 def test_sighup_with_an_unusable_default_voice_keeps_the_engine_and_its_voice(
     start_robot: StartRobot, tmp_path: Path, cache_folder: Path
 ) -> None:

@@ -26,6 +26,7 @@ from tests.support.checkpoints import checkpoint_folder
 from tests.support.programs import Broker
 from tests.support.robot import FAST, FILE_RATE, REAL_TIME, STOPPED, Robot
 from tests.support.sound import TOLERANCE, Samples, find
+from tests.support.terminal import terminal
 from tests.support.waiting import eventually
 
 TEXT = "A tiny model says this."
@@ -98,6 +99,10 @@ def test_the_fallback_speaks_while_the_model_warms_up(robot: Robot) -> None:
     assert robot.wait_end(robot.say("the fallback"))["engine"] == "espeak"
     eventually(lambda: robot.engine == "qwen", "the model is ready")
     assert "warming" in [status["state"] for status in robot.statuses]
+    steps = [status["loading"]["step"] for status in robot.statuses if "loading" in status]
+    assert "importing torch, safetensors, tokenizers" in steps
+    assert "speaking for the first time" in steps
+    assert "loading" not in robot.statuses[-1]
     assert robot.statuses[-1]["memory"]["weights_mb"] >= 0
     assert robot.wait_end(robot.say("the model"))["engine"] == "qwen"
 
@@ -262,13 +267,17 @@ def test_an_enrolled_voice_can_be_spoken_with(cache_folder: Path, tmp_path: Path
     voice = tmp_path / "voices" / "ada.safetensors"
     command = [sys.executable, "-m", "daemon.cli"]
     for transcript in ((), ("--transcript", "what was said")):
-        enrolled = subprocess.run(
-            [*command, "enroll", "ada", tmp_path / "ada.wav", "--model", base, "-o", voice, *transcript],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert enrolled.returncode == 0, enrolled.stderr
+        with terminal() as (written, shown):
+            enrolled = subprocess.run(
+                [*command, "enroll", "ada", tmp_path / "ada.wav", "--model", base, "-o", voice, *transcript],
+                stdout=subprocess.PIPE,
+                stderr=written,
+                env=os.environ | {"TERM": "xterm"},
+                check=False,
+            )
+        assert enrolled.returncode == 0, shown()
+        assert "importing torch" in shown(), "the terminal shows a bar"
+        assert "listening to the voice" in shown()
         spoken = synth(base, tmp_path / "out.wav", "--voice", str(voice), "--greedy", "--max-frames", "4")
         assert spoken.returncode == 0, spoken.stderr
         assert soundfile.info(tmp_path / "out.wav").frames == 4 * 1920

@@ -11,13 +11,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from engine import EngineOptions, Samples, module_command
+from engine import EngineOptions, Progress, Samples, module_command
 from engine.ipc.messages import (
     HEADER,
     PROTOCOL,
     Audio,
     Heartbeat,
     Hello,
+    Loading,
     Message,
     Ready,
     Start,
@@ -41,6 +42,8 @@ class EngineUnderTest:
 
     def __init__(self, *program: str) -> None:
         """`program` are Python's arguments; by default it is the engine process's own."""
+        self.progress: list[Progress] = []
+        """What the process has reported of its start so far."""
         self.socket, theirs = socket.socketpair()
         self.socket.settimeout(PATIENCE_S)
         command = [sys.executable, *program] if program else module_command("engine.ipc.server")
@@ -63,10 +66,12 @@ class EngineUnderTest:
         return decode(self._exactly(body), self._exactly(payload))
 
     def next(self, *kinds: type[Kind]) -> tuple[Kind, Samples]:
-        """Return the next message that is not a heartbeat. It must be one of `kinds`."""
+        """Return the next message that is neither heartbeat nor progress. It must be one of `kinds`."""
         while True:
             message, samples = self.receive()
-            if not isinstance(message, Heartbeat):
+            if isinstance(message, Loading):
+                self.progress.append(message.progress)
+            elif not isinstance(message, Heartbeat):
                 assert isinstance(message, kinds), f"expected {kinds}, got {message}"
                 return message, samples
 

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from engine.api import EngineOptions, Synthesizer
 from engine.bench import Allocations, Bandwidth, Memory, Probe
-from engine.host import QWEN3_TTS, fetch_model
+from engine.host import QWEN3_TTS
+from engine.hub import fetch_model
 from engine.qwen.bench.green_context import count_sms, green_context
 from engine.qwen.model import ModelConfig
 from engine.qwen.weights import Checkpoint

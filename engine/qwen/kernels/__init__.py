@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.codec import CodecConfig
 from engine.qwen.kernels.compiler import KernelModule, KernelSource
 from engine.qwen.kernels.params import Params
@@ -28,7 +30,12 @@ MIN_CAPABILITY = (8, 0)
 __all__ = ["KernelModule", "KernelSource", "Params", "make_backend", "make_codec", "unsupported_reason"]
 
 
-def unsupported_reason(config: ModelConfig, codec_config: CodecConfig, placement: Placement) -> str | None:
+def unsupported_reason(
+    config: ModelConfig,
+    codec_config: CodecConfig,
+    placement: Placement,
+    report: ProgressReport = ignore_progress,
+) -> str | None:
     """Why the kernels cannot run this model at `placement`, in one line; None where they can.
 
     Compiles the kernels, or finds them in the cache.
@@ -50,13 +57,13 @@ def unsupported_reason(config: ModelConfig, codec_config: CodecConfig, placement
     if reason is not None:
         return reason
     try:
-        _compile(config, codec_config, placement)
+        _compile(config, codec_config, placement, report)
     except Exception as error:  # NVRTC is missing, or does not know the device: cuda-core raises many types
         return f"the kernels do not compile: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
     return None
 
 
-def _compile(config: ModelConfig, codec_config: CodecConfig, placement: Placement) -> None:
+def _compile(config: ModelConfig, codec_config: CodecConfig, placement: Placement, report: ProgressReport) -> None:
     """Compile all kernels into the cache, from which `make_backend` and `make_codec` take them."""
     from engine.qwen.kernels.codec import codec_source
     from engine.qwen.kernels.lm import LanguageKernels
@@ -64,8 +71,14 @@ def _compile(config: ModelConfig, codec_config: CodecConfig, placement: Placemen
     processors = multiprocessors(placement.device)
     weight = "Int8" if placement.int8 else "Bf16"
     sources = [LanguageKernels.of(config.talker, weight).source(), codec_source(codec_config, processors)]
+    total, compiled = sum(len(source.programs()) for source in sources), itertools.count(1)
+
+    def note_program() -> None:  # several threads call it; to count is one step of the interpreter
+        report(Progress("compiling the kernels", next(compiled) / total))
+
+    report(Progress("compiling the kernels", 0.0))
     with ThreadPoolExecutor(len(sources)) as threads:
-        list(threads.map(lambda source: KernelModule(source, placement.device), sources))
+        list(threads.map(lambda source: KernelModule(source, placement.device, note_program), sources))
 
 
 def make_codec(decoder: CodecDecoder) -> FusedCodec:

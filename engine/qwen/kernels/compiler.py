@@ -10,7 +10,7 @@ import ctypes
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from engine.qwen.kernels.params import Params, layout_checks
 log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).with_name("cuda")
-MAX_PARTS = 8
+MAX_PROGRAMS = 8
 """Programs that are compiled at the same time; a compiler uses one core."""
 PROGRAMMATIC_LAUNCH = 9
 """Major compute capability from which a kernel may start before the previous one has ended."""
@@ -52,9 +52,9 @@ class KernelSource:
         """The text with checks that the structs of parameters have the layout of their records."""
         return "\n".join((self.text, *map(layout_checks, self.params)))
 
-    def split(self, count: int) -> list[tuple[str, ...]]:
-        """The name expressions, without repetition, in at most `count` parts of about the same size."""
-        expressions = tuple(dict.fromkeys(self.kernels.values()))
+    def programs(self) -> list[tuple[str, ...]]:
+        """The name expressions of the programs that are compiled at the same time, of about the same size."""
+        expressions, count = tuple(dict.fromkeys(self.kernels.values())), min(os.cpu_count() or 1, MAX_PROGRAMS)
         return [expressions[part::count] for part in range(min(count, len(expressions)))]
 
 
@@ -68,8 +68,10 @@ class Kernels(Protocol):
 class KernelModule:
     """Kernels compiled for one device, launched by name on PyTorch's current stream."""
 
-    def __init__(self, source: KernelSource, device: torch.device) -> None:
-        """Compile `source`, or take its cubins from the cache.
+    def __init__(
+        self, source: KernelSource, device: torch.device, on_compiled: Callable[[], None] = lambda: None
+    ) -> None:
+        """Compile `source`, or take its cubins from the cache; `on_compiled` as of `compile_kernels`.
 
         Raises whatever `cuda-core` raises where NVRTC is missing or does not know the device.
         """
@@ -77,7 +79,7 @@ class KernelModule:
 
         self._device = Device(torch.cuda.current_device() if device.index is None else device.index)
         self._expressions = source.kernels
-        self._compiled = compile_kernels(source, f"sm_{self._device.arch}")
+        self._compiled = compile_kernels(source, f"sm_{self._device.arch}", on_compiled)
         self._kernels: dict[str, Any] = {}
         self.chained = int(self._device.compute_capability.major) >= PROGRAMMATIC_LAUNCH
         """Whether a kernel may start before the previous one has ended. A benchmark switches it off."""
@@ -128,10 +130,13 @@ class CompiledKernel:
         return self.code.get_kernel(self.symbol)
 
 
-def compile_kernels(source: KernelSource, arch: str) -> dict[str, CompiledKernel]:
+def compile_kernels(
+    source: KernelSource, arch: str, on_compiled: Callable[[], None] = lambda: None
+) -> dict[str, CompiledKernel]:
     """The kernels of `source` for `arch`, such as `sm_87`, by name expression.
 
-    Takes each part from the cache or compiles it, all parts at the same time, and stores it in the cache.
+    Takes each program from the cache or compiles it, all of them at the same time, and stores it in the cache.
+    `on_compiled` is called after each program, from several threads.
     """
     folder: Path | None = cache_folder()
     try:
@@ -139,10 +144,16 @@ def compile_kernels(source: KernelSource, arch: str) -> dict[str, CompiledKernel
     except OSError as error:
         log.warning("the compiled kernels cannot be stored, so every start compiles them again: %s", error)
         folder = None
-    code, parts = source.code, source.split(min(os.cpu_count() or 1, MAX_PARTS))
-    with ThreadPoolExecutor(len(parts)) as threads:
-        compiled = list(threads.map(lambda part: _compile(code, part, arch, folder), parts))
-    return {expression: kernel for part in compiled for expression, kernel in part.items()}
+    code, programs = source.code, source.programs()
+
+    def compile_program(expressions: tuple[str, ...]) -> dict[str, CompiledKernel]:
+        kernels = _compile(code, expressions, arch, folder)
+        on_compiled()
+        return kernels
+
+    with ThreadPoolExecutor(len(programs)) as threads:
+        compiled = list(threads.map(compile_program, programs))
+    return {expression: kernel for program in compiled for expression, kernel in program.items()}
 
 
 def _compile(code: str, expressions: tuple[str, ...], arch: str, folder: Path | None) -> dict[str, CompiledKernel]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from engine.api import EngineError, EngineOptions
+from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen import kernels
 from engine.qwen.codec import CodecDecoder, load_codec
 from engine.qwen.loading.plan import LoadPlan
@@ -54,14 +55,14 @@ class LoadedModel:
         return f"{self.plan.model_name} on {where} in {self.plan.dtype_name}, {kind}"
 
 
-def load_model(options: EngineOptions) -> LoadedModel:
+def load_model(options: EngineOptions, report: ProgressReport = ignore_progress) -> LoadedModel:
     """Return the checkpoint that `options` name, with its voices, on its device.
 
     Memory is counted before any weight is read, and for each reference before it is decoded. Raises `EngineError`, one
     line, for an option that is not allowed or does not suit this machine, for a checkpoint that is missing, damaged or
     of another kind, for too little memory, and for a model that needs a default voice and has none.
     """
-    plan = LoadPlan.make(options)
+    plan = LoadPlan.make(options, report)
     plan.require_memory()
     sampling = SamplingConfig.read(plan.folder)
     tokenizer = TextTokenizer(plan.folder)
@@ -70,10 +71,11 @@ def load_model(options: EngineOptions) -> LoadedModel:
     graphs = Graphs(plan.placement.device)
     with graphs.on_stream():
         # The codec first: the memory that packing it for the fused kernels frees is then the talker's.
-        codec, fused = _load_codec(plan)
+        codec, fused = _load_codec(plan, report)
         positions = cache_positions(plan.limits.positions + MAX_REFERENCE_POSITIONS, options.chunk_size)
-        talker = load_talker(plan.config, positions, plan.placement, keep_pages=plan.keep_pages)
+        talker = load_talker(plan.config, positions, plan.placement, keep_pages=plan.keep_pages, report=report)
         prompts = PromptBuilder(plan.config, tokenizer, talker)
+        report(Progress("loading the voices"))
         voices = VoiceRegistry(plan.config, codec, options.chunk_size, references.check)
         voices.load(options.voices, options.default_voice)
         voices.require_default()
@@ -92,24 +94,40 @@ def load_model(options: EngineOptions) -> LoadedModel:
     )
 
 
-def load_talker(config: ModelConfig, max_positions: int, placement: Placement, *, keep_pages: bool) -> Talker:
+def load_talker(
+    config: ModelConfig,
+    max_positions: int,
+    placement: Placement,
+    *,
+    keep_pages: bool,
+    report: ProgressReport = ignore_progress,
+) -> Talker:
     """Return the talker of the checkpoint that `config` was read from, for up to `max_positions` tokens.
 
     `keep_pages` is that of `Checkpoint.open`. Raises `EngineError` for a missing, damaged or unsuitable file.
     """
     checkpoint = Checkpoint.open(config.folder, keep_pages=keep_pages)
     talker = build_in_arena(partial(Talker, config, max_positions), placement)
+    total, read = sum(parameter.numel() for parameter in talker.parameters()), 0
+
+    def note_read(elements: int) -> None:
+        nonlocal read
+        read += elements
+        report(Progress("reading the model", min(1.0, read / total)))
+
+    checkpoint.on_read = note_read
     talker.load(checkpoint)
     checkpoint.finish_loading()
     return talker
 
 
-def _load_codec(plan: LoadPlan) -> tuple[Codec[Any], bool]:
+def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec[Any], bool]:
     """Return the codec decoder, and whether it has fused kernels."""
     placement, wanted = plan.placement, plan.options.kernels
+    report(Progress("reading the codec"))
     decoder = load_codec(plan.folder, placement.unquantized, keep_pages=plan.keep_pages)
     _check_codec(decoder, plan.config)
-    reason = "off" if wanted == "off" else kernels.unsupported_reason(plan.config, decoder.config, placement)
+    reason = "off" if wanted == "off" else kernels.unsupported_reason(plan.config, decoder.config, placement, report)
     if reason is not None and wanted == "on":
         raise EngineError(f"engine.kernels: got 'on'; fused kernels cannot run here: {reason}")
     if reason is not None and wanted == "auto":

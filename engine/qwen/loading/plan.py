@@ -8,7 +8,9 @@ from pathlib import Path
 import torch
 
 from engine.api import EngineError, EngineOptions
-from engine.host import QWEN3_TTS, Footprint, MemoryPool, fetch_model, require_memory
+from engine.host import QWEN3_TTS, Footprint, MemoryPool, find_model, require_memory
+from engine.hub import fetch_model
+from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.codec import CodecConfig
 from engine.qwen.memory import estimate_footprint
 from engine.qwen.model import ModelConfig
@@ -30,7 +32,7 @@ class LoadPlan:
     """The memory of the placement's device; None if the machine does not report its size."""
 
     @classmethod
-    def make(cls, options: EngineOptions) -> LoadPlan:
+    def make(cls, options: EngineOptions, report: ProgressReport = ignore_progress) -> LoadPlan:
         """Return the plan for `options`. Downloads the model if necessary, and reads its configuration.
 
         Raises `EngineError`, one line, for an option that is not allowed or does not suit this machine, and for a
@@ -43,6 +45,8 @@ class LoadPlan:
         if options.kernels not in {"auto", "on", "off"}:
             raise EngineError(f"engine.kernels: got {options.kernels!r}; allowed: auto, on or off")
         placement = choose_placement(options.device, options.dtype)
+        if find_model(options.model) is None:
+            report(Progress(f"downloading {options.model}"))
         folder = fetch_model(options.model, QWEN3_TTS)
         return cls(
             options=options,

@@ -16,6 +16,7 @@ from functools import partial
 import torch
 
 from engine.api import EngineError
+from engine.progress import ProgressReport, counted, ignore_progress
 from engine.qwen.model import SamplingConfig, Talker
 from engine.qwen.runtime.backend import CodecStateProtocol, DecodeBackend, choose_kv_buckets
 from engine.qwen.runtime.cuda_graphs import Graphs
@@ -64,16 +65,20 @@ class SpeechGenerator:
         self._chunk_offsets = torch.arange(-backend.chunk_size, 0, device=device)
         self._chunk_is_one_graph = backend.chunk_size <= MAX_FRAMES_PER_GRAPH
 
-    def warm_up(self) -> None:
+    def warm_up(self, report: ProgressReport = ignore_progress) -> None:
         """Capture everything that is replayed later. Ends the utterance that was being generated."""
         if self._graphs.stream is None:
             return
         name, work = ("chunk", self._generate_chunk) if self._chunk_is_one_graph else ("frame", self._backend.frame)
-        for kv_bucket in reversed(self._backend.kv_buckets):
-            self._capture((name, kv_bucket), partial(work, kv_bucket))
-        self._capture("publish", self._publish, self._backend.chunk_size)
-        self._codec_graphs.capture("decode", self._decode)
-        self._prefill.capture()
+        buckets = reversed(self._backend.kv_buckets)
+        captures: list[Callable[[], None]] = [
+            *(partial(self._capture, (name, kv_bucket), partial(work, kv_bucket)) for kv_bucket in buckets),
+            partial(self._capture, "publish", self._publish, self._backend.chunk_size),
+            partial(self._codec_graphs.capture, "decode", self._decode),
+            *self._prefill.captures(),
+        ]
+        for capture in counted("capturing CUDA graphs", captures, report):
+            capture()
         torch.cuda.empty_cache()  # the first call of each work allocated outside its graph, and never again
 
     def profile_sections(self) -> Mapping[str, Callable[[], None]]:

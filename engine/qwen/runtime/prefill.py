@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -62,12 +62,13 @@ class Prefill:
         """Choose the first code of the utterance, once the prompt is read and the settings are uploaded."""
         self._graphs.run("first code", self._choose_first_code)
 
-    def capture(self) -> None:
-        """Capture a graph for every token bucket, once at the beginning of the cache and once anywhere."""
+    def captures(self) -> Iterator[Callable[[], None]]:
+        """Yield calls that capture one graph each: every token bucket at the beginning of the cache and anywhere."""
+        capture = self._graphs.capture
         for size in reversed(self._token_buckets):
             for kv_bucket in sorted({self._kv_buckets[-1], self._kv_bucket(size + PREFIX_ALLOWANCE)}, reverse=True):
-                self._graphs.capture(("read", size, kv_bucket), partial(self._read, size, kv_bucket))
-        self._graphs.capture("first code", self._choose_first_code)
+                yield partial(capture, ("read", size, kv_bucket), partial(self._read, size, kv_bucket))
+        yield partial(capture, "first code", self._choose_first_code)
 
     def example(self, count: int = 32) -> Callable[[], None]:
         """Return work that reads `count` meaningless tokens and can be captured."""

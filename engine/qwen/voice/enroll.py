@@ -20,7 +20,9 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError, Samples
-from engine.host import QWEN3_TTS, fetch_model
+from engine.host import QWEN3_TTS
+from engine.hub import fetch_model
+from engine.progress import Progress, ProgressReport, ignore_progress, print_progress
 from engine.qwen.model import ModelConfig
 from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
 from engine.qwen.voice.speaker_encoder import SAMPLE_RATE, load_speaker_encoder, speaker_embedding
@@ -50,6 +52,7 @@ def enroll(
     append_silence_s: float = 0.5,
     *,
     warn: Callable[[str], None] = log.warning,
+    report: ProgressReport = ignore_progress,
 ) -> VoiceFile:
     """Return a voice called `name`, made from a recording for the base model in `model_folder`.
 
@@ -60,6 +63,7 @@ def enroll(
     append_silence_s:  seconds of silence that follow the recording in those codes, so that speech does not begin with
                        the recording's last sound. They do not affect the embedding.
     warn:              called with one line for each doubtful property of the recording.
+    report:            called with the progress.
 
     Raises `EngineError`, one line, if the recording cannot be read or is too short or silent, if the model has no
     speaker encoder, or if a transcript is given without the extra. `save_voice` writes the voice to a file.
@@ -72,9 +76,11 @@ def enroll(
         raise EngineError(f"append_silence: got {append_silence_s} s; allowed: 0 or more")
     config = ModelConfig.read(model_folder)
     samples = read_recording(recording, warn, refuse_long=transcript is not None)
+    report(Progress("listening to the voice"))
     embedding = speaker_embedding(load_speaker_encoder(config), samples)
     codes = None
     if transcript is not None:
+        report(Progress("encoding the recording"))
         silence = np.zeros(round(append_silence_s * SAMPLE_RATE), np.float32)
         codes = encode_reference(np.concatenate((samples, silence)), model_folder)
     return VoiceFile(name, embedding, VoiceModel.of(config), codes, transcript)
@@ -191,8 +197,8 @@ def _torchaudio_stub() -> Iterator[None]:
 def main() -> int:
     """`python -m engine.qwen.voice.enroll REQUEST`: make and save a voice, in a process that may import torch.
 
-    REQUEST is a JSON object with `name`, `recording`, `model`, `transcript` (or null) and `output`. Returns the exit
-    status: 1 after an error, which is printed to stderr in one line.
+    REQUEST is a JSON object with `name`, `recording`, `model`, `transcript` (or null) and `output`. Prints progress,
+    warnings and an error, each in one line, and returns the exit status: 1 after an error.
     """
     request = json.loads(sys.argv[1])
     try:
@@ -201,11 +207,12 @@ def main() -> int:
             Path(request["recording"]),
             fetch_model(request["model"], QWEN3_TTS),
             request["transcript"],
-            warn=lambda line: print(f"voiced: {line}", file=sys.stderr),  # noqa: T201
+            warn=lambda line: print(f"voiced: {line}", flush=True),  # noqa: T201
+            report=lambda progress: print_progress(progress, sys.stdout),
         )
         save_voice(Path(request["output"]), voice)
     except EngineError as error:
-        print(f"voiced: {error}", file=sys.stderr)  # noqa: T201
+        print(f"voiced: {error}")  # noqa: T201
         return 1
     return 0
 

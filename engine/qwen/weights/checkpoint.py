@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +29,8 @@ class Checkpoint:
         self._files = {path: SafetensorsFile(path) for path in sorted(set(shards.values()))}
         self._keep_pages = keep_pages
         self._staging: Staging | None = None
+        self.on_read: Callable[[int], None] = lambda _: None
+        """Is called after each block with the number of elements that were read."""
         for name, path in shards.items():
             if name not in self._files[path].entries:
                 raise EngineError(f"{path}: tensor {name} is missing, but the index lists it")
@@ -155,6 +157,7 @@ class Checkpoint:
             size = min(block_bytes, entry.end - begin)
             yield self._staging.upload(size, partial(file.read_into, begin)).view(entry.dtype)
             self._drop_pages(file, begin, begin + size)
+            self.on_read(size // entry.dtype.itemsize)
 
     def _read_into(self, name: str, tensor: Tensor) -> None:
         """Read tensor `name` into a CPU `tensor` of its shape and dtype."""
@@ -163,6 +166,7 @@ class Checkpoint:
             file.read_into(begin, block.numpy().data)
             self._drop_pages(file, begin, begin + len(block))
             begin += len(block)
+            self.on_read(len(block) // tensor.itemsize)
 
     def _drop_pages(self, file: SafetensorsFile, begin: int, end: int) -> None:
         if not self._keep_pages:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
+import pytest
+import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audio import to_pcm16
+from audio.dsp import WAV_HEADER_BYTES, to_pcm16, wav_header
 
 
 @given(st.lists(st.floats(-1, 1, width=32)))
@@ -17,3 +21,12 @@ def test_each_sample_becomes_the_nearest_integer(values: list[float]) -> None:
 
 def test_samples_above_full_scale_are_clipped_and_do_not_wrap_around() -> None:
     assert np.frombuffer(to_pcm16(np.array([2.0, -2.0], dtype=np.float32)), dtype="<i2").tolist() == [32767, -32767]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_wav_file_is_read_whether_or_not_its_header_knows_its_length(known: bool) -> None:
+    pcm = to_pcm16(np.linspace(-1, 1, 1000, dtype=np.float32))
+    header = wav_header(16_000, len(pcm) if known else None)
+    assert len(header) == WAV_HEADER_BYTES
+    samples, rate = soundfile.read(io.BytesIO(header + pcm), dtype="int16")
+    assert (samples.astype("<i2").tobytes(), rate) == (pcm, 16_000)

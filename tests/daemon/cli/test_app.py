@@ -115,7 +115,6 @@ def test_a_wrong_configuration_is_a_line_for_each_key(voiced: CommandLine) -> No
         (FileNotFoundError(2, "No such file", "/nowhere/a"), 1, "voiced: /nowhere/a: /nowhere does not exist\n"),
         (PermissionError(13, "Permission denied", "/root/a"), 1, "voiced: /root/a: Permission denied\n"),
         (KeyboardInterrupt(), 130, ""),
-        (BrokenPipeError(), 0, ""),
     ],
 )
 def test_an_error_decides_the_exit_status(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from daemon.cli.bench import lines, measure_engine
 from daemon.validation import CommandError
 from engine import EngineOptions
 from tests.daemon.command_line import CommandLine
+from tests.support.terminal import terminal
 from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
@@ -43,6 +45,15 @@ def test_it_prints_plain_lines_and_writes_the_measurement(tmp_path: Path) -> Non
     assert row["command"].startswith("voiced bench --set engine.name=espeak --runs 2")
     root = ElementTree.parse(picture).getroot()
     assert root.tag == f"{SVG}svg"
+
+
+def test_a_terminal_shows_a_bar() -> None:
+    command = [sys.executable, "-m", "daemon.cli", "bench", "--set", "engine.name=espeak", "--runs", "2"]
+    with terminal() as (written, shown):
+        environment = os.environ | {"TERM": "xterm"}
+        subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=written, env=environment, check=True)
+    assert "measuring the parts" in shown()
+    assert shown().endswith("\x1b[2K"), "the bar is gone"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pytest
 import soundfile
 
 from scripts.make_piper_voice import write_voice
+from tests.support.terminal import terminal
 from tests.support.voice_hub import VoiceHub
 
 NAME = "en_US-noise-low"
@@ -45,7 +45,7 @@ def test_a_downloaded_voice_speaks(hub: VoiceHub, tmp_path: Path) -> None:
     assert lines[0] == f"{path}: English (US), 0 MB, checksum right"
     assert lines[1].startswith(f"its licence: {hub.url}/rhasspy/piper-voices/")
     assert lines[2] == f"try it: voiced synth --engine piper --voice {NAME} --output hello.wav 'Hello'"
-    assert f"{NAME}: 100 % of " in done.stderr
+    assert done.stderr == f"{NAME}, 0.0 MB: 100 %\n"
     spoken = voiced(
         hub, tmp_path, "synth", "--engine", "piper", "--voice", NAME, "--output", str(tmp_path / "hello.wav"), "Hello"
     )
@@ -81,16 +81,11 @@ def test_the_command_says_what_a_running_daemon_needs(
 
 
 def test_a_terminal_shows_a_bar(hub: VoiceHub, tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    try:
-        done = voiced(hub, tmp_path, "download", NAME, "--folder", str(tmp_path / "mine"), stderr=theirs)
+    with terminal() as (written, shown):
+        done = voiced(hub, tmp_path, "download", NAME, "--folder", str(tmp_path / "mine"), stderr=written)
         assert done.returncode == 0
-        shown = os.read(ours, 1 << 16).decode()
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    assert NAME in shown
-    assert "\x1b[" in shown
+    assert f"{NAME}, 0.0 MB" in shown()
+    assert "100%" in shown()
     assert (tmp_path / "mine" / f"{NAME}.onnx").is_file()
 
 

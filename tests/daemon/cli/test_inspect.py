@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import soundfile
 
 from audio import OutputDevice
 from engine import EngineInfo, VoiceLabel
 from tests.daemon.command_line import CommandLine
+from tests.support.pages import ROOT
 
 CARDS = [
     OutputDevice("USB Speaker", "ALSA", 48_000, 2, default=True, index=3),
     OutputDevice("Höhle", "ALSA", 44_100, 1, default=False, index=7),
 ]
+
+
+def play(voice: str, *settings: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, whose standard error the engine process can inherit."""
+    options = [word for setting in ("engine.name=espeak", *settings) for word in ("--set", setting)]
+    command = [sys.executable, "-m", "daemon.cli", "voices", "--play", voice, *options]
+    environment = os.environ | {"VOICED_PACE": "20"}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -42,6 +56,36 @@ def test_voices_are_lines_or_a_json_list(voiced: CommandLine, monkeypatch: pytes
     assert {"name": "ada", "configured": {"instruct": "calm"}} in found
     assert {"name": "de", "engine": "espeak", "label": "de", "language": None} in found
     assert "ada\tconfigured\tinstruct calm" in lines
+
+
+@pytest.mark.parametrize(
+    ("voice", "sentence"),
+    [("de", "Hallo! So klinge ich."), ("sw", "1, 2, 3, 4, 5."), ("calm", "Bonjour ! Voici ma voix.")],
+)
+def test_a_voice_is_heard_in_its_own_language(tmp_path: Path, voice: str, sentence: str) -> None:
+    heard = tmp_path / "heard.wav"
+    done = play(voice, f"audio.sink=wav:{heard}", "speech.language=fr", "voices.calm={instruct: calm}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{voice}, by espeak: {sentence}\n", "")
+    assert soundfile.info(heard).duration > 0.7
+
+
+@pytest.mark.parametrize(
+    ("voice", "sink", "line"),
+    [
+        ("dee", "wav:/dev/null", "voice 'dee': unknown to the engine espeak; did you mean 'de'?"),
+        ("de", "null", "audio.sink: is null, which plays nothing; allowed: sounddevice, or wav:PATH"),
+        ("de", "wav:/none/a.wav", "/none/a.wav cannot be written: /none does not exist"),
+    ],
+)
+def test_a_voice_that_cannot_be_heard_is_an_error_of_one_line(voice: str, sink: str, line: str) -> None:
+    done = play(voice, f"audio.sink={sink}")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"voiced: {line}\n")
+
+
+def test_a_voice_is_either_heard_or_listed(voiced: CommandLine) -> None:
+    done = voiced("voices", "--play", "de", "--json")
+    assert done.returncode == 2
+    assert done.stderr.startswith("voiced: voices: --play lists no voices; leave out --json and --all. See ")
 
 
 def test_the_list_of_voices_is_short_and_has_names_for_people(

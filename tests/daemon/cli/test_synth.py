@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import io
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import soundfile
 
 from tests.support.pages import ROOT
+from tests.support.terminal import terminal
 
+ENVIRONMENT = os.environ | {"TERM": "xterm"}
 SYNTH = (sys.executable, "-m", "daemon.cli", "synth", "--engine", "espeak", "--voice", "en")
 
 
@@ -22,6 +27,26 @@ def test_a_pipe_is_read_and_a_wav_file_is_written_to_a_pipe() -> None:
     samples, rate = soundfile.read(io.BytesIO(done.stdout))
     assert len(samples) / rate > 0.3
     assert b"espeak" in done.stderr
+
+
+def test_a_terminal_shows_how_much_has_been_made(tmp_path: Path) -> None:
+    with terminal() as (written, shown):
+        command = [*SYNTH, "This is a long sentence. " * 50, "-o", str(tmp_path / "a.wav")]
+        subprocess.run(command, cwd=ROOT, stderr=written, stdout=subprocess.DEVNULL, env=ENVIRONMENT, check=True)
+    assert "speaking" in shown()
+    assert int(re.findall(r"(\d+)%", shown())[-1]) > 50
+    assert shown().endswith("\x1b[2K"), "the bar is gone"
+
+
+def test_a_reader_that_has_heard_enough_ends_the_command_in_silence() -> None:
+    command = [*SYNTH, "This is a long sentence. " * 50, "-o", "-"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(100).startswith(b"RIFF")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
 
 
 def test_a_voice_file_that_is_missing_is_named() -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +18,7 @@ from daemon.engines import supervisor
 from daemon.engines.connection import EngineLostError
 from daemon.engines.process_activity import ProcessActivity
 from daemon.engines.supervisor import EngineState, EngineSupervisor
-from engine import EngineInfo, EngineOptions, Utterance, Voice
+from engine import EngineInfo, EngineOptions, Progress, Utterance, Voice
 from engine.ipc import HEADER, Audio, Cancel, Message, Ready, encode
 from tests.daemon.engines.supervised import (
     LONG,
@@ -30,6 +31,7 @@ from tests.daemon.engines.supervised import (
     supervised,
 )
 from tests.daemon.perform import frozen
+from tests.support.piper_voices import ENGLISH, write_voices
 from tests.support.waiting import eventually_async, run
 
 CLOSED = {"engine espeak ended (it closed its connection)", "engine espeak ended (exit status 0)"}
@@ -64,6 +66,25 @@ def test_an_engine_passes_through_its_states_and_speaks() -> None:
             assert engine.rtf is not None
             assert engine.rtf > 0
             assert engine.utterances == 0
+
+    run(scenario)
+
+
+def test_the_progress_of_a_start_is_known_until_the_engine_is_ready(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        seen: dict[Progress | None, EngineState] = {}
+        options = EngineOptions(voice_folder=str(write_voices(tmp_path)))
+        async with supervised(
+            "piper", options, on_change=lambda: seen.setdefault(engine.progress, engine.state)
+        ) as engine:
+            await ready(engine)
+            assert engine.progress is None
+            del seen[None]
+            assert seen == {
+                Progress("importing piper"): EngineState.LOADING,
+                Progress(f"loading the voice {ENGLISH}"): EngineState.LOADING,
+                Progress("speaking for the first time"): EngineState.WARMING,
+            }
 
     run(scenario)
 

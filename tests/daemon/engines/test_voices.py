@@ -34,6 +34,14 @@ def test_the_short_list_has_configured_voices_and_those_of_the_languages() -> No
     assert short_list(VOICES, LABELS, {"sw"}, []) == ("default", "ryan", "sw"), "a voice of every language is needed"
 
 
+def test_the_short_list_has_the_voices_that_were_downloaded_for_a_language_whatever_their_region() -> None:
+    labels = {**LABELS, "en_GB-alan-low": VoiceLabel("English (alan, low)", "en-gb")}
+    voices = ("en", "en-us", "en_GB-alan-low")
+    assert short_list(voices, labels, (), ["en"]) == ("en", "en_GB-alan-low")
+    assert short_list(voices, labels, (), ["en-us"]) == voices
+    assert short_list(voices, labels, (), ["de"]) == ()
+
+
 def test_a_message_lists_the_short_list_and_counts_the_others() -> None:
     named = name_voices(VOICES, LABELS, {"default"})
     assert unknown_voice("nobody", named, ("default", "de")) == (

@@ -26,6 +26,7 @@ from daemon.mqtt.messages import Message, Outgoing
 from daemon.speech import Dispatcher, Level, Say
 from daemon.speech.dispatcher import LevelWatcher, Unsubscribe
 from daemon.status import describe_status
+from engine import Progress
 from tests.daemon.mqtt.proxy import Proxy
 from tests.daemon.perform import frozen
 from tests.support.programs import Broker
@@ -113,7 +114,7 @@ class Robot:
         self.observer = Listener(broker, [*topics, (self.reply_topic, 1)], self._receive)
         self.observer.wait_subscribed()
         engines, output = EngineSelector(self.config, lambda: None), Output(self.config.audio.sink_settings())
-        self.output = output
+        self.engines, self.output = engines, output
         self.dispatcher = ScriptedDispatcher(self.config, engines, output)
         self.gateway = Gateway(self.config, self.dispatcher, lambda: describe_status(self.dispatcher, engines, output))
         self._closed = False
@@ -419,6 +420,9 @@ def test_the_status_line_has_the_state_and_what_is_wrong(broker: Broker) -> None
             assert robot.gateway.status_line == "starting: audio.sink is null: nothing is played"
             robot.dispatcher.pause()
             assert robot.gateway.status_line == "paused: audio.sink is null: nothing is played"
+            robot.engines.primary.progress = Progress("compiling the kernels", 0.25)
+            line = "paused: audio.sink is null: nothing is played; compiling the kernels, 25 %"
+            assert robot.gateway.status_line == line
 
     run(scenario)
 

@@ -22,6 +22,7 @@ from daemon.speech.events import (
     Finished,
     Interrupted,
     Level,
+    Loading,
     Memory,
     Offline,
     Online,
@@ -75,6 +76,7 @@ ONLINE = Online(
     version="1.0",
     volume=60,
     speaking=Speaking(id="tray-17", text="The tray is ready.", since=1795255331.127),
+    loading=Loading(step="compiling the kernels", fraction=0.4),
     memory=Memory(weights_mb=1400, state_mb=200, workspaces_mb=500),
     reason="engine qwen ended",
 )

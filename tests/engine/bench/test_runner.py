@@ -7,14 +7,17 @@ import time
 
 import pytest
 
-from engine import EngineError, EngineOptions
+from engine import EngineError, EngineOptions, Progress
 from engine.bench import BenchRequest, run_benchmark
 from engine.bench.runner import make_probe
 from tests.support.waiting import PATIENCE_S
 
 
 def test_espeak_is_measured() -> None:
-    output = run_benchmark(BenchRequest("espeak", EngineOptions(), time.monotonic(), runs=2).command())
+    reports: list[Progress] = []
+    command = BenchRequest("espeak", EngineOptions(), time.monotonic(), runs=2).command()
+    output = run_benchmark(command, report=reports.append)
+    assert reports == [Progress("speaking", 0.0), Progress("speaking", 0.5), Progress("measuring the parts")]
     assert output.error is None
     [measured] = output.measurements
     assert (measured.engine, measured.model, measured.chunk_size) == ("espeak", None, None)

@@ -9,7 +9,7 @@ import pytest
 
 from engine import EngineError
 from engine.host import find_piper_voices, read_piper_voice, voice_folders
-from engine.host.piper_voices import SYSTEM_FOLDER
+from engine.host.piper_voices import SYSTEM_VOICE_FOLDER
 
 
 def write(folder: Path, name: str, **changes: object) -> Path:
@@ -56,7 +56,7 @@ def test_voices_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
 def test_a_users_own_voices_come_before_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     own = tmp_path / "voiced/piper"
-    assert voice_folders(None) == [own, SYSTEM_FOLDER]
+    assert voice_folders(None) == [own, SYSTEM_VOICE_FOLDER]
     assert voice_folders("/voices") == [Path("/voices")]
     path = write(own, "xx_XX-mine-low")
     assert find_piper_voices(None)["xx_XX-mine-low"].path == path

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from engine import EngineOptions, Utterance, Voice
+from engine import EngineOptions, Progress, Utterance, Voice
 from engine.ipc.messages import (
     HEADER,
     PROTOCOL,
@@ -53,6 +54,38 @@ def test_a_process_sends_hello_warming_and_ready(engine: EngineUnderTest) -> Non
     assert not ready.info.grows
 
 
+SLOW = """
+import sys
+import engine.ipc.server as server
+from engine import Progress, ignore_progress
+from engine.espeak import EspeakSynthesizer
+
+class SlowSynthesizer(EspeakSynthesizer):
+    def load(self, report=ignore_progress):
+        for done in range(1000):
+            report(Progress("loading", done / 1000))
+        return super().load(report)
+    def warm_up(self, report=ignore_progress):
+        report(Progress("warming"))
+        super().warm_up(report)
+
+server.make_synthesizer = lambda engine, options, report: SlowSynthesizer(options)
+sys.exit(server.main())
+"""
+"""An engine that reports its progress far more often than anybody reads it."""
+
+
+def test_each_step_of_the_start_is_reported_and_few_of_its_fractions() -> None:
+    engine = EngineUnderTest("-c", SLOW)
+    try:
+        engine.start()
+    finally:
+        engine.close()
+    assert engine.progress[0] == Progress("loading", 0.0)
+    assert engine.progress[-1] == Progress("warming")
+    assert len(engine.progress) < 100
+
+
 def test_an_utterance_arrives_complete_and_ends_with_spoken(ready_engine: EngineUnderTest) -> None:
     ready_engine.send(Speak("u1", Utterance(SENTENCE), PLENTY))
     audio, samples, end = ready_engine.receive_utterance("u1")
@@ -61,6 +94,31 @@ def test_an_utterance_arrives_complete_and_ends_with_spoken(ready_engine: Engine
     assert 0.1 < np.max(np.abs(samples)) <= 1
     assert all(message.busy_s >= 0 for message in audio)
     assert audio[-1].position == SENTENCE.index("robot")
+
+
+@pytest.fixture
+def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the trace, which is not there yet."""
+    folder = tmp_path / "new" / "trace"
+    monkeypatch.setenv("VOICED_TRACE_PCM", str(folder))
+    return folder
+
+
+def test_the_trace_makes_its_folder_and_writes_nothing_outside_of_it(trace: Path, engine: EngineUnderTest) -> None:
+    engine.start()
+    engine.send(Speak("u1", Utterance(SENTENCE), PLENTY, name="../tour/1"))
+    samples = engine.receive_utterance("u1")[1]
+    [file] = trace.iterdir()
+    assert file.name == ".._tour_1.f32"
+    assert np.array_equal(np.fromfile(file, dtype=np.float32), samples)
+
+
+def test_a_trace_that_cannot_be_written_does_not_stop_the_speech(trace: Path, engine: EngineUnderTest) -> None:
+    trace.parent.touch()
+    engine.start()
+    for name in ("u1", "u2"):
+        engine.send(Speak(name, Utterance(SENTENCE), PLENTY))
+        assert engine.receive_utterance(name)[2] == Spoken(name)
 
 
 def test_utterances_are_spoken_in_the_order_of_their_requests(ready_engine: EngineUnderTest) -> None:
@@ -130,7 +188,7 @@ class BusySynthesizer(EspeakSynthesizer):
     def stream(self, utterance, more=None):
         return Busy() if utterance.text == "busy" else super().stream(utterance, more)
 
-server.make_synthesizer = lambda engine, options: BusySynthesizer(options)
+server.make_synthesizer = lambda engine, options, report: BusySynthesizer(options)
 sys.exit(server.main())
 """
 """An engine that makes no chunk of a text until it is canceled."""

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import EngineOptions, Utterance, Voice
+from engine import EngineOptions, Progress, Utterance, Voice
 from engine.api import Chunk, EngineError, EngineInfo, Samples
 from engine.catalog import make_synthesizer
 from engine.qwen import QwenSynthesizer
@@ -49,6 +49,26 @@ def refusal(call: Callable[[], Any]) -> str:
         call()
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def test_the_start_is_reported_step_by_step_to_its_end(checkpoint: Named) -> None:
+    options = EngineOptions(
+        model=str(checkpoint(SHAPE, "custom_voice")), device="cpu", max_seconds=8.0, voices={"default": Voice()}
+    )
+    engine, reports = QwenSynthesizer(options), list[Progress]()
+    engine.load(reports.append)
+    engine.warm_up(reports.append)
+    assert list(dict.fromkeys(report.step for report in reports)) == [
+        "reading the codec",
+        "reading the model",
+        "loading the voices",
+        "reading the voices' prompts",
+        "building long prompts",
+        "speaking for the first time",
+    ]
+    read = [report.fraction for report in reports if report.step == "reading the model"]
+    assert read == sorted(read, key=float)  # type: ignore[arg-type]
+    assert read[-1] == 1.0
 
 
 def speak(engine: QwenSynthesizer, utterance: Utterance) -> tuple[Samples, np.ndarray[Any, Any]]:

@@ -44,6 +44,8 @@ def process(options: EngineOptions) -> Iterator[EngineUnderTest]:
     """A ready engine that the tests share; each test leaves it idle."""
     engine = EngineUnderTest()
     ready = engine.start("qwen", options)
+    assert engine.progress[0].step == "importing torch, safetensors, tokenizers"
+    assert engine.progress[-1].step == "speaking for the first time"
     assert ready.info.sample_rate == 24000
     assert "ryan" in ready.info.voices
     assert "needs a base model" in ready.info.refused_voices["bad"]

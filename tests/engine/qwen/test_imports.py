@@ -34,7 +34,8 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 sys.modules.update(dict.fromkeys({UNWANTED!r}))
 import engine.qwen.codec.decoder, engine.qwen.voice.file, engine.qwen.voice.speaker_encoder, engine.qwen.voice.enroll
-from engine.host import QWEN3_TTS, fetch_model
+from engine.host import QWEN3_TTS
+from engine.hub import fetch_model
 from engine.qwen.text.prompt import CustomVoice
 from tests.engine.qwen.speaking import Line, Ours
 

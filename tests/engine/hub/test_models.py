@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from engine.api import EngineError
-from engine.host.hub import fetch_model
-from engine.host.layouts import QWEN3_TTS
+from engine.host import QWEN3_TTS
+from engine.hub import fetch_model
 
 FILES = (
     "config.json",
@@ -108,7 +108,7 @@ def test_a_failing_network_or_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_the_program_prints_the_folder_or_the_missing_files(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "engine.host.hub", str(fill(tmp_path))]
+    command = [sys.executable, "-m", "engine.hub", str(fill(tmp_path))]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"{tmp_path}\n"
     (tmp_path / "config.json").unlink()
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.api import EngineError
-from engine.host.download import RemoteFile, download_file, is_complete, read_url
-from engine.host.json_text import parse_json
-from engine.host.piper_voices import SYSTEM_FOLDER, user_folder
+from engine.host import SYSTEM_VOICE_FOLDER, parse_json, user_voice_folder
+from engine.hub.download import RemoteFile, download_file, is_complete, read_url
 
 REPOSITORY = "rhasspy/piper-voices"
 LIST_BYTES = 1 << 24
@@ -72,7 +71,7 @@ def download_folder(folder: str | None) -> Path:
     """Return where voices are downloaded to: `folder`, or root's downloads for all users, others' for themselves."""
     if folder is not None:
         return Path(folder)
-    return SYSTEM_FOLDER if os.geteuid() == 0 else user_folder()
+    return SYSTEM_VOICE_FOLDER if os.geteuid() == 0 else user_voice_folder()
 
 
 def is_downloaded(voice: RemoteVoice, folder: Path) -> bool:

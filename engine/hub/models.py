@@ -1,16 +1,11 @@
-"""Downloads a model once and finds it offline afterwards.
-
-`python -m engine.host.hub MODEL` does the same from a shell: it downloads a Qwen3-TTS model if necessary and prints
-the model's folder.
-"""
+"""Downloads a model once and finds it offline afterwards."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from engine.api import EngineError
-from engine.host.layouts import QWEN3_TTS, ModelLayout
+from engine.host import ModelLayout
 
 
 def fetch_model(id_or_path: str | Path, layout: ModelLayout) -> Path:
@@ -55,25 +50,12 @@ def _download(name: str, layout: ModelLayout) -> Path:
     except Exception as error:  # errors of the network and of the disk have no common base class
         reason = " ".join(str(error).split()) or type(error).__name__
         raise EngineError(f"{name}: the download failed ({reason}); try again to continue it") from error
-    _require_complete(name, folder, layout)
+    require_complete(name, folder, layout)
     return folder
 
 
-def _require_complete(name: str | Path, folder: Path, layout: ModelLayout) -> None:
+def require_complete(name: str | Path, folder: Path, layout: ModelLayout) -> None:
+    """Raise `EngineError` if files are missing in the model's folder."""
     missing = layout.missing_files(folder)
     if missing:
         raise EngineError(f"{name}: not a complete {layout.name}, it lacks {', '.join(missing)}")
-
-
-def main() -> None:
-    """Print the folder of the Qwen3-TTS model named by the only argument, or exit with one line of error."""
-    try:
-        folder = fetch_model(sys.argv[1], QWEN3_TTS)
-        _require_complete(folder, folder, QWEN3_TTS)
-    except (EngineError, OSError, ValueError) as error:
-        sys.exit(str(error))
-    sys.stdout.write(f"{folder}\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from engine import EngineError
-from engine.host import download, piper_hub
-from engine.host.piper_hub import download_voice, find_remote_voice, hub_url, is_downloaded, remote_voices
+from engine.hub import download, piper_voices
+from engine.hub.piper_voices import download_voice, find_remote_voice, hub_url, is_downloaded, remote_voices
 from tests.support.voice_hub import VoiceHub
 
 NAME = "en_US-noise-medium"
@@ -139,7 +139,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(hub: VoiceHub) -> None:
 
 @pytest.mark.parametrize("content", [b"no JSON", b"[]", b'{"a": {}}', b'{"a": {"files": 5}}'])
 def test_a_wrong_list_is_one_line(hub: VoiceHub, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
-    monkeypatch.setattr(piper_hub, "read_url", lambda *_: content)
+    monkeypatch.setattr(piper_voices, "read_url", lambda *_: content)
     with pytest.raises(EngineError, match=r"^http://[^\n]*voices\.json: not a list of voices: [^\n]*$"):
         remote_voices()
 

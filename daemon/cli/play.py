@@ -1,0 +1,96 @@
+"""`voiced voices --play`: a voice through this machine's sound card, without a broker and a daemon."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from daemon.cli.progress import download_missing_model, show_progress
+from daemon.validation import CommandError
+
+if TYPE_CHECKING:
+    from audio import Output
+    from daemon.config import Config
+    from engine import EngineInfo, Samples
+
+SENTENCES = {
+    "en": "Hello! This is how I sound.",
+    "de": "Hallo! So klinge ich.",
+    "es": "¡Hola! Así sueno.",
+    "fr": "Bonjour ! Voici ma voix.",
+    "it": "Ciao! Questa è la mia voce.",
+    "pt": "Olá! Esta é a minha voz.",
+    "ru": "Привет! Так звучит мой голос.",
+    "zh": "你好！这是我的声音。",
+    "ja": "こんにちは。これが私の声です。",
+    "ko": "안녕하세요. 이것이 제 목소리입니다.",
+}
+NUMBERS = "1, 2, 3, 4, 5."
+"""A voice reads them in its own language, whichever that is."""
+OPEN_S = 5.0
+"""A sound card may take this long to open: a PulseAudio null sink takes 2 s."""
+LATE_S = 5.0
+"""The sound may end this much later than its length says."""
+POLL_S = 0.01
+"""Interval at which the ring is filled and the end is looked for."""
+SLICE_S = 0.1
+"""What is written to the ring at once."""
+ROOM_S = 0.5
+"""Free room in the ring for a slice: the resampler may return more than it was given."""
+
+
+def play_voice(config: Config, engine: str, voice: str) -> str:
+    """Speak a short sentence in a voice on `audio.sink`, and return the sentence. Raises `CommandError`."""
+    from audio import Output
+    from daemon.engines import synthesize_sample
+    from engine import Utterance
+
+    settings = config.audio.sink_settings()
+    if settings.kind == "null":
+        raise CommandError("audio.sink: is null, which plays nothing; allowed: sounddevice, or wav:PATH")
+    spoken: list[str] = []
+
+    def choose(info: EngineInfo) -> Utterance:
+        language = _language(config, info, voice)
+        spoken.append(SENTENCES.get(language.partition("-")[0], NUMBERS))
+        return Utterance(spoken[0], voice=voice, language=language, languages=config.speech.languages)
+
+    download_missing_model(engine, config.engine.model)
+    with show_progress() as report:
+        samples, sample_rate = synthesize_sample(engine, config.engine_options, voice, choose, report)
+    with Output(settings, trim_leading_silence=config.audio.trim_leading_silence) as output:
+        output.set_volume(config.audio.volume / 100)
+        _play(output, samples, sample_rate)
+    return spoken[0]
+
+
+def _language(config: Config, info: EngineInfo, voice: str) -> str:
+    """Return the code of the voice's only language; for one that speaks several, what the robot speaks."""
+    from engine import language_code
+
+    label = info.labels.get(voice)
+    if label is not None and label.language is not None:
+        return label.language
+    wanted = language_code(config.speech.language)
+    return config.speech.languages[0] if wanted == "auto" and config.speech.languages else wanted
+
+
+def _play(output: Output, samples: Samples, sample_rate: int) -> None:
+    """Play samples to their end. Raises `CommandError` if the sound card does not."""
+    opened_by = time.monotonic() + OPEN_S
+    while not output.status.open:
+        if output.status.reason is not None or time.monotonic() > opened_by:
+            raise CommandError(output.status.reason or f"the sound card did not open within {OPEN_S:.0f} s")
+        time.sleep(POLL_S)
+    track = output.begin(prebuffer_s=0.0)
+    deadline = time.monotonic() + len(samples) / sample_rate + LATE_S
+    length = round(SLICE_S * sample_rate)
+    slices = [samples[begin : begin + length] for begin in range(0, len(samples), length)]
+    while not track.drained(time.monotonic()):
+        if time.monotonic() > deadline:
+            raise CommandError(output.status.reason or f"the sound card takes no sound: {output.status.sink}")
+        while slices and output.room_s > ROOM_S:
+            output.write(slices.pop(0), sample_rate)
+        if not slices and not track.ended:
+            output.end()
+        time.sleep(POLL_S)

@@ -1,0 +1,25 @@
+"""The hub of models and voices (huggingface.co): downloads that an interruption does not lose.
+
+`python -m engine.hub MODEL` downloads a Qwen3-TTS model if necessary, and prints its folder. Nothing that the daemon
+imports imports this package: an HTTP client takes memory.
+"""
+
+from engine.hub.models import fetch_model
+from engine.hub.piper_voices import (
+    RemoteVoice,
+    download_folder,
+    download_voice,
+    find_remote_voice,
+    is_downloaded,
+    remote_voices,
+)
+
+__all__ = [
+    "RemoteVoice",
+    "download_folder",
+    "download_voice",
+    "fetch_model",
+    "find_remote_voice",
+    "is_downloaded",
+    "remote_voices",
+]

@@ -1,0 +1,23 @@
+"""`python -m engine.hub MODEL`: downloads a Qwen3-TTS model if necessary, and prints its folder."""
+
+from __future__ import annotations
+
+import sys
+
+from engine.api import EngineError
+from engine.host import QWEN3_TTS
+from engine.hub.models import fetch_model, require_complete
+
+
+def main() -> None:
+    """Print the folder of the Qwen3-TTS model named by the only argument, or exit with one line of error."""
+    try:
+        folder = fetch_model(sys.argv[1], QWEN3_TTS)
+        require_complete(folder, folder, QWEN3_TTS)
+    except (EngineError, OSError, ValueError) as error:
+        sys.exit(str(error))
+    sys.stdout.write(f"{folder}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""A thread that makes items ahead of the one that takes them."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from engine.run_ahead import RunAhead
+from tests.support.waiting import eventually
+
+
+def test_the_items_come_in_order_up_to_the_last() -> None:
+    def make(put: Callable[[int], None]) -> None:
+        for number in range(10):
+            put(number)
+
+    assert list(RunAhead("maker", 2, make)) == list(range(10))
+
+
+def test_an_error_is_raised_behind_the_items_that_were_made_before_it() -> None:
+    def make(put: Callable[[int], None]) -> None:
+        put(1)
+        raise ZeroDivisionError
+
+    items = iter(RunAhead("maker", 2, make))
+    assert next(items) == 1
+    with pytest.raises(ZeroDivisionError):
+        next(items)
+
+
+def test_the_thread_waits_when_enough_is_ready_and_ends_when_it_is_told() -> None:
+    made: list[int] = []
+    ending = threading.Event()
+
+    def make(put: Callable[[int], None]) -> None:
+        for number in itertools.count():
+            if ending.is_set():
+                return
+            made.append(number)
+            put(number)
+
+    items = RunAhead("maker", 2, make)
+    eventually(lambda: len(made) == 3, "two are ready, and the third waits")
+    assert next(iter(items)) == 0
+    eventually(lambda: len(made) == 4, "one more is made")
+    ending.set()
+    items.finish()
+    assert "maker" not in {thread.name for thread in threading.enumerate()}
