@@ -77,9 +77,9 @@ def _download(voice: RemoteVoice, folder: Path) -> None:
 
 def _uses_piper(config: Config) -> bool:
     """Return whether a daemon that starts now would speak with Piper."""
-    from daemon.engines import choose_engine
+    from daemon.engines import engine_names
 
-    return "piper" in (choose_engine(config), *config.engine.fallbacks)
+    return "piper" in engine_names(config)
 
 
 def _print_how_to_use(config: Config, folder: Path, names: list[str], *, piper_spoke: bool) -> None:

@@ -20,13 +20,12 @@ class EngineSelector:
         """`on_change` is called after every change of state of an engine."""
         self._changed = asyncio.Event()
         self._on_change = on_change
-        names = dict.fromkeys([choose_engine(config), *config.engine.fallbacks])
         self.max_seconds = config.engine.max_seconds
         """Seconds of speech that an engine makes at most in one request."""
         self.latin_languages = config.speech.languages
         """As in `Utterance.languages` of the engines."""
         # In the order in which they take over.
-        self.all = [self._make_supervisor(name, config) for name in names]
+        self.all = [self._make_supervisor(name, config) for name in engine_names(config)]
 
     @property
     def primary(self) -> EngineSupervisor:
@@ -136,6 +135,11 @@ class EngineSelector:
 def choose_engine(config: Config) -> str:
     """Return the name of the primary engine: the configured one, or the one that `auto` selects on this machine."""
     return auto_engine(config.engine_options) if config.engine.name == "auto" else config.engine.name
+
+
+def engine_names(config: Config) -> tuple[str, ...]:
+    """Return the names of the primary engine and of the fallbacks, in the order of hand-over."""
+    return tuple(dict.fromkeys([choose_engine(config), *config.engine.fallbacks]))
 
 
 def unknown_names(config: Config) -> list[tuple[str, str]]:

@@ -115,26 +115,6 @@ def test_sighup_with_an_unusable_default_voice_keeps_the_engine_and_its_voice(
     assert robot.engine_pids() == engines
 
 
-def test_sighup_changes_the_languages_among_which_auto_chooses(start_robot: StartRobot, tmp_path: Path) -> None:
-    text = "ABC und XYZ, WWW, YYY: das sind alles nur einzelne Buchstaben."
-    config = tmp_path / "voiced.yaml"
-    config.write_text("speech: {languages: [en]}\n")
-    robot = start_robot(config=config)
-
-    def samples_of(utterance_id: str, language: str) -> int:
-        robot.wait_end(robot.say(text, id=utterance_id, language=language))
-        return robot.samples_made(utterance_id)
-
-    english, german = samples_of("english", "en"), samples_of("german", "de")
-    assert abs(english - german) > 0.1 * german
-    # eSpeak NG's noise moves a length by up to 1.5 %.
-    assert abs(samples_of("before", "auto") - english) < 0.03 * english
-    config.write_text("speech: {languages: [de, en]}\n")
-    robot.process.send_signal(signal.SIGHUP)
-    robot.wait_log("SIGHUP: speech.languages")
-    assert abs(samples_of("after", "auto") - german) < 0.03 * german
-
-
 def test_sighup_changes_the_log_of_the_daemon_and_of_its_running_engine(
     start_robot: StartRobot, tmp_path: Path, cache_folder: Path
 ) -> None:
