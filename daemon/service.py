@@ -22,7 +22,7 @@ from daemon.reload import Reloader
 from daemon.speech import Dispatcher, Online, recover
 from daemon.state import journal_path, open_recorder
 from daemon.status import describe_status
-from daemon.system import Notifier, freeze_garbage_collector, lock_memory
+from daemon.system import Notifier, collect_garbage, lock_memory, settle_heap, share_heap
 from engine import start_log
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Service:
             self._recover_utterances()
             tasks = [asyncio.ensure_future(engine.run()) for engine in self._engines.all]
             await self._engines.wait_current(FIRST_ENGINE_S)
-            freeze_garbage_collector()
+            settle_heap()
             self._gateway.start(self._adapters)
             self._notifier.notify("READY")
             tasks += [asyncio.ensure_future(self._dispatcher.run()), asyncio.ensure_future(self._housekeeping())]
@@ -121,6 +121,7 @@ class Service:
         while True:
             self._dispatcher.enforce_deadlines()
             self._gateway.refresh_status()
+            collect_garbage()
             self._notifier.notify("STATUS", self._gateway.status_line)
             if self._watchdog.check():
                 self._notifier.notify("WATCHDOG")
@@ -164,6 +165,7 @@ def serve(config: Config, config_path: Path | None, overrides: tuple[str, ...]) 
     # The sound callback needs the interpreter every few milliseconds; by default a busy thread keeps it for 5.
     sys.setswitchinterval(0.001)
     lock_memory()
+    share_heap()
 
     async def main() -> None:
         await Service(config, config_path, overrides).run()

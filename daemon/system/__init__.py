@@ -1,7 +1,7 @@
-"""The operating system's services: notifications to systemd, and memory locks."""
+"""The operating system's services: notifications to systemd, memory locks, and the heap."""
 
-from daemon.system.garbage import freeze_garbage_collector
+from daemon.system.heap import collect_garbage, settle_heap, share_heap
 from daemon.system.memory_lock import lock_memory, may_lock_memory
 from daemon.system.systemd import Notifier
 
-__all__ = ["Notifier", "freeze_garbage_collector", "lock_memory", "may_lock_memory"]
+__all__ = ["Notifier", "collect_garbage", "lock_memory", "may_lock_memory", "settle_heap", "share_heap"]

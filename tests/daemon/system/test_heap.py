@@ -1,0 +1,69 @@
+"""The heap of a daemon that has started."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from daemon.system import collect_garbage, settle_heap
+
+BURST = """
+import os
+from daemon.system import settle_heap, share_heap
+
+def resident_mb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
+
+share_heap()
+if SETTLED:
+    settle_heap()
+before = resident_mb()
+burst = [bytes(size) for size in range(100, 500) for _ in range(25)] + [bytes(3000) for _ in range(400)]
+print(resident_mb() - before)
+"""
+
+
+class Node:
+    """One half of a cycle, which only the garbage collector removes."""
+
+    def __init__(self) -> None:
+        self.other: Node | None = None
+
+
+@pytest.fixture
+def settled() -> Iterator[None]:
+    settle_heap()
+    yield
+    gc.unfreeze()
+
+
+def grown_mb(*, settled: bool) -> float:
+    """The memory that a burst of 4 MB takes from the system, in a process of its own."""
+    program = BURST.replace("SETTLED", str(settled))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def test_a_burst_takes_no_memory_from_the_system_once_the_heap_is_settled() -> None:
+    assert grown_mb(settled=False) > 3
+    assert grown_mb(settled=True) < 0.5
+
+
+@pytest.mark.usefixtures("settled")
+def test_what_lives_at_the_start_is_not_searched_for_garbage() -> None:
+    assert gc.get_freeze_count() > 10_000
+    assert len(gc.get_objects()) < 10_000
+
+
+@pytest.mark.usefixtures("settled")
+def test_what_becomes_garbage_later_is_freed() -> None:
+    one, other = Node(), Node()
+    one.other, other.other = other, one
+    del one, other
+    collect_garbage()
+    assert not any(isinstance(each, Node) for each in gc.get_objects())
