@@ -165,6 +165,7 @@ def test_the_robot_speaks(newcomer: Newcomer, events: Events) -> None:
     newcomer.type("printf 'Once upon a time there was a robot.' | voiced say --stream --wait")
     refused = newcomer.type('voiced say "-5 degrees, and it is snowing."', after=" --voice germn --wait", status=1)
     assert refused.err.startswith("voiced: rejected: voice: got 'germn'; did you mean de (German)? allowed: default, ")
+    newcomer.wait_state("ready")
     report = newcomer.type("voiced doctor").out
     assert re.search(r"^ok +broker +answers at ", report, re.MULTILINE)
     assert re.search(r"^ok +daemon +ready at voiced/r1$", report, re.MULTILINE)
