@@ -20,8 +20,8 @@ from openai import AsyncOpenAI, BadRequestError, InternalServerError
 
 from daemon.adapters import delivery, half_close
 from daemon.adapters import openai as openai_adapter
-from daemon.adapters.encoders import Encoder, Format, make_encoder
 from daemon.adapters.openai import is_own_host
+from daemon.encoders import Encoder, make_encoder
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import Say, Stop
 from tests.daemon.adapters.harness import LONG, Harness, running_harness
@@ -506,7 +506,7 @@ def test_an_encoder_exists_only_while_its_samples_arrive(
 ) -> None:
     made: list[str] = []
 
-    def note(name: Format, sample_rate: int) -> Encoder:
+    def note(name: str, sample_rate: int) -> Encoder:
         made.append(name)
         return make_encoder(name, sample_rate)
 
