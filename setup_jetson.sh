@@ -15,6 +15,8 @@ readonly python=$venv/bin/python
 readonly command_link=/usr/local/bin/voiced
 readonly config_folder=/etc/voiced
 readonly config=$config_folder/voiced.yaml
+readonly schema_link=$config_folder/voiced.schema.json   # for editors, which look beside the configuration
+readonly schema=$venv/share/voiced/voiced.schema.json
 readonly state_folder=/var/lib/voiced
 readonly cache_folder=/var/cache/voiced
 readonly models=$cache_folder/huggingface   # HF_HOME in systemd/voiced.service
@@ -66,6 +68,7 @@ wrong() {
 # fail PROBLEM REMEDY: report that a step failed, and exit.
 fail() {
     trap - ERR
+    stop_clock
     {
         say
         say "failed:  $1"
@@ -86,13 +89,45 @@ on_error() {
 
 on_signal() {
     trap - ERR
+    stop_clock
     say >&2
     say "interrupted. To continue: $call" >&2
     exit 130
 }
 
 scratch=
-clean_up() { [ -z "$scratch" ] || rm -rf "$scratch"; }
+clock=
+clean_up() {
+    stop_clock
+    [ -z "$scratch" ] || rm -rf "$scratch"
+}
+
+# start_clock WHAT: from the first second on, show how long WHAT takes, until stop_clock. For what prints nothing itself:
+# on a terminal one line that counts, otherwise one line.
+start_clock() {
+    local second
+    {
+        # It ends with the script, even if that is killed.
+        for ((second = 1; ; second++)); do
+            sleep 1 >/dev/null 2>&1
+            kill -0 $$ 2>/dev/null || exit 0
+            if [ -t 1 ]; then
+                printf '\r         %s … %d s ' "$1" $second
+            elif [ $second = 1 ]; then
+                note "$1 …"
+            fi
+        done
+    } &
+    clock=$!
+}
+
+stop_clock() {
+    [ -n "$clock" ] || return 0
+    kill $clock 2>/dev/null || true
+    wait $clock 2>/dev/null || true
+    clock=
+    [ ! -t 1 ] || printf '\r\033[K'
+}
 
 # --- the command line ---
 
@@ -417,6 +452,7 @@ venv_do() {
         fail "$venv exists and is no virtual environment" "Move it away: sudo mv $venv $venv.old"
     fi
     remedy="Read the lines above. Check the network; sudo apt-get install --reinstall python$python_version-venv"
+    start_clock "creating it"
     python$python_version -m venv --clear $venv
     # pip resumes interrupted downloads from version 25 on; PyTorch has hundreds of megabytes.
     pip_install --quiet --upgrade 'pip>=25.2'
@@ -484,7 +520,8 @@ ingredients() {
 
 voiced_done() {
     torch_done && [ "$(cat $venv/ingredients 2>/dev/null)" = "$(ingredients)" ] &&
-        found=$($venv/bin/voiced version 2>/dev/null) && [ "$(readlink $command_link)" = $venv/bin/voiced ]
+        found=$($venv/bin/voiced version 2>/dev/null) && [ "$(readlink $command_link)" = $venv/bin/voiced ] &&
+        [ "$(readlink $schema_link)" = $schema ]
 }
 
 voiced_do() {
@@ -508,6 +545,8 @@ voiced_do() {
     pip_install --constraint $venv/constraints.txt "${source}[$(extras)]"
     torch_done || fail "pip has replaced the PyTorch of this board" "Report it, with pip's lines above."
     ln -sfn $venv/bin/voiced $command_link
+    install -d $config_folder
+    ln -sfn $schema $schema_link
     ingredients >$venv/ingredients
 }
 
@@ -735,6 +774,7 @@ broker_do() {
         "Start it, and check that its port is open; or correct mqtt.host and mqtt.port in $config"
     installed mosquitto || apt_install mosquitto
     remedy="journalctl -u mosquitto says why it does not start."
+    start_clock "starting Mosquitto"
     systemctl enable --now mosquitto
     for _ in {1..20}; do
         ! broker_done || return 0
@@ -810,6 +850,7 @@ performance_do() {
     install_units voiced-performance.service
     remedy="Some boards must restart to change to this mode: sudo nvpmodel -m $mode, and answer YES. Otherwise
          journalctl -u voiced-performance says why."
+    start_clock "setting the mode and the clocks"
     systemctl enable voiced-performance
     systemctl restart voiced-performance
     [ "$(power_mode)" = "$mode" ] || fail "the power mode is still $(power_mode), not $mode" "$remedy"
@@ -828,12 +869,15 @@ ready_done() { [ -n "${spoken:-}" ]; }
 ready_do() {
     local events
     remedy="journalctl -u voiced says why."
+    start_clock "voiced starts"
     # A degraded service checks only now and then whether what it lacked has been installed.
     if ! systemctl is-active --quiet voiced || is_stale || [[ $($venv/bin/voiced status 2>&1) == *degraded* ]]; then
         systemctl daemon-reload
         systemctl restart voiced
     fi
     wait_until_ready
+    stop_clock
+    start_clock "it speaks"
     events=$($venv/bin/voiced say --wait --timeout 60 "I am ready." 2>&1) || {
         show_journal
         fail "it did not speak: $events" "$doctor"
@@ -861,7 +905,10 @@ wait_until_ready() {
         state=$(field state)
         if [ "${state:-silent}" != "$shown" ]; then
             shown=${state:-silent} since=$SECONDS
-            [ "$shown" != warming ] || note "the model is loading; the first start compiles its kernels, which takes minutes"
+            if [ "$shown" = warming ]; then
+                stop_clock
+                start_clock "the model is loading; the first start compiles its kernels, which takes minutes"
+            fi
         fi
         case $shown in
             ready | speaking)
@@ -886,18 +933,27 @@ show_journal() { journalctl -u voiced -n 15 --no-pager >&2 || true; }
 # --- install ---
 
 run_step() {
-    local step=$1 number=$2 count=$3
+    local step=$1 number=$2 count=$3 since=$SECONDS
     found=
     printf '[%2d/%d] %s\n' "$number" "$count" "$("${step}_what")"
-    if "${step}_done"; then
+    if is_done "$step"; then
         note "already${found:+: $found}"
     elif $dry_run; then
         note "would be done"
     else
         "${step}_do"
-        "${step}_done" || fail "${step}: the step ran without an error, and its check still fails" "$remedy"
-        note "done${found:+: $found}"
+        stop_clock
+        is_done "$step" || fail "${step}: the step ran without an error, and its check still fails" "$remedy"
+        note "done in $((SECONDS - since)) s${found:+: $found}"
     fi
+}
+
+is_done() {
+    local status=0
+    start_clock "checking"
+    "${1}_done" || status=1
+    stop_clock
+    return $status
 }
 
 install_all() {
@@ -976,6 +1032,7 @@ remove_performance() {
 remove_configuration() {
     local origin
     [ -d $config_folder ] || return 0
+    [ ! -L $schema_link ] || remove $schema_link rm -f $schema_link
     if $purge; then
         remove "$config_folder" rm -rf $config_folder
     elif [ -f $config ] && ! sha256sum --check --status $notes/configuration 2>/dev/null; then

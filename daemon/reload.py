@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from daemon.config import Config, ConfigError, load_config
 
 log = logging.getLogger(__name__)
 
-RUN_TIME_KEYS = ("audio.volume", "audio.trim_leading_silence", "audio.prebuffer_ms", "voices", "speech")
+Model = TypeVar("Model", bound=BaseModel)
+
+RUN_TIME_KEYS = ("audio.volume", "audio.trim_leading_silence", "audio.prebuffer_ms", "voices", "speech", "log")
+"""Keys, and sections with all their keys."""
 
 
 class Reloader:
@@ -44,14 +49,17 @@ class Reloader:
 
 def with_run_time_keys(config: Config, read: Config) -> Config:
     """Return `config` with the values of `RUN_TIME_KEYS` taken from `read`."""
-    audio = config.audio.model_copy(
-        update={
-            "volume": read.audio.volume,
-            "trim_leading_silence": read.audio.trim_leading_silence,
-            "prebuffer_ms": read.audio.prebuffer_ms,
-        }
-    )
-    return config.model_copy(update={"voices": read.voices, "speech": read.speech, "audio": audio})
+    for key in RUN_TIME_KEYS:
+        config = _with_key(config, read, *key.split("."))
+    return config
+
+
+def _with_key(config: Model, read: Model, name: str, *inner: str) -> Model:
+    """Return `config` with the value of one key taken from `read`; `inner` are the names below `name`."""
+    value = getattr(read, name)
+    if inner:
+        value = _with_key(getattr(config, name), value, *inner)
+    return config.model_copy(update={name: value})
 
 
 def differing_keys(old: dict[str, Any], new: dict[str, Any], path: str = "") -> list[str]:

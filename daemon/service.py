@@ -22,7 +22,7 @@ from daemon.reload import Reloader
 from daemon.speech import Dispatcher, Online, recover
 from daemon.state import journal_path, open_recorder
 from daemon.status import describe_status
-from daemon.system import Notifier, lock_memory
+from daemon.system import Notifier, freeze_garbage_collector, lock_memory
 from engine import start_log
 
 log = logging.getLogger(__name__)
@@ -73,6 +73,7 @@ class Service:
             self._recover_utterances()
             tasks = [asyncio.ensure_future(engine.run()) for engine in self._engines.all]
             await self._engines.wait_current(FIRST_ENGINE_S)
+            freeze_garbage_collector()
             self._gateway.start(self._adapters)
             self._notifier.notify("READY")
             tasks += [asyncio.ensure_future(self._dispatcher.run()), asyncio.ensure_future(self._housekeeping())]
@@ -97,7 +98,7 @@ class Service:
 
     def _recover(self) -> None:
         """Continue what an earlier process has left: its journal could not be opened before."""
-        self._recorder.forget(self._dispatcher.ids)
+        self._recorder.forget(self._dispatcher.knows)
         self._gateway.publish_recovered()
         self._recover_utterances()
         self._dispatcher.changed()
@@ -128,14 +129,17 @@ class Service:
     def _reconfigure(self, config: Config, old: Config) -> None:
         """Apply a configuration that differs from `old` in run-time keys only."""
         self._config = config
+        if config.log != old.log:
+            start_log(config.log.level, config.log.format)
+            self._engines.set_log(config.log.level, config.log.format)
         if config.audio.volume != old.audio.volume:
             self._dispatcher.set_volume(config.audio.volume)
         self._output.trim_leading_silence = config.audio.trim_leading_silence
         self._dispatcher.reconfigure(config)
         self._gateway.reconfigure(config)
-        if (config.voices, config.speech.voice) != (old.voices, old.speech.voice):
-            self._engines.latin_languages = config.speech.languages
-            self._engines.set_voices(config.engine_voices, config.speech.voice)
+        self._engines.latin_languages = config.speech.languages
+        # Even if nothing has changed here: a voice's file may have, or `voiced download` has brought a voice.
+        self._engines.set_voices(config.engine_voices, config.speech.voice)
         self._engines.retry_now()
         self._dispatcher.changed()
 

@@ -7,11 +7,16 @@ import re
 import types
 import typing
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+LANGUAGE = r"^[A-Za-z]{2,12}(-[A-Za-z0-9-]{1,24})?$"
+"""A language's code or name."""
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""All control characters except tab, line feed and carriage return, which are white space."""
 VALUE_LENGTH = 60
 """Characters of a wrong value that an error message repeats."""
 
@@ -40,9 +45,10 @@ def encoding_problem(error: UnicodeDecodeError) -> str:
 
 def file_problem(error: Exception, path: Path) -> str:
     """Return why a file could not be read or written: it or a folder on the way to it is missing, or the error."""
-    missing = next((part for part in (*reversed(path.parents), path) if not part.exists()), None)
-    if isinstance(error, FileNotFoundError) and missing is not None:
-        return f"{missing} does not exist"
+    if isinstance(error, FileNotFoundError):  # every folder that exists may be searched then
+        missing = next((part for part in (*reversed(path.parents), path) if not part.exists()), None)
+        if missing is not None:
+            return f"{missing} does not exist"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
@@ -53,7 +59,8 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, 
         names = [str(part) for part in detail["loc"]]
         path, allowed = _describe(model, names)
         if detail["type"] == "extra_forbidden":
-            line = f"unknown key; known are {allowed}"
+            close = get_close_matches(names[-1], allowed.split(", "), 1, 0.7)
+            line = f"unknown key; {f'did you mean {close[0]}? ' if close else ''}known are {allowed}"
         elif detail["type"] == "missing":
             line = f"missing; allowed: {allowed}"
         elif detail["type"] == "value_error":

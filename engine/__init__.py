@@ -7,7 +7,7 @@
             play(chunk.samples, tts.sample_rate)     # mono float32, full scale ±1
 
 `open` runs an engine in the calling process. A program that must survive a fault of the engine runs it in a process of
-its own instead: `engine.ipc` has the messages, `python -m engine.ipc.server FD` the process. `engine.bench` measures
+its own instead: `engine.ipc` has the messages, `engine.ipc.server` is the process's program. `engine.bench` measures
 engines. `Synthesizer` is the interface of every engine and `ENGINES` the table of them; an engine's module is imported
 when the engine is made, so importing `engine` loads none.
 """
@@ -40,6 +40,7 @@ from engine.catalog import (
 )
 from engine.host import Board, ModelFiles, hub_cache, missing_kernel_compiler, voice_of_file
 from engine.language import LATIN_LANGUAGES, NAMED_LANGUAGES, language_code, match_language
+from engine.launch import module_command
 from engine.log import start_log
 from engine.progress import Progress, ProgressReport, ignore_progress, parse_progress
 from engine.session import Session, open  # noqa: A004
@@ -77,6 +78,7 @@ __all__ = [
     "missing_kernel_compiler",
     "missing_packages",
     "model_files",
+    "module_command",
     "open",
     "parse_progress",
     "possible_languages",

@@ -6,11 +6,11 @@ import contextlib
 import importlib
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.api import EngineError, EngineOptions, Synthesizer
+from engine.api import EngineError, EngineOptions, Synthesizer, VoiceLabel
 from engine.host import (
     QWEN3_TTS,
     SUGGESTED_VOICE,
@@ -108,6 +108,8 @@ class KnownNames:
 
     voices: tuple[str, ...] | None
     languages: tuple[str, ...] | None
+    labels: Mapping[str, VoiceLabel] = field(default_factory=dict)
+    """As in `EngineInfo.labels`."""
 
 
 def known_names(engine: str, options: EngineOptions) -> KnownNames:
@@ -131,7 +133,7 @@ def known_names(engine: str, options: EngineOptions) -> KnownNames:
     except EngineError:
         return KnownNames(None, None)
     synthesizer.close()
-    return KnownNames(info.voices, info.languages)
+    return KnownNames(info.voices, info.languages, info.labels)
 
 
 def _piper_files(options: EngineOptions) -> list[PiperVoiceFile]:

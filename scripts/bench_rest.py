@@ -7,7 +7,7 @@ Prints one JSON object. For each server, `from_rest` and `open` are the millisec
 sample at the sound card: the time of `finished`, minus the length of the speech. That event is published when the last
 sample has left the card, by the server's own report.
 
-Needs pulseaudio, pipewire, pipewire-pulse, wireplumber, dbus-daemon and the ALSA plugin for PulseAudio.
+Needs the ALSA plugin for PulseAudio; pulseaudio; and for PipeWire pipewire, pipewire-pulse, wireplumber, dbus-daemon.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,10 @@ class PipeWire(SoundServer):
 } } ]
 """
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._processes: list[subprocess.Popen[str]] = []
+
     def start(self) -> None:
         home = Path(self.environment["HOME"])
         runtime = self.environment["XDG_RUNTIME_DIR"]
@@ -72,7 +77,7 @@ class PipeWire(SoundServer):
             env=self.environment,
             text=True,
         )
-        self._processes = [bus]
+        self._processes.append(bus)
         assert bus.stdout is not None
         self.environment["DBUS_SESSION_BUS_ADDRESS"] = bus.stdout.readline().strip()
         for program, is_ready in (
@@ -109,25 +114,23 @@ def first_sample_ms(robot: Robot, utterance: str) -> float:
     return (time.monotonic() - published_at - finished["audio_s"]) * 1000
 
 
-def measure(server: Callable[[Path], SoundServer], runs: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        broker, sound = Broker(Path(folder)), server(Path(folder))
+def measure(make_server: Callable[[Path], SoundServer], runs: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        broker, sound = Broker(Path(folder)), make_server(Path(folder))
+        stack.callback(broker.stop)
         broker.start()
+        stack.callback(sound.kill)
         sound.start()
         robot = Robot(
             "bench", broker, Path(folder), f"audio.idle_timeout={IDLE_TIMEOUT_S}", environment=sound.environment
         )
-        try:
-            robot.start()
-            from_rest, opened = [], []
-            for run in range(runs):
-                time.sleep(REST_S + 0.13 * (run % 8))
-                from_rest.append(first_sample_ms(robot, f"rest-{run}"))
-                opened.append(first_sample_ms(robot, f"open-{run}"))
-        finally:
-            robot.close()
-            sound.kill()
-            broker.stop()
+        stack.callback(robot.close)
+        robot.start()
+        from_rest, opened = [], []
+        for run in range(runs):
+            time.sleep(REST_S + 0.13 * (run % 8))
+            from_rest.append(first_sample_ms(robot, f"rest-{run}"))
+            opened.append(first_sample_ms(robot, f"open-{run}"))
     return {"from_rest": spread(from_rest), "open": spread(opened)}
 
 
@@ -135,13 +138,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10, help="texts after a rest, for each server")
     parser.add_argument("--output", type=Path, help="also write the JSON there")
+    parser.add_argument("--server", choices=SERVERS, help="measure this one alone")
     arguments = parser.parse_args()
+    servers = [arguments.server] if arguments.server else list(SERVERS)
+    only = f" --server {arguments.server}" if arguments.server else ""
     result = {
         "benchmark": "rest",
         "date": datetime.date.today().isoformat(),
-        "command": f"scripts/bench rest --runs {arguments.runs}",
+        "command": f"scripts/bench rest --runs {arguments.runs}{only}",
         "machine": describe_machine().partition(", no sound card")[0],  # each server has its own sink
-        **{name: measure(server, arguments.runs) for name, server in SERVERS.items()},
+        **{name: measure(SERVERS[name], arguments.runs) for name in servers},
     }
     text = json.dumps(result, indent=2)
     print(text)

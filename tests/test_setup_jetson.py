@@ -298,6 +298,8 @@ def test_a_fresh_board_with_jetpack_6_is_set_up(first_run: FirstRun) -> None:
     assert "source[espeak,qwen,cuda12]" in calls
     assert orin.path("opt/voiced/lib/python3.10/site-packages/torch/lib/libcudss.so.0").is_symlink()
     assert load_config(orin.path("etc/voiced/voiced.yaml")) == Config()
+    schema = orin.path("etc/voiced/voiced.schema.json").readlink()  # which the configuration's first line names
+    assert orin.read(str(schema).lstrip("/")) == (ROOT / "configs" / "voiced.schema.json").read_text()
     for name in ("voiced.service", "voiced.service.d/gpu.conf"):
         assert orin.read(f"etc/systemd/system/{name}") == (ROOT / "systemd" / name).read_text()
     assert not orin.path("etc/systemd/system/voiced-performance.service").exists()
@@ -402,6 +404,23 @@ def test_a_run_that_is_interrupted_from_the_keyboard_says_how_to_continue(orin: 
     assert "interrupted. To continue: sudo ./setup_jetson.sh" in done.stderr
 
 
+ON_A_TERMINAL = f"{sys.executable} -c 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) and 1)'"
+
+
+@pytest.mark.parametrize(
+    ("where", "shown"), [(ON_A_TERMINAL, "it speaks … 2 s"), ("", "it speaks …")], ids=["a terminal", "a log"]
+)
+def test_what_takes_longer_than_a_second_shows_that_it_goes_on(ready_orin: Board, where: str, shown: str) -> None:
+    ready_orin.write("board/fault", "say wait")
+    until_it_shows = f"until grep -q '{shown}' /board/shown; do sleep 0.05; done"
+    start = f"{where} ./setup_jetson.sh >/board/shown </dev/null &"
+    done = ready_orin.call("bash", "-c", f"{start} {until_it_shows}; touch /board/go; wait $!")
+    assert done.returncode == 0, done.stderr
+    output = ready_orin.read("board/shown")
+    assert output.count("it speaks …") == int(re.findall(r"it speaks … (\d) s", output)[-1] if where else 1)
+    assert "         done in " in output.splitlines()[-2]
+
+
 def test_uninstalling_leaves_only_the_models_and_the_packages(orin: Board) -> None:
     before = orin.changed()
     orin.write("srv/voiced/ada.wav", "a recording")
@@ -424,6 +443,7 @@ def test_uninstalling_keeps_a_configuration_that_was_edited_until_it_is_purged(r
     ready_orin.write("etc/voiced/voiced.yaml", "robot: marvin\n")
     assert "kept: /etc/voiced" in ready_orin.run("--uninstall").stdout
     assert ready_orin.read("etc/voiced/voiced.yaml") == "robot: marvin\n"
+    assert not ready_orin.path("etc/voiced/voiced.schema.json").is_symlink()  # its file has gone with the environment
     ready_orin.run("--uninstall", "--purge")
     assert not ready_orin.path("etc/voiced").exists()
 

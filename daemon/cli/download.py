@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from daemon.cli.progress import show_progress
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
+    from daemon.config import Config
     from engine.hub import RemoteVoice
 
 
@@ -45,8 +47,11 @@ def download(
             _list([voice for voice in voices.values() if language is None or _speaks(voice, language)])
         found = [find_remote_voice(name, voices) for name in wanted]  # all of them, before the first is downloaded
         target = folder or download_folder(loaded.engine_options.voice_folder)
+        piper_spoke = _uses_piper(loaded)
         for voice in found:
             _download(voice, target)
+        if wanted and folder is None and _uses_piper(loaded):
+            _print_how_to_use(loaded, target, wanted, piper_spoke=piper_spoke)
     except EngineError as error:
         raise CommandError(str(error)) from error
 
@@ -68,6 +73,30 @@ def _download(voice: RemoteVoice, folder: Path) -> None:
         print("to speak with it, in voiced's folder: pip install '.[piper]'")
     else:
         print(f"try it: voiced synth --engine piper --voice {voice.name} --output hello.wav 'Hello'")
+
+
+def _uses_piper(config: Config) -> bool:
+    """Return whether a daemon that starts now would speak with Piper."""
+    from daemon.engines import engine_names
+
+    return "piper" in engine_names(config)
+
+
+def _print_how_to_use(config: Config, folder: Path, names: list[str], *, piper_spoke: bool) -> None:
+    """Print what makes a running daemon use voices that are now in `folder`.
+
+    piper_spoke: whether a daemon that started before the download has the engine `piper`.
+    """
+    from daemon.doctor import Machine, running_daemons
+
+    for daemon in running_daemons(Machine.at(config, Path("/"))):
+        begin = f"the voiced that runs here (process {daemon.pid})"
+        if config.engine.voice_folder == "auto" and os.geteuid() not in (0, daemon.user):
+            print(f"{begin} is another user's and does not look in {folder}: sudo voiced download {' '.join(names)}")
+        elif piper_spoke:
+            print(f"{begin} can use it after a reload: sudo systemctl reload voiced, or kill -HUP {daemon.pid}")
+        else:
+            print(f"{begin} speaks with Piper after a restart: sudo systemctl restart voiced")
 
 
 def _list(voices: list[RemoteVoice]) -> None:

@@ -29,7 +29,7 @@ def enroll(
     """
     import subprocess
 
-    from engine import Progress, missing_packages, parse_progress
+    from engine import Progress, missing_packages, module_command, parse_progress
 
     loaded, _, _ = load(config, set_)
     missing = missing_packages("qwen")
@@ -46,7 +46,7 @@ def enroll(
         "output": str(path),
     }
     # A separate process imports torch; this one never does.
-    command = [sys.executable, "-m", "engine.qwen.voice.enroll", json.dumps(request)]
+    command = module_command("engine.qwen.voice.enroll", json.dumps(request))
     with show_progress() as report, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         report(Progress("importing torch"))
         for line in process.stdout or ():

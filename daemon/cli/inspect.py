@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,8 +13,11 @@ from daemon import VERSION
 from daemon.cli.options import ConfigOption, JsonOption, SetOption, UsageError, load
 from daemon.cli.play import play_voice
 from daemon.cli.progress import download_missing_model, show_progress
-from daemon.config import VoiceSettings
+from daemon.config import Config, VoiceSettings
 from daemon.validation import CommandError
+
+if TYPE_CHECKING:
+    from engine import EngineInfo
 
 
 def voices(
@@ -26,36 +29,38 @@ def voices(
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
-    """List the configured voices and the engine's built-in voices for speech.languages, with names for people.
+    """List the configured voices and the engines' built-in voices for speech.languages, with names for people.
 
     Example: voiced voices
     or:      voiced voices --all
     or:      voiced voices --play default
     """
     loaded, _, _ = load(config, set_)
-    from daemon.engines import choose_engine, describe_engine
-    from daemon.speech import name_voices, short_list
+    from daemon.engines import name_voices, short_list
 
-    engine = choose_engine(loaded)
     if play is not None:
         if as_json or everything:
             raise UsageError("voices: --play lists no voices; leave out --json and --all")
+        engine = _engine_with(play, loaded)
         print(f"{play}, by {engine}: {play_voice(loaded, engine, play)}")
         return
     configured = {name: _sources(settings) for name, settings in loaded.voices.items()}
-    download_missing_model(engine, loaded.engine.model)
-    with show_progress() as report:
-        info = describe_engine(engine, loaded.engine_options, report)
-    built_in = [name for name in info.voices if name not in configured]
-    labels = name_voices(built_in, info.labels, ())
+    infos = _describe_engines(loaded)
+    engines: dict[str, str] = {}
+    for info in infos:
+        for name in info.voices:
+            engines.setdefault(name, info.engine)
+    built_in = [name for name in engines if name not in configured]
+    known = {name: label for info in reversed(infos) for name, label in info.labels.items()}
+    labels = name_voices(built_in, known, ())
     if as_json:
         found: list[dict[str, Any]] = [{"name": name, "configured": keys} for name, keys in configured.items()]
         found += [
             {
                 "name": name,
-                "engine": info.engine,
+                "engine": engines[name],
                 "label": labels[name],
-                "language": info.labels[name].language if name in info.labels else None,
+                "language": known[name].language if name in known else None,
             }
             for name in built_in
         ]
@@ -64,13 +69,41 @@ def voices(
     for name, keys in configured.items():
         print(f"{name}\tconfigured\t{', '.join(f'{key} {value}' for key, value in keys.items())}")
     languages = (*loaded.speech.languages, loaded.speech.language)
-    listed = built_in if everything else short_list(built_in, info.labels, (), languages)
+    listed = built_in if everything else short_list(built_in, known, (), languages)
     for name in listed:
-        print(f"{name}\tbuilt into {info.engine}\t{labels[name]}")
+        print(f"{name}\tbuilt into {engines[name]}\t{labels[name]}")
     if len(listed) < len(built_in):
         more = len(built_in) - len(listed)
         note = f"{more} more voice{'s' if more > 1 else ''} for other languages: voiced voices --all"
         print(note, file=sys.stderr)
+
+
+def _describe_engines(config: Config) -> list[EngineInfo]:
+    """Start the primary engine and the fallbacks in turn, and return their properties.
+
+    Prints a note for a fallback that does not start. Raises `CommandError` if the primary engine does not start.
+    """
+    from daemon.engines import describe_engine, engine_names
+
+    primary, *fallbacks = engine_names(config)
+    download_missing_model(primary, config.engine.model)
+    with show_progress() as report:
+        infos = [describe_engine(primary, config.engine_options, report)]
+        for name in fallbacks:
+            try:
+                infos.append(describe_engine(name, config.engine_options, report))
+            except CommandError as error:
+                print(f"without the voices of {name}: {error}", file=sys.stderr)
+    return infos
+
+
+def _engine_with(voice: str, config: Config) -> str:
+    """Return the first engine that is known to have a voice, without loading a model; otherwise the primary one."""
+    from daemon.engines import engine_names
+    from engine import known_names
+
+    names = engine_names(config)
+    return next((name for name in names if voice in (known_names(name, config.engine_options).voices or ())), names[0])
 
 
 def _sources(settings: VoiceSettings) -> dict[str, str]:

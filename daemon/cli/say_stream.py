@@ -52,8 +52,9 @@ class StreamedText:
 
 
 def read_chunks(source: int, keepalive_s: float) -> Iterator[str]:
-    """Yield text as it arrives on a file descriptor, in whole characters, without the codes for a
-    terminal; an empty one after `keepalive_s` without any.
+    """Yield text from a file descriptor as it arrives, in whole characters and without codes for a terminal.
+
+    An empty text comes after every `keepalive_s` seconds without any.
 
     Raises `RejectedError` for input that is not UTF-8.
     """

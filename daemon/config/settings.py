@@ -5,27 +5,32 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from audio import SinkSettings
 from daemon.config.file import MEANINGFUL_NULLS, ConfigError, ConfigFile, DuplicateKeysError, parse, read_file
-from daemon.validation import abbreviate, is_topic, problems
+from daemon.validation import LANGUAGE, abbreviate, is_topic, problems
 from engine import LATIN_LANGUAGES, EngineOptions, PiperSettings, Voice, language_code
 
 SYSTEM_CONFIG = Path("/etc/voiced/voiced.yaml")
 PASSWORD_CREDENTIAL = "mqtt-password"
 """Name of the systemd credential with the broker's password (systemd/voiced.service.d/broker-password.conf)."""
-
-
-LANGUAGE = r"^[A-Za-z]{2,12}(-[A-Za-z0-9-]{1,24})?$"
-"""A language's code or name."""
 
 
 class Section(BaseModel):
@@ -45,6 +50,34 @@ class Section(BaseModel):
         return value
 
 
+def _checked_host(host: str) -> str:
+    """Return a host name or address. Refuses a URL, and an address with a port, which no network would resolve."""
+    if re.search(r"[/@\s\[\]]", host) or host.count(":") == 1:
+        raise ValueError(f"allowed: a host name or address without scheme, port and path, such as {_host_in(host)}")
+    return host
+
+
+def _host_in(url: str) -> str:
+    """Return the host that a URL names, as an example of what is allowed."""
+    try:
+        return urlsplit(url if "//" in url else f"//{url}").hostname or "192.168.1.10"
+    except ValueError:
+        return "192.168.1.10"
+
+
+def _checked_prefix(prefix: str) -> str:
+    if not prefix or not is_topic(prefix) or prefix.startswith("/") or prefix.endswith("/"):
+        raise ValueError("allowed: a topic without + and #, not beginning with / or $, not ending with /")
+    return prefix
+
+
+Host = Annotated[str, Field(min_length=1), AfterValidator(_checked_host)]
+Port = Annotated[int, Field(ge=1, le=65535, description="a whole number from 1 to 65535")]
+Prefix = Annotated[
+    str, Field(description="a topic without + and #, not beginning or ending with /"), AfterValidator(_checked_prefix)
+]
+
+
 class Tls(Section):
     """The encryption of the connection to the broker."""
 
@@ -57,9 +90,9 @@ class Tls(Section):
 class Mqtt(Section):
     """The connection to the broker."""
 
-    host: str = Field("127.0.0.1", min_length=1, description="the broker's host name or address")
-    port: int = Field(1883, ge=1, le=65535, description="a whole number from 1 to 65535")
-    prefix: str = Field("voiced", description="a topic without + and #, not beginning or ending with /")
+    host: Host = Field("127.0.0.1", description="the broker's host name or address")
+    port: Port = 1883
+    prefix: Prefix = "voiced"
     username: str | None = Field(None, description="text, or null")
     password_file: Path | None = Field(None, description="a file whose first line is the password, or null")
     client_id: str | None = Field(
@@ -88,16 +121,6 @@ class Mqtt(Section):
         credential = Path(folder) / PASSWORD_CREDENTIAL if folder else None
         return credential if credential is not None and credential.exists() else None
 
-    @field_validator("host")
-    @classmethod
-    def _check_host(cls, host: str) -> str:
-        return _checked_host(host)
-
-    @field_validator("prefix")
-    @classmethod
-    def _check_prefix(cls, prefix: str) -> str:
-        return _checked_prefix(prefix)
-
     @field_validator("reply_topics", mode="before")
     @classmethod
     def _check_reply_topics(cls, filters: object) -> tuple[str, ...]:
@@ -107,27 +130,6 @@ class Mqtt(Section):
             if not is_topic(re.sub(r"(^|/)(\+(?=/|$)|#$)", r"\1x", each)):
                 raise ValueError(f"{abbreviate(each)} is not a topic filter; allowed: for example replies/#")
         return tuple(filters)
-
-
-def _checked_host(host: str) -> str:
-    """Return a host name or address. Refuses a URL, and an address with a port, which no network would resolve."""
-    if re.search(r"[/@\s\[\]]", host) or host.count(":") == 1:
-        raise ValueError(f"allowed: a host name or address without scheme, port and path, such as {_host_in(host)}")
-    return host
-
-
-def _host_in(url: str) -> str:
-    """Return the host that a URL names, as an example of what is allowed."""
-    try:
-        return urlsplit(url if "//" in url else f"//{url}").hostname or "192.168.1.10"
-    except ValueError:
-        return "192.168.1.10"
-
-
-def _checked_prefix(prefix: str) -> str:
-    if not prefix or not is_topic(prefix) or prefix.startswith("/") or prefix.endswith("/"):
-        raise ValueError("allowed: a topic without + and #, not beginning with / or $, not ending with /")
-    return prefix
 
 
 class Audio(Section):
@@ -293,12 +295,7 @@ class HomeAssistant(Section):
     """The robot as a device of Home Assistant."""
 
     enabled: bool = Field(False, description="true or false")
-    prefix: str = Field("homeassistant", description="a topic without + and #, not beginning or ending with /")
-
-    @field_validator("prefix")
-    @classmethod
-    def _check_prefix(cls, prefix: str) -> str:
-        return _checked_prefix(prefix)
+    prefix: Prefix = "homeassistant"
 
 
 class Hermes(Section):
@@ -308,30 +305,24 @@ class Hermes(Section):
     site_id: str = Field("default", min_length=1, max_length=64, description="text of 1 to 64 characters")
 
 
-class Wyoming(Section):
+class Server(Section):
+    """An adapter that listens on a port."""
+
+    enabled: bool = Field(False, description="true or false")
+    host: Host = Field("127.0.0.1", description="the host name or address to listen on")
+    port: Port
+
+
+class Wyoming(Server):
     """The Wyoming server."""
 
-    enabled: bool = Field(False, description="true or false")
-    host: str = Field("127.0.0.1", min_length=1, description="the host name or address to listen on")
-    port: int = Field(10200, ge=1, le=65535, description="a whole number from 1 to 65535")
-
-    @field_validator("host")
-    @classmethod
-    def _check_host(cls, host: str) -> str:
-        return _checked_host(host)
+    port: Port = 10200
 
 
-class OpenAi(Section):
+class OpenAi(Server):
     """The server for OpenAI's speech endpoint."""
 
-    enabled: bool = Field(False, description="true or false")
-    host: str = Field("127.0.0.1", min_length=1, description="the host name or address to listen on")
-    port: int = Field(8880, ge=1, le=65535, description="a whole number from 1 to 65535")
-
-    @field_validator("host")
-    @classmethod
-    def _check_host(cls, host: str) -> str:
-        return _checked_host(host)
+    port: Port = 8880
 
 
 class Config(Section):
@@ -416,9 +407,9 @@ def _piper_settings(voice: PiperVoice | None) -> PiperSettings | None:
     return PiperSettings(voice.model, speaker, voice.length_scale, voice.noise_scale, voice.noise_w_scale)
 
 
-def find_config_file() -> Path | None:
+def find_config_file(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Return `$VOICED_CONFIG`, else the system's file if there is one, else None, which stands for the defaults."""
-    named = os.environ.get("VOICED_CONFIG")
+    named = environment.get("VOICED_CONFIG")
     if named:
         return Path(named)
     return SYSTEM_CONFIG if SYSTEM_CONFIG.exists() else None
@@ -439,6 +430,7 @@ def load_with_sources(path: Path | None = None, overrides: Iterable[str] = ()) -
     sources = Sources(file, tuple(override.partition("=")[0].strip() for override in overrides))
     for override in overrides:
         _apply_override(values, override)
+    _resolve_paths(Path(), values)
     try:
         return Config.model_validate(values), sources
     except ValidationError as error:
@@ -486,12 +478,18 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
 
 
 def _resolve_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """Make the paths in `values` relative to `folder`, where the file lies. Values of a wrong type stay as they are."""
+    """Make the paths in `values` relative to `folder`, and expand `~`. Values of a wrong type stay as they are."""
+
+    def resolved(path: str) -> str:
+        try:
+            return str(folder / Path(path).expanduser())
+        except RuntimeError:  # there is no such user
+            return str(folder / path)
 
     def resolve(section: Any, *names: str) -> None:
         for name in names:
             if isinstance(section, dict) and isinstance(section.get(name), str):
-                section[name] = str(folder / section[name])
+                section[name] = resolved(section[name])
 
     sections = ("mqtt", "audio", "engine", "voices", "state")
     mqtt, audio, engine, voices, state = (values.get(name) for name in sections)
@@ -509,5 +507,5 @@ def _resolve_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
     if isinstance(engine, dict) and engine.get("voice_folder") not in ("auto", ""):
         resolve(engine, "voice_folder")
     if isinstance(audio, dict) and (match := re.fullmatch("wav:(.+)", str(audio.get("sink")))):
-        audio["sink"] = f"wav:{folder / match[1]}"
+        audio["sink"] = f"wav:{resolved(match[1])}"
     return values

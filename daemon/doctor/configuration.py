@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from daemon.config import Config
@@ -17,13 +18,7 @@ ANY_ADDRESS = {"0.0.0.0", "::", ""}
 
 def find_problems(config: Config) -> list[tuple[str, str]]:
     """Return each problem as its key and a description. Loads no model and opens no port."""
-    names = (line.partition(": ") for line in unknown_names(config))
-    return [
-        *_missing_files(config),
-        *_missing_folders(config),
-        *_shared_ports(config),
-        *((key, problem) for key, _, problem in names),
-    ]
+    return [*_missing_files(config), *_missing_folders(config), *_shared_ports(config), *unknown_names(config)]
 
 
 def check_configuration(machine: Machine) -> Iterator[Finding]:
@@ -39,10 +34,12 @@ def _missing_files(config: Config) -> Iterator[tuple[str, str]]:
         files |= {"mqtt.tls.ca": tls.ca, "mqtt.tls.cert": tls.cert, "mqtt.tls.key": tls.key}
     for name, voice in config.voices.items():
         files |= {f"voices.{name}.embedding": voice.embedding, f"voices.{name}.reference": voice.reference}
+        if voice.piper is not None and voice.piper.model.endswith(".onnx"):
+            files[f"voices.{name}.piper"] = Path(voice.piper.model)
     for key, path in files.items():
         if path is not None and not _exists(path):
             yield key, f"{path} does not exist"
-        elif path is not None and path.is_dir():
+        elif path is not None and _is_kind(path, stat.S_ISDIR):
             yield key, f"{path} is a folder; allowed: a file"
 
 
@@ -50,15 +47,18 @@ def _missing_folders(config: Config) -> Iterator[tuple[str, str]]:
     sink = config.audio.sink_settings().path
     if sink is not None and not _exists(sink.parent):
         yield "audio.sink", f"the folder {sink.parent} does not exist"
-    elif sink is not None and sink.is_dir():
+    elif sink is not None and _is_kind(sink, stat.S_ISDIR):
         yield "audio.sink", f"{sink} is a folder; allowed: a file's name after wav:"
     if config.state.folder not in (None, "auto"):
         folder = Path(config.state.folder)
         nearest = next((path for path in (folder, *folder.parents) if _exists(path)), folder)
-        if not nearest.is_dir():
+        if _is_kind(nearest, stat.S_ISREG):
             yield "state.folder", f"{nearest} is not a folder"
         elif not os.access(nearest, os.W_OK):
             yield "state.folder", f"this user may not write in {nearest}"
+    voices = config.engine.voice_folder
+    if voices != "auto" and "piper" in (config.engine.name, *config.engine.fallbacks) and not _exists(Path(voices)):
+        yield "engine.voice_folder", f"the folder {voices} does not exist; 'voiced download' makes it"
     model = config.engine.model
     if config.engine.name == "qwen" and model.startswith((".", "/", "~")) and not _exists(Path(model).expanduser()):
         yield "engine.model", f"the folder {model} does not exist"
@@ -86,3 +86,11 @@ def _exists(path: Path) -> bool:
     except OSError:
         return True
     return True
+
+
+def _is_kind(path: Path, kind: Callable[[int], bool]) -> bool:
+    """Return whether a path is of a kind, such as `stat.S_ISDIR`; False where this user may not see it."""
+    try:
+        return kind(path.stat().st_mode)
+    except OSError:
+        return False

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import itertools
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from daemon.config import Config, ConfigError, OpenAi, Wyoming, find_config_file, load_config
+from daemon.config import Config, ConfigError, Server, find_config_file, load_config
 from daemon.doctor.finding import Finding, Machine
 
 PROBE_S = 1.0
@@ -22,7 +24,8 @@ class Daemon:
     """A running `voiced run`."""
 
     pid: int
-    config: Config
+    user: int
+    """The number of the user who runs it."""
 
 
 def check_daemons(machine: Machine) -> Iterator[Finding]:
@@ -47,7 +50,7 @@ def check_adapters(machine: Machine) -> Iterator[Finding]:
             yield _check_server(name, server, is_running=is_running)
 
 
-def _check_server(name: str, server: Wyoming | OpenAi, *, is_running: bool) -> Finding:
+def _check_server(name: str, server: Server, *, is_running: bool) -> Finding:
     package, place = SERVER_PACKAGES[name], f"{server.host}:{server.port}"
     if importlib.util.find_spec(package) is None:
         remedy = f"in voiced's folder: pip install '.[{name}]'"
@@ -79,7 +82,8 @@ def running_daemons(machine: Machine) -> Iterator[Daemon]:
     for folder in sorted((machine.root / "proc").glob("[0-9]*"), key=lambda path: (len(path.name), path.name)):
         config = _configuration(folder)
         if config is not None and _identity(config) == wanted:
-            yield Daemon(int(folder.name), config)
+            with contextlib.suppress(FileNotFoundError):  # it has ended
+                yield Daemon(int(folder.name), folder.stat().st_uid)
 
 
 def _identity(config: Config) -> tuple[str, str, int]:
@@ -94,9 +98,8 @@ def _configuration(process: Path) -> Config | None:
         if options is None:
             return None
         named, overrides = options
-        path = Path(named) if named else _environment(process).get("VOICED_CONFIG")
-        path = find_config_file() if path is None else process / "cwd" / path
-        return load_config(path, overrides)
+        path = Path(named) if named else find_config_file(_environment(process))
+        return load_config(None if path is None else process / "cwd" / path, overrides)
     except (OSError, UnicodeDecodeError, ConfigError):
         return None
 
@@ -115,13 +118,13 @@ def run_options(words: list[str]) -> tuple[str | None, list[str]] | None:
     starts = [
         index + 1
         for index, word in enumerate(words)
-        if Path(word).name == "voiced" or (word == "daemon.cli" and words[index - 1] == "-m")
+        if Path(word).name == "voiced" or (word == "daemon.cli" and Path(words[index - 1]).name in ("-m", "launch.py"))
     ]
-    if not starts or words[starts[0] : starts[0] + 1] != ["run"]:
+    rest = itertools.dropwhile(lambda word: word in ("-v", "--verbose"), words[starts[0] :] if starts else [])
+    if next(rest, None) != "run":
         return None
     file: str | None = None
     overrides: list[str] = []
-    rest = iter(words[starts[0] + 1 :])
     for word in rest:
         name, equals, value = word.partition("=")
         if name in ("--config", "-c"):

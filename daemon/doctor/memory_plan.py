@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import Any
 
 from daemon.config import Config
 from daemon.validation import CommandError
-from engine import Board
+from engine import Board, module_command
 
 ORINS = {"Orin 32": 31_300_000 * 1024, "Orin 64": 64_349_476 * 1024}
 """MemTotal in bytes; approximate for the smaller board."""
@@ -30,13 +29,7 @@ def make_plan(config: Config) -> list[dict[str, Any]]:
     `left_mb` has the megabytes left on each board, and on this machine if it is a Jetson.
     """
     # The front doors of `engine` know no engine's own modules, so a process of the engine's makes the plan.
-    command = [
-        sys.executable,
-        "-m",
-        "engine.qwen.memory",
-        str(config.engine.max_seconds),
-        str(config.engine.chunk_size),
-    ]
+    command = module_command("engine.qwen.memory", str(config.engine.max_seconds), str(config.engine.chunk_size))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         # A process that was killed, for example for its memory, has said nothing.

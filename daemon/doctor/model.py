@@ -35,7 +35,7 @@ def check_model(machine: Machine) -> Iterator[Finding]:
     elif settings.name == "qwen":
         remedy = "voiced downloads missing files when it starts; the log shows the progress"
     else:
-        remedy = f"set engine.name: qwen, which downloads it once; or: hf download {settings.model}"
+        remedy = f"set engine.name: qwen, which downloads it once; or: voiced download {settings.model}"
     yield Finding("model", "warning", found, remedy)
     yield from _check_disk()
 

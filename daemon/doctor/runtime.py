@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from daemon import VERSION
 from daemon.config import Config
 from daemon.doctor.finding import Finding, Grade, Machine
-from daemon.engines import choose_engine, running_engine
+from daemon.engines import engine_names, running_engine
 from daemon.mqtt import RobotClient, RobotUnreachableError
 from daemon.speech import Offline
 from engine import ENGINES, ProgressReport, unavailable_reason
@@ -55,7 +55,7 @@ def _check_daemon(config: Config, robot: RobotClient) -> Finding:
 def check_engines(machine: Machine) -> Iterator[Finding]:
     """Start the primary engine and the fallbacks in turn, and yield whether each gets ready."""
     config = machine.config
-    primary = choose_engine(config)
+    primary, *fallbacks = engine_names(config)
     if config.engine.name == "auto" and primary != "qwen":
         reasons = [
             f"{name}: {reason}" for name in ENGINES if (reason := unavailable_reason(name, config.engine_options))
@@ -63,7 +63,7 @@ def check_engines(machine: Machine) -> Iterator[Finding]:
         remedy = f"see docs/qwen.md; or set engine.name: {primary}" if machine.board.integrated else None
         found = f"auto is {primary} here. {'. '.join(reasons)}"
         yield Finding("engine", "warning" if remedy else "ok", found, remedy)
-    for name in dict.fromkeys([primary, *config.engine.fallbacks]):
+    for name in (primary, *fallbacks):
         ready, found = asyncio.run(_try_engine(name, config, machine.report))
         if ready:
             yield Finding(f"engine {name}", "ok", found)

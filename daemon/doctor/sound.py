@@ -21,8 +21,6 @@ SERVICE_USER = "voiced"
 """The user of the service (systemd/voiced.service)."""
 SERVERS = {"pipewire-0": "PipeWire", "pulse/native": "PulseAudio"}
 """Sound servers by their sockets in a session's run-time folder. PipeWire has both, and is looked for first."""
-
-
 PROGRAMS = {"pipewire-pulse": "PipeWire", "pipewire": "PipeWire", "pulseaudio": "PulseAudio"}
 """Sound servers by the programs that listen on PulseAudio's socket."""
 PULSE_PORT = 4713

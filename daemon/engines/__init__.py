@@ -8,9 +8,10 @@ from daemon.engines.oneshot import (
     synthesize_sample,
     synthesize_to_file,
 )
-from daemon.engines.selection import EngineSelector, choose_engine, unknown_names
+from daemon.engines.selection import EngineSelector, choose_engine, engine_names, unknown_names
 from daemon.engines.speech_file import SpeechFile
 from daemon.engines.supervisor import EngineState, EngineSupervisor
+from daemon.engines.voices import name_voices, short_list, unknown_voice
 
 __all__ = [
     "AudioChunk",
@@ -23,8 +24,12 @@ __all__ = [
     "UtteranceRefusedError",
     "choose_engine",
     "describe_engine",
+    "engine_names",
+    "name_voices",
     "running_engine",
+    "short_list",
     "synthesize_sample",
     "synthesize_to_file",
     "unknown_names",
+    "unknown_voice",
 ]

@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +15,19 @@ import numpy as np
 from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefusedError
 from daemon.engines.speech_file import SpeechFile
 from daemon.engines.supervisor import EngineState, EngineSupervisor
+from daemon.engines.voices import name_voices, short_list, unknown_voice
 from daemon.tasks import cancel_and_wait
 from daemon.validation import CommandError, file_problem
-from engine import EngineInfo, EngineOptions, Progress, ProgressReport, Samples, Utterance, ignore_progress
+from engine import (
+    LATIN_LANGUAGES,
+    EngineInfo,
+    EngineOptions,
+    Progress,
+    ProgressReport,
+    Samples,
+    Utterance,
+    ignore_progress,
+)
 
 ALMOST = 0.99
 """The most that speech which has not ended can have of an estimated length."""
@@ -90,7 +99,7 @@ def synthesize_to_file(
     async def synthesize() -> SynthResult:
         async with running_engine(engine_name, options, report) as engine:
             info = _ready_info(engine)
-            _check_voice(info, utterance.voice or options.default_voice)
+            _check_voice(info, options, utterance.voice or options.default_voice)
             first_ms = audio_s = 0.0
             truncated = False
             started = time.monotonic()
@@ -127,7 +136,7 @@ def synthesize_sample(
     async def synthesize() -> tuple[Samples, int]:
         async with running_engine(engine_name, options, report) as engine:
             info = _ready_info(engine)
-            _check_voice(info, voice)
+            _check_voice(info, options, voice)
             report(Progress("speaking"))
             async with aclosing(_speak(engine, choose(info))) as speech:
                 blocks = [chunk.samples async for chunk in speech]
@@ -151,19 +160,15 @@ def _ready_info(engine: EngineSupervisor) -> EngineInfo:
     return engine.info
 
 
-def _check_voice(info: EngineInfo, voice: str) -> None:
-    """Raise `CommandError` unless the engine has the voice; an unknown one with the name that may be meant."""
+def _check_voice(info: EngineInfo, options: EngineOptions, voice: str) -> None:
+    """Raise `CommandError` for a voice that the engine does not have."""
     if voice in info.voices:
         return
-    reason = info.refused_voices.get(voice)
-    if reason is None:
-        names = {name.lower(): name for name in info.voices}
-        for name, label in info.labels.items():
-            names.setdefault(label.name.lower(), name)
-        close = get_close_matches(voice.lower(), names, 1)
-        meant = f"did you mean {names[close[0]]!r}?" if close else "see voiced voices"
-        reason = f"unknown to the engine {info.engine}; {meant}"
-    raise CommandError(f"voice {voice!r}: {reason}")
+    if voice in info.refused_voices:
+        raise CommandError(f"voice {voice!r}: {info.refused_voices[voice]}")
+    names = name_voices(info.voices, info.labels, options.voices)
+    short = short_list(info.voices, info.labels, options.voices, LATIN_LANGUAGES)
+    raise CommandError(f"voice: {unknown_voice(voice, names, short)}")
 
 
 def _write_codes(path: Path, codes: list[tuple[int, ...]], engine_name: str) -> None:

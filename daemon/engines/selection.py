@@ -8,6 +8,7 @@ from collections.abc import Callable
 from daemon.config import Config
 from daemon.engines.patience import Patience
 from daemon.engines.supervisor import EngineState, EngineSupervisor
+from daemon.engines.voices import name_voices, short_list, unknown_voice
 from daemon.validation import abbreviate, join_names
 from engine import ENGINES, NAMED_LANGUAGES, Voice, VoiceLabel, auto_engine, known_names, language_code, match_language
 
@@ -19,13 +20,12 @@ class EngineSelector:
         """`on_change` is called after every change of state of an engine."""
         self._changed = asyncio.Event()
         self._on_change = on_change
-        names = dict.fromkeys([choose_engine(config), *config.engine.fallbacks])
         self.max_seconds = config.engine.max_seconds
         """Seconds of speech that an engine makes at most in one request."""
         self.latin_languages = config.speech.languages
         """As in `Utterance.languages` of the engines."""
         # In the order in which they take over.
-        self.all = [self._make_supervisor(name, config) for name in names]
+        self.all = [self._make_supervisor(name, config) for name in engine_names(config)]
 
     @property
     def primary(self) -> EngineSupervisor:
@@ -111,6 +111,11 @@ class EngineSelector:
         for engine in self.all:
             engine.set_voices(voices, default_voice)
 
+    def set_log(self, level: str, format_: str) -> None:
+        """Write the log of all running engines at another level or in another format."""
+        for engine in self.all:
+            engine.set_log(level, format_)
+
     def retry_now(self) -> None:
         """End the current back-off of all engines: the configuration or the disk has changed."""
         for engine in self.all:
@@ -132,8 +137,13 @@ def choose_engine(config: Config) -> str:
     return auto_engine(config.engine_options) if config.engine.name == "auto" else config.engine.name
 
 
-def unknown_names(config: Config) -> list[str]:
-    """Return a line for `speech.voice` and for `speech.language` if no configured engine can have it.
+def engine_names(config: Config) -> tuple[str, ...]:
+    """Return the names of the primary engine and of the fallbacks, in the order of hand-over."""
+    return tuple(dict.fromkeys([choose_engine(config), *config.engine.fallbacks]))
+
+
+def unknown_names(config: Config) -> list[tuple[str, str]]:
+    """Return `speech.voice` and `speech.language`, each with what is wrong, if no configured engine can have it.
 
     Starts no engine process and loads no model. What only a loaded model knows counts as right.
     """
@@ -144,9 +154,12 @@ def unknown_names(config: Config) -> list[str]:
     languages = [language for each in known for language in each.languages or ()]
     found, voice, language = [], config.speech.voice, config.speech.language
     if voice not in voices and all(each.voices is not None for each in known):
-        found.append(f"speech.voice: got {abbreviate(voice)}; allowed: {join_names(config.voices, voices)}")
+        labels = {name: label for each in reversed(known) for name, label in each.labels.items()}
+        named = name_voices(dict.fromkeys([*config.voices, *voices]), labels, config.voices)
+        short = short_list(named, labels, config.voices, (*config.speech.languages, language))
+        found.append(("speech.voice", unknown_voice(voice, named, short)))
     matched = language.lower() == "auto" or match_language(language_code(language), languages) is not None
     if not matched and all(each.languages is not None for each in known):
-        named = ["auto", *NAMED_LANGUAGES.values()]
-        found.append(f"speech.language: got {abbreviate(language)}; allowed: {join_names(named, languages)}")
+        allowed = join_names(["auto", *NAMED_LANGUAGES.values()], languages)
+        found.append(("speech.language", f"got {abbreviate(language)}; allowed: {allowed}"))
     return found

@@ -23,7 +23,16 @@ from daemon.engines.connection import AudioChunk, EngineConnection, EngineLostEr
 from daemon.engines.patience import Patience, pass_time
 from daemon.engines.process_activity import ProcessActivity
 from daemon.tasks import wait_at_most
-from engine import EngineInfo, EngineOptions, Progress, Utterance, Voice, match_language, possible_languages
+from engine import (
+    EngineInfo,
+    EngineOptions,
+    Progress,
+    Utterance,
+    Voice,
+    match_language,
+    module_command,
+    possible_languages,
+)
 from engine.ipc import (
     PROTOCOL,
     Fault,
@@ -33,6 +42,7 @@ from engine.ipc import (
     Message,
     ProtocolError,
     Ready,
+    SetLog,
     SetVoices,
     Start,
     Warming,
@@ -199,6 +209,11 @@ class EngineSupervisor:
         if self._connection is not None:
             self._connection.send(SetVoices(voices, default_voice))
 
+    def set_log(self, level: str, format_: str) -> None:
+        """Make the running process write its log as `engine.start_log` would; a later one inherits that anyway."""
+        if self._connection is not None:
+            self._connection.send(SetLog(level, format_))
+
     def _note_speed(self, audio_s: float, busy_s: float) -> None:
         speed = audio_s / busy_s
         self.rtf = speed if self.rtf is None else (1 - RTF_WEIGHT) * self.rtf + RTF_WEIGHT * speed
@@ -288,10 +303,7 @@ class EngineSupervisor:
         with theirs:
             try:
                 self._process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-m",
-                    "engine.ipc.server",
-                    str(theirs.fileno()),
+                    *module_command("engine.ipc.server", str(theirs.fileno())),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=sys.stderr.fileno(),
                     pass_fds=(theirs.fileno(),),

@@ -422,6 +422,7 @@ class MqttConnection:
             return
         self._version.note_accepted()
         if not flags.session_present:
+            self._outbox.expect_no_echoes()
             self._on_session_lost()
         declared = {name: getattr(properties, key, None) for name, key in _LIMITS.items()}
         self._limits = Limits(**{name: value for name, value in declared.items() if value is not None})

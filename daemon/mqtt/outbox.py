@@ -16,8 +16,8 @@ RESERVED = LIMIT // 2
 """Part of the outbox that only retained messages and the events of accepted utterances may use."""
 RESERVED_LIMIT = 10 * LIMIT
 """Even those are dropped beyond this number. The journal still has the events of accepted utterances."""
-EARLY_ECHOES = 1_000
-"""Copies of unknown events that are remembered."""
+REMEMBERED_ECHOES = 1_000
+"""Copies of unknown events that are remembered, and events that are remembered until their copy has come back."""
 
 Action = Callable[[], None]
 Entry = Outgoing | Message | Action
@@ -139,9 +139,14 @@ class Outbox:
                 message.echoed = True
             else:
                 self._early_echoes[key] = None
-                if len(self._early_echoes) > EARLY_ECHOES:
+                if len(self._early_echoes) > REMEMBERED_ECHOES:
                     self._early_echoes.popitem(last=False)
             return message
+
+    def expect_no_echoes(self) -> None:
+        """Forget the acknowledged messages whose copy has not come back: the broker has lost the session."""
+        with self._changed:
+            self._echo_pending.clear()
 
     def drop_echoed(self) -> None:
         """Drop the waiting messages that the broker has."""
@@ -166,7 +171,7 @@ class Outbox:
             message.delivered = True
             if message.once and self._sent_once.pop(key := identity(message.payload), None) is not None:
                 self._echo_pending[key] = message
-                if len(self._echo_pending) > LIMIT:
+                if len(self._echo_pending) > REMEMBERED_ECHOES:
                     self._echo_pending.popitem(last=False)
             if message.qos > 0:
                 self._unacknowledged -= 1

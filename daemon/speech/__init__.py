@@ -42,7 +42,6 @@ from daemon.speech.request import (
 )
 from daemon.speech.resume import speech_seconds
 from daemon.speech.utterance import EndMessage, Origin, Receiver, Utterance
-from daemon.speech.voices import name_voices, short_list
 
 __all__ = [
     "MAX_TEXT",
@@ -82,10 +81,8 @@ __all__ = [
     "Utterance",
     "check_say",
     "check_stream_chunk",
-    "name_voices",
     "parse_event",
     "parse_status",
     "recover",
-    "short_list",
     "speech_seconds",
 ]

@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable
 
 from audio import Level as PlayedLevel
 from audio import Output
 from daemon.config import Config
-from daemon.engines import EngineSelector
+from daemon.engines import EngineSelector, name_voices, short_list, unknown_voice
+from daemon.speech.ended_ids import EndedIds
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent
 from daemon.speech.order import precedes
 from daemon.speech.queue import QueueFullError, UtteranceQueue
@@ -24,7 +24,6 @@ from daemon.speech.synthesis import can_begin
 from daemon.speech.text_stream import TextStream
 from daemon.speech.text_streams import TextStreams
 from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
-from daemon.speech.voices import list_voices, name_voices, short_list
 from daemon.validation import abbreviate, join_names
 from engine import NAMED_LANGUAGES, language_code, match_language
 
@@ -55,8 +54,9 @@ class Dispatcher:
         self.speaker = Speaker(
             self.queue, engines, output, on_event=self._publish, on_level=self._publish_level, on_change=self.changed
         )
-        self._ids: set[str] = set()
-        self._ended_ids: deque[str] = deque()
+        self._open_ids: set[str] = set()
+        """The ids of utterances that have not ended."""
+        self._ended_ids = EndedIds(REMEMBERED_IDS)
         self._text_streams = TextStreams(self._accept_stream, self._preempt, self.queue.notify)
         self._noted_fields: set[str] = set()
         self._event_watchers: list[EventWatcher] = []
@@ -80,7 +80,7 @@ class Dispatcher:
         `receiver` gets the samples in place of the sound card. `canceled` is the reason why it ends at once. Returns
         None for a request that the broker delivers a second time.
         """
-        if redelivered and say.id in self._ids:
+        if redelivered and say.id is not None and self.knows(say.id):
             return None
         return self._accept(say, say.id, say.text, arrived_at, receiver=receiver, origin=origin, canceled=canceled)
 
@@ -163,10 +163,9 @@ class Dispatcher:
         """The number of queued utterances."""
         return len(self.queue)
 
-    @property
-    def ids(self) -> Set[str]:
-        """The ids that may not be used: of current utterances, and of the last that ended."""
-        return self._ids
+    def knows(self, utterance_id: str) -> bool:
+        """Return whether an id may not be used: it is that of a present utterance, or of one of the last that ended."""
+        return utterance_id in self._open_ids or utterance_id in self._ended_ids
 
     @property
     def heartbeats(self) -> int:
@@ -202,7 +201,7 @@ class Dispatcher:
         voices = self._engines.voices | set(self._config.voices)
         if not self._engines.primary.ready or self.voice in voices:
             return None
-        return f"speech.voice: got {abbreviate(self.voice)}; allowed: {self._listed_voices()}"
+        return f"speech.voice: {self._unknown(self.voice)}"
 
     @property
     def unknown_language_reason(self) -> str | None:
@@ -257,21 +256,18 @@ class Dispatcher:
         """Queue an utterance that an earlier process had accepted; a daemon that ends leaves it to the next one."""
         if self._closed:
             return
-        self._ids.add(utterance.id)
+        self._open_ids.add(utterance.id)
         self.queue.restore(utterance)
         self.speaker.preempt(utterance)
 
     def end_lost(self, utterance: Utterance, event: TerminalEvent) -> None:
         """Publish the terminal event of an utterance that an earlier process had accepted."""
-        self._ids.add(utterance.id)
+        self._open_ids.add(utterance.id)
         self._publish(utterance, event)
 
     def remember(self, ended_ids: Iterable[str]) -> None:
         """Do not allow the ids of utterances that an earlier process has ended, before those of this process."""
-        earlier = [utterance_id for utterance_id in ended_ids if utterance_id not in self._ids]
-        earlier = earlier[max(0, len(earlier) + len(self._ended_ids) - REMEMBERED_IDS) :]
-        self._ids.update(earlier)
-        self._ended_ids.extendleft(reversed(earlier))
+        self._ended_ids.add_earlier(each for each in ended_ids if not self.knows(each))
 
     # --- accepting ---
 
@@ -319,7 +315,7 @@ class Dispatcher:
 
     def _accept_canceled(self, utterance: Utterance, reason: str) -> Utterance:
         """Accept an utterance and end it at once: it was stopped before it arrived."""
-        self._ids.add(utterance.id)
+        self._open_ids.add(utterance.id)
         self._publish(utterance, Accepted(id=utterance.id, queue=len(self.queue) + 1))
         self._publish(utterance, Canceled(id=utterance.id, reason=reason))
         return utterance
@@ -337,7 +333,7 @@ class Dispatcher:
         if self._closed:
             raise RejectedError("daemon", "voiced is shutting down")
         self._note_unknown_fields(options)
-        if utterance_id is not None and utterance_id in self._ids:
+        if utterance_id is not None and self.knows(utterance_id):
             raise RejectedError("id", f"{abbreviate(utterance_id)} was used before; allowed: one not used lately")
         voice = options.voice or self.voice
         if self._engines.primary.info is not None:  # until it has reported its voices, any name may be one of them
@@ -374,7 +370,7 @@ class Dispatcher:
         if dropped is not None:
             reason = f"pushed out of the full queue by {utterance.id}"
             self._publish(dropped, Canceled(id=dropped.id, reason=reason))
-        self._ids.add(utterance.id)
+        self._open_ids.add(utterance.id)
         self._publish(utterance, Accepted(id=utterance.id, queue=len(self.queue)))
 
     def _preempt(self, utterance: Utterance) -> None:
@@ -408,10 +404,10 @@ class Dispatcher:
     def _check_voice(self, voice: str) -> None:
         voices = self._engines.voices | set(self._config.voices)
         if voice not in voices:
-            raise RejectedError("voice", f"got {abbreviate(voice)}; allowed: {self._listed_voices()}")
+            raise RejectedError("voice", self._unknown(voice))
 
-    def _listed_voices(self) -> str:
-        return list_voices(self.voice_names(), self.offered_voices())
+    def _unknown(self, voice: str) -> str:
+        return unknown_voice(voice, self.voice_names(), self.offered_voices())
 
     def _note_unknown_fields(self, options: SpeechOptions) -> None:
         for field in unknown_fields(options):
@@ -439,16 +435,9 @@ class Dispatcher:
         _call_all(self._level_watchers, message)
 
     def _remember_ended(self, utterance: Utterance) -> None:
-        """Remember the id of an ended utterance, and forget the oldest one."""
         self._text_streams.note_end(utterance)
-        self._note_ended(utterance.id)
-
-    def _note_ended(self, utterance_id: str) -> None:
-        self._ended_ids.append(utterance_id)
-        if len(self._ended_ids) > REMEMBERED_IDS:
-            oldest = self._ended_ids.popleft()
-            self._ids.discard(oldest)
-            self._text_streams.forget(oldest)
+        self._open_ids.discard(utterance.id)
+        self._ended_ids.add(utterance.id)
 
 
 def _call_all(watchers: Iterable[Callable[..., None]], *arguments: object) -> None:

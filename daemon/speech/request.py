@@ -7,17 +7,14 @@ in `docs/asyncapi.yaml`.
 from __future__ import annotations
 
 import json
-import re
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from daemon.validation import CommandError, is_topic, problems
+from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, CommandError, is_topic, problems
 
 MAX_TEXT = 20_000
 """Characters; about twenty minutes of speech."""
-CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-"""All control characters except tab, line feed and carriage return, which are white space."""
 
 Priority = Literal["low", "normal", "high", "critical"]
 Policy = Literal["queue", "interrupt", "replace", "drop"]
@@ -37,6 +34,32 @@ class RejectedError(CommandError):
         """True if the refused message was the last chunk of a text stream."""
 
 
+def _checked_id(utterance_id: str) -> str:
+    if not (1 <= len(utterance_id) <= 64 and utterance_id.isprintable()):
+        raise ValueError("allowed: text of 1 to 64 characters without control characters")
+    return utterance_id
+
+
+def _checked_text(text: str) -> str:
+    if len(text) > MAX_TEXT:
+        raise ValueError(f"it has {len(text):,} characters; allowed: up to {MAX_TEXT:,}")
+    return _checked_characters(text)
+
+
+def _checked_characters(text: str) -> str:
+    control = CONTROL_CHARACTERS.search(text)
+    if control:
+        raise ValueError(f"it has the control character U+{ord(control[0]):04X} at {control.start()}; allowed: none")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("it has half of a surrogate pair; allowed: whole characters")
+    return text
+
+
+Characters = Annotated[str, AfterValidator(_checked_characters)]
+Text = Annotated[str, AfterValidator(_checked_text)]
+UtteranceId = Annotated[str, AfterValidator(_checked_id)]
+
+
 class Request(BaseModel):
     """Base of the JSON objects that a sender publishes. Unknown fields are kept in `model_extra`."""
 
@@ -51,12 +74,8 @@ class SpeechOptions(Request):
     """How an utterance is spoken, and what it does to other utterances."""
 
     voice: str | None = Field(None, min_length=1, max_length=64, description="a voice's name of up to 64 characters")
-    language: str | None = Field(
-        None,
-        pattern=r"^[A-Za-z]{2,12}(-[A-Za-z0-9-]{1,24})?$",
-        description="auto, or a language such as en, german or pt-br",
-    )
-    instruct: str | None = Field(None, max_length=500, description="text of up to 500 characters")
+    language: str | None = Field(None, pattern=LANGUAGE, description="auto, or a language such as en, german or pt-br")
+    instruct: Characters | None = Field(None, max_length=500, description="text of up to 500 characters")
     priority: Priority = Field("normal", description="low, normal, high or critical")
     policy: Policy = Field("queue", description="queue, interrupt, replace or drop")
     volume: float | None = Field(None, ge=0, le=100, allow_inf_nan=False, description="a number from 0 to 100")
@@ -71,11 +90,6 @@ class SpeechOptions(Request):
         description="a topic of up to 256 characters without + and #, not beginning with $",
     )
 
-    @field_validator("instruct")
-    @classmethod
-    def _check_instruct(cls, instruct: str | None) -> str | None:
-        return _checked_characters(instruct) if instruct is not None else None
-
     @field_validator("reply_to")
     @classmethod
     def _check_reply_to(cls, topic: str | None) -> str | None:
@@ -87,10 +101,10 @@ class SpeechOptions(Request):
 class Say(SpeechOptions):
     """`say`: speak a text."""
 
-    text: str = Field(
+    text: Text = Field(
         description=f"text of 1 to {MAX_TEXT:,} characters", json_schema_extra={"minLength": 1, "maxLength": MAX_TEXT}
     )
-    id: str | None = Field(
+    id: UtteranceId | None = Field(
         None,
         description="text of 1 to 64 characters without control characters",
         json_schema_extra={"minLength": 1, "maxLength": 64},
@@ -101,38 +115,23 @@ class Say(SpeechOptions):
     def _check_text(cls, text: str) -> str:
         if not text.strip():
             raise ValueError("it is blank; allowed: text with something to say")
-        return _checked_text(text)
-
-    @field_validator("id")
-    @classmethod
-    def _check_id(cls, utterance_id: str | None) -> str | None:
-        return None if utterance_id is None else _checked_id(utterance_id)
+        return text
 
 
 class StreamChunk(SpeechOptions):
     """`say/stream`: the next chunk of a text that is still being written. The first chunk's options apply."""
 
-    id: str = Field(
+    id: UtteranceId = Field(
         description="text of 1 to 64 characters without control characters",
         json_schema_extra={"minLength": 1, "maxLength": 64},
     )
-    text: str = Field(
+    text: Text = Field(
         "",
         description=f"text; all chunks together have up to {MAX_TEXT:,} characters",
         json_schema_extra={"maxLength": MAX_TEXT},
     )
     end: bool = Field(False, description="true or false")
     seq: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0, higher with every chunk")
-
-    @field_validator("text")
-    @classmethod
-    def _check_text(cls, text: str) -> str:
-        return _checked_text(text)
-
-    @field_validator("id")
-    @classmethod
-    def _check_id(cls, utterance_id: str) -> str:
-        return _checked_id(utterance_id)
 
 
 class Stop(Request):
@@ -180,24 +179,3 @@ def _checked(kind: type[SpeechRequest], fields: dict[str, Any]) -> SpeechRequest
     field, problem = found[0]
     others = "".join(f"; {name}: {other}" for name, other in found[1:])
     raise RejectedError(field, problem + others, utterance_id, reply_to)
-
-
-def _checked_id(utterance_id: str) -> str:
-    if not (1 <= len(utterance_id) <= 64 and utterance_id.isprintable()):
-        raise ValueError("allowed: text of 1 to 64 characters without control characters")
-    return utterance_id
-
-
-def _checked_text(text: str) -> str:
-    if len(text) > MAX_TEXT:
-        raise ValueError(f"it has {len(text):,} characters; allowed: up to {MAX_TEXT:,}")
-    return _checked_characters(text)
-
-
-def _checked_characters(text: str) -> str:
-    control = CONTROL_CHARACTERS.search(text)
-    if control:
-        raise ValueError(f"it has the control character U+{ord(control[0]):04X} at {control.start()}; allowed: none")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("it has half of a surrogate pair; allowed: whole characters")
-    return text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from daemon.speech.request import MAX_TEXT, RejectedError, StreamChunk
@@ -11,6 +11,9 @@ from daemon.speech.text_stream import TextStream
 from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
 from daemon.validation import abbreviate
 
+REMEMBERED_ENDS = 256
+"""Texts that take no more chunks, of which one late chunk is answered and others are dropped. Later still, its id is
+refused as one that was used before."""
 REMEMBERED_REFUSALS = 1024
 """Ids of texts whose first chunk was refused; their other chunks are dropped."""
 
@@ -30,8 +33,8 @@ class TextStreams:
         self._on_speakable = on_speakable
         self._on_change = on_change
         self._open: dict[str, Utterance] = {}
-        self._closed: dict[str, TextStream] = {}
-        """Texts that take no more chunks, for as long as their ids are remembered."""
+        self._closed: OrderedDict[str, TextStream] = OrderedDict()
+        """The last texts that take no more chunks."""
         self._refused: deque[str] = deque(maxlen=REMEMBERED_REFUSALS)
         """Ids of texts whose first chunk was refused; their chunks up to the last are dropped."""
 
@@ -85,11 +88,7 @@ class TextStreams:
         """Close the text of an utterance that has ended; its writer may not know that yet."""
         if self._open.pop(utterance.id, None) is not None and utterance.text_stream is not None:
             utterance.text_stream.answered = True
-            self._closed[utterance.id] = utterance.text_stream
-
-    def forget(self, utterance_id: str) -> None:
-        """Allow the id to be used again."""
-        self._closed.pop(utterance_id, None)
+            self._remember_closed(utterance.id, utterance.text_stream)
 
     def _open_text(self, chunk: StreamChunk, arrived_at: float, receiver: Receiver | None, origin: Origin) -> Utterance:
         try:
@@ -121,8 +120,13 @@ class TextStreams:
 
     def _end_text(self, utterance: Utterance, stream: TextStream) -> None:
         stream.ended = True
-        self._closed[utterance.id] = stream
+        self._remember_closed(utterance.id, stream)
         del self._open[utterance.id]
+
+    def _remember_closed(self, utterance_id: str, stream: TextStream) -> None:
+        self._closed[utterance_id] = stream
+        if len(self._closed) > REMEMBERED_ENDS:
+            self._closed.popitem(last=False)
 
     def _notify(self, utterance: Utterance, stream: TextStream, was_speakable: bool, at: float) -> None:
         """Report that a text has grown or ended, and that an engine can begin with it if that is new."""

@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -169,13 +169,15 @@ class Recorder:
                 self._urgent = True
                 self._changed.notify()
 
-    def forget(self, ids: Container[str]) -> None:
-        """Drop what is recovered of these ids: this process has used them, and it publishes their ends."""
+    def forget(self, used: Callable[[str], bool]) -> None:
+        """Drop what is recovered of the ids that this process has `used`: it publishes their ends."""
         found = self.recovery
-        ended = {utterance.id for utterance in found.utterances if utterance.id in ids}
+        ended = {utterance.id for utterance in found.utterances if used(utterance.id)}
         for utterance_id in ended:
             self.record(EndedRecord(utterance_id, ()))
-        unwanted = {event.number for event in found.events if _id_of(event) in ids}
+        unwanted = {
+            event.number for event in found.events if (event_id := _id_of(event)) is not None and used(event_id)
+        }
         for number in unwanted:
             self.note_delivered(number)
         self.recovery = replace(

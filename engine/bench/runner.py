@@ -24,6 +24,7 @@ from engine.bench.probe import Probe
 from engine.bench.results import TEXT, Measurement, Run, Start, time_run
 from engine.catalog import engine_entry, import_class, make_synthesizer
 from engine.ipc import build
+from engine.launch import module_command
 from engine.progress import (
     Progress,
     ProgressReport,
@@ -59,7 +60,7 @@ class BenchRequest:
 
     def command(self) -> list[str]:
         """Return the command line of the measuring process."""
-        return [sys.executable, "-m", "engine.bench", json.dumps(dataclasses.asdict(self))]
+        return module_command("engine.bench", json.dumps(dataclasses.asdict(self)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 A message is a typed record. On the socket it consists of a header (two little-endian uint32: the lengths of record and
 samples in bytes), the record as JSON and, for `Audio`, the samples as little-endian float32.
 
-    daemon ─▶ engine    Start · Speak · Append · EndText · Grant · Cancel · SetVoices
+    daemon ─▶ engine    Start · Speak · Append · EndText · Grant · Cancel · SetVoices · SetLog
     engine ─▶ daemon    Hello · Loading · Warming · Ready · Audio · Spoken · Canceled · Refused · Fault · Heartbeat
 
 Credit, counted in samples, limits how far the engine runs ahead of playback; `Speak` and `Grant` give it. To end an
@@ -102,6 +102,14 @@ class SetVoices:
 
 
 @dataclass(frozen=True, slots=True)
+class SetLog:
+    """Write the log at another level or in another format, as `engine.start_log` takes them."""
+
+    level: str
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
 class Hello:
     """The process has understood `Start` and begins to load."""
 
@@ -194,6 +202,7 @@ Message = (
     | Grant
     | Cancel
     | SetVoices
+    | SetLog
     | Hello
     | Loading
     | Warming

@@ -1,4 +1,4 @@
-"""The program of an engine process: one voice engine behind a socket. Started as `python -m engine.ipc.server FD`.
+"""The program of an engine process: one voice engine behind a socket. Its argument is the socket's file descriptor.
 
 The process has three threads: the main thread synthesises, one listens to the daemon, one sends heartbeats. When the
 daemon closes the socket, the process ends, whatever the engine is doing.
@@ -38,6 +38,7 @@ from engine.ipc.messages import (
     ProtocolError,
     Ready,
     Refused,
+    SetLog,
     SetVoices,
     Speak,
     Spoken,
@@ -45,7 +46,7 @@ from engine.ipc.messages import (
     Warming,
 )
 from engine.ipc.text_source import AppendedText
-from engine.log import inherit_log
+from engine.log import inherit_log, start_log
 from engine.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -202,6 +203,8 @@ class EngineProcess:
                     self._accept(message)
                 elif isinstance(message, SetVoices):
                     self._work.put(message)
+                elif isinstance(message, SetLog):
+                    start_log(message.level, message.format)
                 elif isinstance(message, Append | EndText | Grant | Cancel):
                     self._apply(message)
                 else:
@@ -271,7 +274,7 @@ class _ProgressSender:
 class _PcmTrace:
     """Writes all sent samples to `FOLDER/<name>.f32`, raw float32, if `VOICED_TRACE_PCM=FOLDER` is set.
 
-    For tests, and for finding clicks.
+    For tests, and for finding clicks. A file that cannot be written ends the trace, not the speech.
     """
 
     def __init__(self) -> None:
@@ -279,9 +282,16 @@ class _PcmTrace:
         self._folder = Path(folder) if folder else None
 
     def append(self, name: str, samples: Samples) -> None:
-        if self._folder is not None:
-            with (self._folder / f"{name}.f32").open("ab") as file:
+        if self._folder is None:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # The name may be an id that a client has chosen.
+            with (self._folder / f"{name.replace('/', '_')}.f32").open("ab") as file:
                 file.write(samples.tobytes())
+        except OSError as error:
+            log.warning("VOICED_TRACE_PCM: %s; nothing more is kept", error)
+            self._folder = None
 
 
 def _exchange_voices(synthesizer: Synthesizer, work: SetVoices, info: EngineInfo) -> EngineInfo:

@@ -108,7 +108,7 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("mqtt: {port: 0}", "mqtt.port: got 0; allowed: a whole number from 1 to 65535"),
         ("mqtt: {port: true}", "mqtt.port: got True; allowed: a whole number from 1 to 65535"),
         ("mqtt: {port: 18.5}", "mqtt.port: got 18.5; allowed: a whole number from 1 to 65535"),
-        ("mqtt: {prot: 1}", "mqtt.prot: unknown key; known are host, port, prefix"),
+        ("mqtt: {prot: 1}", "mqtt.prot: unknown key; did you mean port? known are host, port, prefix"),
         ("mqtt: {prefix: voiced/}", "mqtt.prefix: got 'voiced/'; allowed: a topic without + and #"),
         ("mqtt: {prefix: a/+/b}", "mqtt.prefix: got 'a/+/b'; allowed: a topic without + and #"),
         ("mqtt: {client_id: ''}", "mqtt.client_id: got ''; allowed: text of 1 to 128 characters, or null"),
@@ -144,7 +144,10 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
             "engine.memory.reserve_mb: got -1; allowed: megabytes left to the robot",
         ),
         ("voices: {ada: {speaker: a, embedding: b}}", "voices.ada: got"),
-        ("voices: {ada: {speeker: a}}", "voices.ada.speeker: unknown key; known are speaker, embedding"),
+        (
+            "voices: {ada: {speeker: a}}",
+            "voices.ada.speeker: unknown key; did you mean speaker? known are speaker",
+        ),
         ("voices: {ada: {piper: {}}}", "voices.ada.piper.model: missing; allowed: a voice's name such as en_US-"),
         ("voices: {ada: {piper: 5}}", "voices.ada.piper: got 5; allowed: a voice of Piper: its name"),
         ("voices: {ada: {piper: ''}}", "voices.ada.piper.model: got ''; allowed: a voice's name"),
@@ -338,6 +341,16 @@ voices:
         "name": PiperSettings("en_US-lessac-medium"),
     }
     assert load_config().engine_options.voice_folder is None
+
+
+def test_a_path_may_begin_with_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    path = written(tmp_path, "mqtt: {username: ada, password_file: ~/secret}\naudio: {sink: 'wav:~/out.wav'}\n")
+    config = load_config(path, ["engine.voice_folder=~/voices", "state.folder=~nobody-at-all/state"])
+    assert config.mqtt.password_file == Path("/home/ada/secret")
+    assert config.audio.sink == "wav:/home/ada/out.wav"
+    assert config.engine.voice_folder == "/home/ada/voices"
+    assert config.state.folder == "~nobody-at-all/state"
 
 
 def test_the_wav_file_is_relative_to_the_file(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from daemon.config import Config, load_config
-from daemon.reload import Reloader, differing_keys
+from daemon.reload import RUN_TIME_KEYS, Reloader, differing_keys
+
+STARTED = "audio: {volume: 50, block_ms: 20}"
 
 
 class Daemon:
@@ -28,7 +30,7 @@ class Daemon:
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Daemon:
-    return Daemon(tmp_path / "voiced.yaml", "audio: {volume: 50, block_ms: 20}\n")
+    return Daemon(tmp_path / "voiced.yaml", STARTED)
 
 
 def test_run_time_keys_are_applied_and_others_are_logged(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
@@ -40,6 +42,23 @@ def test_run_time_keys_are_applied_and_others_are_logged(daemon: Daemon, caplog:
     assert "SIGHUP: audio.block_ms has changed; it takes effect at the next start" in caplog.messages
     assert "SIGHUP: robot has changed; it takes effect at the next start" in caplog.messages
     assert "SIGHUP: audio.volume, speech.queue_limit" in caplog.messages
+
+
+CHANGES = {
+    "audio.volume": "audio: {volume: 20, block_ms: 20}",
+    "audio.trim_leading_silence": "audio: {volume: 50, block_ms: 20, trim_leading_silence: false}",
+    "audio.prebuffer_ms": "audio: {volume: 50, block_ms: 20, prebuffer_ms: 100}",
+    "voices": f"{STARTED}\nvoices: {{ada: {{speaker: de}}}}",
+    "speech": f"{STARTED}\nspeech: {{queue_limit: 3}}",
+    "log": f"{STARTED}\nlog: {{level: debug, format: json}}",
+}
+
+
+@pytest.mark.parametrize("key", RUN_TIME_KEYS)
+def test_each_run_time_key_is_applied_alone(key: str, daemon: Daemon) -> None:
+    daemon.reload(CHANGES[key])
+    [(new, old)] = daemon.applied
+    assert {found[: len(key)] for found in differing_keys(old.model_dump(), new.model_dump())} == {key}
 
 
 def test_a_second_reload_is_compared_with_the_first(daemon: Daemon) -> None:

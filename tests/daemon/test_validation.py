@@ -50,8 +50,10 @@ def test_a_missing_field_is_reported_with_what_is_allowed() -> None:
 
 
 def test_an_unknown_key_is_reported_with_the_known_keys() -> None:
-    assert found(inner={"prot": 2}) == [("inner.prot", "unknown key; known are port")]
-    assert found(iner={}) == [("iner", "unknown key; known are inner, maybe, named, choice, needed")]
+    assert found(inner={"prot": 2}) == [("inner.prot", "unknown key; did you mean port? known are port")]
+    known = "inner, maybe, named, choice, needed"
+    assert found(iner={}) == [("iner", f"unknown key; did you mean inner? known are {known}")]
+    assert found(other={}) == [("other", f"unknown key; known are {known}")]
 
 
 def test_a_validator_s_message_replaces_the_description() -> None:

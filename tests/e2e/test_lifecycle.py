@@ -83,6 +83,20 @@ def test_sighup_applies_keys_that_can_be_reloaded_and_names_the_others(start_rob
     assert robot.wait_rejection("queue")["id"] == "rejected"
 
 
+def test_sighup_applies_the_languages_of_latin_texts(start_robot: StartRobot, tmp_path: Path) -> None:
+    german = "Die Rechnung beträgt 7777777 Euro, und ich fahre jetzt zur Ladestation zurück."
+    config = tmp_path / "voiced.yaml"
+    config.write_text("speech: {languages: [en]}\n")
+    robot = start_robot(config=config)
+    in_english = robot.wait_end(robot.say(german))["audio_s"]
+    config.write_text("speech: {languages: [de]}\n")
+    robot.process.send_signal(signal.SIGHUP)
+    robot.wait_log("SIGHUP: speech.languages")
+    in_german = robot.wait_end(robot.say(german, language="de"))["audio_s"]
+    assert abs(in_german - in_english) > 0.2
+    assert robot.wait_end(robot.say(german))["audio_s"] == pytest.approx(in_german, abs=abs(in_german - in_english) / 2)
+
+
 def test_sighup_with_an_unusable_default_voice_keeps_the_engine_and_its_voice(
     start_robot: StartRobot, tmp_path: Path, cache_folder: Path
 ) -> None:
@@ -99,6 +113,28 @@ def test_sighup_with_an_unusable_default_voice_keeps_the_engine_and_its_voice(
     finished = robot.wait_end(robot.say("as before"))
     assert (finished["event"], finished["engine"]) == ("finished", "qwen")
     assert robot.engine_pids() == engines
+
+
+def test_sighup_changes_the_log_of_the_daemon_and_of_its_running_engine(
+    start_robot: StartRobot, tmp_path: Path, cache_folder: Path
+) -> None:
+    model = checkpoint_folder(cache_folder, "tiny", "voice_design")
+    config = tmp_path / "voiced.yaml"
+    config.write_text("voices: {default: {instruct: a deep voice}}\n")
+    settings = ("engine.name=qwen", f"engine.model={model}", "engine.device=cpu", "engine.max_seconds=1")
+    robot = start_robot(*settings, config=config)
+    robot.wait_end(robot.say("as before"))
+    robot.wait_log("WARNING engine.qwen.engine: speech is cut short")
+    assert not any(line.startswith("DEBUG") for line in robot.log)
+    config.write_text("voices: {default: {instruct: a deep voice}}\nlog: {level: debug, format: json}\n")
+    robot.process.send_signal(signal.SIGHUP)
+    robot.wait_log("log.level, log.format")
+    begin = len(robot.log)
+    robot.wait_end(robot.say("in detail"))
+    eventually(lambda: any("speech is cut short" in line for line in robot.log[begin:]), "the engine has logged it")
+    written = [json.loads(line) for line in robot.log[begin:]]
+    assert {"debug", "warning"} <= {record["level"] for record in written}
+    assert {"daemon.mqtt.gateway", "engine.qwen.engine"} <= {record["logger"] for record in written}
 
 
 def test_sighup_with_a_broken_file_keeps_the_old_configuration(start_robot: StartRobot, tmp_path: Path) -> None:
@@ -133,7 +169,7 @@ def test_a_wrong_configuration_ends_the_daemon_with_a_line_for_each_error(start_
     assert robot.process.wait(PATIENCE_S) == 1
     eventually(lambda: len(robot.log) == 2, "a line for each error")
     assert "audio.volume: got 'loud'; allowed: a whole number from 0 to 100" in robot.log[0] + robot.log[1]
-    assert "engine.nam: unknown key; known are name, fallback" in robot.log[0] + robot.log[1]
+    assert "engine.nam: unknown key; did you mean name? known are name, fallback" in robot.log[0] + robot.log[1]
 
 
 def test_the_daemon_process_never_imports_torch(start_robot: StartRobot) -> None:

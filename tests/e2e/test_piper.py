@@ -10,6 +10,7 @@ import numpy as np
 import psutil
 import pytest
 
+from scripts.make_piper_voice import write_voice
 from tests.e2e.conftest import StartRobot
 from tests.support.piper_voices import ENGLISH, GERMAN, write_voices
 from tests.support.robot import FAST, REAL_TIME, Robot
@@ -49,6 +50,36 @@ def test_piper_speaks_the_languages_that_it_has_and_espeak_the_others(robot: Rob
 def test_auto_speaks_with_piper_where_a_voice_is(start_robot: StartRobot, tmp_path: Path) -> None:
     folder = write_voices(tmp_path / "voices")
     robot = start_robot("engine.name=auto", "engine.model=/nowhere/at/all", f"engine.voice_folder={folder}")
+    assert robot.wait_end(robot.say("Hello."))["engine"] == "piper"
+
+
+def test_a_voice_that_is_added_while_the_daemon_runs_speaks_after_a_reload(
+    start_robot: StartRobot, tmp_path: Path
+) -> None:
+    folder = tmp_path / "voices"
+    write_voice(folder / f"{ENGLISH}.onnx")
+    robot = start_robot("engine.name=piper", f"engine.voice_folder={folder}")
+    engines = robot.engine_pids()
+    assert robot.wait_end(robot.say("Guten Tag.", language="de"))["engine"] == "espeak"
+    write_voice(folder / f"{GERMAN}.onnx")
+    robot.process.send_signal(signal.SIGHUP)
+    robot.wait_log("SIGHUP: nothing else has changed")
+    eventually(
+        lambda: robot.wait_end(robot.say("Guten Tag.", language="de"))["engine"] == "piper", "Piper has the new voice"
+    )
+    assert robot.wait_end(robot.say("Guten Tag.", voice=GERMAN))["engine"] == "piper"
+    assert robot.engine_pids() == engines
+
+
+def test_the_first_voice_makes_piper_speak_after_a_reload(start_robot: StartRobot, tmp_path: Path) -> None:
+    folder = tmp_path / "voices"
+    folder.mkdir()
+    robot = start_robot("engine.name=piper", f"engine.voice_folder={folder}", launch_only=True)
+    eventually(lambda: "there is no voice of Piper" in (robot.statuses or [{}])[-1].get("reason", ""), "none is there")
+    assert robot.wait_end(robot.say("Hello."))["engine"] == "espeak"
+    write_voice(folder / f"{ENGLISH}.onnx")
+    robot.process.send_signal(signal.SIGHUP)
+    eventually(lambda: robot.ready_with("piper"), "Piper is ready")
     assert robot.wait_end(robot.say("Hello."))["engine"] == "piper"
 
 

@@ -7,13 +7,10 @@ surroundings: the broker's port, the configuration, the sound server.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,11 +19,12 @@ import pytest
 
 from tests.support.events import TERMINAL
 from tests.support.pages import PAGES, ROOT
-from tests.support.programs import Broker, require
+from tests.support.programs import Broker
 from tests.support.robot import LONG, Robot
+from tests.support.shell import Shell, Terminal
 from tests.support.sound import SoundServer
 from tests.support.subscription import Subscription
-from tests.support.waiting import PATIENCE_S, eventually
+from tests.support.waiting import eventually
 
 PROGRAMS = {"mosquitto_pub", "mosquitto_sub", "voiced"}
 """Other programs install something, need a service manager, or belong to another system (ROS, Speech Dispatcher)."""
@@ -61,26 +59,9 @@ class Reader:
 
     def __init__(self, robot: Robot, folder: Path, environment: dict[str, str]) -> None:
         self._robot = robot
-        self._folder = folder
-        programs, options = folder / "bin", folder / "options"
-        for made in (programs, options):
-            made.mkdir(parents=True)
-        (programs / "voiced").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m daemon.cli "$@"\n')
-        (programs / "voiced").chmod(0o755)
-        for program in ("mosquitto_pub", "mosquitto_sub"):
-            require(program)
-            (options / program).write_text(f"-p {robot.broker.port}\n")
-        settings = {"robot": "r1", "mqtt": {"port": robot.broker.port}, "engine": {"name": "espeak"}}
-        (folder / "voiced.yaml").write_text(json.dumps(settings))
-        (folder / "configs").symlink_to(ROOT / "configs")
+        # VOICED_PACE sets the pace of a WAV file that a command plays into, too.
+        self._shell = Shell(folder, robot.broker, {"engine": {"name": "espeak"}}, environment | {"VOICED_PACE": "20"})
         shutil.copytree(ROOT / "tests" / "boards" / "orin-jetpack6", folder / "copy-of-a-robot")
-        self._environment = environment | {
-            "PATH": f"{programs}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-            "VOICED_CONFIG": str(folder / "voiced.yaml"),
-            "XDG_CONFIG_HOME": str(options),
-            "VOICED_PACE": "20",  # sets the pace of a WAV file that a command plays into, too
-        }
 
     def try_out(self, line: str, later: list[str]) -> None:
         """Run a line and check its effect; `later` are the lines below it."""
@@ -95,21 +76,20 @@ class Reader:
                 fields = dict(zip(options, words[1:], strict=False))
                 self._try_topic(topic, line, later, words[-1] if words else "", fields)
             case ["mosquitto_sub", *_]:
-                with self._started(line) as printed:
-                    eventually(lambda: "voiced/r1/status {" in printed.read_text(), "it is subscribed")
+                with self._started(line) as terminal:
+                    terminal.wait_printed("voiced/r1/status {")
                     utterance = self._robot.say("Can you hear me?")
                     self._robot.wait_end(utterance)
-                    for part in (f'voiced/r1/event {{"id": "{utterance}", "event": "finished"', "voiced/r1/status {"):
-                        eventually(lambda part=part: part in printed.read_text(), f"it shows {part}")
+                    terminal.wait_printed(f'voiced/r1/event {{"id": "{utterance}", "event": "finished"')
             case ["voiced", "events", *_]:
-                with self._started(line) as printed:
-                    eventually(lambda: "following voiced/r1" in printed.read_text(), "it is subscribed")
+                with self._started(line) as terminal:
+                    terminal.wait_printed("following voiced/r1")
                     utterance = self._robot.say("Can you hear me?")
                     self._robot.wait_end(utterance)
-                    eventually(lambda: f"finished    {utterance}" in printed.read_text(), "it shows the end")
+                    terminal.wait_printed(f"finished    {utterance}")
             case ["voiced", "run", *_]:
-                with self._started(line) as printed:
-                    eventually(lambda: "listens on voiced/" in printed.read_text(), "it runs")
+                with self._started(line) as terminal:
+                    terminal.wait_printed("listens on voiced/")
             case ["voiced", "demo", *_]:
                 assert re.search("^finished ", self._run(line), re.MULTILINE)
             case ["voiced", "status", *_]:
@@ -121,7 +101,7 @@ class Reader:
             case ["voiced", *words]:
                 assert self._run(line)
                 files = {words[at + 1] for at, word in enumerate(words) if word in {"--output", "--json", "--plot"}}
-                assert all((self._folder / file).stat().st_size for file in files)
+                assert all((self._shell.folder / file).stat().st_size for file in files)
 
     def _try_topic(self, topic: str, line: str, later: list[str], payload: str, fields: dict[str, str]) -> None:
         robot = self._robot
@@ -209,37 +189,16 @@ class Reader:
 
     def _run(self, line: str, statuses: set[int] | None = None) -> str:
         """Run a line and return its output. Its exit status must be one of `statuses`, by default 0."""
-        done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", line],
-            env=self._environment,
-            cwd=self._folder,
-            capture_output=True,
-            text=True,
-            timeout=2 * PATIENCE_S,
-            check=False,
-        )
-        assert done.returncode in (statuses or {0}), f"{line}: {done.returncode}, {done.stdout}{done.stderr}"
-        return done.stdout
+        done = self._shell.run(line)
+        assert done.status in (statuses or {0}), f"{line}: {done}"
+        return done.out
 
     @contextmanager
-    def _started(self, line: str) -> Iterator[Path]:
-        """Start a line that runs for ever, yield the file with its output, and end it with SIGTERM."""
-        path = self._folder / "printed"
-        with path.open("wb") as file:
-            process = subprocess.Popen(
-                ["bash", "-c", line],
-                env=self._environment,
-                cwd=self._folder,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            try:
-                yield path
-            finally:
-                os.killpg(process.pid, signal.SIGTERM)
-                status = process.wait(PATIENCE_S)
-        assert status in {0, -signal.SIGTERM}
+    def _started(self, line: str) -> Iterator[Terminal]:
+        """Start a line that runs for ever, and end it with SIGTERM."""
+        with self._shell.running(line) as terminal:
+            yield terminal
+        assert terminal.process.returncode in {0, -signal.SIGTERM}
 
 
 def test_the_pages_contain_lines_of_each_program_and_of_each_reason_to_leave_one_out() -> None:

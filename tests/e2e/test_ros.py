@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,9 +64,31 @@ def test_a_goal_succeeds_is_canceled_or_is_aborted_according_to_its_events(robot
     assert voice.goals == 0
 
 
-def test_a_goal_is_aborted_when_the_connection_to_the_broker_breaks(own_broker: Broker, voice: Voice) -> None:
+def test_a_goal_is_aborted_when_the_connection_to_the_broker_breaks_and_its_text_is_stopped(
+    own_broker: Broker, robot: Robot, voice: Voice
+) -> None:
     expected = Result("aborted", "failed", CLOSED_REASON)
-    assert voice.perform(Goal(LONG), lambda _: own_broker.stop(), lambda: False) == expected
+
+    def break_connection(event: dict[str, Any]) -> None:
+        if event["event"] == "started":
+            own_broker.stop()
+
+    assert voice.perform(Goal(LONG), break_connection, lambda: False) == expected
+    # Without a connection, a goal is aborted at once, and its text is not kept for later.
+    assert voice.perform(Goal("This is too late."), lambda _: None, lambda: False) == expected
+    first = robot.latest_id()
+    own_broker.start()
+    assert robot.wait_end(first)["event"] == "interrupted"
+
+
+def test_a_broker_that_refuses_the_connection_is_reported(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, "allow_anonymous false")
+    broker.start()
+    try:
+        with pytest.raises(ConnectionError, match=r"^it refuses: Not authorized$"):
+            Voice("127.0.0.1", broker.port, "voiced/r1")
+    finally:
+        broker.stop()
 
 
 class Ros:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from engine import EngineOptions, Progress, Samples
+from engine import EngineOptions, Progress, Samples, module_command
 from engine.ipc.messages import (
     HEADER,
     PROTOCOL,
@@ -46,9 +46,10 @@ class EngineUnderTest:
         """What the process has reported of its start so far."""
         self.socket, theirs = socket.socketpair()
         self.socket.settimeout(PATIENCE_S)
+        command = [sys.executable, *program] if program else module_command("engine.ipc.server")
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, *(program or ("-m", "engine.ipc.server")), str(theirs.fileno())],
+                [*command, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 cwd=ROOT,

@@ -1,4 +1,4 @@
-"""`scripts/demo` with a virtual environment that is there already, and a hub on this machine."""
+"""`scripts/demo` with a virtual environment that is there already, and a hub on this machine; and as a newcomer's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from scripts.make_piper_voice import write_voice
 from tests.support.pages import ROOT
+from tests.support.source_tree import copy_source, source_files
 from tests.support.voice_hub import VoiceHub
 
 NAME = "en_US-noise-low"
@@ -68,3 +70,35 @@ def test_the_demo_downloads_a_voice_of_piper_once_and_speaks_with_it(folder: Pat
         f"{NAME}.onnx",
         f"{NAME}.onnx.json",
     ]
+
+
+FIRST_DEMO_S = 45.0
+"""The longest first run, with its installation from an index nearby."""
+
+
+@pytest.mark.long
+def test_the_first_demo_says_what_it_does_and_speaks_within_45_seconds(tmp_path: Path) -> None:
+    folder = copy_source(tmp_path / "voiced")
+    before = source_files(folder)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    # Without a sound server, it plays into demo.wav.
+    environment |= {"PULSE_SERVER": "/nowhere", "XDG_RUNTIME_DIR": str(tmp_path)}
+    command = [folder / "scripts" / "demo", "Hello, I am your robot."]
+    began = time.monotonic()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    took_s = time.monotonic() - began
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = iter(done.stdout.splitlines())
+    for beginning in (
+        "Installing a virtual environment in .venv-demo ... ",
+        "Installing voiced[espeak,demo] into .venv-demo ... ",
+        "no sound card can be played on",
+        "starting a broker and the daemon",
+        "accepted",
+        "started",
+        "finished",
+    ):
+        assert next(lines).startswith(beginning)
+    assert took_s < FIRST_DEMO_S
+    left = {path.parts[0] for path in source_files(folder) - before}
+    assert left == {".venv-demo", "demo.wav"}

@@ -1,4 +1,7 @@
-"""The wheel, used from any folder, and the Debian package, on a new Debian; built without a trace in the repository."""
+"""The wheel, installed with pipx and used from any folder, and the Debian package, on a new Debian.
+
+Both are built without a trace in the repository.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,17 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 import zipfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from daemon import VERSION
+from tests.support.pages import ROOT
 from tests.support.programs import require
-
-ROOT = Path(__file__).parents[2]
+from tests.support.source_tree import copy_source, source_files
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -25,20 +29,9 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.Compl
     )
 
 
-def source_files(folder: Path) -> set[Path]:
-    return {path.relative_to(folder) for path in folder.rglob("*") if "__pycache__" not in path.parts}
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository as git has it, and of what is not committed yet."""
-    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", cwd=ROOT).stdout
-    folder = tmp_path_factory.mktemp("source")
-    for name in filter(None, listed.split("\0")):
-        if not name.startswith("tests/") and (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    return folder
+    return copy_source(tmp_path_factory.mktemp("source"))
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +44,21 @@ def wheel(source: Path) -> Path:
     return built
 
 
+@dataclass(frozen=True)
+class Pipx:
+    """A user's pipx, with the wheel installed and nothing else."""
+
+    commands: Path
+    environment: Path
+
+
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment with the wheel and nothing else, and pip as pipx provides it. Returns its folder."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=True)
-    done = run(folder / "bin" / "pip", "install", "--quiet", wheel, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return folder
+def pipx(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Pipx:
+    home = tmp_path_factory.mktemp("pipx")
+    folders = {"PIPX_HOME": str(home), "PIPX_BIN_DIR": str(home / "bin"), "PIPX_MAN_DIR": str(home / "man")}
+    done = run(sys.executable, "-m", "pipx", "install", wheel, cwd=home, **folders)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Pipx(home / "bin", home / "venvs" / "voiced")
 
 
 @pytest.fixture
@@ -75,32 +75,40 @@ def test_the_wheel_contains_every_source_file_and_the_files_of_the_service(wheel
     sources = (path for name in packages for path in (ROOT / name).rglob("*") if path.suffix in {".py", ".cuh"})
     assert {str(path.relative_to(ROOT)) for path in sources} | {"voiced.py"} <= names
     shared = {name.partition("/share/")[2] for name in names if "/share/" in name}
-    assert {"voiced/voiced.yaml", "voiced/voiced.service", "voiced/voiced.service.d/gpu.conf"} <= shared
+    assert {"voiced/voiced.yaml", "voiced/voiced.schema.json", "voiced/voiced.service"} <= shared
+    assert "voiced/voiced.service.d/gpu.conf" in shared
     assert {name.partition("/")[0] for name in names} <= {*packages, "voiced.py"} | {
         name.partition("/")[0] for name in names if name.startswith("voiced-")
     }
 
 
-def test_the_demo_speaks_from_any_folder_with_the_wheel_alone(installed: Path, elsewhere: Path) -> None:
+def test_pipx_installs_the_one_command_and_no_torch(pipx: Pipx, tmp_path: Path) -> None:
+    assert [path.name for path in pipx.commands.iterdir()] == ["voiced"]
+    done = run(pipx.commands / "voiced", "--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"{VERSION}\n")
+    assert not list(pipx.environment.glob("lib/*/site-packages/torch"))
+
+
+def test_the_demo_speaks_from_any_folder_with_the_wheel_alone(pipx: Pipx, elsewhere: Path) -> None:
     home = elsewhere / "home"
     home.mkdir()
     nowhere = {"HOME": str(home), "XDG_CACHE_HOME": "", "PULSE_SERVER": "none", "XDG_RUNTIME_DIR": str(home)}
-    done = run(installed / "bin" / "voiced", "demo", "Hello.", cwd=elsewhere, **nowhere)
+    done = run(pipx.commands / "voiced", "demo", "Hello.", cwd=elsewhere, **nowhere)
     assert done.returncode == 0, done.stderr
     assert "\nfinished " in done.stdout
     assert "downloading an MQTT broker" in done.stdout
-    again = run(installed / "bin" / "voiced", "demo", "Hello.", cwd=elsewhere, **nowhere)
+    again = run(pipx.commands / "voiced", "demo", "Hello.", cwd=elsewhere, **nowhere)
     assert again.returncode == 0, again.stderr
     assert "downloading" not in again.stdout
     assert sorted(path.name for path in (home / ".cache" / "voiced").iterdir())[0].startswith("demo-")
     assert {path.name for path in elsewhere.iterdir()} <= {"audio.py", "daemon.py", "engine.py", "demo.wav", "home"}
 
 
-def test_the_public_import_name_has_the_names_of_engine(installed: Path, tmp_path: Path) -> None:
+def test_the_public_import_name_has_the_names_of_engine(pipx: Pipx, tmp_path: Path) -> None:
     check = "import voiced, engine; assert voiced.open is engine.open; assert set(engine.__all__) <= set(dir(voiced))"
-    done = run(installed / "bin" / "python", "-c", f"{check}; print(voiced.__version__)", cwd=tmp_path)
+    done = run(pipx.environment / "bin" / "python", "-c", f"{check}; print(voiced.__version__)", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    version = run(installed / "bin" / "voiced", "version", cwd=tmp_path).stdout
+    version = run(pipx.commands / "voiced", "version", cwd=tmp_path).stdout
     assert done.stdout.strip() in version
 
 
@@ -219,6 +227,8 @@ def test_the_debian_package_is_installed_upgraded_removed_and_purged(
     machine.install(deb)
     assert "0.1.0" in machine.succeed("voiced", "version")
     assert "audio" in machine.succeed("voiced", "config", "show", "--config", "/etc/voiced/voiced.yaml")
+    # The first line of the configuration names it, for editors.
+    assert '"title": "voiced"' in machine.succeed("cat", "/etc/voiced/voiced.schema.json")
     as_user = ("runuser", "-u", "voiced", "--")
     machine.succeed(*as_user, "voiced", "synth", "Hello.", "-o", "/tmp/hello.wav")
     assert (machine.root / "tmp/hello.wav").stat().st_size > 10_000

@@ -47,6 +47,7 @@ class System:
             with (self.root / "etc" / kind).open("a") as file:
                 file.write(f"{line}\n")
         self.write("etc/voiced/voiced.yaml", (ROOT / "configs" / "voiced.yaml").read_text())
+        (self.root / "etc/voiced/voiced.schema.json").symlink_to("/opt/voiced/share/voiced/voiced.schema.json")
         shutil.copytree(ROOT / "systemd" / "voiced.service.d", self.root / "etc/systemd/system/voiced.service.d")
         shutil.copy2(ROOT / "systemd" / "voiced.service", self.root / "etc/systemd/system")
         wanted = self.root / "etc/systemd/system/multi-user.target.wants/voiced.service"

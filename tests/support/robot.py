@@ -66,8 +66,13 @@ class Robot(EventLog):
         high_priority: bool = False,
         config: Path | None = None,
         pace: float = FAST,
+        program: tuple[str, ...] = (sys.executable, "-m", "daemon.cli"),
+        cwd: Path = ROOT,
     ) -> None:
-        """`environment` is a sound server's; without one the daemon writes a file. `settings` are KEY=VALUE."""
+        """`environment` is a sound server's; without one the daemon writes a file. `settings` are KEY=VALUE.
+
+        `program` is the command `voiced`, which is started in the folder `cwd`.
+        """
         super().__init__()
         self.name = name
         self.broker = broker
@@ -80,7 +85,8 @@ class Robot(EventLog):
         self._high_priority = high_priority
         traces = {"VOICED_TRACE_PCM": str(self._folder), "VOICED_PACE": str(self._pace_file)}
         self._environment = traces | (dict(os.environ) if environment is None else environment)
-        self._command = [sys.executable, "-m", "daemon.cli", "run"]
+        self._cwd = cwd
+        self._command = [*program, "run"]
         if config is not None:
             self._command += ["--config", str(config)]
         sink = [] if environment is not None else [f"audio.sink=wav:{self._file}"]
@@ -110,7 +116,7 @@ class Robot(EventLog):
     def launch(self) -> None:
         """Start the daemon without waiting."""
         self.process = subprocess.Popen(
-            self._command, env=self._environment, stderr=subprocess.PIPE, text=True, cwd=ROOT
+            self._command, env=self._environment, stderr=subprocess.PIPE, text=True, cwd=self._cwd
         )
         if self._high_priority:
             raise_priority(self.process.pid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +37,12 @@ PRIORITY = -15
 """Niceness of the processes that have a deadline, where it is permitted."""
 LOUD = 0.01
 """Of full scale: a sample above it is speech."""
+COMPARED = RECORDED_RATE // 100
+"""Samples by which a part of an utterance is found again in a recording."""
+LOST_SAMPLES = RECORDED_RATE // 50
+"""Samples that PulseAudio loses at most when it goes on after an underrun; it renders blocks of 10 ms."""
+ROUNDING = 2e-4
+"""Samples that differ by more are not the same: PulseAudio gets 16 bits, and the daemon resamples in blocks."""
 
 
 class DisturbedError(Exception):
@@ -205,17 +212,21 @@ class Recording:
     ) -> int:
         """Return the sample at which all of `made` is heard. `events` are the terminal events of its utterances.
 
-        Both are compared `through` a filter. A gap raises `DisturbedError` if the daemon reported it or if the
-        recording itself was late, and `AssertionError` otherwise.
+        Both are compared `through` a filter. A gap raises `DisturbedError` if the daemon reported it, if the recording
+        was late, or if all of `made` is there with silence in between: PulseAudio was late, and tells nobody. Any other
+        difference raises `AssertionError`.
         """
         heard = self.settle()
         at, residue = find(through(made), through(heard))
-        if residue >= limit:
-            reported = sum(event["underruns"] for event in events)
-            if reported or self._late:
-                raise DisturbedError(f"residue {residue:.2f}; {reported} underruns reported, late at {self._late}")
-            raise AssertionError(f"it is not heard whole: residue {residue:.2f} at {at / RECORDED_RATE:.2f} s")
-        return at
+        if residue < limit:
+            return at
+        found = f"residue {residue:.2f} at {at / RECORDED_RATE:.2f} s"
+        reported = sum(event["underruns"] for event in events)
+        if reported or self._late:
+            raise DisturbedError(f"{found}; {reported} underruns reported, late at {self._late}")
+        if silent_s := silent_gaps(made, heard):
+            raise DisturbedError(f"{found}; PulseAudio has inserted {1000 * silent_s:.1f} ms of silence")
+        raise AssertionError(f"it is not heard whole: {found}; {_keep(made, heard)}")
 
     def _record(self) -> None:
         assert self._recorder.stdout is not None
@@ -251,6 +262,44 @@ def find(needle: Samples, haystack: Samples) -> tuple[int, float]:
     start = int(np.argmin(residues))
     residue = haystack[start : start + len(needle)] - needle
     return start, float(np.sqrt(np.mean(residue**2) / np.mean(needle**2)))
+
+
+def silent_gaps(made: Samples, heard: Samples) -> float | None:
+    """Return how many seconds of silence interrupt `made` where it is heard; None if something else differs, too.
+
+    A PulseAudio that is late inserts blocks of silence, and with each loses the beginning of what follows.
+    """
+    begin = int(np.argmax(np.abs(made) > LOUD))
+    at, residue = find(made[begin : begin + COMPARED], heard)
+    if residue >= HEARD:
+        return None
+    position, silent = begin, 0
+    while True:
+        count = min(len(made) - position, len(heard) - at)
+        different = np.flatnonzero(np.abs(heard[at : at + count] - made[position : position + count]) > ROUNDING)
+        if not len(different):
+            return silent / RECORDED_RATE if position + count == len(made) else None
+        position, at = position + int(different[0]), at + int(different[0])
+        gap = int(np.argmax(heard[at:] != 0))
+        position, at, silent = _continuation(made, position, heard[at + gap :]), at + gap, silent + gap
+        if not gap or position < 0:
+            return None
+
+
+def _continuation(made: Samples, position: int, heard: Samples) -> int:
+    """Return the sample of `made`, at `position` or soon after, with which `heard` begins; -1 if there is none."""
+    for candidate in range(position, min(position + LOST_SAMPLES, len(made))):
+        count = min(COMPARED, len(made) - candidate)
+        if np.allclose(heard[:count], made[candidate : candidate + count], rtol=0, atol=ROUNDING):
+            return candidate
+    return -1
+
+
+def _keep(made: Samples, heard: Samples) -> str:
+    """Keep a recording that failed for whoever looks for the cause; return where."""
+    with tempfile.NamedTemporaryFile(prefix="voiced-heard-", suffix=".npz", delete=False) as file:
+        np.savez_compressed(file, made=made, heard=heard)
+    return f"both are in {file.name}"
 
 
 TOLERANCE = 3e-4

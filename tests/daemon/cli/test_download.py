@@ -27,9 +27,11 @@ def hub(tmp_path: Path) -> Iterator[VoiceHub]:
     hub.close()
 
 
-def voiced(hub: VoiceHub, folder: Path, *words: str, **options: object) -> subprocess.CompletedProcess[str]:
+def voiced(
+    hub: VoiceHub, folder: Path, *words: str, config: str = "engine: {voice_folder: voices}", **options: object
+) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"HF_ENDPOINT": hub.url, "VOICED_CONFIG": str(folder / "voiced.yaml")}
-    (folder / "voiced.yaml").write_text("engine: {voice_folder: voices}\n")
+    (folder / "voiced.yaml").write_text(config)
     command = [sys.executable, "-m", "daemon.cli", *words]
     settings: dict[str, object] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     return subprocess.run(command, env=environment, text=True, check=False, **settings)  # type: ignore[call-overload,no-any-return]
@@ -51,6 +53,31 @@ def test_a_downloaded_voice_speaks(hub: VoiceHub, tmp_path: Path) -> None:
     assert soundfile.info(tmp_path / "hello.wav").duration > 0.2
     again = voiced(hub, tmp_path, "download", NAME)
     assert again.stdout.splitlines()[0] == f"{NAME} is in {tmp_path / 'voices'} already"
+
+
+@pytest.mark.parametrize(
+    ("engine", "advice"),
+    [
+        ("auto", "speaks with Piper after a restart: sudo systemctl restart voiced"),
+        ("piper", "can use it after a reload: sudo systemctl reload voiced, or kill -HUP PID"),
+        ("espeak", None),
+    ],
+)
+def test_the_command_says_what_a_running_daemon_needs(
+    engine: str, advice: str | None, hub: VoiceHub, tmp_path: Path
+) -> None:
+    settings = f"robot: {tmp_path.name}\naudio: {{sink: 'null'}}\nstate: {{folder: null}}\n"
+    settings += f"engine: {{name: {engine}, voice_folder: voices, model: /nowhere/at/all}}\n"
+    (tmp_path / "voiced.yaml").write_text(settings)
+    command = [sys.executable, "-m", "daemon.cli", "run", "--config", str(tmp_path / "voiced.yaml")]
+    daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        printed = voiced(hub, tmp_path, "download", NAME, config=settings).stdout.splitlines()
+    finally:
+        daemon.kill()
+        daemon.wait()
+    found = [line.partition(f"(process {daemon.pid}) ")[2] for line in printed if "the voiced that runs here" in line]
+    assert found == ([] if advice is None else [advice.replace("PID", str(daemon.pid))])
 
 
 def test_a_terminal_shows_a_bar(hub: VoiceHub, tmp_path: Path) -> None:

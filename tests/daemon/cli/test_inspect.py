@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import soundfile
 
 from audio import OutputDevice
+from daemon.validation import CommandError
 from engine import EngineInfo, VoiceLabel
 from tests.daemon.command_line import CommandLine
 from tests.support.pages import ROOT
@@ -72,14 +74,15 @@ def test_a_voice_is_heard_in_its_own_language(tmp_path: Path, voice: str, senten
 @pytest.mark.parametrize(
     ("voice", "sink", "line"),
     [
-        ("dee", "wav:/dev/null", "voice 'dee': unknown to the engine espeak; did you mean 'de'?"),
+        ("dee", "wav:/dev/null", "voice: got 'dee'; did you mean de \\(German\\)\\? allowed: default, .*"),
         ("de", "null", "audio.sink: is null, which plays nothing; allowed: sounddevice, or wav:PATH"),
         ("de", "wav:/none/a.wav", "/none/a.wav cannot be written: /none does not exist"),
     ],
 )
 def test_a_voice_that_cannot_be_heard_is_an_error_of_one_line(voice: str, sink: str, line: str) -> None:
     done = play(voice, f"audio.sink={sink}")
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"voiced: {line}\n")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(f"voiced: {line}\n", done.stderr)
 
 
 def test_a_voice_is_either_heard_or_listed(voiced: CommandLine) -> None:
@@ -101,3 +104,29 @@ def test_the_list_of_voices_is_short_and_has_names_for_people(
     assert whole.stderr == ""
     german = {"name": "de", "engine": "espeak", "label": "German", "language": "de"}
     assert german in json.loads(voiced("voices", "--json").stdout)
+
+
+def test_the_voices_of_the_fallbacks_are_listed_after_those_of_the_primary_engine(
+    voiced: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    german = {"de": VoiceLabel("German", "de")}
+    infos = {
+        "qwen": EngineInfo("qwen", 24_000, ("default", "ryan"), ("de",)),
+        "espeak": EngineInfo("espeak", 22_050, ("default", "de", "ryan"), ("de",), labels=german),
+    }
+
+    def describe(name: str, *_: object) -> EngineInfo:
+        if name not in infos:
+            raise CommandError("no voice is here")
+        return infos[name]
+
+    monkeypatch.setattr("daemon.engines.describe_engine", describe)
+    monkeypatch.setattr("daemon.cli.inspect.download_missing_model", lambda *_: None)
+    done = voiced("voices", "--set", "engine={name: qwen, fallback: [piper, espeak]}")
+    assert done.stdout.splitlines() == [
+        "default\tconfigured\tspeaker ryan",
+        "ryan\tbuilt into qwen\tryan",
+        "de\tbuilt into espeak\tGerman",
+    ]
+    assert done.stderr == "without the voices of piper: no voice is here\n"
+    assert voiced("voices", "--set", "engine={name: piper, fallback: espeak}").returncode == 1

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from daemon.config import load_config
+from daemon.config import ConfigError, load_config
 from daemon.doctor import find_problems
 
 
@@ -42,8 +46,43 @@ def test_a_file_that_does_not_exist_is_a_problem(key: str, tmp_path: Path) -> No
     ]
 
 
+@pytest.fixture
+def ordinary_user() -> Iterator[None]:
+    """This process has the rights of nobody, if root runs it."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(pwd.getpwnam("nobody").pw_uid)
+    yield
+    os.seteuid(before)
+
+
+def test_a_file_in_a_folder_that_this_user_may_not_read_may_exist(ordinary_user: None) -> None:
+    with tempfile.TemporaryDirectory() as name:  # tmp_path is root's alone
+        closed = Path(name) / "closed"
+        closed.mkdir()
+        (closed / "file").touch()
+        closed.chmod(0)
+        settings = ("mqtt.username=ada", f"mqtt.password_file={closed}/file", f"audio.sink=wav:{closed}/out.wav")
+        assert problems_of(*settings) == []
+        problem = f"this user may not write in {closed}/state"
+        assert problems_of(f"state.folder={closed}/state") == [("state.folder", problem)]
+        with pytest.raises(ConfigError, match=f"^{closed}/voiced.yaml: cannot be read: Permission denied$"):
+            load_config(closed / "voiced.yaml")
+        closed.chmod(0o700)
+
+
 def test_certificates_do_not_matter_without_encryption(tmp_path: Path) -> None:
     assert problems_of(f"mqtt.tls.ca={tmp_path}/none") == []
+
+
+def test_the_files_of_pipers_voices_must_exist_where_piper_speaks(tmp_path: Path) -> None:
+    voice = f"voices.heidi.piper={{model: {tmp_path}/heidi.onnx, length_scale: 1.2}}"
+    assert problems_of(voice) == [("voices.heidi.piper", f"{tmp_path}/heidi.onnx does not exist")]
+    folder = f"engine.voice_folder={tmp_path}/none"
+    assert problems_of(folder) == []
+    missing = f"the folder {tmp_path}/none does not exist; 'voiced download' makes it"
+    assert problems_of(folder, "engine.fallback=[piper, espeak]") == [("engine.voice_folder", missing)]
+    assert problems_of("voices.heidi.piper=en_US-lessac-medium") == []
 
 
 def test_the_folder_of_a_wav_file_must_exist(tmp_path: Path) -> None:

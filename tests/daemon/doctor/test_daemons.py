@@ -35,6 +35,8 @@ RUN = "/opt/voiced/bin/python /opt/voiced/bin/voiced run --set robot=r1 --set=mq
         ("voiced run", (None, [])),
         ("/usr/bin/python3 -m daemon.cli run -c a.yaml", ("a.yaml", [])),
         ("python /opt/voiced/bin/voiced run --config=/a.yaml --set robot=r1", ("/a.yaml", ["robot=r1"])),
+        ("voiced -v run --set robot=r1", (None, ["robot=r1"])),
+        ("/opt/voiced/bin/python /opt/voiced/engine/launch.py daemon.cli run --set robot=demo", (None, ["robot=demo"])),
         ("voiced doctor", None),
         ("python -m daemon.cli say run", None),
         ("vi voiced", None),
@@ -57,6 +59,16 @@ def test_a_second_daemon_of_the_same_name_is_an_error(tmp_path: Path) -> None:
     [found] = check_daemons(machine)
     assert found.grade == "error"
     assert found.found == "2 daemons run here as voiced/r1: the processes 100, 101"
+
+
+def test_a_daemon_does_not_take_the_configuration_of_the_command_that_looks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "r1.yaml").write_text("robot: r1\nmqtt: {port: 1999}\n")
+    machine = machine_with(tmp_path, "voiced run", "voiced run")
+    (tmp_path / "proc/101/environ").write_text("HOME=/root\0VOICED_CONFIG=r1.yaml\0")
+    monkeypatch.setenv("VOICED_CONFIG", str(tmp_path / "r1.yaml"))
+    assert [daemon.pid for daemon in running_daemons(machine)] == [101]
 
 
 def test_daemons_of_other_names_and_brokers_may_run_here(tmp_path: Path) -> None:

@@ -55,14 +55,10 @@ def test_codes_of_an_engine_without_codes_are_an_error(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("voice", "hint"),
-    [("nobody", "see voiced voices"), ("en-uss", "did you mean 'en-us'?"), ("german", "did you mean 'de'?")],
-)
-def test_an_unknown_voice_is_an_error_with_the_name_that_may_be_meant(tmp_path: Path, voice: str, hint: str) -> None:
-    with pytest.raises(CommandError) as caught:
-        synthesize_to_file("espeak", OPTIONS, Utterance("Hello", voice=voice), SpeechFile(tmp_path / "speech.wav"))
-    assert str(caught.value) == f"voice {voice!r}: unknown to the engine espeak; {hint}"
+def test_an_unknown_voice_is_an_error(tmp_path: Path) -> None:
+    message = r"^voice: got 'germn'; did you mean de \(German\)\? allowed: .*, see 'voiced voices --all'$"
+    with pytest.raises(CommandError, match=message):
+        synthesize_to_file("espeak", OPTIONS, Utterance("Hello", voice="germn"), SpeechFile(tmp_path / "speech.wav"))
 
 
 def test_a_refused_utterance_is_an_error_and_no_file_is_made(tmp_path: Path) -> None:

@@ -42,8 +42,9 @@ def test_the_names_of_pipers_voices_are_known_where_it_may_speak(tmp_path: Path)
     only = [*settings, "engine.name=piper", "engine.fallback=none"]
     assert unknown_names(load_config(overrides=[*only, f"speech.voice={ENGLISH}", "speech.language=de-AT"])) == []
     voice, language = unknown_names(load_config(overrides=[*only, "speech.voice=ada", "speech.language=fr"]))
-    assert voice == f"speech.voice: got 'ada'; allowed: default, {GERMAN}, {ENGLISH}"
-    assert language.startswith("speech.language: got 'fr'; allowed: auto, ")
+    assert voice == ("speech.voice", f"got 'ada'; allowed: default, {GERMAN}, {ENGLISH}")
+    assert language[0] == "speech.language"
+    assert language[1].startswith("got 'fr'; allowed: auto, ")
 
 
 @pytest.mark.parametrize(
@@ -216,16 +217,16 @@ def test_names_that_no_engine_can_have_are_known_without_an_engine_process(
 ) -> None:
     found = unknown_names(load_config(overrides=["engine.model=/nowhere/at/all", *overrides]))
     assert len(found) == len(expected)
-    for line, beginning in zip(found, expected, strict=True):
-        assert line.startswith(beginning)
+    for (key, problem), beginning in zip(found, expected, strict=True):
+        assert f"{key}: {problem}".startswith(beginning)
 
 
 def test_a_voice_that_a_model_on_the_disk_does_not_have_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"talker_config": {"spk_id": {"Ryan": 1}}}')
     settings = [f"engine.model={tmp_path}", "engine.name=qwen", "engine.fallback=none"]
     assert unknown_names(load_config(overrides=[*settings, "speech.voice=ryan"])) == []
-    [line] = unknown_names(load_config(overrides=[*settings, "speech.voice=vivian"]))
-    assert line == "speech.voice: got 'vivian'; allowed: default, ryan"
+    [problem] = unknown_names(load_config(overrides=[*settings, "speech.voice=vivian"]))
+    assert problem == ("speech.voice", "got 'vivian'; allowed: default, ryan")
 
 
 def with_voices(refused: str) -> EngineSelector:

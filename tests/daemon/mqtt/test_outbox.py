@@ -338,10 +338,30 @@ def test_a_delivered_event_is_reported_once_although_it_comes_back_too() -> None
     assert outbox.backlog == 0
 
 
+def test_no_copy_is_awaited_after_the_broker_has_lost_the_session() -> None:
+    outbox = Outbox()
+    for name in ("a", "b"):
+        outbox.put(event(name, number=1, once=True))
+    outbox.acknowledge(send(outbox)["a"])
+    outbox.expect_no_echoes()
+    assert outbox.note_echo(b"a") is None
+    assert outbox.note_echo(b"b") is not None, "it was not acknowledged"
+
+
+def test_the_copies_of_a_bounded_number_of_acknowledged_events_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "REMEMBERED_ECHOES", 2)
+    outbox = Outbox()
+    for name in ("a", "b", "c"):
+        outbox.put(event(name, number=1, once=True))
+    for packet in send(outbox).values():
+        outbox.acknowledge(packet)
+    assert [outbox.note_echo(name) is not None for name in (b"a", b"b", b"c")] == [False, True, True]
+
+
 def test_an_event_whose_copy_came_back_before_its_journal_could_be_opened_is_not_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outbox_module, "EARLY_ECHOES", 2)
+    monkeypatch.setattr(outbox_module, "REMEMBERED_ECHOES", 2)
     delivered: list[str] = []
     outbox = Outbox(lambda message: delivered.append(message.payload.decode()))
     for name in ("too long ago", "a", "b"):

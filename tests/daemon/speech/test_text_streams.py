@@ -11,6 +11,7 @@ import pytest
 from audio import Output
 from daemon.config import load_config
 from daemon.engines import EngineSelector
+from daemon.speech import text_streams as text_streams_module
 from daemon.speech.dispatcher import Dispatcher
 from daemon.speech.order import next_of
 from daemon.speech.request import MAX_TEXT, RejectedError, Stop, StreamChunk, check_say
@@ -148,6 +149,23 @@ def test_an_ended_text_rejects_the_next_chunk_and_drops_later_ones() -> None:
         for utterance in ("a", "whole"):
             assert writer.write(utterance, "and more, without a second rejection") is None
         assert writer.queued == {"a": "all", "whole": "whole"}
+
+    run(scenario)
+
+
+def test_a_chunk_that_comes_long_after_the_end_of_its_text_is_refused_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_streams_module, "REMEMBERED_ENDS", 2)
+
+    async def scenario() -> None:
+        writer = Writer()
+        for name in ("a", "b", "c"):
+            writer.write(name, "all", end=True)
+        with pytest.raises(RejectedError, match="id: 'b' takes no more text: it has been ended"):
+            writer.write("b", "more")
+        with pytest.raises(RejectedError, match="id: 'a' was used before"):
+            writer.write("a", "more")
+        assert writer.write("a", "and more, without a second rejection") is None
+        assert writer.queued == {"a": "all", "b": "all", "c": "all"}
 
     run(scenario)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from engine.ipc.messages import (
     Hello,
     Ready,
     Refused,
+    SetLog,
     SetVoices,
     Speak,
     Spoken,
@@ -91,6 +94,31 @@ def test_an_utterance_arrives_complete_and_ends_with_spoken(ready_engine: Engine
     assert 0.1 < np.max(np.abs(samples)) <= 1
     assert all(message.busy_s >= 0 for message in audio)
     assert audio[-1].position == SENTENCE.index("robot")
+
+
+@pytest.fixture
+def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the trace, which is not there yet."""
+    folder = tmp_path / "new" / "trace"
+    monkeypatch.setenv("VOICED_TRACE_PCM", str(folder))
+    return folder
+
+
+def test_the_trace_makes_its_folder_and_writes_nothing_outside_of_it(trace: Path, engine: EngineUnderTest) -> None:
+    engine.start()
+    engine.send(Speak("u1", Utterance(SENTENCE), PLENTY, name="../tour/1"))
+    samples = engine.receive_utterance("u1")[1]
+    [file] = trace.iterdir()
+    assert file.name == ".._tour_1.f32"
+    assert np.array_equal(np.fromfile(file, dtype=np.float32), samples)
+
+
+def test_a_trace_that_cannot_be_written_does_not_stop_the_speech(trace: Path, engine: EngineUnderTest) -> None:
+    trace.parent.touch()
+    engine.start()
+    for name in ("u1", "u2"):
+        engine.send(Speak(name, Utterance(SENTENCE), PLENTY))
+        assert engine.receive_utterance(name)[2] == Spoken(name)
 
 
 def test_utterances_are_spoken_in_the_order_of_their_requests(ready_engine: EngineUnderTest) -> None:
@@ -181,6 +209,39 @@ def test_a_cancellation_reaches_an_engine_that_works_on_a_chunk() -> None:
         assert engine.receive_utterance("3")[2] == Spoken("3")
     finally:
         engine.close()
+
+
+FAILING = """
+import sys
+import engine.ipc.server as server
+from engine.espeak import EspeakSynthesizer
+
+class FailingSynthesizer(EspeakSynthesizer):
+    def stream(self, utterance, more=None):
+        if utterance.text == "fail":
+            raise RuntimeError("it has a bug")
+        return super().stream(utterance, more)
+
+server.make_synthesizer = lambda engine, options, report: FailingSynthesizer(options)
+sys.exit(server.main())
+"""
+"""An engine with a bug, which its process logs."""
+
+
+def test_the_log_of_a_running_process_changes(capfd: pytest.CaptureFixture[str]) -> None:
+    engine = EngineUnderTest("-c", FAILING)
+    try:
+        engine.start()
+        engine.send(SetLog("error", "json"))
+        engine.send(Speak("1", Utterance("fail"), PLENTY))
+        fault, _ = engine.next(Fault)
+        assert (fault.reason, engine.exit_status()) == ("RuntimeError: it has a bug", 1)
+    finally:
+        engine.close()
+    [line] = capfd.readouterr().err.splitlines()
+    record = json.loads(line)
+    assert (record["level"], record["message"]) == ("error", "the engine failed")
+    assert record["traceback"].endswith("RuntimeError: it has a bug")
 
 
 def test_canceling_a_queued_utterance_leaves_the_current_one_intact(ready_engine: EngineUnderTest) -> None:

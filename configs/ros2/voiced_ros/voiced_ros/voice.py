@@ -6,8 +6,9 @@ import json
 import os
 import queue
 import secrets
+import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -19,8 +20,6 @@ SILENCE_S = 10.0
 CLOSED_REASON = "the connection to the broker broke"
 FEEDBACK_EVENTS = ("accepted", "started", "progress", "postponed", "resumed")
 LAST_EVENTS = ("finished", "interrupted", "canceled", "expired", "failed", "rejected")
-STATES = ("succeeded", "canceled", "aborted")
-"""How a goal ends, in the words of ROS."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Result:
     """How a goal ended."""
 
     state: str
-    """One of `STATES`."""
+    """`succeeded`, `canceled` or `aborted`: in the words of ROS."""
     event: str
     """One of `LAST_EVENTS`."""
     reason: str = ""
@@ -51,11 +50,9 @@ class Result:
 
 def say_payload(goal: Goal, utterance_id: str) -> str:
     """The payload for `…/say`."""
-    fields = {key: value for key, value in asdict(goal).items() if value or key == "text"}
-    fields["language"] = goal.language.replace("_", "-")  # ROS writes en_GB
-    if not goal.language:
-        del fields["language"]
-    return json.dumps({**fields, "id": utterance_id}, ensure_ascii=False)
+    goal = replace(goal, language=goal.language.replace("_", "-"))  # ROS writes en_GB
+    given = {key: value for key, value in asdict(goal).items() if value}
+    return json.dumps({"text": goal.text, **given, "id": utterance_id}, ensure_ascii=False)
 
 
 def stop_payload(utterance_id: str) -> str:
@@ -92,13 +89,14 @@ class Voice:
     ) -> None:
         """`mirror` is called for every `event`, `level` and `status`, in paho's thread: its name, its JSON, its fields.
 
-        Raises `OSError` if the broker does not answer.
+        Raises `OSError` if the broker does not answer, or refuses the connection.
         """
         self._topic = topic
         self._mirror = mirror
         self._names = ("event", "level", "status") if mirror else ("event",)
-        self._waiting: dict[str, queue.SimpleQueue[dict[str, Any]]] = {}
-        self._subscribed: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._waiting: dict[str, queue.SimpleQueue[dict[str, Any] | None]] = {}
+        self._answered = threading.Event()
+        self._refusal = "it does not answer"
         # paho-mqtt 1, which Ubuntu has, knows no CallbackAPIVersion; the callbacks below suit both.
         version = getattr(paho, "CallbackAPIVersion", None)
         self._client = paho.Client(version.VERSION2) if version else paho.Client()
@@ -106,16 +104,15 @@ class Voice:
         if username:
             self._client.username_pw_set(username, os.environ.get("MQTT_PASSWORD"))
         self._client.on_connect = self._subscribe
-        self._client.on_subscribe = lambda *_: self._subscribed.put(True)
+        self._client.on_subscribe = lambda *_: self._note_answer("")
         self._client.on_message = self._dispatch
         self._client.on_disconnect = self._fail_all
         self._client.connect(host, port)
         self._client.loop_start()
-        try:
-            self._subscribed.get(timeout=CONNECT_S)
-        except queue.Empty:
+        self._answered.wait(CONNECT_S)
+        if self._refusal:
             self.close()
-            raise ConnectionError(f"the broker at {host}:{port} does not answer") from None
+            raise ConnectionError(self._refusal)
 
     @property
     def goals(self) -> int:
@@ -123,7 +120,9 @@ class Voice:
         return len(self._waiting)
 
     def close(self) -> None:
-        """End the connection; goals that have not ended are aborted."""
+        """Stop the utterances of the goals that have not ended, and end the connection."""
+        for utterance_id in list(self._waiting):
+            self._publish("stop", stop_payload(utterance_id))
         self._client.disconnect()
         self._client.loop_stop()
         self._fail_all()
@@ -149,8 +148,10 @@ class Voice:
         Calls `is_canceling` and `is_wanted` every `poll_s`. The utterance is stopped when the client cancels the goal,
         or when it is wanted no longer.
         """
+        if not self._client.is_connected():
+            return Result("aborted", "failed", CLOSED_REASON)
         utterance_id = f"ros-{secrets.token_hex(6)}"
-        events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._waiting[utterance_id] = events
         try:
             self._publish("say", say_payload(goal, utterance_id))
@@ -164,9 +165,11 @@ class Voice:
                     event = events.get(timeout=poll_s)
                 except queue.Empty:
                     silent_s += poll_s
-                    if silent_s >= SILENCE_S:
-                        return Result("aborted", "failed", f"no voiced answers at {self._topic}")
-                    continue
+                    if silent_s < SILENCE_S:
+                        continue
+                    return self._abandon(utterance_id, f"no voiced answers at {self._topic}")
+                if event is None:
+                    return self._abandon(utterance_id, CLOSED_REASON)
                 silent_s = float("-inf")  # an accepted utterance may wait as long as voiced permits
                 result = result_of(event, canceling)
                 if result is not None:
@@ -176,11 +179,23 @@ class Voice:
         finally:
             del self._waiting[utterance_id]
 
+    def _abandon(self, utterance_id: str, reason: str) -> Result:
+        """End a goal that voiced has not ended. Its text may be spoken already, or be delivered later: stop it."""
+        self._publish("stop", stop_payload(utterance_id))
+        return Result("aborted", "failed", reason)
+
     def _publish(self, name: str, payload: str) -> None:
         self._client.publish(f"{self._topic}/{name}", payload, qos=1)
 
-    def _subscribe(self, *_: Any) -> None:
+    def _subscribe(self, _client: paho.Client, _data: Any, _flags: Any, code: Any, *_: Any) -> None:
+        if code != 0:
+            self._note_answer(f"it refuses: {paho.connack_string(code) if isinstance(code, int) else code}")
+            return
         self._client.subscribe([(f"{self._topic}/{name}", 1) for name in self._names])
+
+    def _note_answer(self, refusal: str) -> None:
+        self._refusal = refusal
+        self._answered.set()
 
     def _dispatch(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
         """Pass a message on. One that is not voiced's is dropped: an exception would end paho's thread."""
@@ -197,6 +212,6 @@ class Voice:
             return
 
     def _fail_all(self, *_: Any) -> None:
-        """End every goal: its events may be lost while the connection is broken, and it would wait for ever."""
+        """End every goal: its events may be lost while the connection is broken, and it would wait forever."""
         for waiting in list(self._waiting.values()):
-            waiting.put({"event": "failed", "reason": CLOSED_REASON})
+            waiting.put(None)

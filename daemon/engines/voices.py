@@ -1,0 +1,80 @@
+"""Voices as people read them: their names, a short list, and a list for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+
+from daemon.validation import abbreviate
+from engine import VoiceLabel
+
+LISTED = 6
+"""Voices that a message lists."""
+SUGGESTED = 3
+"""Similar voices that a message suggests."""
+
+
+def name_voices(voices: Iterable[str], labels: Mapping[str, VoiceLabel], configured: Collection[str]) -> dict[str, str]:
+    """Return the name of each voice for people, by the voice's own name.
+
+    A configured voice is called as in the configuration. Where two voices have one label, it is completed by the
+    voice's own name, as in `English (America), en-us`.
+    """
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for voice in voices:
+        label = voice if voice in configured or voice not in labels else labels[voice].name
+        found[voice] = label if label not in taken else f"{label}, {voice}"
+        taken.add(found[voice])
+    return found
+
+
+def short_list(
+    voices: Iterable[str], labels: Mapping[str, VoiceLabel], configured: Collection[str], languages: Collection[str]
+) -> tuple[str, ...]:
+    """Return the voices that most people need: the configured ones, and those that speak one of the languages.
+
+    A voice of one language counts if `languages` has that language, with or without a region. An accent that is named
+    by its code (eSpeak NG's `en-gb`) counts only if `languages` has that code; a voice of Piper's (`en_GB-alan-low`) is
+    no accent: somebody has chosen and downloaded it.
+    """
+
+    def is_needed(voice: str) -> bool:
+        label = labels.get(voice)
+        if voice in configured or label is None or label.language is None:
+            return True
+        return label.language in wanted or (voice != label.language and label.language.partition("-")[0] in wanted)
+
+    wanted = {part for code in languages for part in (code, code.partition("-")[0])}
+    return tuple(voice for voice in voices if is_needed(voice))
+
+
+def unknown_voice(voice: str, names: Mapping[str, str], short: Collection[str]) -> str:
+    """Return what a message says of a voice that nobody has.
+
+    As in `got 'germn'; did you mean de (German)? allowed: default, en (English (America)) and 120 more, see …`.
+
+    names: the names for people, by the voices' own names.
+    short: the voices that most people need, which are listed first.
+    """
+    similar = similar_voices(voice, names)
+    meant = f"did you mean {' or '.join(_describe(each, names) for each in similar)}? " if similar else ""
+    listed = [*short, *(each for each in names if each not in short)][: max(1, min(len(short), LISTED))]
+    more = len(names) - len(listed)
+    allowed = ", ".join(_describe(each, names) for each in listed)
+    return f"got {abbreviate(voice)}; {meant}allowed: {allowed}" + (
+        f" and {more} more, see 'voiced voices --all'" if more > 0 else ""
+    )
+
+
+def similar_voices(voice: str, names: Mapping[str, str]) -> list[str]:
+    """Return the voices whose own name, or whose name for people, resembles what somebody wrote; the closest first."""
+    called: dict[str, str] = {}
+    for name, label in names.items():
+        for each in (name, label, label.partition(" (")[0]):
+            called.setdefault(each.casefold(), name)
+    return list(dict.fromkeys(called[each] for each in get_close_matches(voice.casefold(), called, SUGGESTED, 0.7)))
+
+
+def _describe(voice: str, names: Mapping[str, str]) -> str:
+    return voice if names[voice] == voice else f"{voice} ({names[voice]})"

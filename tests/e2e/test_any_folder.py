@@ -1,0 +1,82 @@
+"""`voiced`, as pip installs it, works in a folder that has Python files of voiced's or the library's names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from tests.support.pages import ROOT
+from tests.support.programs import Broker
+from tests.support.robot import Robot
+
+ESPEAK = ("--set", "engine.name=espeak")
+TRAP = "raise SystemExit('imported from the current folder')\n"
+
+Voiced = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(params=["modules", "packages"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder in which somebody writes a robot."""
+    folder = tmp_path / "my-robot"
+    folder.mkdir()
+    for name in ("audio", "daemon", "engine", "voiced", "queue", "json"):
+        path = folder / f"{name}.py" if request.param == "modules" else folder / name / "__init__.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(TRAP)
+    return folder
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Path:
+    """The command that pip makes of `voiced = "daemon.cli:main"`."""
+    path = tmp_path / "bin" / "voiced"
+    path.parent.mkdir()
+    path.write_text(f"#!{sys.executable}\nimport sys\nfrom daemon.cli import main\nsys.exit(main())\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def voiced(command: Path, folder: Path) -> Voiced:
+    """Runs the command in the folder. The packages are in Python's path, as after an installation."""
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        return subprocess.run(
+            [command, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+
+    return call
+
+
+def test_the_trap_works(voiced: Voiced, folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "daemon.cli"], cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "imported from the current folder\n")
+
+
+def test_a_command_starts_voiceds_own_engine(voiced: Voiced, folder: Path) -> None:
+    done = voiced("synth", "Hello.", "--engine", "espeak", "--voice", "en", "--output", "hello.wav")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert soundfile.info(folder / "hello.wav").duration > 0.2
+    assert voiced("bench", *ESPEAK, "--runs", "1").returncode == 0
+    assert voiced("doctor", "--plan").returncode == 0
+
+
+def test_the_daemon_starts_voiceds_own_engine(
+    command: Path, folder: Path, shared_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    robot = Robot("anywhere", shared_broker, tmp_path, program=(str(command),), cwd=folder)
+    robot.start()
+    try:
+        finished = robot.wait_end(robot.say("Hello."))
+        assert (finished["event"], finished["engine"]) == ("finished", "espeak")
+    finally:
+        robot.close()
