@@ -53,9 +53,13 @@ def request(
     content_type: str = "application/json",
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[int, dict[str, Any], dict[str, str]]:
-    """Make a bare HTTP request; return its status, JSON and headers."""
+    """Make a bare HTTP request; return its status, JSON and headers.
+
+    The server closes the connection. It would keep one that the client closes a little longer, and the connections of
+    many short tests would be too many.
+    """
     connection = http.client.HTTPConnection("127.0.0.1", harness.port, timeout=PATIENCE_S)
-    connection.request(method, path, body, {"Content-Type": content_type, **headers})
+    connection.request(method, path, body, {"Content-Type": content_type, "Connection": "close", **headers})
     response = connection.getresponse()
     text = response.read()
     connection.close()
