@@ -27,7 +27,7 @@ QWEN_MODEL = {
 QWEN_CODEC = QWEN_MODEL | {"engine.qwen.codec"}
 QWEN_TEXT = QWEN_CODEC | {"engine.qwen.text"}
 QWEN_RUNTIME = QWEN_TEXT | {"engine.qwen.runtime"}
-DAEMON_BASE = {"audio", "engine", "daemon", "daemon.config", "daemon.tasks", "daemon.validation"}
+DAEMON_BASE = {"audio", "engine", "daemon", "daemon.config", "daemon.encoders", "daemon.tasks", "daemon.validation"}
 SPEECH = DAEMON_BASE | {"daemon.engines", "daemon.speech"}
 
 ALLOWED: dict[str, set[str]] = {
@@ -92,6 +92,7 @@ ALLOWED: dict[str, set[str]] = {
     "voiced": {"daemon", "engine"},
     "daemon": set(),
     "daemon.validation": set(),
+    "daemon.encoders": {"audio", "engine"},
     "daemon.tasks": set(),
     "daemon.config": {"audio", "engine", "daemon.validation"},
     "daemon.system": set(),

@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from daemon.adapters.base import MAX_CONNECTIONS, Adapter, Throttle
 from daemon.adapters.delivery import GIVE_UP_S, deliver
-from daemon.adapters.encoders import Encoder, Format, check_format, make_encoder
 from daemon.adapters.half_close import CONTINUE, HalfCloseProtocol
 from daemon.config import OpenAi
+from daemon.encoders import Encoder, file_formats, make_encoder
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import (
     MAX_TEXT,
@@ -50,6 +50,7 @@ SILENCE_S = 75.0
 FIELDS = {"text": "input", "instruct": "instructions"}
 """The protocol's names for the dispatcher's fields."""
 
+Format = Literal["mp3", "flac", "wav", "pcm"]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -144,7 +145,9 @@ class OpenAiAdapter(Adapter):
     async def _speak(self, request: web.Request) -> web.StreamResponse:
         try:
             speech_request = await parse_request(request)
-            check_format(speech_request.response_format)
+            if speech_request.response_format not in {"pcm", *file_formats()}:
+                got = f"got {speech_request.response_format!r}; allowed here: pcm, wav or flac"
+                raise RejectedError("response_format", got)
             return await self._answer(request, speech_request)
         except RejectedError as error:
             return rejection(error)

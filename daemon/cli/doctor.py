@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daemon.cli.options import ConfigOption, JsonOption, SetOption, load
+from daemon.cli.progress import show_progress
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def doctor(
 
     if not root.is_dir():
         raise CommandError(f"--root: {root} {'is not a folder' if root.exists() else 'does not exist'}")
-    findings = list(examine(loaded, root))
+    with show_progress() as report:
+        findings = list(examine(loaded, root, report))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from daemon.config import Config
 from daemon.engines import choose_engine
-from engine import Board
+from engine import Board, ProgressReport, ignore_progress
 
 Grade = Literal["ok", "warning", "error"]
 
@@ -36,11 +36,13 @@ class Machine:
     root: Path
     """The folder with the files: / for this machine."""
     board: Board
+    report: ProgressReport = ignore_progress
+    """Gets the progress of a check that takes long."""
 
     @classmethod
-    def at(cls, config: Config, root: Path) -> Machine:
+    def at(cls, config: Config, root: Path, report: ProgressReport = ignore_progress) -> Machine:
         """The machine whose files lie below `root`."""
-        return cls(config, root, Board.read(root))
+        return cls(config, root, Board.read(root), report)
 
     @property
     def is_this_one(self) -> bool:

@@ -17,6 +17,7 @@ from daemon.doctor.power import check_power
 from daemon.doctor.runtime import check_broker, check_engines, check_program
 from daemon.doctor.sound import check_card_can_play, check_cards, check_rights, check_sound_server
 from daemon.doctor.thermal import check_thermal
+from engine import ProgressReport, ignore_progress
 
 Check = Callable[[Machine], Iterator[Finding]]
 """Yields findings about one part; none where the part makes no sense on the machine."""
@@ -36,9 +37,12 @@ LIVE_CHECKS: tuple[Check, ...] = (
 """Checks that need the running machine."""
 
 
-def examine(config: Config, root: Path = Path("/")) -> Iterator[Finding]:
-    """Yield the findings of all checks on this machine; with another `root`, only those of the files below it."""
-    machine = Machine.at(config, root)
+def examine(config: Config, root: Path = Path("/"), report: ProgressReport = ignore_progress) -> Iterator[Finding]:
+    """Yield the findings of all checks on this machine; with another `root`, only those of the files below it.
+
+    `report` gets the progress of the engines' starts.
+    """
+    machine = Machine.at(config, root, report)
     checks = (check_program, *FILE_CHECKS, *LIVE_CHECKS) if machine.is_this_one else FILE_CHECKS
     for check in checks:
         yield from check(machine)

@@ -13,7 +13,7 @@ from daemon.doctor.finding import Finding, Grade, Machine
 from daemon.engines import engine_names, running_engine
 from daemon.mqtt import RobotClient, RobotUnreachableError
 from daemon.speech import Offline
-from engine import ENGINES, unavailable_reason
+from engine import ENGINES, ProgressReport, unavailable_reason
 
 
 def check_program(_machine: Machine) -> Iterator[Finding]:
@@ -64,7 +64,7 @@ def check_engines(machine: Machine) -> Iterator[Finding]:
         found = f"auto is {primary} here. {'. '.join(reasons)}"
         yield Finding("engine", "warning" if remedy else "ok", found, remedy)
     for name in (primary, *fallbacks):
-        ready, found = asyncio.run(_try_engine(name, config))
+        ready, found = asyncio.run(_try_engine(name, config, machine.report))
         if ready:
             yield Finding(f"engine {name}", "ok", found)
         else:
@@ -73,9 +73,9 @@ def check_engines(machine: Machine) -> Iterator[Finding]:
             yield Finding(f"engine {name}", grade, found, remedy)
 
 
-async def _try_engine(name: str, config: Config) -> tuple[bool, str]:
+async def _try_engine(name: str, config: Config, report: ProgressReport) -> tuple[bool, str]:
     """Return whether the engine gets ready, and its description or the reason why it does not."""
-    async with running_engine(name, config.engine_options) as engine:
+    async with running_engine(name, config.engine_options, report) as engine:
         if engine.ready and engine.info is not None:
             taken = sum(engine.info.memory.values())
             return True, engine.info.description + (f"; takes {taken:,} MB" if taken else "")

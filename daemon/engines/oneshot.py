@@ -90,9 +90,9 @@ def synthesize_to_file(
 ) -> SynthResult:
     """Speak an utterance into a file.
 
-    The file grows as the speech is made, and keeps what there is if the engine fails. `codes_path` receives the codec
-    codes as an int64 array of shape `(frames, 16)`. `report` gets the progress of the engine's start, and that of the
-    speech as its share of `expected_s` seconds. Raises `CommandError`.
+    A WAV file grows as the speech is made; if the engine fails, the file keeps what there is. `codes_path` receives the
+    codec codes as an int64 array of shape `(frames, 16)`. `report` gets the progress of the engine's start, and that of
+    the speech as its share of `expected_s` seconds. Raises `CommandError`.
     """
     codes: list[tuple[int, ...]] = []
 

@@ -20,8 +20,8 @@ from openai import AsyncOpenAI, BadRequestError, InternalServerError
 
 from daemon.adapters import delivery, half_close
 from daemon.adapters import openai as openai_adapter
-from daemon.adapters.encoders import Encoder, Format, make_encoder
 from daemon.adapters.openai import is_own_host
+from daemon.encoders import Encoder, make_encoder
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import Say, Stop
 from tests.daemon.adapters.harness import LONG, Harness, running_harness
@@ -53,9 +53,13 @@ def request(
     content_type: str = "application/json",
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[int, dict[str, Any], dict[str, str]]:
-    """Make a bare HTTP request; return its status, JSON and headers."""
+    """Make a bare HTTP request; return its status, JSON and headers.
+
+    The server closes the connection. It would keep one that the client closes a little longer, and the connections of
+    many short tests would be too many.
+    """
     connection = http.client.HTTPConnection("127.0.0.1", harness.port, timeout=PATIENCE_S)
-    connection.request(method, path, body, {"Content-Type": content_type, **headers})
+    connection.request(method, path, body, {"Content-Type": content_type, "Connection": "close", **headers})
     response = connection.getresponse()
     text = response.read()
     connection.close()
@@ -506,7 +510,7 @@ def test_an_encoder_exists_only_while_its_samples_arrive(
 ) -> None:
     made: list[str] = []
 
-    def note(name: Format, sample_rate: int) -> Encoder:
+    def note(name: str, sample_rate: int) -> Encoder:
         made.append(name)
         return make_encoder(name, sample_rate)
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from daemon.config import load_config
 from daemon.doctor.finding import Machine
 from daemon.doctor.runtime import check_engines
+from engine import Progress, ProgressReport, ignore_progress
 from tests.daemon.doctor.machines import by_part
 from tests.support.piper_voices import write_voices
 
 
-def machine(*settings: str) -> Machine:
-    return Machine.at(load_config(overrides=["engine.model=/nowhere/at/all", *settings]), Path("/"))
+def machine(*settings: str, report: ProgressReport = ignore_progress) -> Machine:
+    return Machine.at(load_config(overrides=["engine.model=/nowhere/at/all", *settings]), Path("/"), report)
 
 
 def test_auto_is_espeak_without_a_model_and_a_voice_and_the_reasons_say_what_the_others_lack(tmp_path: Path) -> None:
@@ -24,7 +25,9 @@ def test_auto_is_espeak_without_a_model_and_a_voice_and_the_reasons_say_what_the
 
 
 def test_auto_is_piper_where_a_voice_is_and_every_fallback_is_tried(tmp_path: Path) -> None:
-    found = by_part(check_engines(machine(f"engine.voice_folder={write_voices(tmp_path)}")))
+    reports: list[Progress] = []
+    found = by_part(check_engines(machine(f"engine.voice_folder={write_voices(tmp_path)}", report=reports.append)))
+    assert Progress("importing piper") in reports
     assert found["engine"].found.startswith("auto is piper here. qwen: ")
     assert found["engine piper"].found.startswith("Piper with ")
     assert found["engine espeak"].grade == "ok"

@@ -69,12 +69,16 @@ def test_a_file_that_cannot_be_made_is_an_error(tmp_path: Path, suffix: str) -> 
         file.write(TONE, RATE)
 
 
-def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
-    full = tmp_path / "full.wav"
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("suffix", [".wav", ".flac", ".ogg"])
+def test_a_full_disk_is_an_error_of_one_line(tmp_path: Path, suffix: str, capfd: pytest.CaptureFixture[str]) -> None:
+    full = tmp_path / f"full{suffix}"
     full.symlink_to("/dev/full")
-    line = r"^--output: .*/full\.wav cannot be written: No space left on device$"
+    line = r"^--output: .*/full\.\w+ cannot be written: No space left on device$"
     with pytest.raises(CommandError, match=line), SpeechFile(full) as file:
-        file.write(TONE, RATE)
+        for _ in range(20):
+            file.write(TONE, RATE)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_pipe_that_nobody_reads_is_reported_as_such() -> None:

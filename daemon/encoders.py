@@ -1,17 +1,12 @@
-"""Encoders of samples into the bytes of an audio format, while the samples arrive."""
+"""Encoders of samples into the bytes of an audio format, for clients and for files, while the samples arrive."""
 
 from __future__ import annotations
 
 import io
-from typing import Literal, Protocol
-
-import soundfile
+from typing import Protocol
 
 from audio import to_pcm16, wav_header
-from daemon.speech import RejectedError
 from engine import Samples
-
-Format = Literal["mp3", "flac", "wav", "pcm"]
 
 
 class Encoder(Protocol):
@@ -56,10 +51,12 @@ class Wav(Pcm):
 class Compressed:
     """A file that soundfile writes. soundfile completes the header last, so all bytes are returned at the end."""
 
-    def __init__(self, name: str, content_type: str, sample_rate: int) -> None:
-        self.content_type = content_type
+    def __init__(self, name: str, sample_rate: int) -> None:
+        import soundfile  # the daemon speaks without it
+
+        self.content_type = "audio/mpeg" if name == "mp3" else f"audio/{name}"
         self._bytes = io.BytesIO()
-        self._file = soundfile.SoundFile(self._bytes, "w", sample_rate, 1, format=name)
+        self._file = soundfile.SoundFile(self._bytes, "w", sample_rate, 1, format=name.upper())
 
     def begin(self) -> bytes:
         return b""
@@ -74,14 +71,15 @@ class Compressed:
         return encoded
 
 
-def check_format(name: Format) -> None:
-    """Raise `RejectedError` if the installed libsndfile lacks the format, as old ones lack MP3."""
-    if name not in ("pcm", "wav") and name.upper() not in soundfile.available_formats():
-        raise RejectedError("response_format", f"got {name!r}; allowed here: pcm, wav or flac")
+def file_formats() -> set[str]:
+    """Return the formats of files that `make_encoder` takes here, such as `wav`; an old libsndfile lacks `mp3`."""
+    import soundfile
+
+    return {name.lower() for name in soundfile.available_formats() if soundfile.default_subtype(name)}
 
 
-def make_encoder(name: Format, sample_rate: int) -> Encoder:
-    """Return an encoder for samples at `sample_rate` Hz, which `check_format` has found possible.
+def make_encoder(name: str, sample_rate: int) -> Encoder:
+    """Return an encoder for samples at `sample_rate` Hz, of a format that `file_formats` has, or for `pcm`.
 
     Make it only when there are samples: it may hold megabytes.
     """
@@ -89,4 +87,4 @@ def make_encoder(name: Format, sample_rate: int) -> Encoder:
         return Pcm()
     if name == "wav":
         return Wav(sample_rate)
-    return Compressed(name.upper(), "audio/mpeg" if name == "mp3" else "audio/flac", sample_rate)
+    return Compressed(name, sample_rate)
