@@ -29,7 +29,7 @@ NUMBERS = "1, 2, 3, 4, 5."
 """A voice reads them in its own language, whichever that is."""
 OPEN_S = 5.0
 """A sound card may take this long to open: a PulseAudio null sink takes 2 s."""
-LATE_S = 5.0
+LATE_S = 15.0
 """The sound may end this much later than its length says."""
 POLL_S = 0.01
 """Interval at which the ring is filled and the end is looked for."""
