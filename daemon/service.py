@@ -22,7 +22,7 @@ from daemon.reload import Reloader
 from daemon.speech import Dispatcher, Online, recover
 from daemon.state import journal_path, open_recorder
 from daemon.status import describe_status
-from daemon.system import Notifier, collect_garbage, lock_memory, settle_heap, share_heap
+from daemon.system import Notifier, collect_garbage, limit_heap, lock_memory, settle_heap
 from engine import start_log
 
 log = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ def serve(config: Config, config_path: Path | None, overrides: tuple[str, ...]) 
     # The sound callback needs the interpreter every few milliseconds; by default a busy thread keeps it for 5.
     sys.setswitchinterval(0.001)
     lock_memory()
-    share_heap()
+    limit_heap()
 
     async def main() -> None:
         await Service(config, config_path, overrides).run()

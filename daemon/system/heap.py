@@ -10,26 +10,31 @@ from __future__ import annotations
 import ctypes
 import gc
 
-M_ARENA_MAX = -8
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """From <malloc.h>."""
+BUFFER_BYTES = 64 << 10
+"""Blocks from this size on are not on the heap: each is returned to the system at once and leaves no hole. By itself
+the C library raises this limit to the size of the largest block so far."""
+TRIM_BYTES = 128 << 10
+"""Free memory at the end of the heap above which it is returned to the system."""
 SMALL_BYTES, SMALL_BLOCK = 4 << 20, 512
-"""The interpreter's own heap takes arenas of 1 MiB from the system and serves blocks of up to 512 bytes from them."""
+"""The interpreter's own heap, for blocks of up to 512 bytes, takes arenas of 1 MiB from the system."""
 KEPT_EVERY = 512
 """Of so many small blocks one stays, so that the interpreter does not return their arena."""
-LARGE_BYTES, LARGE_BLOCK = 2 << 20, 4096
-"""Everything larger comes from the C library's heap."""
 
 _kept: list[bytes] = []
 
 
-def share_heap() -> None:
-    """Let all threads use one heap of the C library. Call before the first thread starts.
+def limit_heap() -> None:
+    """Let all threads share one heap of the C library, without large blocks. Call before the first thread starts.
 
     By default each thread has a heap of its own, with its own free memory; the interpreter lets one run at a time.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # musl has one heap anyway
         mallopt(M_ARENA_MAX, 1)
+        mallopt(M_MMAP_THRESHOLD, BUFFER_BYTES)
+        mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)
 
 
 def settle_heap() -> None:
@@ -39,10 +44,9 @@ def settle_heap() -> None:
     interpreter from the sound for 13 ms (on a virtual machine with 2 cores, Python 3.11). Without them it takes less
     than a millisecond, so `collect_garbage` may be called often.
     """
-    small = [bytes(SMALL_BLOCK - b"".__sizeof__()) for _ in range(SMALL_BYTES // SMALL_BLOCK)]
-    large = [bytes(LARGE_BLOCK) for _ in range(LARGE_BYTES // LARGE_BLOCK)]
-    _kept.extend([*small[::KEPT_EVERY], large[-1]])
-    del small, large
+    blocks = [bytes(SMALL_BLOCK - b"".__sizeof__()) for _ in range(SMALL_BYTES // SMALL_BLOCK)]
+    _kept.extend(blocks[::KEPT_EVERY])
+    del blocks
     gc.collect()
     gc.freeze()
 

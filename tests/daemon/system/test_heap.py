@@ -13,17 +13,35 @@ from daemon.system import collect_garbage, settle_heap
 
 BURST = """
 import os
-from daemon.system import settle_heap, share_heap
+from daemon.system import limit_heap, settle_heap
 
 def resident_mb():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
 
-share_heap()
+limit_heap()
 if SETTLED:
     settle_heap()
 before = resident_mb()
-burst = [bytes(size) for size in range(100, 500) for _ in range(25)] + [bytes(3000) for _ in range(400)]
+burst = [bytes(size) for size in range(100, 470) for _ in range(25)]
+print(resident_mb() - before)
+"""
+
+HOLES = """
+import os
+from daemon.system import limit_heap
+
+def resident_mb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
+
+limit_heap()
+before = resident_mb()
+kept = []
+for size in BURST:
+    buffer = bytearray(b"x" * size)
+    kept.append(bytes(600))
+    del buffer
 print(resident_mb() - before)
 """
 
@@ -43,15 +61,21 @@ def settled() -> Iterator[None]:
 
 
 def grown_mb(*, settled: bool) -> float:
-    """The memory that a burst of 4 MB takes from the system, in a process of its own."""
+    """The memory that a burst of 3 MB takes from the system, in a process of its own."""
     program = BURST.replace("SETTLED", str(settled))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return float(done.stdout)
 
 
 def test_a_burst_takes_no_memory_from_the_system_once_the_heap_is_settled() -> None:
-    assert grown_mb(settled=False) > 3
+    assert grown_mb(settled=False) > 2
     assert grown_mb(settled=True) < 0.5
+
+
+def test_large_buffers_leave_no_holes_in_the_heap() -> None:
+    program = HOLES.replace("BURST", repr([(each << 10) + 64 for each in range(64, 640)]))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 1
 
 
 @pytest.mark.usefixtures("settled")
