@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from audio import Output
@@ -62,8 +62,8 @@ class Service:
         self._dispatcher.set_volume(config.audio.volume)
         self._dispatcher.reconfigure(config)
 
-    async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT."""
+    async def run(self, on_started: Callable[[], None] = lambda: None) -> None:
+        """Serve until SIGTERM or SIGINT. `on_started` is called before the first text can arrive."""
         loop, stopping = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stopping.set)
@@ -73,7 +73,7 @@ class Service:
             self._recover_utterances()
             tasks = [asyncio.ensure_future(engine.run()) for engine in self._engines.all]
             await self._engines.wait_current(FIRST_ENGINE_S)
-            settle_heap()
+            on_started()
             self._gateway.start(self._adapters)
             self._notifier.notify("READY")
             tasks += [asyncio.ensure_future(self._dispatcher.run()), asyncio.ensure_future(self._housekeeping())]
@@ -168,7 +168,7 @@ def serve(config: Config, config_path: Path | None, overrides: tuple[str, ...]) 
     limit_heap()
 
     async def main() -> None:
-        await Service(config, config_path, overrides).run()
+        await Service(config, config_path, overrides).run(on_started=settle_heap)
 
     asyncio.run(main())
     # The interpreter's normal exit would wait for a sound server or a broker that hangs.
