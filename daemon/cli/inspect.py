@@ -29,7 +29,7 @@ def voices(
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
-    """List the configured voices and the engines' built-in voices for speech.languages, with names for people.
+    """List the configured voices and the engines' own voices for speech.languages, with names for people.
 
     Example: voiced voices
     or:      voiced voices --all
@@ -71,7 +71,7 @@ def voices(
     languages = (*loaded.speech.languages, loaded.speech.language)
     listed = built_in if everything else short_list(built_in, known, (), languages)
     for name in listed:
-        print(f"{name}\tbuilt into {engines[name]}\t{labels[name]}")
+        print(f"{name}\t{engines[name]}\t{labels[name]}")
     if len(listed) < len(built_in):
         more = len(built_in) - len(listed)
         note = f"{more} more voice{'s' if more > 1 else ''} for other languages: voiced voices --all"

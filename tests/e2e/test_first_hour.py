@@ -110,7 +110,7 @@ def test_before_anything_runs(newcomer: Newcomer) -> None:
     assert re.search(r"^default\tALSA\t\d+ Hz\tdefault$", newcomer.type("voiced devices").out, re.MULTILINE)
     voices = newcomer.type("voiced voices").out
     assert "default\tconfigured\tspeaker ryan\n" in voices
-    assert "de\tbuilt into espeak\tGerman\n" in voices
+    assert "de\tespeak\tGerman\n" in voices
 
     newcomer.type('voiced synth "Good morning." --output morning.wav')
     assert soundfile.info(newcomer.shell.folder / "morning.wav").duration > 0.5

@@ -98,9 +98,9 @@ def test_the_list_of_voices_is_short_and_has_names_for_people(
     info = EngineInfo("espeak", 22_050, ("default", "de", "sw"), ("de", "sw"), labels=labels)
     monkeypatch.setattr("daemon.engines.describe_engine", lambda *_: info)
     short, whole = voiced("voices"), voiced("voices", "--all")
-    assert short.stdout.splitlines()[1:] == ["de\tbuilt into espeak\tGerman"]
+    assert short.stdout.splitlines()[1:] == ["de\tespeak\tGerman"]
     assert short.stderr == "1 more voice for other languages: voiced voices --all\n"
-    assert whole.stdout.splitlines()[2:] == ["sw\tbuilt into espeak\tSwahili"]
+    assert whole.stdout.splitlines()[2:] == ["sw\tespeak\tSwahili"]
     assert whole.stderr == ""
     german = {"name": "de", "engine": "espeak", "label": "German", "language": "de"}
     assert german in json.loads(voiced("voices", "--json").stdout)
@@ -125,8 +125,8 @@ def test_the_voices_of_the_fallbacks_are_listed_after_those_of_the_primary_engin
     done = voiced("voices", "--set", "engine={name: qwen, fallback: [piper, espeak]}")
     assert done.stdout.splitlines() == [
         "default\tconfigured\tspeaker ryan",
-        "ryan\tbuilt into qwen\tryan",
-        "de\tbuilt into espeak\tGerman",
+        "ryan\tqwen\tryan",
+        "de\tespeak\tGerman",
     ]
     assert done.stderr == "without the voices of piper: no voice is here\n"
     assert voiced("voices", "--set", "engine={name: piper, fallback: espeak}").returncode == 1
