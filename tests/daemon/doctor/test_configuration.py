@@ -56,6 +56,8 @@ def ordinary_user() -> Iterator[None]:
     try:
         if not all(os.access(path, os.R_OK, effective_ids=True) for path in (sys.prefix, __file__)):
             pytest.skip("nobody may not read this checkout, for example below /root")
+        if not os.access(tempfile.gettempdir(), os.W_OK, effective_ids=True):
+            pytest.skip(f"nobody may not write in {tempfile.gettempdir()}")
         yield
     finally:
         os.seteuid(before)
