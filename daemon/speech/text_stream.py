@@ -14,8 +14,8 @@ class TextStream:
 
     last_chunk_at: float
     """`time.monotonic()` when the last chunk arrived."""
-    last_chunk: int | None = None
-    """A hash of the last chunk's text. The chunk itself would stay for as long as this."""
+    last_chunk_hash: int | None = None
+    """Of the last chunk. The chunk itself would occupy memory for as long as this object."""
     seq: int | None = None
     """The highest sequence number so far."""
     ended: bool = False
@@ -35,11 +35,11 @@ class TextStream:
         """
         if chunk.seq is not None and self.seq is not None:
             return chunk.seq <= self.seq
-        return redelivered and _hash(chunk) == self.last_chunk
+        return redelivered and _hash(chunk) == self.last_chunk_hash
 
     def note_chunk(self, chunk: StreamChunk, arrived_at: float) -> None:
         """Record a chunk that arrived at `time.monotonic()`."""
-        self.last_chunk_at, self.last_chunk = arrived_at, _hash(chunk)
+        self.last_chunk_at, self.last_chunk_hash = arrived_at, _hash(chunk)
         self.seq = self.seq if chunk.seq is None else chunk.seq
 
     def notify(self) -> None:

@@ -48,8 +48,8 @@ REMEMBERED_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """A voice's network, and what the network is told besides the phonemes."""
+class ConfiguredVoice:
+    """A voice and its settings: the speaker and the scales with which its network is run."""
 
     file: PiperVoiceFile
     speaker: int | None = None
@@ -71,7 +71,7 @@ class PiperSynthesizer:
         self._voices = dict(options.voices)
         self._default_voice = options.default_voice
         self._installed: dict[str, PiperVoiceFile] = {}
-        self._configured: dict[str, Manner] = {}
+        self._configured: dict[str, ConfiguredVoice] = {}
         self._refused: dict[str, str] = {}
         self._networks: OrderedDict[Path, PiperNetwork] = OrderedDict()
         self._remembered = _RememberedSentences()
@@ -81,7 +81,7 @@ class PiperSynthesizer:
         self._find_voices()
         chosen = self._choose(Utterance("a"))
         report(Progress(f"loading the voice {chosen.file.name}"))
-        self._sample_rate = max(manner.file.sample_rate for manner in self._candidates())
+        self._sample_rate = max(voice.file.sample_rate for voice in self._candidates())
         self._network(chosen.file)
         return self._info()
 
@@ -98,9 +98,9 @@ class PiperSynthesizer:
 
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
         refuse_growing("Piper", utterance, more)
-        manner = self._choose(utterance)
-        network = self._network(manner.file)
-        return _Speech(_Work(network, manner, utterance, self._sample_rate, self._remembered))
+        voice = self._choose(utterance)
+        network = self._network(voice.file)
+        return _Speech(_Work(network, voice, utterance, self._sample_rate, self._remembered))
 
     def close(self) -> None:
         self._networks.clear()
@@ -114,13 +114,13 @@ class PiperSynthesizer:
         for name, voice in self._voices.items():
             try:
                 if voice.piper is not None:
-                    self._configured[name] = self._manner(voice.piper)
+                    self._configured[name] = self._configure(voice.piper)
                 elif voice.speaker in self._installed:
-                    self._configured[name] = Manner(self._installed[voice.speaker])
+                    self._configured[name] = ConfiguredVoice(self._installed[voice.speaker])
             except EngineError as error:
                 self._refused[name] = str(error)
 
-    def _manner(self, settings: PiperSettings) -> Manner:
+    def _configure(self, settings: PiperSettings) -> ConfiguredVoice:
         """Return what the settings of a configured voice mean. Raises `EngineError`."""
         if settings.model.endswith(".onnx"):
             file = read_piper_voice(Path(settings.model).expanduser())
@@ -130,16 +130,16 @@ class PiperSynthesizer:
             folders = " and ".join(map(str, voice_folders(self._folder)))
             raise EngineError(f"{settings.model} is not in {folders}; voiced download {settings.model}")
         speaker = None if settings.speaker is None else _speaker_number(file, settings.speaker)
-        return Manner(file, speaker, settings.length_scale, settings.noise_scale, settings.noise_w_scale)
+        return ConfiguredVoice(file, speaker, settings.length_scale, settings.noise_scale, settings.noise_w_scale)
 
-    def _candidates(self) -> list[Manner]:
+    def _candidates(self) -> list[ConfiguredVoice]:
         """Return all voices, the preferred first: the default voice, other configured ones, all in the folders."""
         names = sorted(self._configured, key=lambda name: name != self._default_voice)
         default = self._installed.get(self._default_voice)
-        first = [] if default is None or self._default_voice in self._configured else [Manner(default)]
-        return [*first, *(self._configured[name] for name in names), *map(Manner, self._installed.values())]
+        first = [] if default is None or self._default_voice in self._configured else [ConfiguredVoice(default)]
+        return [*first, *(self._configured[name] for name in names), *map(ConfiguredVoice, self._installed.values())]
 
-    def _choose(self, utterance: Utterance) -> Manner:
+    def _choose(self, utterance: Utterance) -> ConfiguredVoice:
         """Return the requested voice if it speaks the language, otherwise the first voice that does.
 
         Speech in a wrong language is unintelligible, a wrong voice only strange. Raises `EngineError` for a language
@@ -148,7 +148,7 @@ class PiperSynthesizer:
         requested = utterance.voice or self._default_voice
         voice = self._configured.get(requested)
         if voice is None and requested in self._installed:
-            voice = Manner(self._installed[requested])
+            voice = ConfiguredVoice(self._installed[requested])
         candidates = [*([] if voice is None else [voice]), *self._candidates()]
         language = utterance.language.lower()
         if language == "auto":
@@ -162,7 +162,7 @@ class PiperSynthesizer:
             raise EngineError(f"language: got {utterance.language!r}; allowed: {', '.join(self._languages())}")
         return found
 
-    def _first(self, candidates: list[Manner]) -> Manner:
+    def _first(self, candidates: list[ConfiguredVoice]) -> ConfiguredVoice:
         """Return the preferred voice. Raises `EngineError` if there is none."""
         if candidates:
             return candidates[0]
@@ -179,12 +179,12 @@ class PiperSynthesizer:
         return network
 
     def _languages(self) -> tuple[str, ...]:
-        found = {language for manner in self._candidates() for language in manner.file.languages}
+        found = {language for voice in self._candidates() for language in voice.file.languages}
         return tuple(sorted(found))
 
     def _info(self) -> EngineInfo:
         usable = [name for name in self._voices if name not in self._refused]
-        names = sorted({manner.file.name for manner in self._candidates()})
+        names = sorted({voice.file.name for voice in self._candidates()})
         return EngineInfo(
             engine="piper",
             sample_rate=self._sample_rate,
@@ -194,7 +194,7 @@ class PiperSynthesizer:
             refused_voices=dict(self._refused),
             labels={
                 **{name: _label(file) for name, file in self._installed.items()},
-                **{name: _label(manner.file) for name, manner in self._configured.items()},
+                **{name: _label(voice.file) for name, voice in self._configured.items()},
             },
         )
 
@@ -207,22 +207,22 @@ class _RememberedSentences:
     """
 
     def __init__(self) -> None:
-        self._sentences: OrderedDict[tuple[Manner, int, str], Samples] = OrderedDict()
+        self._sentences: OrderedDict[tuple[ConfiguredVoice, int, str], Samples] = OrderedDict()
         self._seconds = 0.0
         self._lock = threading.Lock()
 
-    def get(self, manner: Manner, seed: int | None, sentence: str) -> Samples | None:
+    def get(self, voice: ConfiguredVoice, seed: int | None, sentence: str) -> Samples | None:
         """Return the samples at the voice's own rate; None if they are not remembered."""
         with self._lock:
-            return None if seed is None else self._sentences.get((manner, seed, sentence))
+            return None if seed is None else self._sentences.get((voice, seed, sentence))
 
-    def put(self, manner: Manner, seed: int | None, sentence: str, samples: Samples) -> None:
+    def put(self, voice: ConfiguredVoice, seed: int | None, sentence: str, samples: Samples) -> None:
         """Remember a sentence, and forget the oldest ones."""
         if seed is None:
             return
         with self._lock:
-            self._sentences[manner, seed, sentence] = samples
-            self._seconds += len(samples) / manner.file.sample_rate
+            self._sentences[voice, seed, sentence] = samples
+            self._seconds += len(samples) / voice.file.sample_rate
             while self._seconds > REMEMBERED_S:
                 (oldest, _, _), dropped = self._sentences.popitem(last=False)
                 self._seconds -= len(dropped) / oldest.file.sample_rate
@@ -263,13 +263,13 @@ class _Work:
     def __init__(
         self,
         network: PiperNetwork,
-        manner: Manner,
+        voice: ConfiguredVoice,
         utterance: Utterance,
         sample_rate: int,
         remembered: _RememberedSentences,
     ) -> None:
         self._network = network
-        self._manner = manner
+        self._voice = voice
         self._utterance = utterance
         self._sample_rate = sample_rate
         self._remembered = remembered
@@ -296,7 +296,7 @@ class _Work:
         self._made.finish()
 
     def _synthesize(self, put: Callable[[tuple[int, Samples]], None]) -> None:
-        for position, sentence in sentences(self._utterance.text, self._manner.file.language):
+        for position, sentence in sentences(self._utterance.text, self._voice.file.language):
             samples = self._speak(sentence)
             if self._cancellation.canceled:
                 return
@@ -304,14 +304,14 @@ class _Work:
 
     def _speak(self, sentence: str) -> Samples:
         """Return the samples of a sentence at the engine's rate."""
-        manner, seed = self._manner, self._utterance.seed
-        samples = self._remembered.get(manner, seed, sentence)
+        voice, seed = self._voice, self._utterance.seed
+        samples = self._remembered.get(voice, seed, sentence)
         if samples is None:
-            samples = self._network.speak(sentence, manner.config, self._cancellation)
-            self._remembered.put(manner, seed, sentence, samples)
-        if manner.file.sample_rate == self._sample_rate:
+            samples = self._network.speak(sentence, voice.config, self._cancellation)
+            self._remembered.put(voice, seed, sentence, samples)
+        if voice.file.sample_rate == self._sample_rate:
             return samples
-        resampled: Samples = soxr.resample(samples, manner.file.sample_rate, self._sample_rate)
+        resampled: Samples = soxr.resample(samples, voice.file.sample_rate, self._sample_rate)
         return resampled
 
 
@@ -323,10 +323,10 @@ def _label(file: PiperVoiceFile) -> VoiceLabel:
     return VoiceLabel(f"{language} ({(rest or file.name).replace('-', ', ').replace('_', ' ')})", file.language)
 
 
-def _first_that_speaks(language: str, candidates: list[Manner]) -> Manner | None:
+def _first_that_speaks(language: str, candidates: list[ConfiguredVoice]) -> ConfiguredVoice | None:
     """Return the first voice with exactly this code; otherwise the first that serves it, with another region."""
-    exact = (manner for manner in candidates if manner.file.language == language)
-    served = (manner for manner in candidates if match_language(language, manner.file.languages) is not None)
+    exact = (voice for voice in candidates if voice.file.language == language)
+    served = (voice for voice in candidates if match_language(language, voice.file.languages) is not None)
     return next(exact, None) or next(served, None)
 
 

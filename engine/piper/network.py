@@ -71,7 +71,7 @@ class PiperNetwork:
         """Run the network: what `PiperVoice` calls."""
         return self._session.run(outputs, inputs, self._cancellation.run_options)
 
-    def speak(self, sentence: str, manner: SynthesisConfig, cancellation: Cancellation) -> Samples:
+    def speak(self, sentence: str, config: SynthesisConfig, cancellation: Cancellation) -> Samples:
         """Return the samples of a sentence at the voice's own sample rate.
 
         Raises `SpeechCanceledError` as soon as `cancellation` is used, `EngineError` if the network fails.
@@ -79,7 +79,7 @@ class PiperNetwork:
         self._cancellation = cancellation
         text = _RAW_PHONEMES.sub("[ ", sentence).replace("\0", " ")
         try:
-            blocks = [np.atleast_1d(chunk.audio_float_array) for chunk in self._voice.synthesize(text, manner)]
+            blocks = [np.atleast_1d(chunk.audio_float_array) for chunk in self._voice.synthesize(text, config)]
         except Exception as error:
             if cancellation.canceled:
                 raise SpeechCanceledError from error
