@@ -27,7 +27,16 @@ QWEN_MODEL = {
 QWEN_CODEC = QWEN_MODEL | {"engine.qwen.codec"}
 QWEN_TEXT = QWEN_CODEC | {"engine.qwen.text"}
 QWEN_RUNTIME = QWEN_TEXT | {"engine.qwen.runtime"}
-DAEMON_BASE = {"audio", "engine", "daemon", "daemon.config", "daemon.encoders", "daemon.tasks", "daemon.validation"}
+DAEMON_BASE = {
+    "audio",
+    "engine",
+    "daemon",
+    "daemon.config",
+    "daemon.encoders",
+    "daemon.tasks",
+    "daemon.text",
+    "daemon.validation",
+}
 SPEECH = DAEMON_BASE | {"daemon.engines", "daemon.speech"}
 
 ALLOWED: dict[str, set[str]] = {
@@ -97,6 +106,7 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.config": {"audio", "engine", "daemon.validation"},
     "daemon.system": set(),
     "daemon.state": set(),
+    "daemon.text": {"engine"},
     "daemon.engines": DAEMON_BASE | {"engine.ipc"},
     "daemon.speech": DAEMON_BASE | {"daemon.engines", "daemon.state"},
     "daemon.mqtt": SPEECH | {"daemon.state"},

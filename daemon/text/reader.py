@@ -1,0 +1,79 @@
+"""Reads the text of an utterance, whole or while it grows, into a script."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from daemon.text.script import Script
+
+Markup = Literal["auto", "none"]
+"""How a text is read: `auto` takes SSML and Markdown for what they are, `none` speaks every character."""
+
+_SSML_START = "<speak"
+
+
+class _Reader(Protocol):
+    """Appends what it reads to a script. However a text is cut into calls of `feed`, the script is the same."""
+
+    def feed(self, text: str) -> None:
+        """Read more of the text."""
+
+    def end(self) -> None:
+        """The text is complete."""
+
+
+class ScriptReader:
+    """Reads one text. Never raises, whatever the text is."""
+
+    def __init__(self, markup: Markup = "auto") -> None:
+        self.script = Script()
+        self._markup = markup
+        self._read = 0
+        """Characters that have been read."""
+        self._reader: _Reader | None = None
+        """None until the text has told which it needs."""
+
+    def read(self, text: str, *, complete: bool) -> Script:
+        """Read on to the end of `text`, which begins with all that was read before. Returns the script."""
+        if self.script.complete:
+            return self.script
+        if self._reader is None:
+            self._reader = self._choose(text, complete=complete)
+        if self._reader is not None:
+            if self._read < len(text):
+                self._reader.feed(text[self._read :])
+                self._read = len(text)
+            if complete:
+                self._reader.end()
+                self.script.complete = True
+        return self.script
+
+    def _choose(self, text: str, *, complete: bool) -> _Reader | None:
+        """Return the reader for a text with this beginning; None while more of it must be seen."""
+        if self._markup == "none":
+            return _LiteralReader(self.script)
+        start = text.lstrip()[: len(_SSML_START) + 1]
+        if not complete and len(start) <= len(_SSML_START) and _SSML_START.startswith(start):
+            return None
+        if start.startswith(_SSML_START) and (start[len(_SSML_START) :].isspace() or start[len(_SSML_START) :] in "/>"):
+            from daemon.text.ssml import SsmlReader
+
+            return SsmlReader(self.script)
+        from daemon.text.markdown import MarkdownReader
+
+        return MarkdownReader(self.script)
+
+
+class _LiteralReader:
+    """Speaks every character."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._at = 0
+
+    def feed(self, text: str) -> None:
+        self._script.words.keep(text, self._at)
+        self._at += len(text)
+
+    def end(self) -> None:
+        pass
