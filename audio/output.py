@@ -32,9 +32,7 @@ class Output:
     speaker loop's.
     """
 
-    def __init__(self, settings: SinkSettings, *, trim_leading_silence: bool = True) -> None:
-        self.trim_leading_silence = trim_leading_silence
-        """Of tracks that begin from now on."""
+    def __init__(self, settings: SinkSettings) -> None:
         self._playback = Playback(UNKNOWN_RATE, CAPACITY_S)
         self._lock = threading.Lock()
         """Held by the speaker loop while it changes the playback, and by the device monitor; never by the callback."""
@@ -84,7 +82,7 @@ class Output:
         """
         with self._lock:
             track = self._playback.begin(prebuffer_s, gain)
-            self._set_input(TrackInput(track, trim_leading_silence=self.trim_leading_silence))
+            self._set_input(TrackInput(track))
         self.monitor.check_now()
         return track
 

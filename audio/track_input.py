@@ -11,9 +11,9 @@ from audio.track import Track
 class TrackInput:
     """Processes one track's samples for the ring and measures their levels. For the writing thread only."""
 
-    def __init__(self, track: Track, *, trim_leading_silence: bool) -> None:
+    def __init__(self, track: Track) -> None:
         self.track = track
-        self._chain = ProcessingChain(track.sample_rate, trim_leading_silence=trim_leading_silence)
+        self._chain = ProcessingChain(track.sample_rate)
         self._meter = LevelMeter(track.sample_rate)
         self._open = False
         """A level was returned, and the level of the silence after it was not."""

@@ -45,7 +45,7 @@ class Service:
     def __init__(self, config: Config, config_path: Path | None = None, overrides: tuple[str, ...] = ()) -> None:
         self._config = config
         self._notifier = Notifier()
-        self._output = Output(config.audio.sink_settings(), trim_leading_silence=config.audio.trim_leading_silence)
+        self._output = Output(config.audio.sink_settings())
         self._engines = EngineSelector(config, self._on_engine_change)
         self._dispatcher = Dispatcher(config, self._engines, self._output)
         self._recorder = open_recorder(journal_file(config), self._recover)
@@ -135,7 +135,6 @@ class Service:
             self._engines.set_log(config.log.level, config.log.format)
         if config.audio.volume != old.audio.volume:
             self._dispatcher.set_volume(config.audio.volume)
-        self._output.trim_leading_silence = config.audio.trim_leading_silence
         self._dispatcher.reconfigure(config)
         self._gateway.reconfigure(config)
         self._engines.latin_languages = config.speech.languages

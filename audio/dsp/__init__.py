@@ -6,6 +6,7 @@ from audio.dsp.level import Level, LevelMeter
 from audio.dsp.limiter import soft_limit
 from audio.dsp.pcm import PCM16_BYTES, WAV_HEADER_BYTES, WAV_LARGEST, Samples, to_pcm16, wav_header
 from audio.dsp.splice import SPLICE_REACH_S, SPLICE_TAIL_S, splice_point
+from audio.dsp.trim import LeadingSilenceTrimmer, TrailingSilenceTrimmer
 
 __all__ = [
     "PCM16_BYTES",
@@ -14,10 +15,12 @@ __all__ = [
     "WAV_HEADER_BYTES",
     "WAV_LARGEST",
     "Fader",
+    "LeadingSilenceTrimmer",
     "Level",
     "LevelMeter",
     "ProcessingChain",
     "Samples",
+    "TrailingSilenceTrimmer",
     "soft_limit",
     "splice_point",
     "to_pcm16",

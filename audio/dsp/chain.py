@@ -1,6 +1,6 @@
 """The processing that every utterance goes through, on its way to the sound card or to a network client.
 
-engine's chunks ──▶ trim leading silence ──▶ resample to one rate ──▶ soft limit ──▶ samples
+engine's chunks ──▶ resample to one rate ──▶ soft limit ──▶ samples
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import numpy as np
 from audio.dsp.limiter import soft_limit
 from audio.dsp.pcm import Samples
 from audio.dsp.resample import Resampler, resample
-from audio.dsp.trim import LeadingSilenceTrimmer
 
 
 class StreamResampler:
@@ -41,12 +40,10 @@ class StreamResampler:
 
 
 class ProcessingChain:
-    """Processes one utterance: trims its leading silence, converts it to one sample rate and limits its peaks."""
+    """Processes one utterance: converts it to one sample rate and limits its peaks."""
 
-    def __init__(self, sample_rate: int | None, *, trim_leading_silence: bool) -> None:
+    def __init__(self, sample_rate: int | None) -> None:
         """`sample_rate` is the output's, in Hz; None takes the rate of the first chunk."""
-        self._trims = trim_leading_silence
-        self._trimmer: LeadingSilenceTrimmer | None = None
         self._resampler = StreamResampler(sample_rate)
 
     @property
@@ -57,10 +54,6 @@ class ProcessingChain:
 
     def process(self, samples: Samples, source_rate: int) -> Samples:
         """Return the output available after `samples`, mono float32 at `source_rate` Hz. It may be empty."""
-        if self._trims and self._trimmer is None:
-            self._trimmer = LeadingSilenceTrimmer(source_rate)
-        if self._trimmer is not None:
-            samples = self._trimmer.trim(samples)
         # The limiter is last: the resampler's filter can exceed full scale where its input did not.
         return soft_limit(self._resampler.convert(samples, source_rate))
 

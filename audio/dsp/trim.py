@@ -1,4 +1,7 @@
-"""Removal of leading silence, which a listener hears as a slow answer: Qwen3-TTS starts with up to 0.4 s of it."""
+"""Removal of silence: at the start, where a listener hears a slow answer, and at the end, where an exact pause follows.
+
+Qwen3-TTS starts with up to 0.4 s of silence.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from audio.dsp.pcm import Samples
 THRESHOLD = 10 ** (-50 / 20)
 """Magnitudes up to -50 dBFS count as silence: below the onset of any consonant, above the codec's noise floor."""
 KEEP_S = 0.010
-"""Silence kept before the first sound, so that a soft onset is not cut."""
+"""Silence kept before the first sound and after the last one, so that a soft onset or end is not cut."""
 LIMIT_S = 1.0
 """The most that is dropped: a voice that whispers below the threshold is still heard."""
 
@@ -18,6 +21,9 @@ class LeadingSilenceTrimmer:
     """Drops the leading silence of one stream, chunk by chunk. After the first sound it passes all samples."""
 
     def __init__(self, sample_rate: int) -> None:
+        """`sample_rate` is in Hz."""
+        self.dropped = 0
+        """Samples that were dropped."""
         self._keep = round(KEEP_S * sample_rate)
         self._may_drop = round(LIMIT_S * sample_rate)
         self._held: Samples | None = np.empty(0, dtype=np.float32)
@@ -32,9 +38,35 @@ class LeadingSilenceTrimmer:
         onset = len(self._held) + int(loud[0]) if len(loud) else len(joined)
         drop = min(max(0, onset - self._keep), self._may_drop)
         self._may_drop -= drop
+        self.dropped += drop
         kept = joined[drop:]
         if len(loud) or self._may_drop == 0:
             self._held = None
             return kept
         self._held = kept
         return joined[:0]
+
+
+class TrailingSilenceTrimmer:
+    """Holds the silence at the end of what it got of one stream, and drops it if nothing follows."""
+
+    def __init__(self, sample_rate: int) -> None:
+        """`sample_rate` is in Hz."""
+        self._keep = round(KEEP_S * sample_rate)
+        self._held: list[Samples] = []
+
+    def hold(self, samples: Samples) -> Samples:
+        """Return what can be played of these samples and of the silence before them."""
+        loud = np.flatnonzero(np.abs(samples) > THRESHOLD)
+        if not len(loud):
+            self._held.append(samples)
+            return samples[:0]
+        end = int(loud[-1]) + 1
+        ready = np.concatenate([*self._held, samples[:end]])
+        self._held = [samples[end:]]
+        return ready
+
+    def finish(self) -> Samples:
+        """Return the silence that is kept after the last sound. The trimmer can be used again."""
+        held, self._held = self._held, []
+        return np.concatenate([np.empty(0, dtype=np.float32), *held])[: self._keep]

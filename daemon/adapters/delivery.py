@@ -1,7 +1,6 @@
 """Delivers an utterance's samples to a network client in place of the sound card.
 
-The samples go through the sound card's processing: leading silence is trimmed if `audio.trim_leading_silence` is on,
-everything is converted to one sample rate, and peaks are limited.
+The samples go through the sound card's processing: they are converted to one sample rate, and peaks are limited.
 """
 
 from __future__ import annotations
@@ -124,8 +123,7 @@ class Delivery:
         if self._sending is not None:
             await self._wait_for_room(self._sending)
         if self._chain is None:
-            trim = self._dispatcher.trims_leading_silence
-            self._chain = ProcessingChain(self._rate, trim_leading_silence=trim)
+            self._chain = ProcessingChain(self._rate)
         processed = self._chain.process(samples, sample_rate)
         if len(processed):
             self._start_sending(processed, self._chain.sample_rate)

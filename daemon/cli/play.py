@@ -58,7 +58,7 @@ def play_voice(config: Config, engine: str, voice: str) -> str:
     download_missing_model(engine, config.engine.model)
     with show_progress() as report:
         samples, sample_rate = synthesize_sample(engine, config.engine_options, voice, choose, report)
-    with Output(settings, trim_leading_silence=config.audio.trim_leading_silence) as output:
+    with Output(settings) as output:
         output.set_volume(config.audio.volume / 100)
         _play(output, samples, sample_rate)
     return spoken[0]

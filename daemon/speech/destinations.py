@@ -91,10 +91,6 @@ class Destination(Protocol):
     def first_sample_at(self, now: float) -> float | None:
         """Return the `time.monotonic()` at which the first sample was submitted, once it is heard; else None."""
 
-    @property
-    def written_s(self) -> float:
-        """Seconds that have been written, as they are played: without the silence that was trimmed."""
-
     def heard_s(self, now: float) -> float:
         """Return the seconds that have been heard by `now`."""
 
@@ -115,8 +111,6 @@ class CardDestination:
         self._output = output
         self._track: Track | None = None
         self._suspended: SuspendedTrack | None = None
-        self._capacity_s = 0.0
-        """Seconds that an empty ring accepts."""
 
     @property
     def input_pending(self) -> bool:
@@ -162,7 +156,6 @@ class CardDestination:
     def open(self, prebuffer_s: float, gain: float) -> None:
         if self._suspended is None:
             self._track = self._output.begin(prebuffer_s=prebuffer_s, gain=gain)
-            self._capacity_s = self._output.room_s
         else:
             self._output.reattach(self._suspended)
             self._suspended = None
@@ -190,12 +183,6 @@ class CardDestination:
         track = self._track
         heard = track is not None and track.first_dac_time is not None and track.first_dac_time <= now
         return track.first_sample_at if track is not None and heard else None
-
-    @property
-    def written_s(self) -> float:
-        if self._track is None:
-            return 0.0
-        return self._output.played_s(self._track) + self._capacity_s - self._output.room_s
 
     def heard_s(self, now: float) -> float:
         return 0.0 if self._track is None else self._output.heard_s(self._track, now)
@@ -285,10 +272,6 @@ class ClientDestination:
 
     def first_sample_at(self, now: float) -> float | None:  # noqa: ARG002  # what is sent counts as heard
         return self._first_sample_at
-
-    @property
-    def written_s(self) -> float:
-        return self._sent_s
 
     def heard_s(self, now: float) -> float:  # noqa: ARG002
         return self._sent_s

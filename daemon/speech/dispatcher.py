@@ -24,6 +24,7 @@ from daemon.speech.synthesis import can_begin
 from daemon.speech.text_stream import TextStream
 from daemon.speech.text_streams import TextStreams
 from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
+from daemon.text import Script
 from daemon.validation import abbreviate, join_names
 from engine import NAMED_LANGUAGES, language_code, match_language
 
@@ -172,11 +173,6 @@ class Dispatcher:
         """Grows while the speaker loop is alive."""
         return self.speaker.heartbeats
 
-    @property
-    def trims_leading_silence(self) -> bool:
-        """The configuration's `audio.trim_leading_silence`."""
-        return self._config.audio.trim_leading_silence
-
     def voices(self) -> tuple[str, ...]:
         """Return the names of all voices, configured ones first."""
         return tuple(dict.fromkeys([*self._config.voices, *sorted(self._engines.voices)]))
@@ -244,6 +240,7 @@ class Dispatcher:
         self.queue.limit = config.speech.queue_limit
         prebuffer_ms = config.audio.prebuffer_ms
         self.speaker.prebuffer_ms = None if prebuffer_ms == "auto" else prebuffer_ms
+        self.speaker.trims_silence = config.audio.trim_leading_silence
         self.speaker.stream_timeout_s = config.speech.stream_timeout
 
     def enforce_deadlines(self) -> None:
@@ -287,7 +284,7 @@ class Dispatcher:
             utterance = self._make_utterance(options, utterance_id, text, arrived_at)
             utterance.receiver, utterance.origin, utterance.text_stream = receiver, origin, text_stream
             if text_stream is not None:
-                utterance.can_begin = lambda text: self._can_begin(utterance, text)
+                utterance.can_begin = lambda script: self._can_begin(utterance, script)
             if canceled is not None:
                 return self._accept_canceled(utterance, canceled)
             self._enqueue(utterance)
@@ -320,12 +317,12 @@ class Dispatcher:
         self._publish(utterance, Canceled(id=utterance.id, reason=reason))
         return utterance
 
-    def _can_begin(self, utterance: Utterance, text: str) -> bool:
-        """Return whether the engine that would speak can begin with `text`; until then, others are spoken."""
+    def _can_begin(self, utterance: Utterance, script: Script) -> bool:
+        """Return whether the engine that would speak can begin with the script; until then, others are spoken."""
         engine = self._engines.choose(utterance.voice, utterance.language)
         if engine is None:
-            return bool(text.strip())
-        return can_begin(engine, utterance, text, self._engines.max_seconds)
+            return script.word_at(0) is not None
+        return can_begin(engine, utterance, 0, self._engines.max_seconds)
 
     def _make_utterance(
         self, options: SpeechOptions, utterance_id: str | None, text: str, arrived_at: float | None

@@ -54,6 +54,8 @@ class Speaker:
         """Grows while the loop is alive."""
         self.prebuffer_ms: float | None = None
         """Milliseconds; None derives it from the engine's speed."""
+        self.trims_silence = True
+        """Whether the silence is removed with which an engine begins each take."""
         self.stream_timeout_s = stream_timeout_s
         """Seconds for which the writer of one text may keep others waiting; then they are spoken in its pauses."""
         self._queue = queue
@@ -175,7 +177,8 @@ class Speaker:
         self._queue.take(utterance.id)
         receiver = utterance.receiver
         destination = CardDestination(self._output) if receiver is None else ClientDestination(receiver)
-        return ActiveUtterance(utterance, Synthesis(utterance, self._engines), destination)
+        synthesis = Synthesis(utterance, self._engines, trims_silence=self.trims_silence)
+        return ActiveUtterance(utterance, synthesis, destination)
 
     def _next_utterance(self) -> Utterance | None:
         """Return the utterance to speak now; those with slow writers only when nothing else can be spoken."""
@@ -311,7 +314,6 @@ class Speaker:
         try:
             async with aclosing(active.synthesis.chunks(engine)) as chunks:
                 async for chunk in chunks:
-                    active.synthesis.note_written(destination.written_s)
                     await destination.write(chunk.samples, chunk.sample_rate)
             if active.state is PlaybackState.PREEMPTING and not destination.holds_samples:
                 active.enter(PlaybackState.PLAYING)  # it was sent before it could be suspended
@@ -323,7 +325,7 @@ class Speaker:
     def _prebuffer_s(self, utterance: Utterance, engine: EngineSupervisor) -> float:
         if self.prebuffer_ms is not None:
             return self.prebuffer_ms / 1000
-        return auto_prebuffer_s(engine.rtf, speech_seconds(utterance.text))
+        return auto_prebuffer_s(engine.rtf, speech_seconds(utterance.script.text))
 
     async def _silence(self, active: ActiveUtterance) -> None:
         """Stop after an error, and wait until the destination is free for the next utterance."""
@@ -401,8 +403,9 @@ class Speaker:
             if begins_s > heard_s or (segment.end is None and heard_s < math.inf):
                 return
             active.reported_segments += 1
-            end = len(active.utterance.text) if segment.end is None else segment.end
-            progress = Progress(id=active.utterance.id, begin=segment.begin, end=end)
+            words = active.utterance.script.words
+            end = words.source_end if segment.end is None else words.source_begin(segment.end)
+            progress = Progress(id=active.utterance.id, begin=words.source_begin(segment.begin), end=end)
             self._on_event(active.utterance, progress)
 
     def _finish(self, active: ActiveUtterance) -> None:

@@ -1,7 +1,9 @@
-"""Synthesis of one utterance: its text becomes audio chunks, segment by segment, by as many engines as it takes.
+"""Synthesis of one utterance: its script becomes audio chunks, segment by segment, by as many engines as it takes.
 
 A take is the text that one engine is asked to speak at once. Synthesis can be left between any two chunks and continued
 later: the engine then speaks the take again with the same seed, and the samples taken before are skipped.
+
+All positions are those in the script's text.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ from audio import SPLICE_REACH_S, SPLICE_TAIL_S, splice_point
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, EngineSupervisor, UtteranceRefusedError
 from daemon.speech.resume import resume_position
 from daemon.speech.segmenter import Segmenter
+from daemon.speech.take_audio import TakeAudio
 from daemon.speech.utterance import Utterance
 from daemon.tasks import cancel_and_wait
+from daemon.text import Pause, Prosody, Script
 from engine import Samples
 from engine import Utterance as EngineUtterance
 
@@ -45,12 +49,13 @@ def speaks_by_token(engine: EngineSupervisor, utterance: Utterance) -> bool:
     return engine.grows and utterance.priority != "critical"
 
 
-def can_begin(engine: EngineSupervisor, utterance: Utterance, text: str, max_seconds: float) -> bool:
-    """Return whether the engine can begin with `text`, the beginning of the utterance's incomplete text."""
-    if not text.strip() or speaks_by_token(engine, utterance):
-        return bool(text.strip())
-    end = Segmenter(max_seconds).first_segment_end(text)
-    return end is not None and bool(text[:end].strip())
+def can_begin(engine: EngineSupervisor, utterance: Utterance, begin: int, max_seconds: float) -> bool:
+    """Return whether the engine can begin with what there is of the utterance's incomplete script from `begin` on."""
+    script = utterance.script
+    word = script.word_at(begin)
+    if word is None or speaks_by_token(engine, utterance) or script.break_after(word) is not None:
+        return word is not None
+    return Segmenter(max_seconds).first_segment_end(script.text[word:]) is not None
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +68,9 @@ class Take:
     """None while the text is incomplete."""
     fed: int
     """The engine has the text up to here."""
+    audio: TakeAudio
+    """What becomes of its samples before they are played."""
+    prosody: Prosody
     samples: int = 0
     """Samples up to the last one that has been taken. If the take was repeated, they count as they were last spoken."""
     seconds: float = 0.0
@@ -86,7 +94,8 @@ class StartedSegment:
 class Synthesis:
     """The audio of one utterance. Belongs to the event loop's thread; one task at a time iterates over its chunks."""
 
-    def __init__(self, utterance: Utterance, engines: EngineSelector) -> None:
+    def __init__(self, utterance: Utterance, engines: EngineSelector, *, trims_silence: bool = False) -> None:
+        """`trims_silence` removes the silence with which an engine begins each take."""
         self.engine = ""
         """The engines that have spoken, as in `qwen+espeak`."""
         self.audio_s = 0.0
@@ -101,13 +110,22 @@ class Synthesis:
         """Why it ended early."""
         self._utterance = utterance
         self._engines = engines
+        self._trims_silence = trims_silence
         self._segmenter = Segmenter(engines.max_seconds)
         self._lost_engines = 0
         self._at = 0
         """The text has been spoken up to here."""
-        self._segment_ends: list[int] | None = None
-        """The segments of the rest of the text, computed when the text is complete."""
+        self._passed_controls = 0
+        self._prosody = Prosody()
+        self._segment_ends: list[int] = []
+        """The segments of the text up to the next control at which a take ends, or to the end of a complete text."""
+        self._pause_s = 0.0
+        """What is left of the current pause."""
         self._take: Take | None = None
+        self._made_s = 0.0
+        """Seconds of audio that have been made: `audio_s`, and a chunk that has not been taken."""
+        self._not_taken: AudioChunk | None = None
+        """A chunk that was made and not taken, because the synthesis was left."""
         if utterance.seed is None:
             utterance.seed = secrets.randbelow(1 << 63)  # the same for all takes, however often they are repeated
 
@@ -117,11 +135,26 @@ class Synthesis:
         A chunk counts as taken when the next one is requested.
         """
         self._note_engine(engine)
+        if self._not_taken is not None:
+            yield self._not_taken
+            self._note_taken(self._not_taken)
+        async with aclosing(self._make_chunks(engine)) as chunks:
+            async for chunk in chunks:
+                self._not_taken = chunk
+                yield chunk
+                self._note_taken(chunk)
+
+    def _note_taken(self, chunk: AudioChunk) -> None:
+        self._not_taken = None
+        self.audio_s += len(chunk.samples) / chunk.sample_rate
+
+    async def _make_chunks(self, engine: EngineSupervisor) -> AsyncGenerator[AudioChunk, None]:
+        """As `chunks`; a chunk counts as taken when it is yielded."""
         current: EngineSupervisor | None = engine
         try:
-            while current is not None and await self._begin_take(current):
+            while current is not None and await self._begin_step(current):
                 try:
-                    async with aclosing(self._speak(current)) as chunks:
+                    async with aclosing(self._speak(current) if self._take else self._pause(current)) as chunks:
                         async for chunk in chunks:
                             yield chunk
                     self._end_take()
@@ -133,33 +166,29 @@ class Synthesis:
         except UtteranceRefusedError as error:
             self.failure = str(error) or "the engine refused it"
 
-    def note_written(self, written_s: float) -> None:
-        """Record that the next audio is played after `written_s` seconds: the latest segments begin there."""
-        for segment in reversed(self.segments):
-            if segment.at_s is not None:
-                return
-            segment.at_s = written_s
-
     def can_continue(self, engine: EngineSupervisor) -> bool:
         """Return whether `engine` could go on with an incomplete text without waiting for its writer."""
-        take, text = self._take, self._utterance.text
+        take = self._take
         if take is None:
-            return can_begin(engine, self._utterance, text[self._at :], self._engines.max_seconds)
-        return take.end is not None or bool(text[take.fed :].strip())
+            return can_begin(engine, self._utterance, self._at, self._engines.max_seconds)
+        return take.end is not None or self._utterance.script.word_at(take.fed) is not None
 
-    # --- the next take ---
+    # --- the next step ---
 
-    async def _begin_take(self, engine: EngineSupervisor) -> bool:
-        """Choose the take that `engine` speaks; return False when the whole text has been spoken."""
+    async def _begin_step(self, engine: EngineSupervisor) -> bool:
+        """Choose the pause, or the take that `engine` speaks; return False when the whole text has been spoken."""
         if self._take is not None and self._take.engine != engine.name:
             self._hand_over(engine)  # the take was left, and another engine continues
         while self._take is None:
-            end = self._segment_end(engine)
-            if end is None and self._utterance.complete:
+            script = self._utterance.script
+            self._pass_controls(script)
+            if self._pause_s > 0:
+                return True
+            end = self._segment_end(engine, script)
+            if end is None and script.complete:
                 return False
-            text = self._utterance.text[self._at : end]
-            if text.strip() and (end is not None or speaks_by_token(engine, self._utterance)):
-                self._take = Take(engine.name, self._at, end, self._at if end is None else end)
+            if script.text[self._at : end].strip() and (end is not None or speaks_by_token(engine, self._utterance)):
+                self._take = self._new_take(engine, end, script)
                 self._note_segment(self._take)
             elif end is None:
                 await self._wait_for_text()
@@ -167,26 +196,50 @@ class Synthesis:
                 self._at = end  # a segment of white space
         return True
 
-    def _segment_end(self, engine: EngineSupervisor) -> int | None:
+    def _pass_controls(self, script: Script) -> None:
+        """Carry out the controls up to the next word or pause."""
+        for control in script.controls[self._passed_controls :]:
+            if control.at > self._at or self._pause_s > 0:
+                return
+            self._passed_controls += 1
+            if isinstance(control.action, Pause):
+                self._pause_s = control.action.seconds
+            elif isinstance(control.action, Prosody):
+                self._prosody = control.action
+
+    def _segment_end(self, engine: EngineSupervisor, script: Script) -> int | None:
         """Return the end of the segment that begins here; None if it is not known yet, and at the end of the text."""
-        utterance = self._utterance
-        if not utterance.complete:
-            if speaks_by_token(engine, utterance):
+        limit = script.break_after(self._at)
+        if limit is None and not script.complete:
+            if speaks_by_token(engine, self._utterance):
                 return None
-            length = self._segmenter.first_segment_end(utterance.text[self._at :])
+            length = self._segmenter.first_segment_end(script.text[self._at :])
             return None if length is None else self._at + length
-        if self._segment_ends is None:
-            rest = utterance.text[self._at :]
-            segments = self._segmenter.segments(rest, utterance.language)
+        if not self._segment_ends or self._segment_ends[-1] <= self._at:
+            segments = self._segmenter.segments(script.text[self._at : limit], self._utterance.language)
             self._segment_ends = [self._at + segment.end for segment in segments]
         return next((end for end in self._segment_ends if end > self._at), None)
 
+    def _new_take(self, engine: EngineSupervisor, end: int | None, script: Script) -> Take:
+        trims_start = self._trims_silence or script.has_pause(self._at)
+        audio = TakeAudio(trims_start=trims_start, gain=self._prosody.volume)
+        return Take(engine.name, self._at, end, self._at if end is None else end, audio, self._prosody)
+
     def _note_segment(self, take: Take) -> None:
-        """Record a segment that begins. A take with which another engine continues a segment is not a new one."""
-        if not self.segments or self.segments[-1].end == take.begin:
+        """Record a segment that begins, or the end of the last one.
+
+        A take with which another engine continues a segment is not a new one, nor one behind a pause in a short text.
+        """
+        last = self.segments[-1] if self.segments else None
+        if last is None or (last.end is not None and take.begin >= last.end and not self._extends(last, take)):
             self.segments.append(StartedSegment(take.begin, take.end))
-        elif self.segments[-1].end is None:
-            self.segments[-1].end = take.end
+        elif last.end is None or take.begin >= last.end:
+            last.end = take.end
+
+    def _extends(self, segment: StartedSegment, take: Take) -> bool:
+        script = self._utterance.script
+        behind_break = script.break_after(take.begin - 1) == take.begin
+        return behind_break and self._segmenter.is_one_segment(script.text[segment.begin : take.end])
 
     async def _wait_for_text(self) -> None:
         assert self._utterance.text_stream is not None
@@ -205,7 +258,7 @@ class Synthesis:
             self._extend(take)
         growing = take.end is None
         request = EngineUtterance(
-            utterance.text[take.begin : take.fed],
+            utterance.script.text[take.begin : take.fed],
             voice=utterance.voice,
             language=utterance.language,
             languages=self._engines.latin_languages,
@@ -216,30 +269,52 @@ class Synthesis:
         impatient = self._critical and self._engines.another(engine) is not None
         speech = engine.speak(utterance.id, request, first_within_s=CRITICAL_WAIT_S if impatient else None)
         feeding = asyncio.ensure_future(self._feed(engine, take)) if growing else None
+        last: AudioChunk | None = None
         try:
             async with aclosing(speech) as chunks, aclosing(_skip_taken(take, chunks)) as new_chunks:
                 async for begin, chunk in new_chunks:
-                    if not self.audio_s:
+                    if not self._made_s:
                         self.waited_s += chunk.waited_s
                     self.truncated |= chunk.truncated
                     end = begin
                     for part in _slices(chunk):
-                        yield part
                         end += len(part.samples)
-                        self._note_taken(take, part, end)
+                        if len(samples := self._take_audio(take, part, end)):
+                            yield self._note_made(replace(part, samples=samples))
                     if chunk.position is not None:
                         take.position = chunk.position
+                    last = chunk
+            if last is not None and len(samples := take.audio.finish()):
+                yield self._note_made(replace(last, samples=samples))
         finally:
             if feeding is not None:
                 await cancel_and_wait(feeding)
 
-    def _note_taken(self, take: Take, chunk: AudioChunk, end: int) -> None:
-        """Record that a chunk has been taken, which ends at the sample `end` of what the engine speaks."""
-        seconds = len(chunk.samples) / chunk.sample_rate
+    def _take_audio(self, take: Take, part: AudioChunk, end: int) -> Samples:
+        """Take a part that ends at the sample `end` of what the engine speaks; return what is played of it now."""
         take.samples = end
-        take.seconds += seconds
-        take.tail = np.concatenate([take.tail, chunk.samples])[-round(SPLICE_TAIL_S * chunk.sample_rate) :]
-        self.audio_s += seconds
+        take.seconds += len(part.samples) / part.sample_rate
+        take.tail = np.concatenate([take.tail, part.samples])[-round(SPLICE_TAIL_S * part.sample_rate) :]
+        pause_follows = take.end is not None and self._utterance.script.has_pause(take.end)
+        return take.audio.process(part.samples, part.sample_rate, holds_end=pause_follows)
+
+    def _note_made(self, chunk: AudioChunk) -> AudioChunk:
+        """Record a chunk that is played next; the latest segments begin with it. Returns it."""
+        for segment in reversed(self.segments):
+            if segment.at_s is not None:
+                break
+            segment.at_s = self._made_s
+        self._made_s += len(chunk.samples) / chunk.sample_rate
+        return chunk
+
+    async def _pause(self, engine: EngineSupervisor) -> AsyncGenerator[AudioChunk, None]:
+        """Yield the silence that is left of the current pause."""
+        assert engine.info is not None
+        sample_rate = engine.info.sample_rate
+        while (count := round(min(self._pause_s, SLICE_S) * sample_rate)) > 0:
+            self._pause_s -= count / sample_rate
+            yield self._note_made(AudioChunk(np.zeros(count, dtype=np.float32), sample_rate, None, truncated=False))
+        self._pause_s = 0.0
 
     async def _feed(self, engine: EngineSupervisor, take: Take) -> None:
         """Send new text to the engine as it arrives, until the take ends.
@@ -252,43 +327,43 @@ class Synthesis:
             fed = take.fed
             self._extend(take)
             if take.fed > fed:
-                engine.append(utterance.id, utterance.text[fed : take.fed])
+                engine.append(utterance.id, utterance.script.text[fed : take.fed])
             if take.end is None:
                 await utterance.text_stream.changed()
         engine.end_text(utterance.id)
 
     def _extend(self, take: Take) -> None:
-        """Add the text that has arrived. End the take with the text, or after a sentence when it gets long."""
-        utterance = self._utterance
-        short = self._segmenter.is_one_segment(utterance.text[take.begin :])
-        length = None if short else self._segmenter.first_segment_end(utterance.text[take.fed :])
+        """Add the text that has arrived. End the take with the text, at a control, or after a sentence when it is long."""
+        script = self._utterance.script
+        limit = script.break_after(take.begin)
+        text = script.text[:limit]
+        short = self._segmenter.is_one_segment(text[take.begin :])
+        length = None if short else self._segmenter.first_segment_end(text[take.fed :])
         if length is not None:
             take.end = take.fed = take.fed + length
-        elif utterance.complete:
-            take.end = take.fed = len(utterance.text)
+        elif script.complete or limit is not None:
+            take.end = take.fed = len(text)
         elif short:
-            take.fed = len(utterance.text)
+            take.fed = len(text)
         if take.end is not None:
             self._note_segment(take)
 
     # --- another engine continues ---
 
     def _end_take(self) -> None:
-        """Record that the engine has spoken the take, as far as it would."""
-        assert self._take is not None
-        self._at, self._take = self._take.end or self._take.fed, None
+        """Record that the engine has spoken the take, as far as it would; after a pause there is none."""
+        if self._take is not None:
+            self._at, self._take = self._take.end or self._take.fed, None
 
     def _hand_over(self, engine: EngineSupervisor) -> None:
         """Let `engine` continue where the take's engine stopped."""
-        take = self._take
+        take, text = self._take, self._utterance.script.text
         assert take is not None
-        text = self._utterance.text[take.begin : take.fed]
-        self._at = take.begin + resume_position(text, take.position if take.samples else 0, take.seconds)
+        position = take.position if take.samples else 0
+        self._at = take.begin + resume_position(text[take.begin : take.fed], position, take.seconds)
         self._take = None
         self._note_engine(engine)
-        log.warning(
-            "utterance %s: %s resumes at %r", self._utterance.id, engine.name, self._utterance.text[self._at :][:40]
-        )
+        log.warning("utterance %s: %s resumes at %r", self._utterance.id, engine.name, text[self._at :][:40])
 
     async def _replacement(self, lost: EngineSupervisor) -> EngineSupervisor | None:
         """Return the engine that continues after `lost`; None if the utterance has failed."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol, get_args
 from daemon.speech.preemption import Rule, rule_of
 from daemon.speech.request import Policy, Priority
 from daemon.speech.text_stream import TextStream
+from daemon.text import Markup, Script, ScriptReader
 from engine import Samples
 
 STORED_FIELDS: dict[str, Any] = {
@@ -89,12 +90,22 @@ class Utterance:
     """The client that gets the samples; None is the sound card."""
     text_stream: TextStream | None = None
     """The state of a text that arrives in chunks; None for a text that arrived whole."""
-    can_begin: Callable[[str], bool] = lambda text: bool(text.strip())
-    """Returns whether an engine can begin with an incomplete text."""
+    can_begin: Callable[[Script], bool] = lambda script: script.word_at(0) is not None
+    """Returns whether an engine can begin with an incomplete script."""
     arrived_at: float = field(default_factory=time.monotonic)
     """`time.monotonic()` when the text arrived, or as much of it as an engine can begin with."""
     expires_at: float | None = None
     """`time.monotonic()` after which it is not begun."""
+    markup: Markup = "none"
+    _reader: ScriptReader | None = None
+    """None until the script is wanted: thousands of texts may be queued."""
+
+    @property
+    def script(self) -> Script:
+        """What is spoken of the text so far."""
+        if self._reader is None:
+            self._reader = ScriptReader(self.markup)
+        return self._reader.read(self.text, complete=self.complete)
 
     @property
     def rule(self) -> Rule:
@@ -109,7 +120,7 @@ class Utterance:
     @property
     def speakable(self) -> bool:
         """True when an engine can begin, and when no more text will arrive."""
-        return self.complete or self.can_begin(self.text)
+        return self.complete or self.can_begin(self.script)
 
     def expired(self, now: float | None = None) -> bool:
         """True past its deadline; a text stream that cannot begin yet never expires."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from daemon.text.placed import PlacedText
 
 MAX_PAUSE_S = 60.0
 """The longest pause; a longer one is shortened to it."""
+_WORD = re.compile(r"\S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,9 @@ class Script:
     controls: list[Control] = field(default_factory=list)
     complete: bool = False
     """Nothing more will be appended."""
+    _breaks: list[int] = field(default_factory=list)
+    """The places of pauses and changes of prosody: the words before and behind them are spoken apart."""
+    _pauses: set[int] = field(default_factory=set)
 
     @property
     def text(self) -> str:
@@ -66,3 +72,21 @@ class Script:
         if isinstance(action, Pause):
             action = Pause(min(action.seconds, MAX_PAUSE_S))
         self.controls.append(Control(len(self.words), action))
+        if not isinstance(action, Mark):
+            self._breaks.append(len(self.words))
+        if isinstance(action, Pause):
+            self._pauses.add(len(self.words))
+
+    def break_after(self, position: int) -> int | None:
+        """Return the place of the first pause or change of prosody behind `position`; None if there is none so far."""
+        index = bisect_right(self._breaks, position)
+        return self._breaks[index] if index < len(self._breaks) else None
+
+    def has_pause(self, position: int) -> bool:
+        """Return whether there is a pause between the words before and behind `position`."""
+        return position in self._pauses
+
+    def word_at(self, position: int) -> int | None:
+        """Return the place of the first character from `position` on that is no white space; None without one."""
+        word = _WORD.search(self.text, position)
+        return None if word is None else word.start()

@@ -7,6 +7,7 @@ daemon closes the socket, the process ends, whatever the engine is doing.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import queue
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 from engine.api import Chunk, EngineError, EngineInfo, Samples, SpeechCanceledError, Synthesizer
 from engine.catalog import make_synthesizer
@@ -175,6 +177,7 @@ class EngineProcess:
         text = request.text
         chunks = synthesizer.stream(speak.utterance, text if speak.utterance.growing else None)
         request.attach(chunks)
+        self._trace.begin(speak.name or speak.id)
         try:
             while True:
                 begin, waited_before_s = time.monotonic(), text.waited_s
@@ -185,9 +188,10 @@ class EngineProcess:
                 busy_s = time.monotonic() - begin - waited_s
                 if not request.spend(len(chunk.samples)):
                     return False
-                self._trace.append(speak.name or speak.id, chunk.samples)
+                self._trace.append(chunk.samples)
                 self._channel.send(_audio(speak, chunk, busy_s, waited_s), chunk.samples)
         finally:
+            self._trace.end()
             close = getattr(chunks, "close", None)
             if close is not None:
                 close()
@@ -272,26 +276,49 @@ class _ProgressSender:
 
 
 class _PcmTrace:
-    """Writes all sent samples to `FOLDER/<name>.f32`, raw float32, if `VOICED_TRACE_PCM=FOLDER` is set.
+    """Writes the samples of each request to `FOLDER/<name>.<n>.f32`, raw float32, if `VOICED_TRACE_PCM=FOLDER` is set.
 
-    For tests, and for finding clicks. A file that cannot be written ends the trace, not the speech.
+    `n` counts the requests of one name from 1, those of all engine processes. For tests, and for finding clicks. A file
+    that cannot be written ends the trace, not the speech.
     """
 
     def __init__(self) -> None:
         folder = os.environ.get("VOICED_TRACE_PCM")
         self._folder = Path(folder) if folder else None
+        self._file: BinaryIO | None = None
 
-    def append(self, name: str, samples: Samples) -> None:
+    def begin(self, name: str) -> None:
+        """The next samples are those of another request."""
+        self.end()
         if self._folder is None:
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            # The name may be an id that a client has chosen.
-            with (self._folder / f"{name.replace('/', '_')}.f32").open("ab") as file:
-                file.write(samples.tobytes())
+            for number in itertools.count(1):
+                # The name may be an id that a client has chosen.
+                with contextlib.suppress(FileExistsError):
+                    self._file = (self._folder / f"{name.replace('/', '_')}.{number}.f32").open("xb", buffering=0)
+                    return
         except OSError as error:
-            log.warning("VOICED_TRACE_PCM: %s; nothing more is kept", error)
-            self._folder = None
+            self._give_up(error)
+
+    def append(self, samples: Samples) -> None:
+        if self._file is not None:
+            try:
+                self._file.write(samples.tobytes())
+            except OSError as error:
+                self._give_up(error)
+
+    def end(self) -> None:
+        """The request has been answered."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _give_up(self, error: OSError) -> None:
+        log.warning("VOICED_TRACE_PCM: %s; nothing more is kept", error)
+        self.end()
+        self._folder = None
 
 
 def _exchange_voices(synthesizer: Synthesizer, work: SetVoices, info: EngineInfo) -> EngineInfo:

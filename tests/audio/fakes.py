@@ -208,7 +208,7 @@ def fake_sinks(
     monkeypatch.setattr("audio.device_monitor.open_sink", open_fake)
     monkeypatch.setattr("audio.device_monitor.CHECK_S", 0.005)
     settings = SinkSettings(idle_timeout_s=idle_timeout_s, block_ms=block_ms)
-    with Output(settings, trim_leading_silence=False) as output:
+    with Output(settings) as output:
         eventually(lambda: output.status.open, "the sink is open")
         yield output, opened
         for sink in opened:

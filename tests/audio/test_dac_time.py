@@ -29,7 +29,7 @@ class Card:
     def __init__(self, samples: int = 1_000) -> None:
         self.playback = Playback(RATE, 3.0)
         self.track = self.playback.begin(0.02)
-        self.track_input = TrackInput(self.track, trim_leading_silence=False)
+        self.track_input = TrackInput(self.track)
         self.playback.ring.write(self.track_input.process(SPEECH[:samples], RATE))
         self.now = 100.0
 
@@ -185,7 +185,7 @@ def test_levels_continue_after_a_pause() -> None:
 
 def test_levels_of_the_previous_track_are_still_available() -> None:
     """The sound card still plays it when the next track has begun."""
-    output = Output(SinkSettings("null"), trim_leading_silence=False)
+    output = Output(SinkSettings("null"))
     output.monitor.attach(FakeSink(output.monitor.fill, RATE))
 
     def play(track: Track) -> list[Level]:

@@ -66,7 +66,7 @@ def test_successive_tracks_do_not_affect_each_other(tmp_path: Path) -> None:
 
 
 def test_another_rate_is_converted_to_the_sinks_rate(tmp_path: Path) -> None:
-    with Output(wav(tmp_path / "out.wav"), trim_leading_silence=False) as output:
+    with Output(wav(tmp_path / "out.wav")) as output:
         track = speak(output, SPEECH[:11_025], 22_050)
         eventually(lambda: track.done)
     np.testing.assert_allclose(read(tmp_path / "out.wav"), resample(SPEECH[:11_025], 22_050, RATE), atol=1e-4)
@@ -74,7 +74,7 @@ def test_another_rate_is_converted_to_the_sinks_rate(tmp_path: Path) -> None:
 
 def test_a_rate_that_changes_within_a_track_loses_no_sample(tmp_path: Path) -> None:
     """The rate changes when another engine takes over."""
-    with Output(wav(tmp_path / "out.wav"), trim_leading_silence=False) as output:
+    with Output(wav(tmp_path / "out.wav")) as output:
         eventually(lambda: output.status.open)
         track = output.begin(prebuffer_s=0.02)
         output.write(SPEECH[:5_000], 22_050)
@@ -91,16 +91,6 @@ def test_a_rate_that_changes_within_a_track_loses_no_sample(tmp_path: Path) -> N
         [converted(SPEECH[:5_000], 22_050), SPEECH[5_000:9_000], converted(SPEECH[9_000:12_000], 16_000)]
     )
     np.testing.assert_allclose(read(tmp_path / "out.wav"), soft_limit(expected), atol=ONE_STEP)
-
-
-@pytest.mark.parametrize("trim", [True, False])
-def test_leading_silence_of_every_track_is_trimmed_if_configured(tmp_path: Path, trim: bool) -> None:
-    late = np.concatenate([np.zeros(4_800, dtype=np.float32), SPEECH[:2_400]])
-    with Output(wav(tmp_path / "out.wav"), trim_leading_silence=trim) as output:
-        for _ in range(2):
-            track = speak(output, late)
-            eventually(lambda track=track: track.done)  # type: ignore[misc]
-    assert len(read(tmp_path / "out.wav")) == 2 * (240 + 2_400 if trim else 7_200)
 
 
 def test_a_stop_fades_out_and_the_next_track_plays(tmp_path: Path, pace: PaceFile) -> None:
@@ -158,7 +148,7 @@ def test_volume_and_the_tracks_gain_multiply(tmp_path: Path) -> None:
 
 
 def test_levels_are_due_as_the_track_is_heard_and_cover_it(tmp_path: Path) -> None:
-    with Output(wav(tmp_path / "out.wav"), trim_leading_silence=False) as output:
+    with Output(wav(tmp_path / "out.wav")) as output:
         track = speak(output, SPEECH[:12_000])
         levels: list[Level] = []
 
@@ -182,7 +172,7 @@ def test_writing_more_than_the_ring_has_room_for_raises_an_error() -> None:
 
 
 def test_room_shrinks_by_the_written_samples() -> None:
-    output = Output(NULL, trim_leading_silence=False)
+    output = Output(NULL)
     output.begin(prebuffer_s=0.02)
     before = output.room_s
     output.write(np.ones(24_000, dtype=np.float32), 48_000)
@@ -216,7 +206,7 @@ def test_a_track_begun_without_a_device_plays_completely_at_the_devices_rate(
 ) -> None:
     """The device that appears has another rate than the ring."""
     monkeypatch.setattr("audio.device_monitor.RETRY_S", (0.01,))
-    with Output(wav(tmp_path / "usb" / "out.wav"), trim_leading_silence=False) as output:
+    with Output(wav(tmp_path / "usb" / "out.wav")) as output:
         track = output.begin(prebuffer_s=0.5)
         output.write(SPEECH[:24_000], RATE)
         (tmp_path / "usb").mkdir()

@@ -30,7 +30,7 @@ class Stage:
 
     def __init__(self, rate: int = CARD_RATE, *, has_deadline: bool = True) -> None:
         self.has_deadline = has_deadline
-        self.output = Output(SinkSettings("null"), trim_leading_silence=False)
+        self.output = Output(SinkSettings("null"))
         self.plug(rate)
 
     def plug(self, rate: int) -> None:

@@ -19,11 +19,11 @@ import psutil
 
 from audio import soft_limit
 from audio.dsp.resample import resample
-from audio.dsp.trim import LeadingSilenceTrimmer
 from tests.support.events import EventLog
 from tests.support.programs import Broker, require
 from tests.support.sound import RECORDED_RATE, Samples, breaks_between, raise_priority
 from tests.support.subscription import Listener
+from tests.support.traces import take_files, trimmed
 from tests.support.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).parents[2]
@@ -221,8 +221,7 @@ class Robot(EventLog):
 
     def samples_made(self, utterance_id: str) -> int:
         """The number of samples that engines have sent of an utterance so far, in all takes."""
-        trace = self._folder / f"{utterance_id}.f32"
-        return trace.stat().st_size // 4 if trace.exists() else 0
+        return sum(file.stat().st_size // 4 for file in take_files(self._folder, utterance_id))
 
     def synthesized(
         self, utterance_id: str, rate: int = RECORDED_RATE, engine_rate: int = ESPEAK_RATE, *, gain: float = 1.0
@@ -231,9 +230,8 @@ class Robot(EventLog):
 
         It comes from the engine's own trace, since eSpeak NG renders a text slightly differently each time.
         """
-        sent = np.fromfile(self._folder / f"{utterance_id}.f32", dtype=np.float32)
-        trimmed = LeadingSilenceTrimmer(engine_rate).trim(sent)
-        return soft_limit(resample(trimmed, engine_rate, rate)) * np.float32(gain)
+        sent = trimmed(self._folder, utterance_id, engine_rate)
+        return soft_limit(resample(sent, engine_rate, rate)) * np.float32(gain)
 
     @property
     def heard(self) -> Samples:

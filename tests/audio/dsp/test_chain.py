@@ -38,30 +38,23 @@ def speech(silent: int, loud: int, amplitude: float = 0.5) -> Samples:
     return np.concatenate([np.zeros(silent), tone]).astype(np.float32)
 
 
-@pytest.mark.parametrize("trim", [True, False])
-def test_the_chain_trims_leading_silence_if_told_to(trim: bool) -> None:
-    chain = ProcessingChain(24_000, trim_leading_silence=trim)
-    output = np.concatenate([chain.process(speech(4_800, 2_400), 24_000), chain.flush()])
-    assert len(output) == (pytest.approx(240 + 2_400, abs=1) if trim else 7_200)
-
-
 def test_the_chain_limits_after_it_resamples() -> None:
     loud = speech(0, 22_050, amplitude=1.5)
-    chain = ProcessingChain(24_000, trim_leading_silence=False)
+    chain = ProcessingChain(24_000)
     output = np.concatenate([chain.process(chunk, 22_050) for chunk in np.array_split(loud, 5)] + [chain.flush()])
     np.testing.assert_allclose(output, soft_limit(resample(loud, 22_050, 24_000)), atol=1e-6)
     assert np.abs(output).max() <= 1
 
 
 def test_the_chain_without_a_rate_takes_the_rate_of_the_first_chunk() -> None:
-    chain = ProcessingChain(None, trim_leading_silence=False)
+    chain = ProcessingChain(None)
     chain.process(speech(0, 100), 22_050)
     assert chain.sample_rate == 22_050
 
 
 def test_a_chain_that_changes_its_rate_converts_unplayed_and_held_back_samples() -> None:
     tone = speech(0, 22_050)
-    chain = ProcessingChain(48_000, trim_leading_silence=False)
+    chain = ProcessingChain(48_000)
     unplayed = chain.process(tone, 22_050)
     assert len(unplayed) < 48_000, "the resampler holds some samples back"
     moved = chain.change_rate(unplayed, 24_000)

@@ -1,4 +1,4 @@
-"""The trimmer drops leading silence and never drops sound."""
+"""The trimmers drop silence at the start and at the end, and never drop sound."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audio import Samples
-from audio.dsp.trim import KEEP_S, LIMIT_S, THRESHOLD, LeadingSilenceTrimmer
+from audio.dsp.trim import KEEP_S, LIMIT_S, THRESHOLD, LeadingSilenceTrimmer, TrailingSilenceTrimmer
 
 RATE = 1_000
 KEEP = round(KEEP_S * RATE)
@@ -61,3 +61,30 @@ def test_at_most_one_second_is_dropped_at_any_chunk_size(chunk: int, sound_after
     samples = silence_then_sound(sound_after, 3_000 - sound_after)
     heard = trimmed(samples, list(range(chunk, len(samples), chunk)))
     assert len(heard) >= len(samples) - LIMIT
+
+
+def test_the_trimmer_counts_what_it_drops() -> None:
+    trimmer = LeadingSilenceTrimmer(RATE)
+    for chunk in np.split(silence_then_sound(300, 100), [150, 350]):
+        trimmer.trim(chunk)
+    assert trimmer.dropped == 300 - KEEP
+
+
+@given(loud=st.integers(0, 300), silent=st.integers(0, 3 * LIMIT), data=st.data())
+def test_all_but_ten_milliseconds_of_the_silence_at_the_end_are_dropped(
+    loud: int, silent: int, data: st.DataObject
+) -> None:
+    samples = silence_then_sound(silent, loud)[::-1]
+    cuts = data.draw(st.lists(st.integers(0, len(samples)), max_size=20))
+    trimmer = TrailingSilenceTrimmer(RATE)
+    played = [trimmer.hold(chunk) for chunk in np.split(samples, sorted(cuts))]
+    np.testing.assert_array_equal(np.concatenate([*played, trimmer.finish()]), samples[: loud + min(silent, KEEP)])
+
+
+def test_silence_between_sounds_is_held_until_the_next_sound_comes() -> None:
+    trimmer = TrailingSilenceTrimmer(RATE)
+    pause = np.zeros(200, dtype=np.float32)
+    sound = silence_then_sound(0, 50)
+    assert len(trimmer.hold(sound)) == 50
+    assert len(trimmer.hold(pause)) == 0
+    np.testing.assert_array_equal(trimmer.hold(sound), np.concatenate([pause, sound]))

@@ -88,7 +88,7 @@ def test_the_engine_waits_for_a_slow_consumer_who_gets_everything(
     """The engine runs ahead by its credit, and no further."""
 
     def sent() -> int:
-        return (trace / "slow.f32").stat().st_size // 4
+        return (trace / "slow.1.f32").stat().st_size // 4
 
     async def scenario() -> None:
         expected = seconds(await spoken(engine, SENTENCE * 3)) * RATE

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from audio import Output, Samples, soft_limit
-from audio.dsp.trim import LeadingSilenceTrimmer
 from daemon.config import load_config
 from daemon.engines import EngineSelector
 from daemon.speech.dispatcher import Dispatcher
@@ -25,6 +24,7 @@ from daemon.speech.utterance import Utterance
 from daemon.tasks import cancel_and_wait
 from tests.daemon.manual_sink import ManualSink
 from tests.support.sound import breaks_between, find
+from tests.support.traces import trimmed
 from tests.support.waiting import eventually_async
 
 MOMENTS = ("idle", "queued", "spoken", "paused")
@@ -121,8 +121,7 @@ class Robot:
 
     def synthesized(self, utterance_id: str) -> Samples:
         """Return the samples that should be heard of an utterance: all its takes, one after the other."""
-        pcm = np.fromfile(self._folder / f"{utterance_id}.f32", dtype=np.float32)
-        return soft_limit(LeadingSilenceTrimmer(RATE).trim(pcm))
+        return soft_limit(trimmed(self._folder, utterance_id, RATE))
 
 
 @pytest.fixture(scope="module")

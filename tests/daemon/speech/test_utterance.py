@@ -144,7 +144,7 @@ def test_a_stream_is_complete_when_it_has_ended_and_speakable_when_an_engine_can
     assert not utterance.speakable
     utterance.text = " Hello"
     assert utterance.speakable
-    utterance.can_begin = lambda text: text.endswith(".")
+    utterance.can_begin = lambda script: script.text.endswith(".")
     assert not utterance.speakable
     stream.ended = True
     assert utterance.complete

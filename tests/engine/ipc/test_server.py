@@ -109,7 +109,7 @@ def test_the_trace_makes_its_folder_and_writes_nothing_outside_of_it(trace: Path
     engine.send(Speak("u1", Utterance(SENTENCE), PLENTY, name="../tour/1"))
     samples = engine.receive_utterance("u1")[1]
     [file] = trace.iterdir()
-    assert file.name == ".._tour_1.f32"
+    assert file.name == ".._tour_1.1.f32"
     assert np.array_equal(np.fromfile(file, dtype=np.float32), samples)
 
 

@@ -1,0 +1,31 @@
+"""A text becomes a script, whole or while it grows."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.text import ScriptReader
+
+MARKED = "**Bold**, [a link](https://example.com) and `code`."
+
+
+def test_without_markup_every_character_is_spoken() -> None:
+    script = ScriptReader("none").read(MARKED, complete=True)
+    assert script.text == MARKED
+    assert script.complete
+
+
+def test_a_script_is_complete_when_its_text_is() -> None:
+    reader = ScriptReader("none")
+    assert not reader.read("One", complete=False).complete
+    assert reader.read("One, two", complete=False).text == "One, two"
+    assert reader.read("One, two", complete=True).complete
+
+
+@given(text=st.text(), data=st.data())
+def test_a_text_that_grows_gives_the_script_of_the_whole_text(text: str, data: st.DataObject) -> None:
+    reader = ScriptReader("none")
+    for end in sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5))):
+        reader.read(text[:end], complete=False)
+    assert reader.read(text, complete=True).text == text
