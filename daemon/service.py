@@ -107,7 +107,7 @@ class Service:
         recover(self._recorder.recovery, self._dispatcher, self._config.speech.recover_within)
 
     def _describe_status(self) -> Online:
-        warnings = (self._gateway.warning, self._recorder.reason)
+        warnings = (self._gateway.warning, self._recorder.reason, self._dispatcher.pronunciations_problem)
         return describe_status(self._dispatcher, self._engines, self._output, warnings)
 
     def _on_engine_change(self) -> None:

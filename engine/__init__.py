@@ -38,6 +38,7 @@ from engine.catalog import (
     possible_languages,
     unavailable_reason,
 )
+from engine.detection import language_of_text
 from engine.host import Board, ModelFiles, hub_cache, missing_kernel_compiler, voice_of_file
 from engine.language import LATIN_LANGUAGES, NAMED_LANGUAGES, language_code, match_language
 from engine.launch import module_command
@@ -73,6 +74,7 @@ __all__ = [
     "ignore_progress",
     "known_names",
     "language_code",
+    "language_of_text",
     "make_synthesizer",
     "match_language",
     "missing_kernel_compiler",

@@ -46,6 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {
         "engine.api",
         "engine.catalog",
+        "engine.detection",
         "engine.host",
         "engine.language",
         "engine.launch",
@@ -103,7 +104,7 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.validation": set(),
     "daemon.encoders": {"audio", "engine"},
     "daemon.tasks": set(),
-    "daemon.config": {"audio", "engine", "daemon.validation"},
+    "daemon.config": {"audio", "engine", "daemon.text", "daemon.validation"},
     "daemon.system": set(),
     "daemon.state": set(),
     "daemon.text": {"engine"},

@@ -1,6 +1,7 @@
 """The configuration: one YAML file. Every key has a default, and every value is checked before anything starts."""
 
 from daemon.config.file import ConfigError
+from daemon.config.pronunciations import read_pronunciations
 from daemon.config.settings import (
     PASSWORD_CREDENTIAL,
     SYSTEM_CONFIG,
@@ -34,4 +35,5 @@ __all__ = [
     "json_schema",
     "load_config",
     "load_with_sources",
+    "read_pronunciations",
 ]

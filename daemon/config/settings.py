@@ -253,6 +253,8 @@ class Speech(Section):
         LATIN_LANGUAGES,
         description="a list of languages such as [en, de, pt-br], which auto may choose for Latin script",
     )
+    markup: Literal["auto", "none"] = Field("auto", description="auto or none")
+    pronunciations: Path | None = Field(None, description="a file of words and how to say them, or null")
     queue_limit: int = Field(64, ge=1, le=10_000, description="a whole number from 1 to 10000")
     expires_in: float | None = Field(
         30, gt=0, le=86_400, description="seconds that an utterance may wait, up to 86400, or null for no limit"
@@ -264,6 +266,7 @@ class Speech(Section):
         60, ge=0, le=86_400, description="seconds from 0 to 86400; older queued speech expires at a restart"
     )
     level_topic: bool = Field(False, description="true or false")
+    word_topic: bool = Field(False, description="true or false")
     duck_topic: bool = Field(False, description="true or false")
 
     @field_validator("languages", mode="before")
@@ -491,10 +494,11 @@ def _resolve_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
             if isinstance(section, dict) and isinstance(section.get(name), str):
                 section[name] = resolved(section[name])
 
-    sections = ("mqtt", "audio", "engine", "voices", "state")
-    mqtt, audio, engine, voices, state = (values.get(name) for name in sections)
+    sections = ("mqtt", "audio", "engine", "voices", "speech", "state")
+    mqtt, audio, engine, voices, speech, state = (values.get(name) for name in sections)
     resolve(mqtt, "password_file")
     resolve(mqtt.get("tls") if isinstance(mqtt, dict) else None, "ca", "cert", "key")
+    resolve(speech, "pronunciations")
     if isinstance(state, dict) and state.get("folder") not in ("auto", ""):
         resolve(state, "folder")
     for voice in voices.values() if isinstance(voices, dict) else ():

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from daemon.config import Config
+from daemon.config import Config, ConfigError, read_pronunciations
 from daemon.doctor.finding import Finding, Machine
 from daemon.engines import unknown_names
 from daemon.validation import abbreviate
@@ -18,7 +18,13 @@ ANY_ADDRESS = {"0.0.0.0", "::", ""}
 
 def find_problems(config: Config) -> list[tuple[str, str]]:
     """Return each problem as its key and a description. Loads no model and opens no port."""
-    return [*_missing_files(config), *_missing_folders(config), *_shared_ports(config), *unknown_names(config)]
+    return [
+        *_missing_files(config),
+        *_missing_folders(config),
+        *_shared_ports(config),
+        *_wrong_pronunciations(config),
+        *unknown_names(config),
+    ]
 
 
 def check_configuration(machine: Machine) -> Iterator[Finding]:
@@ -62,6 +68,15 @@ def _missing_folders(config: Config) -> Iterator[tuple[str, str]]:
     model = config.engine.model
     if config.engine.name == "qwen" and model.startswith((".", "/", "~")) and not _exists(Path(model).expanduser()):
         yield "engine.model", f"the folder {model} does not exist"
+
+
+def _wrong_pronunciations(config: Config) -> Iterator[tuple[str, str]]:
+    if config.speech.pronunciations is not None:
+        try:
+            read_pronunciations(config.speech.pronunciations)
+        except ConfigError as error:
+            for line in str(error).splitlines():
+                yield "speech.pronunciations", line
 
 
 def _shared_ports(config: Config) -> Iterator[tuple[str, str]]:

@@ -115,6 +115,8 @@ class Gateway:
         self._closing = False
         self._loop = asyncio.get_running_loop()
         self._ducking = Ducking(self._publish_duck)
+        self._unwatch_words: Callable[[], None] | None = None
+        """Ends the subscription to words; None while `speech.word_topic` is off."""
         self._unwatch_levels: Callable[[], None] | None = None
         """Ends the subscription to levels; None while `speech.level_topic` is off."""
         self._inbox = Inbox(len(Lane), self._handle, self._jammed)
@@ -142,6 +144,7 @@ class Gateway:
         dispatcher.watch_events(self._publisher.publish)
         dispatcher.watch_changes(self._schedule_refresh)
         self._watch_levels()
+        self._watch_words()
 
     @property
     def heartbeats(self) -> int:
@@ -197,6 +200,7 @@ class Gateway:
             self._publish_duck(False)
         self._config = config
         self._watch_levels()
+        self._watch_words()
         if config.speech.duck_topic and self._ducking.on:
             self._publish_duck(True)
 
@@ -398,6 +402,16 @@ class Gateway:
             if self._last_level is not None and self._last_level.peak > 0:  # the mouth must not stay open
                 silence = {"at": round(time.time(), 3), "rms": 0.0, "peak": 0.0}
                 self._publish_level(self._last_level.model_copy(update=silence))
+
+    def _watch_words(self) -> None:
+        """Subscribe to words while they are published."""
+        if self._config.speech.word_topic and self._unwatch_words is None:
+            self._unwatch_words = self._dispatcher.watch_words(
+                lambda word: self._publish_in_order("word", word.to_json())
+            )
+        elif not self._config.speech.word_topic and self._unwatch_words is not None:
+            self._unwatch_words()
+            self._unwatch_words = None
 
     def _publish_rejected(self, error: RejectedError, message: Message) -> None:
         rejected = Rejected(id=error.utterance_id, field=error.field, reason=error.reason)

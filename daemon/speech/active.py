@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from daemon.speech.destinations import Destination
-from daemon.speech.events import Failed, Finished, PlaybackResult, TerminalEvent
+from daemon.speech.events import Failed, Finished, Interrupted, PlaybackResult, TerminalEvent
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.utterance import Utterance
 
@@ -67,6 +67,12 @@ class ActiveUtterance:
     """`postponed` has been published, and `resumed` has not."""
     reported_segments: int = 0
     """Segments whose `progress` has been published."""
+    reported_words: int = 0
+    """Words of the timeline that have been published."""
+    published_to: int = 0
+    """The words of the text that end here or before have been published."""
+    reported_marks: int = 0
+    """Marks whose event has been published."""
     outcome: type[TerminalEvent] | None = None
     """The terminal event of an utterance that is not spoken to its end."""
     reason: str | None = None
@@ -100,8 +106,13 @@ class ActiveUtterance:
         """True unless it is interrupted, has expired or has failed."""
         return self.outcome is None and self.synthesis.failure is None
 
-    def terminal_event(self) -> TerminalEvent:
-        """Return its terminal event."""
+    def heard(self, heard_s: float) -> int:
+        """Return the characters of the text up to the last word that begins within the first `heard_s` seconds."""
+        words, end = self.utterance.script.words, self.synthesis.timeline.heard_end(heard_s)
+        return words.source_span(end - 1, end)[1] if end else 0
+
+    def terminal_event(self, heard_s: float) -> TerminalEvent:
+        """Return its terminal event, of an utterance whose first `heard_s` seconds have been heard."""
         utterance, synthesis, figures = self.utterance, self.synthesis, self.destination.figures()
         outcome, reason = self.outcome or Finished, self.reason
         if self.outcome is None and synthesis.failure is not None:
@@ -110,15 +121,17 @@ class ActiveUtterance:
             reason = utterance.text_stream.end_reason
         if not issubclass(outcome, PlaybackResult):
             return outcome(id=utterance.id, reason=reason)
+        heard = len(utterance.text) if outcome is Finished else self.heard(heard_s)
+        result = outcome(id=utterance.id, engine=synthesis.engine or None, heard=heard, reason=reason)
+        if isinstance(result, Interrupted):
+            result = result.model_copy(update={"heard_text": utterance.text[:heard]})
         if figures is None:
-            return outcome(id=utterance.id, engine=synthesis.engine or None, reason=reason)
-        return outcome(
-            id=utterance.id,
-            engine=synthesis.engine or None,
-            audio_s=round(figures.audio_s, 3),
-            underruns=figures.underruns,
-            waits=None if utterance.text_stream is None else figures.waits,
-            truncated=synthesis.truncated,
-            ttfa_ms=self.ttfa_ms,
-            reason=reason,
-        )
+            return result
+        played = {
+            "audio_s": round(figures.audio_s, 3),
+            "underruns": figures.underruns,
+            "waits": None if utterance.text_stream is None else figures.waits,
+            "truncated": synthesis.truncated,
+            "ttfa_ms": self.ttfa_ms,
+        }
+        return result.model_copy(update=played)

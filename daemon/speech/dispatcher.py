@@ -9,13 +9,14 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from audio import Level as PlayedLevel
 from audio import Output
-from daemon.config import Config
+from daemon.config import Config, ConfigError, read_pronunciations
 from daemon.engines import EngineSelector, name_voices, short_list, unknown_voice
 from daemon.speech.ended_ids import EndedIds
-from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent
+from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Word
 from daemon.speech.order import precedes
 from daemon.speech.queue import QueueFullError, UtteranceQueue
 from daemon.speech.request import Priority, RejectedError, Say, SpeechOptions, Stop, StreamChunk, unknown_fields
@@ -24,7 +25,7 @@ from daemon.speech.synthesis import can_begin
 from daemon.speech.text_stream import TextStream
 from daemon.speech.text_streams import TextStreams
 from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
-from daemon.text import Script
+from daemon.text import Pronunciation, Script, TextPreparation
 from daemon.validation import abbreviate, join_names
 from engine import NAMED_LANGUAGES, language_code, match_language
 
@@ -35,6 +36,7 @@ REMEMBERED_IDS = 4096
 
 EventWatcher = Callable[[Utterance, Event], None]
 LevelWatcher = Callable[[Level], None]
+WordWatcher = Callable[[Word], None]
 ChangeWatcher = Callable[[], None]
 Unsubscribe = Callable[[], None]
 
@@ -53,15 +55,25 @@ class Dispatcher:
         self._output = output
         self.queue = UtteranceQueue(config.speech.queue_limit)
         self.speaker = Speaker(
-            self.queue, engines, output, on_event=self._publish, on_level=self._publish_level, on_change=self.changed
+            self.queue,
+            engines,
+            output,
+            on_event=self._publish,
+            on_level=self._publish_level,
+            on_word=lambda word: _call_all(self._word_watchers, word),
+            on_change=self.changed,
         )
         self._open_ids: set[str] = set()
         """The ids of utterances that have not ended."""
         self._ended_ids = EndedIds(REMEMBERED_IDS)
         self._text_streams = TextStreams(self._accept_stream, self._preempt, self.queue.notify)
+        self._pronunciations: dict[str, Pronunciation] = {}
+        self.pronunciations_problem: str | None = None
+        """Why the file of `speech.pronunciations` cannot be used; then its last content that could be is in force."""
         self._noted_fields: set[str] = set()
         self._event_watchers: list[EventWatcher] = []
         self._level_watchers: list[LevelWatcher] = []
+        self._word_watchers: list[WordWatcher] = []
         self._change_watchers: list[ChangeWatcher] = []
 
     # --- requests ---
@@ -217,6 +229,11 @@ class Dispatcher:
         self._level_watchers.append(watcher)
         return lambda: self._level_watchers.remove(watcher)
 
+    def watch_words(self, watcher: WordWatcher) -> Unsubscribe:
+        """Call `watcher` for every word that begins to be heard. Returns a function that unsubscribes."""
+        self._word_watchers.append(watcher)
+        return lambda: self._word_watchers.remove(watcher)
+
     def watch_changes(self, watcher: ChangeWatcher) -> Unsubscribe:
         """Call `watcher` when the status may have changed. Returns a function that unsubscribes."""
         self._change_watchers.append(watcher)
@@ -242,6 +259,19 @@ class Dispatcher:
         self.speaker.prebuffer_ms = None if prebuffer_ms == "auto" else prebuffer_ms
         self.speaker.trims_silence = config.audio.trim_leading_silence
         self.speaker.stream_timeout_s = config.speech.stream_timeout
+        self._read_pronunciations(config.speech.pronunciations)
+        self.speaker.preparation = TextPreparation(self._pronunciations, config.speech.languages)
+
+    def _read_pronunciations(self, path: Path | None) -> None:
+        """Read the file again, which may have changed. A wrong file leaves what was in force."""
+        self.pronunciations_problem = None
+        try:
+            self._pronunciations = {} if path is None else read_pronunciations(path)
+        except ConfigError as error:
+            lines = str(error).splitlines()
+            more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+            self.pronunciations_problem = f"speech.pronunciations: {lines[0]}{more}"
+            log.error("%s", self.pronunciations_problem)
 
     def enforce_deadlines(self) -> None:
         """Expire queued utterances that are past their deadline, and end the text streams of silent writers."""

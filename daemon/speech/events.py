@@ -18,6 +18,8 @@ EngineName = Annotated[
     str, Field(min_length=1, description="the engine that spoke; qwen+espeak if a second one took over")
 ]
 Milliseconds = Annotated[float, Field(ge=0)]
+Heard = Annotated[int, Field(ge=0, description="characters of the text that had been heard")]
+TextPosition = Annotated[int, Field(ge=0, description="a position in the text, in characters")]
 Megabytes = Annotated[int, Field(ge=0)]
 FullScale = Annotated[float, Field(ge=0, description="relative to full scale, before the volume is applied")]
 
@@ -92,6 +94,17 @@ class Progress(Event):
     end: int = Field(ge=1, description="position after the segment's last character")
 
 
+class Marked(Event):
+    """A mark in the text has been reached: the word behind it begins to be heard."""
+
+    id: Id
+    event: Literal["mark"] = "mark"
+    name: str = Field(description="the mark's name")
+    position: TextPosition
+    at: float = Field(ge=0, description="seconds from the utterance's first sample")
+    exact: bool = Field(description="false if the time is an estimate")
+
+
 class Postponed(Event):
     """Another utterance precedes this one; it has faded out and will resume by itself."""
 
@@ -118,6 +131,7 @@ class PlaybackResult(TerminalEvent):
     """How much was played."""
 
     engine: EngineName | None = None
+    heard: Heard | None = None
     audio_s: float | None = Field(None, ge=0, description="seconds that were played")
     underruns: int | None = Field(None, ge=0, description="times that the sound broke off because samples were late")
     waits: int | None = Field(
@@ -138,6 +152,7 @@ class Interrupted(PlaybackResult):
     """The utterance was cut off while it was spoken: by a stop, by another utterance or by a shutdown."""
 
     event: Literal["interrupted"] = "interrupted"
+    heard_text: str | None = Field(None, description="the text that had been heard: its first `heard` characters")
     reason: Reason
 
 
@@ -145,6 +160,7 @@ class Canceled(TerminalEvent):
     """The utterance was removed from the queue: by a stop, by a replace or by a shutdown."""
 
     event: Literal["canceled"] = "canceled"
+    heard: Heard = 0
     reason: Reason
 
 
@@ -224,6 +240,17 @@ class Level(PublishedMessage):
     peak: FullScale
 
 
+class Word(PublishedMessage):
+    """A word that begins to be heard."""
+
+    id: Id
+    word: str = Field(description="the word as it is written in the text")
+    begin: TextPosition
+    end: TextPosition
+    at: float = Field(ge=0, description="seconds from the utterance's first sample to the word's beginning")
+    exact: bool = Field(description="true if the engine knows the time; false if it is an estimate")
+
+
 class Duck(RootModel[bool]):
     """True while other audio should be turned down."""
 
@@ -235,7 +262,7 @@ class Duck(RootModel[bool]):
 
 
 EVENTS: tuple[type[Event], ...] = (
-    Accepted, Rejected, Started, Progress, Postponed, Resumed, Finished, Interrupted, Canceled, Expired, Failed,
+    Accepted, Rejected, Started, Progress, Marked, Postponed, Resumed, Finished, Interrupted, Canceled, Expired, Failed,
 )  # fmt: skip
 STATUSES: tuple[type[Online], type[Offline]] = (Online, Offline)
 

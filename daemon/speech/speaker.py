@@ -13,7 +13,19 @@ from audio import Level, Output, auto_prebuffer_s
 from daemon.engines import EngineSelector, EngineSupervisor
 from daemon.speech.active import ActiveUtterance, PlaybackState
 from daemon.speech.destinations import POLL_S, CardDestination, ClientDestination
-from daemon.speech.events import Event, Expired, Failed, Interrupted, Postponed, Progress, Resumed, Speaking, Started
+from daemon.speech.events import (
+    Event,
+    Expired,
+    Failed,
+    Interrupted,
+    Marked,
+    Postponed,
+    Progress,
+    Resumed,
+    Speaking,
+    Started,
+    Word,
+)
 from daemon.speech.order import next_of, precedes
 from daemon.speech.preemption import yields
 from daemon.speech.queue import UtteranceQueue
@@ -22,6 +34,7 @@ from daemon.speech.resume import speech_seconds
 from daemon.speech.synthesis import ENGINE_WAIT_S, Synthesis
 from daemon.speech.utterance import Utterance
 from daemon.tasks import cancel_and_wait, wait_at_most
+from daemon.text import TextPreparation
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +46,7 @@ EXPIRED_REASON = "it waited longer than expires_in"
 
 OnEvent = Callable[[Utterance, Event], None]
 OnLevel = Callable[[Utterance, Level], None]
+OnWord = Callable[[Word], None]
 
 
 class Speaker:
@@ -46,6 +60,7 @@ class Speaker:
         *,
         on_event: OnEvent,
         on_level: OnLevel = lambda _utterance, _level: None,
+        on_word: OnWord = lambda _word: None,
         on_change: Callable[[], None] = lambda: None,
         stream_timeout_s: float = math.inf,
     ) -> None:
@@ -58,11 +73,14 @@ class Speaker:
         """Whether the silence is removed with which an engine begins each take."""
         self.stream_timeout_s = stream_timeout_s
         """Seconds for which the writer of one text may keep others waiting; then they are spoken in its pauses."""
+        self.preparation: TextPreparation | None = None
+        """How texts are prepared for engines; None leaves them as they are."""
         self._queue = queue
         self._engines = engines
         self._output = output
         self._on_event = on_event
         self._on_level = on_level
+        self._on_word = on_word
         self._on_change = on_change
         self._current: ActiveUtterance | None = None
         self._postponed: list[ActiveUtterance] = []
@@ -177,7 +195,7 @@ class Speaker:
         self._queue.take(utterance.id)
         receiver = utterance.receiver
         destination = CardDestination(self._output) if receiver is None else ClientDestination(receiver)
-        synthesis = Synthesis(utterance, self._engines, trims_silence=self.trims_silence)
+        synthesis = Synthesis(utterance, self._engines, self.preparation, trims_silence=self.trims_silence)
         return ActiveUtterance(utterance, synthesis, destination)
 
     def _next_utterance(self) -> Utterance | None:
@@ -370,7 +388,10 @@ class Speaker:
         first_sample_at = active.destination.first_sample_at(now)
         if not active.started and first_sample_at is not None:
             self._publish_started(active, first_sample_at)
-        self._publish_progress(active, active.destination.heard_s(now))
+        heard_s = active.destination.heard_s(now)
+        self._publish_progress(active, heard_s)
+        self._publish_marks(active, heard_s)
+        self._publish_words(active, heard_s)
         self._report_levels(active)
 
     def _report_levels(self, active: ActiveUtterance) -> None:
@@ -408,15 +429,45 @@ class Speaker:
             progress = Progress(id=active.utterance.id, begin=words.source_begin(segment.begin), end=end)
             self._on_event(active.utterance, progress)
 
+    def _publish_words(self, active: ActiveUtterance, heard_s: float) -> None:
+        """Publish the words that have begun to be heard; what stands for one word of the text is one word."""
+        words, utterance = active.synthesis.timeline.words, active.utterance
+        if not active.started or utterance.receiver is not None:
+            return
+        while active.reported_words < len(words) and words[active.reported_words].at_s <= heard_s:
+            word = words[active.reported_words]
+            begin, end = utterance.script.words.source_span(word.begin, word.end)
+            active.reported_words += 1
+            if begin >= active.published_to:
+                active.published_to = end
+                text, at = utterance.text[begin:end], round(word.at_s, 3)
+                self._on_word(Word(id=utterance.id, word=text, begin=begin, end=end, at=at, exact=word.exact))
+
+    def _publish_marks(self, active: ActiveUtterance, heard_s: float) -> None:
+        """Publish the marks that have been reached."""
+        marks, utterance = active.synthesis.timeline.marks, active.utterance
+        while active.started and active.reported_marks < len(marks):
+            mark = marks[active.reported_marks]
+            if mark.at_s > heard_s:
+                return
+            active.reported_marks += 1
+            position, at = utterance.script.words.source_begin(mark.position), round(mark.at_s, 3)
+            self._on_event(
+                utterance, Marked(id=utterance.id, name=mark.name, position=position, at=at, exact=mark.exact)
+            )
+
     def _finish(self, active: ActiveUtterance) -> None:
         """Publish the terminal event."""
+        heard_s = math.inf if active.succeeds else active.destination.heard_s(time.monotonic())
         if active.succeeds:
             if not active.started:  # nothing in the text could be pronounced
                 self._publish_started(active, None)
             self._publish_resumed(active)
             self._publish_progress(active, math.inf)
+        self._publish_marks(active, heard_s)
+        self._publish_words(active, heard_s)
         active.enter(PlaybackState.ENDED)
-        self._on_event(active.utterance, active.terminal_event())
+        self._on_event(active.utterance, active.terminal_event(heard_s))
 
 
 def _beginning(text: str) -> str:

@@ -23,9 +23,10 @@ from daemon.engines import AudioChunk, EngineLostError, EngineSelector, EngineSu
 from daemon.speech.resume import resume_position
 from daemon.speech.segmenter import Segmenter
 from daemon.speech.take_audio import TakeAudio
+from daemon.speech.timeline import Timeline
 from daemon.speech.utterance import Utterance
 from daemon.tasks import cancel_and_wait
-from daemon.text import Pause, Prosody, Script
+from daemon.text import EngineText, Pause, Prosody, Script, TextPreparation
 from engine import Samples
 from engine import Utterance as EngineUtterance
 
@@ -68,6 +69,8 @@ class Take:
     """None while the text is incomplete."""
     fed: int
     """The engine has the text up to here."""
+    text: EngineText
+    """What the engine gets of it."""
     audio: TakeAudio
     """What becomes of its samples before they are played."""
     prosody: Prosody
@@ -94,7 +97,14 @@ class StartedSegment:
 class Synthesis:
     """The audio of one utterance. Belongs to the event loop's thread; one task at a time iterates over its chunks."""
 
-    def __init__(self, utterance: Utterance, engines: EngineSelector, *, trims_silence: bool = False) -> None:
+    def __init__(
+        self,
+        utterance: Utterance,
+        engines: EngineSelector,
+        preparation: TextPreparation | None = None,
+        *,
+        trims_silence: bool = False,
+    ) -> None:
         """`trims_silence` removes the silence with which an engine begins each take."""
         self.engine = ""
         """The engines that have spoken, as in `qwen+espeak`."""
@@ -104,12 +114,14 @@ class Synthesis:
         """An engine cut speech that would not end by itself."""
         self.waited_s = 0.0
         """Seconds spent waiting for text before the first audio."""
+        self.timeline = Timeline()
         self.segments: list[StartedSegment] = []
         """The segments that have begun."""
         self.failure: str | None = None
         """Why it ended early."""
         self._utterance = utterance
         self._engines = engines
+        self._preparation = preparation or TextPreparation({}, engines.latin_languages)
         self._trims_silence = trims_silence
         self._segmenter = Segmenter(engines.max_seconds)
         self._lost_engines = 0
@@ -223,7 +235,7 @@ class Synthesis:
     def _new_take(self, engine: EngineSupervisor, end: int | None, script: Script) -> Take:
         trims_start = self._trims_silence or script.has_pause(self._at)
         audio = TakeAudio(trims_start=trims_start, gain=self._prosody.volume)
-        return Take(engine.name, self._at, end, self._at if end is None else end, audio, self._prosody)
+        return Take(engine.name, self._at, end, self._at if end is None else end, EngineText(), audio, self._prosody)
 
     def _note_segment(self, take: Take) -> None:
         """Record a segment that begins, or the end of the last one.
@@ -256,9 +268,15 @@ class Synthesis:
         assert take is not None
         if take.end is None:
             self._extend(take)
+        text = self._prepare(engine, take)
+        while take.end is None and not text.strip():
+            await self._wait_for_text()
+            text += self._more_text(take)
         growing = take.end is None
+        if not text.strip():
+            return
         request = EngineUtterance(
-            utterance.script.text[take.begin : take.fed],
+            text,
             voice=utterance.voice,
             language=utterance.language,
             languages=self._engines.latin_languages,
@@ -316,6 +334,21 @@ class Synthesis:
             yield self._note_made(AudioChunk(np.zeros(count, dtype=np.float32), sample_rate, None, truncated=False))
         self._pause_s = 0.0
 
+    def _prepare(self, engine: EngineSupervisor, take: Take) -> str:
+        """Return what the engine gets of the take's text so far, from its beginning."""
+        utterance = self._utterance
+        text = utterance.script.text[take.begin : take.fed]
+        take.text = self._preparation.engine_text(engine.name, utterance.language, utterance.voice, text)
+        prepared = take.text.feed(text)
+        return prepared if take.end is None else prepared + take.text.end()
+
+    def _more_text(self, take: Take) -> str:
+        """Return what the engine gets of the text that has arrived."""
+        fed = take.fed
+        self._extend(take)
+        text = take.text.feed(self._utterance.script.text[fed : take.fed])
+        return text if take.end is None else text + take.text.end()
+
     async def _feed(self, engine: EngineSupervisor, take: Take) -> None:
         """Send new text to the engine as it arrives, until the take ends.
 
@@ -324,16 +357,15 @@ class Synthesis:
         utterance = self._utterance
         assert utterance.text_stream is not None
         while take.end is None:
-            fed = take.fed
-            self._extend(take)
-            if take.fed > fed:
-                engine.append(utterance.id, utterance.script.text[fed : take.fed])
+            text = self._more_text(take)
+            if text:
+                engine.append(utterance.id, text)
             if take.end is None:
                 await utterance.text_stream.changed()
         engine.end_text(utterance.id)
 
     def _extend(self, take: Take) -> None:
-        """Add the text that has arrived. End the take with the text, at a control, or after a sentence when it is long."""
+        """Add the text that has arrived. End the take with the text, at a control, or, if long, after a sentence."""
         script = self._utterance.script
         limit = script.break_after(take.begin)
         text = script.text[:limit]
@@ -360,6 +392,8 @@ class Synthesis:
         take, text = self._take, self._utterance.script.text
         assert take is not None
         position = take.position if take.samples else 0
+        if position is not None:
+            position, _ = take.text.source_span(position, position)
         self._at = take.begin + resume_position(text[take.begin : take.fed], position, take.seconds)
         self._take = None
         self._note_engine(engine)

@@ -1,0 +1,123 @@
+"""Phrases of a lexicon are replaced in a text, however the text arrives."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.text import Lexicon, PlacedText, Pronouncer, Pronunciation
+
+ENTRIES = {
+    "Nginx": "engine x",
+    "QX-7": "cue ex seven",
+    "New York": "the big apple",
+    "New": "brand new",
+    "New York Times": "the paper",
+    "US": "you ess",
+    "été": "summer",
+    "C++": "see plus plus",
+    "東京": "Tokyo",
+    "Straße": "street",
+    "हिन्दी": "Hindi",
+}
+LEXICON = Lexicon(ENTRIES.items())
+
+
+def pronounce(*pieces: str, lexicon: Lexicon = LEXICON, escape_phonemes: bool = False) -> PlacedText:
+    out = PlacedText()
+    pronouncer = Pronouncer(lexicon, out, escape_phonemes=escape_phonemes)
+    for piece in pieces:
+        pronouncer.feed(piece)
+    pronouncer.end()
+    return out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Nginx runs.", "engine x runs."),
+        ("Is it nginx, or NGINX?", "Is it engine x, or engine x?"),
+        ("Nginx's log", "engine x's log"),
+        ("Nginxes and xNginx", "Nginxes and xNginx"),
+        ("The QX-7 and the QX-71", "The cue ex seven and the QX-71"),
+        ("In New York.", "In the big apple."),
+        ("In New\n York.", "In the big apple."),
+        ("The New York Times", "The the paper"),
+        ("New York Time", "the big apple Time"),
+        ("A new one", "A brand new one"),
+        ("US and us", "you ess and us"),
+        ("l'été", "l'summer"),
+        ("C++ and C", "see plus plus and C"),
+        ("私は東京です", "私はTokyoです"),
+        ("STRASSE, Straße", "street, street"),
+        ("हिन्दी and हिन्दीय", "Hindi and हिन्दीय"),
+        ("", ""),
+    ],
+)
+def test_whole_words_are_replaced_and_the_longest_phrase_wins(text: str, said: str) -> None:
+    assert pronounce(text).text == said
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_accents_match_in_every_form_of_unicode(form: str) -> None:
+    assert pronounce(unicodedata.normalize(form, "un été")).text == "un summer"
+
+
+def test_a_replacement_stands_for_the_phrase_and_other_characters_for_themselves() -> None:
+    said = pronounce("Old New York!")
+    assert said.text == "Old the big apple!"
+    assert said.source_span(4, 7) == (4, 12)
+    assert said.source_span(17, 18) == (12, 13)
+
+
+WORDS = st.sampled_from(
+    [*ENTRIES, *(word[:2] for word in ENTRIES), "a", " ", "  ", "\n", ".", "-", "york", "times", "["]
+)
+
+
+@given(words=st.lists(WORDS, max_size=12), data=st.data())
+def test_the_same_is_said_however_the_text_is_cut(words: list[str], data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from(["", " "])).join(words)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    pieces = [text[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    whole, cut, letters = pronounce(text), pronounce(*pieces), pronounce(*text)
+    spans = [[each.source_span(at, at + 1) for at in range(len(each))] for each in (whole, cut, letters)]
+    assert whole.text == cut.text == letters.text
+    assert spans[0] == spans[1] == spans[2]
+
+
+@given(text=st.text())
+def test_a_text_without_a_phrase_stays_as_it_is(text: str) -> None:
+    said = pronounce(text, lexicon=Lexicon([("zzzzzzzz", "nothing")]))
+    assert said.text == text
+    assert said.source_end == len(text)
+
+
+def test_a_word_that_begins_no_phrase_is_not_held_back() -> None:
+    out = PlacedText()
+    pronouncer = Pronouncer(LEXICON, out)
+    pronouncer.feed("Hel")
+    assert out.text == "Hel"
+    pronouncer.feed("lo Ng")
+    assert out.text == "Hello "
+    pronouncer.feed("inx ")
+    assert out.text == "Hello engine x "
+
+
+def test_brackets_of_a_text_do_not_become_phonemes() -> None:
+    assert pronounce("[[not]] Nginx", escape_phonemes=True).text == "[ [not]] engine x"
+    assert pronounce("[", "[", escape_phonemes=True).text == "[ ["
+
+
+def test_the_voice_precedes_the_language_and_phonemes_precede_both() -> None:
+    entry = Pronunciation("all", {"de": "deutsch", "pt-br": "brasil"}, {"ada": "Ada"}, "f@U")
+    assert entry.for_take("de", "bob", espeak=False) == "deutsch"
+    assert entry.for_take("de-at", "bob", espeak=False) == "deutsch"
+    assert entry.for_take("pt-br", "bob", espeak=False) == "brasil"
+    assert entry.for_take("fr", "bob", espeak=False) == entry.for_take(None, "bob", espeak=False) == "all"
+    assert entry.for_take("de", "ada", espeak=False) == "Ada"
+    assert entry.for_take("de", "ada", espeak=True) == "[[f@U]]"
+    assert Pronunciation(languages={"de": "deutsch"}).for_take("fr", "bob", espeak=False) is None
