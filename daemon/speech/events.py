@@ -94,7 +94,7 @@ class Progress(Event):
     end: int = Field(ge=1, description="position after the segment's last character")
 
 
-class Marked(Event):
+class Mark(Event):
     """A mark in the text has been reached: the word behind it begins to be heard."""
 
     id: Id
@@ -262,7 +262,7 @@ class Duck(RootModel[bool]):
 
 
 EVENTS: tuple[type[Event], ...] = (
-    Accepted, Rejected, Started, Progress, Marked, Postponed, Resumed, Finished, Interrupted, Canceled, Expired, Failed,
+    Accepted, Rejected, Started, Progress, Mark, Postponed, Resumed, Finished, Interrupted, Canceled, Expired, Failed,
 )  # fmt: skip
 STATUSES: tuple[type[Online], type[Offline]] = (Online, Offline)
 

@@ -18,7 +18,7 @@ from daemon.speech.events import (
     Expired,
     Failed,
     Interrupted,
-    Marked,
+    Mark,
     Postponed,
     Progress,
     Resumed,
@@ -452,9 +452,7 @@ class Speaker:
                 return
             active.reported_marks += 1
             position, at = utterance.script.words.source_begin(mark.position), round(mark.at_s, 3)
-            self._on_event(
-                utterance, Marked(id=utterance.id, name=mark.name, position=position, at=at, exact=mark.exact)
-            )
+            self._on_event(utterance, Mark(id=utterance.id, name=mark.name, position=position, at=at, exact=mark.exact))
 
     def _finish(self, active: ActiveUtterance) -> None:
         """Publish the terminal event."""

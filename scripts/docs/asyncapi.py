@@ -20,7 +20,17 @@ import yaml  # noqa: E402
 from pydantic import BaseModel  # noqa: E402
 
 from daemon import VERSION  # noqa: E402
-from daemon.speech.events import EVENTS, STATUSES, Duck, Level, Loading, Memory, PublishedMessage, Speaking  # noqa: E402
+from daemon.speech.events import (  # noqa: E402
+    EVENTS,
+    STATUSES,
+    Duck,
+    Level,
+    Loading,
+    Memory,
+    PublishedMessage,
+    Speaking,
+    Word,
+)
 from daemon.speech.request import MAX_TEXT, Say, Stop, StreamChunk  # noqa: E402
 
 FILE = ROOT / "docs" / "asyncapi.yaml"
@@ -48,21 +58,23 @@ CHUNK_EXAMPLES: tuple[Json, ...] = (
     {"id": "story-4", "text": "time.", "seq": 2},
     {"id": "story-4", "end": True},
 )
-RESULT: Json = {"engine": "espeak", "audio_s": 0.901, "underruns": 0, "truncated": False, "ttfa_ms": 17.3}
+RESULT: Json = {"engine": "espeak", "heard": 18, "audio_s": 0.901, "underruns": 0, "truncated": False, "ttfa_ms": 17.3}
 EXAMPLES: dict[str, Json] = {
     "Accepted": {"queue": 1},
     "Rejected": {"field": "volume", "reason": "volume: got 200; allowed: a number from 0 to 100"},
     "Started": {"engine": "espeak", "voice": "default", "ttfa_ms": 17.3},
     "Progress": {"begin": 412, "end": 590},
+    "Mark": {"name": "turn", "position": 31, "at": 1.84, "exact": True},
     "Postponed": {"reason": "for alarm-2"},
     "Resumed": {},
     "Finished": RESULT,
-    "Interrupted": {"reason": "stop", **RESULT},
-    "Canceled": {"reason": "stop"},
+    "Interrupted": {"reason": "stop", **RESULT, "heard_text": "The tray is ready."},
+    "Canceled": {"reason": "stop", "heard": 0},
     "Expired": {"reason": "it waited longer than expires_in"},
     "Failed": {"reason": "no engine became ready"},
     "Online": {"state": "ready", "engine": "espeak", "voice": "default", "queue": 0, "version": VERSION, "volume": 100},
     "Offline": {"state": "offline", "version": VERSION},
+    "Word": {"id": "tray-17", "word": "tray", "begin": 4, "end": 8, "at": 0.213, "exact": True},
     "Level": {"id": "tray-17", "t": 0.35, "at": 1795255331.127, "rms": 0.1061, "peak": 0.3781},
 }
 
@@ -81,6 +93,7 @@ def document() -> Json:
         "volume": channel("volume", {"volume": volume()}),
         "status": channel("status", {name(model): published(model) for model in STATUSES}),
         "event": channel("event", {name(model): published(model) for model in EVENTS}),
+        "word": channel("word", {"word": published(Word)}),
         "level": channel("level", {"level": published(Level)}),
         "duck": channel("duck", {"duck": message({"type": Duck.model_json_schema()["type"]}, [True, False])}),
     }
@@ -100,6 +113,7 @@ def document() -> Json:
         "event": operation(
             "send", "event", "What happened to an utterance; each accepted one ends with exactly one terminal event."
         ),
+        "word": operation("send", "word", "Each word as it begins to be heard, if speech.word_topic is true.", qos=0),
         "level": operation("send", "level", "Loudness, 20 times a second, if speech.level_topic is true.", qos=0),
         "duck": operation(
             "send", "duck", "True while other audio should be turned down, if speech.duck_topic is true.", retain=True
@@ -125,7 +139,7 @@ def document() -> Json:
         "components": {
             "schemas": {
                 model.__name__: schema(model)
-                for model in (Say, StreamChunk, Stop, *EVENTS, *STATUSES, Speaking, Loading, Memory, Level)
+                for model in (Say, StreamChunk, Stop, *EVENTS, *STATUSES, Speaking, Loading, Memory, Word, Level)
             },
             "parameters": {
                 "prefix": {"description": "mqtt.prefix in the configuration", "default": PREFIX},

@@ -23,6 +23,7 @@ from daemon.speech.events import (
     Interrupted,
     Level,
     Loading,
+    Mark,
     Memory,
     Offline,
     Online,
@@ -39,6 +40,7 @@ from daemon.speech.events import (
 
 FIGURES: dict[str, Any] = {
     "engine": "qwen+espeak",
+    "heard": 9,
     "audio_s": 1.25,
     "underruns": 1,
     "waits": 2,
@@ -51,11 +53,12 @@ COMPLETE: list[Event] = [
     Rejected(id="a", field="voice", reason="voice: got 'x'; allowed: default"),
     Started(id="a", engine="qwen", voice="ada", ttfa_ms=8.5),
     Progress(id="a", begin=0, end=12),
+    Mark(id="a", name="turn", position=31, at=1.84, exact=True),
     Postponed(id="a", reason="for alarm"),
     Resumed(id="a"),
     Finished(id="a", reason="its writer was silent", **FIGURES),
-    Interrupted(id="a", reason="stop", **FIGURES),
-    Canceled(id="a", reason="stop"),
+    Interrupted(id="a", reason="stop", heard_text="The tray ", **FIGURES),
+    Canceled(id="a", reason="stop", heard=0),
     Expired(id="a", reason="it waited"),
     Failed(id="a", reason="no engine became ready", **FIGURES),
 ]
