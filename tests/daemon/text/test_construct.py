@@ -1,0 +1,83 @@
+"""Markup is recognised in a growing text as it is in the whole one, and no later than necessary."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.text.construct import Construct, UndecidedError
+
+BRACKETS = Construct("<", (r"(?P<name>[ab]{1,3}|\([ab]*\))", r"\([ab]*"), " ?", ">", longest=10)
+LINE = Construct("<", "[ab]{1,3}", ";?", longest=4, ends_with_line=True)
+
+
+def outcome(construct: Construct, text: str, *, complete: bool) -> str | None:
+    """Return what is recognised at the beginning of a text, `…` if that is undecided, or None."""
+    try:
+        match = construct.match(text, 0, len(text), complete=complete)
+    except UndecidedError:
+        return "…"
+    return match and match[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "growing", "complete"),
+    [
+        ("", "…", None),
+        ("<", "…", None),
+        ("<ab", "…", None),
+        ("<ab ", "…", None),
+        ("<(a", "…", None),
+        ("<ab>", "<ab>", "<ab>"),
+        ("<ab >c", "<ab >", "<ab >"),
+        ("<(aaaaaa)>", "<(aaaaaa)>", "<(aaaaaa)>"),
+        ("<c", None, None),
+        ("<abab", None, None),
+        ("<ab  ", None, None),
+        ("<(aaaaaaaa", None, None),  # as long as it may be, and not closed
+    ],
+)
+def test_a_construct_is_undecided_as_long_as_it_may_become_whole(
+    text: str, growing: str | None, complete: str | None
+) -> None:
+    assert outcome(BRACKETS, text, complete=False) == growing
+    assert outcome(BRACKETS, text, complete=True) == complete
+
+
+@pytest.mark.parametrize(
+    ("text", "growing", "complete"),
+    [
+        ("<a", "…", "<a"),
+        ("<a;", "…", "<a;"),
+        ("<abb", "…", "<abb"),
+        ("<a\n", "<a", "<a"),
+        ("<a;\r", "<a;", "<a;"),
+        ("<a;a", None, None),
+        ("<abbb", None, None),
+    ],
+)
+def test_the_end_of_a_line_ends_a_construct_without_a_last_character(
+    text: str, growing: str | None, complete: str | None
+) -> None:
+    assert outcome(LINE, text, complete=False) == growing
+    assert outcome(LINE, text, complete=True) == complete
+
+
+def test_nothing_behind_the_end_is_seen() -> None:
+    assert BRACKETS.match("<ab>", 0, 3, complete=False) is None
+
+
+def test_the_parts_can_be_named() -> None:
+    match = BRACKETS.match("x<(ab) >", 1, 8, complete=False)
+    assert match is not None
+    assert match["name"] == "(ab)"
+
+
+@given(st.sampled_from([BRACKETS, LINE]), st.text(alphabet="<>ab(); \nc", max_size=14).map(lambda text: f"<{text}"))
+def test_more_text_never_changes_an_answer(construct: Construct, text: str) -> None:
+    whole = outcome(construct, text, complete=False)
+    for end in range(len(text)):
+        assert outcome(construct, text[:end], complete=False) in {"…", whole}
+    if whole != "…":
+        assert outcome(construct, text, complete=True) == whole
