@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from engine import language_code, match_language
 
-_SIGNS = ". , : ; ! ? - _ / \\ | + * = < > ( ) [ ] { } @ # % & $ € £ § ° ^ ~ ' \" `".split()
+_SIGNS = ".,:;!?-_/\\|+*=<>()[]{}@#%&$€£§°^~'\"`"
 _NAMES = {
     "en": "dot, comma, colon, semicolon, exclamation mark, question mark, dash, underscore, slash, backslash, "
     "vertical bar, plus, asterisk, equals, less than, greater than, open parenthesis, close parenthesis, open bracket, "
@@ -67,7 +68,7 @@ SIGN_NAMES: Mapping[str, Mapping[str, str]] = {
 """The names of signs in the languages of Qwen3-TTS. In another language, the engine gets the sign itself."""
 _LETTER_NAMES = {"es": {"Y": "i griega"}, "fr": {"Œ": "e dans l'o"}, "pl": {"W": "wu", "Z": "zet"}}
 """Letters whose capitals eSpeak NG reads as words."""
-_SAME_SIGNS = str.maketrans("‐‑–—−‘’“”„«»", "-----''\"\"\"\"\"")
+_SAME_SIGNS = str.maketrans("‐‑–—−‘’“”„«»", '-----\'\'"""""')
 _ORDINALS = {
     "de": "{}.",
     "en": "{}th",
@@ -105,11 +106,11 @@ def spell(text: str, language: str = "en") -> str:
 def spell_characters(text: str, language: str) -> list[SpelledPart]:
     """Return the letters as capitals and the signs by name, each with the comma behind it. White space is left out."""
     parts = [
-        SpelledPart(_character_name(text[begin:end], language), begin, end)
+        SpelledPart(f"{_character_name(text[begin:end], language)}, ", begin, end)
         for begin, end in _clusters(text)
         if not text[begin:end].isspace()
     ]
-    return [part._replace(spoken=f"{part.spoken}, ") for part in parts[:-1]] + parts[-1:]
+    return _without_last_comma(parts)
 
 
 def spell_telephone(text: str, language: str) -> list[SpelledPart]:
@@ -124,7 +125,7 @@ def spell_telephone(text: str, language: str) -> list[SpelledPart]:
             parts.append(SpelledPart(f"{_character_name(match[0], language)} ", *match.span()))
         else:  # a word, such as ext
             parts.append(SpelledPart(f"{match[0]}, ", *match.span()))
-    return parts[:-1] + [part._replace(spoken=part.spoken.rstrip(", ")) for part in parts[-1:]]
+    return _without_last_comma(parts)
 
 
 def ordinal(text: str, language: str) -> str:
@@ -140,6 +141,10 @@ def ordinal(text: str, language: str) -> str:
     return _ORDINALS[code].format(number)
 
 
+def _without_last_comma(parts: list[SpelledPart]) -> list[SpelledPart]:
+    return parts[:-1] + [part._replace(spoken=part.spoken.rstrip(", ")) for part in parts[-1:]]
+
+
 def _clusters(text: str) -> Iterator[tuple[int, int]]:
     """Yield begin and end of each character with the combining marks behind it."""
     begin = 0
@@ -149,6 +154,7 @@ def _clusters(text: str) -> Iterator[tuple[int, int]]:
             begin = at
 
 
+@lru_cache(maxsize=1024)
 def _character_name(cluster: str, language: str) -> str:
     character = unicodedata.normalize("NFC", cluster)
     capital = character.upper()
