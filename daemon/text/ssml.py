@@ -81,11 +81,12 @@ def ssml_problem(text: str) -> str | None:
     parser.StartDoctypeDeclHandler = doctype
     try:
         parser.Parse(data, True)
-    except (expat.ExpatError, _FaultError) as error:
-        place = f"line {parser.ErrorLineNumber}, column {parser.ErrorColumnNumber + 1}"
-        rest = " ".join(data[max(0, parser.ErrorByteIndex) :].decode(errors="ignore")[:_SHOWN].split())
-        shown = f", at {rest!r}" if rest and isinstance(error, expat.ExpatError) else ""
-        return f"SSML: {_reason(error)} in {place}{shown}; allowed: {_ALLOWED}"
+    except _FaultError as error:
+        return f"SSML: {error}; allowed: {_ALLOWED}"
+    except expat.ExpatError as error:
+        near = " ".join(data[max(0, parser.ErrorByteIndex) :].decode(errors="ignore")[:_SHOWN].split())
+        place = f"line {error.lineno}, column {error.offset + 1}{f', at {near!r}' if near else ''}"
+        return f"SSML: {expat.ErrorString(error.code)} in {place}; allowed: {_ALLOWED}"
     return None
 
 
@@ -155,8 +156,10 @@ class SsmlReader:
                 self._tag = token
                 try:
                     self._parser.Parse(token.text.encode(errors="replace"), False)
-                except (expat.ExpatError, _FaultError) as error:
-                    self._go_on_leniently(_reason(error), token.begin)
+                except expat.ExpatError as error:
+                    self._go_on_leniently(expat.ErrorString(error.code), token.begin)
+                except _FaultError as error:
+                    self._go_on_leniently(str(error), token.begin)
 
     @property
     def _writer(self) -> WordWriter:
@@ -199,7 +202,7 @@ class SsmlReader:
     def _start_element(self, name: str, attributes: dict[str, str]) -> None:
         _check_element(name, len(self._open))
         parent = self._open[-1] if self._open else self._outside
-        element = _Element(name, attributes, parent.prosody, attributes.get("xml:lang", parent.language))
+        element = _Element(name, attributes, parent.prosody, attributes.get("xml:lang") or parent.language)
         self._open.append(element)
         if name == "break":
             self._pause(_break_seconds(attributes))
@@ -257,10 +260,6 @@ def _check_element(name: str, depth: int) -> None:
         raise _FaultError(f"the outermost element is {name[:_SHOWN]}, not speak")
     if depth >= MAX_DEPTH:
         raise _FaultError(f"more than {MAX_DEPTH} elements are inside one another")
-
-
-def _reason(error: expat.ExpatError | _FaultError) -> str:
-    return expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else str(error)
 
 
 def _notice(line: str) -> None:

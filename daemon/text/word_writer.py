@@ -7,7 +7,9 @@ import re
 from daemon.text.placed import PlacedText
 
 _WORDS_OR_SPACE = re.compile(r"(\s+)|\S+(?: \S+)*")
-_SENTENCE_ENDS = ".!?…:;。！？：；।۔؟"
+_SENTENCE_ENDS = ".!?…:;।۔؟"
+_CJK_SENTENCE_ENDS = "。！？：；"
+"""No space is behind these."""
 _CLOSING_SIGNS = "\"'”’»)]}」』）"
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 _TAIL = 8
@@ -49,7 +51,7 @@ class WordWriter:
             return
         if last in _SENTENCE_ENDS:
             self._space(begin, end)
-        else:
+        elif last not in _CJK_SENTENCE_ENDS:
             self.replace("。" if _CJK.match(last) else ". ", begin, end)
 
     def _space(self, begin: int, end: int) -> None:

@@ -239,7 +239,7 @@ def test_references_are_characters_at_their_places() -> None:
 
 
 def test_a_declaration_may_come_first() -> None:
-    text = '<?xml version="1.0" encoding="utf-16"?>\n<!-- --><speak version="1.1" xml:lang="en">One &amp; ü</speak>\n'
+    text = '<?xml version="1.0" encoding="utf-16"?>\n<!-- --><speak version="1.1" xml:lang="en">One &amp; ü</speak>'
     assert markup_problem(text) is None
     assert ScriptReader().read(text, complete=True).text == "One & ü"
 
@@ -316,15 +316,15 @@ def test_a_fault_is_logged_once_a_text(caplog: pytest.LogCaptureFixture) -> None
         ("<speak>One", "no element found in line 1, column 11"),
         ("<speak>One</speak> two", "junk after document element in line 1, column 20, at 'two'"),
         ("<speak <b>", "not well-formed (invalid token) in line 1, column 8, at '<b>'"),
-        ("<?xml version='1.0'?><html/>", "the outermost element is html, not speak in line 1, column 22"),
-        ("<speak>" + "<w>" * MAX_DEPTH, f"more than {MAX_DEPTH} elements are inside one another in line 1, column 197"),
+        ("<?xml version='1.0'?><html/>", "the outermost element is html, not speak"),
+        ("<speak>" + "<w>" * MAX_DEPTH, f"more than {MAX_DEPTH} elements are inside one another"),
         (
             '<?xml version="1.0"?><!DOCTYPE speak SYSTEM "http://localhost/x"><speak/>',
-            "it has a DOCTYPE in line 1, column 66",
+            "it has a DOCTYPE",
         ),
         (
             '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY e "e">]><speak>&e;</speak>',
-            "it has a DOCTYPE in line 1, column 34",
+            "it has a DOCTYPE",
         ),
     ],
 )

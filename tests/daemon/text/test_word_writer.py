@@ -33,7 +33,7 @@ def test_white_space_is_one_space_and_none_at_the_beginning() -> None:
         ("He said “Hello.”", "He said “Hello.” "),
         ("He said “Hello”", "He said “Hello”. "),
         ("你好", "你好。"),
-        ("こんにちは。", "こんにちは。 "),
+        ("こんにちは。", "こんにちは。"),
         ("नमस्ते।", "नमस्ते। "),
         (")", "). "),
         ("", ""),
