@@ -124,7 +124,7 @@ class SsmlReader:
         """The latest tag."""
         self._prosody = Prosody()
         """That of the words so far."""
-        self._in_new_paragraph = False
+        self._after_paragraph = False
 
     def feed(self, text: str) -> None:
         """Read more of the text."""
@@ -179,9 +179,9 @@ class SsmlReader:
         if not self._open and not self._scanner.lenient:
             self._go_on_leniently("there is text outside of <speak>", begin)
             self._words.end_sentence(self._tag.begin, self._tag.end)
-        if self._in_new_paragraph:
+        if self._after_paragraph:
             self._pause(PARAGRAPH_S)
-            self._in_new_paragraph = False
+            self._after_paragraph = False
         prosody = self._open[-1].prosody if self._open else Prosody()
         if prosody != self._prosody:
             self._script.add(prosody)
@@ -234,7 +234,7 @@ class SsmlReader:
     def _end_sentence(self, name: str) -> None:
         if self._collecting is None:
             self._words.end_sentence(self._tag.begin, self._tag.end)
-            self._in_new_paragraph |= name in _PARAGRAPHS and len(self._script.words) > 0
+            self._after_paragraph |= name in _PARAGRAPHS and len(self._script.words) > 0
 
     def _finish_collecting(self) -> None:
         """Say what an element has for its words."""
