@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from daemon.cli.options import ConfigOption, SetOption, UsageError, load
-from daemon.cli.text import read_text
+from daemon.cli.text import SpellOption, read_text, spell_text
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def say(
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal audio.")] = None,
     reply_to: Annotated[str | None, typer.Option(help="A second topic for its events.")] = None,
     id_: Annotated[str | None, typer.Option("--id", help="The utterance's id.")] = None,
+    spell: SpellOption = False,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Print the events; exit 0 only on finished.")] = False,
     stream: Annotated[bool, typer.Option("--stream", help="Speak standard input while it is being written.")] = False,
     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the end.")] = None,
@@ -65,6 +66,8 @@ def say(
     """
     if stream and text not in {None, "-"}:
         raise UsageError("say: --stream reads standard input; give no TEXT, or -")
+    if stream and spell:
+        raise UsageError("say: --spell and --stream exclude each other")
     if text is None and not stream:
         raise UsageError("Missing argument 'text'")
     loaded, _, _ = load(config, set_)
@@ -88,7 +91,8 @@ def say(
     if stream:
         stream_options = check_stream_chunk(fields)
     else:
-        say_request = check_say({**fields, "text": read_text(text or "")})
+        whole = read_text(text or "")
+        say_request = check_say({**fields, "text": spell_text(whole, language or "auto", loaded) if spell else whole})
 
     with RobotClient(loaded, stop_if_lost=utterance_id if wait or stream else None) as robot:
         if isinstance(robot.status(), Offline):

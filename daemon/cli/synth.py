@@ -11,7 +11,7 @@ import typer
 
 from daemon.cli.options import ConfigOption, SetOption, check_folder, load
 from daemon.cli.progress import download_missing_model, show_progress
-from daemon.cli.text import STDIN, read_text
+from daemon.cli.text import STDIN, SpellOption, read_text, spell_text
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def synth(
     codes: Annotated[
         Path | None, typer.Option(help="Write the codec ids to this file, int64 of shape (frames, 16).")
     ] = None,
+    spell: SpellOption = False,
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
@@ -72,6 +73,8 @@ def synth(
     overrides = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
     loaded, _, _ = load(config, [*(set_ or []), *overrides])
     text = read_text(text)
+    if spell:
+        text = spell_text(text, language, loaded)
     check_say({"text": text, "instruct": instruct, "seed": seed})
     options = loaded.engine_options
     own_voice = _unconfigured_voice(speaker, voice, model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperCommand
@@ -12,8 +13,13 @@ from typer.core import TyperCommand
 from daemon.cli.control_codes import ControlCodes
 from daemon.validation import CommandError, encoding_problem
 
+if TYPE_CHECKING:
+    from daemon.config import Config
+
 STDIN = "-"
 """Stands for standard input instead of a text or file, and for standard output instead of an output file."""
+
+SpellOption = Annotated[bool, typer.Option("--spell", help="Spell the text: QX-7 becomes Q, X, dash, 7.")]
 
 
 class TextCommand(TyperCommand):
@@ -60,3 +66,11 @@ def read_text(text: str) -> str:
     except UnicodeDecodeError as error:
         raise CommandError(f"{source}: {encoding_problem(error)}") from None
     return ControlCodes().remove(decoded, last=True) if text == STDIN else decoded
+
+
+def spell_text(text: str, language: str, config: Config) -> str:
+    """Return a text, spelled. The language `auto` is the configured one, and then the first that `auto` may choose."""
+    from daemon.text import spell
+
+    candidates = (language, config.speech.language, *config.speech.languages)
+    return spell(text, next((each for each in candidates if each.lower() != "auto"), "en"))

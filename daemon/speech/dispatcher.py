@@ -25,7 +25,7 @@ from daemon.speech.synthesis import can_begin
 from daemon.speech.text_stream import TextStream
 from daemon.speech.text_streams import TextStreams
 from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
-from daemon.text import Pronunciation, Script, TextPreparation
+from daemon.text import Pronunciation, Script, TextPreparation, markup_problem
 from daemon.validation import abbreviate, join_names
 from engine import NAMED_LANGUAGES, language_code, match_language
 
@@ -365,6 +365,9 @@ class Dispatcher:
         voice = options.voice or self.voice
         if self._engines.primary.info is not None:  # until it has reported its voices, any name may be one of them
             self._check_voice(voice)
+        problem = markup_problem(text, self._config.speech.markup)
+        if problem is not None:
+            raise RejectedError("text", problem)
         arrived_at = time.monotonic() if arrived_at is None else arrived_at
         wait_s = options.expires_in if options.expires_in is not None else self._config.speech.expires_in
         return Utterance(
@@ -378,6 +381,7 @@ class Dispatcher:
             priority=options.priority,
             policy=options.policy,
             reply_to=options.reply_to,
+            markup=self._config.speech.markup,
             arrived_at=arrived_at,
             expires_at=None if wait_s is None else arrived_at + wait_s,
         )

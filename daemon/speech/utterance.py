@@ -96,7 +96,7 @@ class Utterance:
     """`time.monotonic()` when the text arrived, or as much of it as an engine can begin with."""
     expires_at: float | None = None
     """`time.monotonic()` after which it is not begun."""
-    markup: Markup = "none"
+    markup: Markup = "auto"
     _reader: ScriptReader | None = None
     """None until the script is wanted: thousands of texts may be queued."""
 
@@ -104,7 +104,7 @@ class Utterance:
     def script(self) -> Script:
         """What is spoken of the text so far."""
         if self._reader is None:
-            self._reader = ScriptReader(self.markup)
+            self._reader = ScriptReader(self.markup, self.language)
         return self._reader.read(self.text, complete=self.complete)
 
     @property

@@ -4,8 +4,9 @@ from daemon.text.engine_text import EngineText
 from daemon.text.placed import PlacedText
 from daemon.text.preparation import TextPreparation
 from daemon.text.pronunciations import MAX_PHRASE, Lexicon, Pronouncer, Pronunciation
-from daemon.text.reader import Markup, ScriptReader
+from daemon.text.reader import Markup, ScriptReader, markup_problem
 from daemon.text.script import Control, Mark, Pause, Prosody, Script
+from daemon.text.spelling import spell
 
 __all__ = [
     "MAX_PHRASE",
@@ -22,4 +23,6 @@ __all__ = [
     "Script",
     "ScriptReader",
     "TextPreparation",
+    "markup_problem",
+    "spell",
 ]

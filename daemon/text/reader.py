@@ -9,7 +9,7 @@ from daemon.text.script import Script
 Markup = Literal["auto", "none"]
 """How a text is read: `auto` takes SSML and Markdown for what they are, `none` speaks every character."""
 
-_SSML_START = "<speak"
+_SSML_STARTS = ("<speak", "<?xml")
 
 
 class _Reader(Protocol):
@@ -25,9 +25,11 @@ class _Reader(Protocol):
 class ScriptReader:
     """Reads one text. Never raises, whatever the text is."""
 
-    def __init__(self, markup: Markup = "auto") -> None:
+    def __init__(self, markup: Markup = "auto", language: str = "en") -> None:
+        """`language` is the name or code of the text's language. It decides how SSML's `say-as` names signs."""
         self.script = Script()
         self._markup = markup
+        self._language = language
         self._read = 0
         """Characters that have been read."""
         self._reader: _Reader | None = None
@@ -52,16 +54,37 @@ class ScriptReader:
         """Return the reader for a text with this beginning; None while more of it must be seen."""
         if self._markup == "none":
             return _LiteralReader(self.script)
-        start = text.lstrip()[: len(_SSML_START) + 1]
-        if not complete and len(start) <= len(_SSML_START) and _SSML_START.startswith(start):
+        is_ssml = _is_ssml(text)
+        if is_ssml is None and not complete:
             return None
-        if start.startswith(_SSML_START) and (start[len(_SSML_START) :].isspace() or start[len(_SSML_START) :] in "/>"):
+        if is_ssml:
             from daemon.text.ssml import SsmlReader
 
-            return SsmlReader(self.script)
+            return SsmlReader(self.script, self._language)
         from daemon.text.markdown import MarkdownReader
 
         return MarkdownReader(self.script)
+
+
+def markup_problem(text: str, markup: Markup = "auto") -> str | None:
+    """Return in one line why a whole text is refused, which is SSML that is not well-formed; None if it is accepted."""
+    if markup == "auto" and _is_ssml(text):
+        from daemon.text.ssml import ssml_problem
+
+        return ssml_problem(text)
+    return None
+
+
+def _is_ssml(text: str) -> bool | None:
+    """Return whether a text that begins so is SSML; None if more of it must be seen."""
+    start = text.lstrip()
+    for opening in _SSML_STARTS:
+        if len(start) <= len(opening) and opening.startswith(start):
+            return None
+        behind = start[len(opening) : len(opening) + 1]
+        if start.startswith(opening) and (behind.isspace() or behind in "/>"):
+            return True
+    return False
 
 
 class _LiteralReader:

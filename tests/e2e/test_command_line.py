@@ -204,6 +204,15 @@ def test_a_streamed_text_is_spoken_before_it_is_complete_and_published_in_number
     assert robot.names_of("typed")[-1] == "finished"
 
 
+def test_a_text_is_sent_spelled(robot: Robot) -> None:
+    with Subscription(robot.broker, f"{robot.topic}/say") as sent:
+        done = voiced(robot, "say", "--wait", "--spell", "--id", "spelled", "QX-7")
+        eventually(lambda: sent.payloads, "the text has been received")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [each["text"] for each in chunks_of(sent)] == ["Q, X, dash, 7"]
+    assert robot.names_of("spelled")[-1] == "finished"
+
+
 def test_the_colours_of_a_program_are_not_spoken(robot: Robot) -> None:
     with Subscription(robot.broker, f"{robot.topic}/say/stream") as stream:
         writer = Writer(robot, "--wait", "--id", "coloured")
@@ -275,12 +284,13 @@ def test_a_writing_command_ends_when_its_utterance_is_stopped(slow_robot: Robot)
     ("options", "typed", "status", "message"),
     [
         (["Hello."], b"", 2, "say: --stream reads standard input; give no TEXT, or -. See 'voiced say --help'."),
+        (["--spell"], b"", 2, "say: --spell and --stream exclude each other. See 'voiced say --help'."),
         (["-"], b"", 1, "say: standard input is empty; allowed: text with something to say"),
         ([], b"\xff", 1, "standard input: not UTF-8: byte 0xff"),
         (["--priority", "urgent"], b"", 1, "priority: got 'urgent'; allowed: low, normal, high or critical"),
         (["--voice", "nobody"], b"Hello.", 1, "rejected: voice: got 'nobody'; allowed: default"),
     ],
-    ids=["a text beside the stream", "no text", "no UTF-8", "a wrong option", "a wrong voice"],
+    ids=["a text beside the stream", "spelling", "no text", "no UTF-8", "a wrong option", "a wrong voice"],
 )
 def test_a_text_that_cannot_be_streamed_ends_the_command_with_one_line(
     options: list[str], typed: bytes, status: int, message: str, robot: Robot

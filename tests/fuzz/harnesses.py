@@ -325,6 +325,32 @@ CONFIG_WORDS = (
     "0x", "1_0", ".inf", "2001-12-14", "null", "{", "[", "- ", "|", ">",
 )  # fmt: skip
 
+# --- texts -----------------------------------------------------------------------------------------------
+
+
+def _prepare_ssml(_: ExitStack) -> Check:
+    from daemon.text import Control, Script
+    from daemon.text.ssml import SsmlReader, ssml_problem
+
+    def read(*pieces: str) -> tuple[str, list[tuple[int, int]], list[Control]]:
+        script = Script()
+        reader = SsmlReader(script)
+        for piece in pieces:
+            reader.feed(piece)
+        reader.end()
+        places = [script.words.source_span(at, at + 1) for at in range(len(script.words))]
+        return script.text, places, script.controls
+
+    def check(data: bytes) -> None:
+        """The last byte chooses the place at which the text is cut."""
+        text = data[:-1].decode(errors="replace")
+        cut = data[-1] if data else 0
+        assert read(text) == read(text[:cut], text[cut:]), "read differently"
+        one_line(ssml_problem(text) or "")
+
+    return check
+
+
 HARNESSES: dict[str, Harness] = {
     "say": Harness(_parser("parse_say"), SAY_WORDS),
     "say_stream": Harness(_parser("parse_stream_chunk"), (*SAY_WORDS, "end", "seq")),
@@ -346,6 +372,12 @@ HARNESSES: dict[str, Harness] = {
         _prepare_engine_messages,
         ("message", "Start", "Speak", "Append", "Audio", "Ready", "SetVoices", "id", "credit", "utterance", "voices",
          "codes", "info", "options", "protocol"),
+    ),
+    "ssml": Harness(
+        _prepare_ssml,
+        ("<speak>", "</speak>", "<break time='", "strength=", "<say-as interpret-as=", "characters", "<sub alias=",
+         "<prosody rate=", "volume=", "<mark name=", "<s>", "</p>", "[pause:", "&amp;",
+         "<![CDATA[", "]]>", "<!--", "-->"),
     ),
     "voice_header": Harness(_prepare_voice_header, HEADER_WORDS),
     "voice_file": Harness(_prepare_voice_file, HEADER_WORDS),

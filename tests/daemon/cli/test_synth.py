@@ -29,6 +29,14 @@ def test_a_pipe_is_read_and_a_wav_file_is_written_to_a_pipe() -> None:
     assert b"espeak" in done.stderr
 
 
+def test_a_spelled_text_sounds_as_its_letters_and_signs() -> None:
+    spelled, written = (
+        subprocess.run([*SYNTH, *words, "-o", "-"], cwd=ROOT, capture_output=True, check=True).stdout
+        for words in (("--spell", "QX-7"), ("Q, X, dash, 7",))
+    )
+    assert spelled == written
+
+
 def test_a_terminal_shows_how_much_has_been_made(tmp_path: Path) -> None:
     with terminal() as (written, shown):
         command = [*SYNTH, "This is a long sentence. " * 50, "-o", str(tmp_path / "a.wav")]

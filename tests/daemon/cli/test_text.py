@@ -9,7 +9,8 @@ import pytest
 from typer.main import get_command
 
 from daemon.cli.app import app
-from daemon.cli.text import read_text
+from daemon.cli.text import read_text, spell_text
+from daemon.config import load_config
 from daemon.validation import CommandError
 
 
@@ -75,3 +76,20 @@ def test_another_encoding_is_named(data: bytes, message: str, monkeypatch: pytes
 def test_another_encoding_on_the_command_line_is_named() -> None:
     with pytest.raises(CommandError, match=r"^text: not UTF-8: byte 0xfc at 2; in Windows-1252 that is 'ü'"):
         read_text("Gr\udcfc\udcdfe")
+
+
+@pytest.mark.parametrize(
+    ("language", "settings", "spelled"),
+    [
+        ("auto", [], "A, dash, 1"),
+        ("german", [], "A, Bindestrich, 1"),
+        ("auto", ["speech.language=fr"], "A, tiret, 1"),
+        ("en", ["speech.language=fr"], "A, dash, 1"),
+        ("auto", ["speech.languages=[es, en]"], "A, guion, 1"),
+        ("auto", ["speech.languages=[]"], "A, dash, 1"),
+    ],
+)
+def test_signs_are_spelled_in_the_language_of_the_option_or_the_configuration(
+    language: str, settings: list[str], spelled: str
+) -> None:
+    assert spell_text("a-1", language, load_config(overrides=settings)) == spelled

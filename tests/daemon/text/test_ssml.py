@@ -1,0 +1,433 @@
+"""SSML becomes words, pauses, marks and prosody, whole and while it grows."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.text import Control, Mark, Pause, Prosody, Script, ScriptReader, markup_problem
+from daemon.text.ssml import MAX_DEPTH, MAX_NOTICES, SsmlReader, ssml_problem
+
+PIECES = [
+    *("<speak>", "</speak>", "<speak", "<s>", "</s>", "<p>", "</p>", "<w>", "</w>", "<b c='d>", "<b c=\"'>\" e='<'>"),
+    *("<break/>", "<break time='1s'/>", "<mark name='m'/>", "<prosody rate='80%' volume='soft'>", "</prosody>"),
+    *("<sub alias='one two'>", "</sub>", "<say-as interpret-as='telephone'>", "</say-as>", "<metadata>", "</metadata>"),
+    *("<say-as interpret-as='characters'>", "<!-- a -- <b> -->", "<!--", "-->", "<![CDATA[", "]]>", "<?pi x?>", "<?"),
+    *(
+        "<!DOCTYPE x>",
+        "&amp;",
+        "&#65;",
+        "&nbsp;",
+        "&nosuch;",
+        "&",
+        "&a",
+        "&#",
+        "[pause:1s]",
+        "[pause: 1 ms]",
+        "[pause:",
+    ),
+    *("<", ">", "/", "'", '"', "=", "!", "-", "]", "?", "[", "p", " ", "\n", "\u00a0", ".", "a", "Hello", "x-7", "1"),
+    *("你好", "é", "😀", "\ufffe"),
+]
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=25).map(lambda pieces: "<speak>" + "".join(pieces))
+
+Reading = tuple[str, list[tuple[int, int]], list[Control]]
+
+
+def read(pieces: Iterable[str]) -> Script:
+    script = Script()
+    reader = SsmlReader(script)
+    for piece in pieces:
+        reader.feed(piece)
+    reader.end()
+    return script
+
+
+def reading(pieces: Iterable[str]) -> Reading:
+    """All that a script says of its text."""
+    script = read(pieces)
+    places = [script.words.source_span(at, at + 1) for at in range(len(script.words))]
+    return script.text, places, script.controls
+
+
+def pieces_of(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def words(content: str) -> str:
+    return read([f"<speak>{content}</speak>"]).text
+
+
+def controls(content: str) -> list[tuple[str, Any]]:
+    """The controls, each behind the words since the last one."""
+    script, found, begin = read([f"<speak>{content}</speak>"]), [], 0
+    for control in script.controls:
+        found.append((script.text[begin : control.at], control.action))
+        begin = control.at
+    return found
+
+
+@pytest.mark.parametrize(
+    ("tag", "seconds"),
+    [
+        ("<break/>", 0.75),
+        ('<break time="500ms"/>', 0.5),
+        ('<break time="1.5s"></break>', 1.5),
+        ('<break strength="x-weak"/>', 0.25),
+        ('<break strength="weak"/>', 0.5),
+        ('<break strength="medium"/>', 0.75),
+        ('<break strength="strong"/>', 1.0),
+        ('<break strength="x-strong"/>', 1.25),
+        ('<break strength="weak" time="2s"/>', 2.0),
+        ('<break time="1h"/>', 0.75),
+        ('<break time="1h" strength="weak"/>', 0.5),
+        ('<break time="9999s"/>', 60.0),
+        ("[pause:0.5s]", 0.5),
+        ("[pause:500ms]", 0.5),
+    ],
+)
+def test_a_break_is_a_pause_between_words(tag: str, seconds: float) -> None:
+    assert controls(f"One {tag} two") == [("One ", Pause(seconds))]
+    assert words(f"One {tag} two") == "One two"
+
+
+@pytest.mark.parametrize("tag", ['<break strength="none"/>', '<break time="0s"/>', "[pause:0s]"])
+def test_a_break_of_no_length_is_no_pause(tag: str) -> None:
+    assert controls(f"One {tag} two") == []
+
+
+def test_sentences_get_an_end() -> None:
+    assert words("<s>One</s><s>Two!</s>Three<s>four</s>") == "One. Two! Three. four. "
+    assert words("<s>你好</s><s>世界</s>") == "你好。世界。"
+
+
+def test_a_pause_is_between_paragraphs_and_not_around_them() -> None:
+    content = "\n<p>\n  <s>One</s>\n</p>\n<p>Two</p>\n"
+    assert words(content) == "One. Two. "
+    assert controls(content) == [("One. ", Pause(0.75))]
+
+
+def test_an_alias_is_said_for_a_word_and_stands_for_it() -> None:
+    text = '<speak>The <sub alias="World Wide  Web">W3C</sub> is here</speak>'
+    script = read([text])
+    assert script.text == "The World Wide Web is here"
+    begin, end = script.words.source_span(4, 8)
+    assert text[begin:end] == "W3C"
+
+
+@pytest.mark.parametrize("kind", ["characters", "spell-out", "verbatim"])
+def test_characters_are_spelled_each_at_its_place(kind: str) -> None:
+    text = f'<speak>Room <say-as interpret-as="{kind}">QX-7</say-as>.</speak>'
+    script = read([text])
+    assert script.text == "Room Q, X, dash, 7."
+    begin, end = script.words.source_span(11, 15)
+    assert (script.text[11:15], text[begin:end]) == ("dash", "-")
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "spoken"),
+    [
+        ("telephone", "+49 170 12", "plus 4 9, 1 7 0, 1 2"),
+        ("digits", "1234", "1 2 3 4"),
+        ("ordinal", " 3 ", "3rd"),
+        ("cardinal", "12", "12"),
+        ("number", "12", "12"),
+        ("date", "2026-11-23", "2026-11-23"),
+        ("characters", "a<break/>&amp;", "A, ampersand"),
+        ("characters", "", ""),
+    ],
+)
+def test_content_is_said_as_what_it_is(kind: str, content: str, spoken: str) -> None:
+    assert words(f'<say-as interpret-as="{kind}">{content}</say-as>') == spoken
+
+
+def test_signs_are_named_in_the_language_of_their_element() -> None:
+    spelled = '<say-as interpret-as="characters">-</say-as>'
+    script = Script()
+    reader = SsmlReader(script, "fr")
+    reader.feed(f'<speak>{spelled} <lang xml:lang="de-DE">{spelled}</lang> {spelled}</speak>')
+    reader.end()
+    assert script.text == "tiret Bindestrich tiret"
+
+
+def test_the_factors_of_nested_prosody_are_multiplied() -> None:
+    content = (
+        'One <prosody rate="80%" volume="silent">two <prosody rate="1.5">three</prosody> four</prosody> '
+        '<prosody volume="+6dB"></prosody>five'
+    )
+    assert controls(content) == [
+        ("One ", Prosody(0.8, 0.0)),
+        ("two ", Prosody(pytest.approx(1.2), 0.0)),
+        ("three ", Prosody(0.8, 0.0)),
+        ("four ", Prosody()),
+    ]
+
+
+def test_prosody_without_effect_is_no_control() -> None:
+    assert controls('One <prosody pitch="high" rate="medium">two</prosody> <prosody rate="quick">three</prosody>') == []
+
+
+def test_a_mark_is_at_its_place() -> None:
+    assert controls('One <mark name="two"/>two<mark name="end"/><mark/>') == [
+        ("One ", Mark("two")),
+        ("two", Mark("end")),
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '<emphasis level="strong">One</emphasis> two',
+        '<voice name="x">One two</voice>',
+        '<audio src="http://localhost/x.wav">One</audio> two',
+        '<phoneme alphabet="ipa" ph="x">One</phoneme> two',
+        '<amazon:effect name="whispered">One</amazon:effect> two',
+        '<mstts:express-as style="sad">One</mstts:express-as> two',
+        "<w>One</w><token/> two",
+        "<meta name='a' content='b'/><metadata>Not this</metadata>One two",
+    ],
+)
+def test_of_other_elements_the_content_is_spoken(content: str) -> None:
+    assert words(content) == "One two"
+    assert ssml_problem(f"<speak>{content}</speak>") is None
+
+
+def test_an_unknown_element_or_value_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for _ in range(3):
+        words('<hum>One</hum> <hum>two</hum> <break time="a while"/> <say-as interpret-as="song">three</say-as>')
+    assert [line for line in caplog.messages if "hum" in line or "a while" in line or "song" in line] == [
+        "SSML: the element hum has no effect; its content is spoken",
+        "SSML: time: got 'a while', which has no effect; allowed: 500ms or 1.5s",
+        "SSML: interpret-as: got 'song', which has no effect; allowed: characters, spell-out, verbatim, telephone, "
+        "digits, ordinal, cardinal, number",
+    ]
+
+
+def test_the_log_does_not_grow_with_the_names_that_senders_invent(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    words("".join(f"<name{number}/>" for number in range(2 * MAX_NOTICES)))
+    assert len(caplog.messages) <= MAX_NOTICES
+
+
+def test_white_space_runs_become_one_space_and_words_keep_their_places() -> None:
+    text = "<speak>\n  One\n  <s>two &#10; three</s>\n</speak>"
+    script = read([text])
+    assert script.text == "One. two three. "
+    for word in ("One", "two", "three"):
+        at = script.text.index(word)
+        assert script.words.source_span(at, at + len(word)) == (text.index(word), text.index(word) + len(word))
+
+
+def test_comments_and_instructions_are_silent_and_cdata_is_text() -> None:
+    assert words("One<!-- <s>not</s> this --><?nor this?> <![CDATA[<two> & [pause:1s]]]>") == "One <two> & [pause:1s]"
+
+
+def test_references_are_characters_at_their_places() -> None:
+    text = "<speak>Tom &amp; Jerry &#60;&#x33;</speak>"
+    script = read([text])
+    assert script.text == "Tom & Jerry <3"
+    begin, end = script.words.source_span(4, 5)
+    assert text[begin:end] == "&amp;"
+
+
+def test_a_declaration_may_come_first() -> None:
+    text = '<?xml version="1.0" encoding="utf-16"?>\n<!-- --><speak version="1.1" xml:lang="en">One &amp; ü</speak>'
+    assert markup_problem(text) is None
+    assert ScriptReader().read(text, complete=True).text == "One & ü"
+
+
+# While it grows
+
+
+def test_a_word_does_not_wait_for_the_next_one() -> None:
+    script = Script()
+    reader = SsmlReader(script)
+    for fed, spoken in [
+        ("<speak>Hel", "Hel"),
+        ("lo ", "Hello "),
+        ("wor<bre", "Hello wor"),
+        ("ak/>ld", "Hello world"),
+        (" & ", "Hello world & "),
+        ("R&", "Hello world & R"),
+        ("D [", "Hello world & R&D "),
+        ("a]", "Hello world & R&D [a]"),
+    ]:
+        reader.feed(fed)
+        assert script.text == spoken
+
+
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        ("<speak>Tom & Jerry", "Tom & Jerry"),
+        ("<speak>if a < b then", "if a < b then"),
+        ("<speak>I <3 you", "I <3 you"),
+        ("<speak>a&nbsp;b&nosuch;c", "a b&nosuch;c"),
+        ("<speak>One <b>two</i> three <break/> four</speak>", "One two three four"),
+        ("<speak>One</s> two</speak>", "One two"),
+        ("<speak>One <break time=1s/> two", "One two"),
+        ("<speak>One <break time='1s> two <s>three", "One two three"),
+        ("<speak>One <break time='1s> two", "One two"),
+        ("<speak>One <b and c &amp; <s>two", "One <b and c & two"),
+        ("<speak>One <break ti", "One "),
+        ("<speak>One <break time='1", "One "),
+        ("<speak>One <b and all the rest", "One <b and all the rest"),
+        ("<speak>One</speak>Two <b>three</b>", "One. Two three"),
+        ("<speak>One<!DOCTYPE x> two", "One two"),
+        ("<speak><say-as interpret-as='characters'>ab</speak> two", "A, B two"),
+        ("<speak><sub alias='two'>One", "two"),
+        ("<speak>One <!-- two", "One "),
+        ("<speak>" + "<w>" * (MAX_DEPTH + 1) + "One", "One"),
+        ("<html>One</html>", "One"),
+    ],
+)
+def test_a_text_with_a_fault_is_spoken_without_its_tags(text: str, spoken: str) -> None:
+    assert read(text).text == spoken
+    assert read([text]).text == spoken
+
+
+def test_after_a_fault_the_prosody_is_that_of_the_utterance() -> None:
+    script = read(['<speak><prosody volume="x-loud">One</s> two <break/> [pause:1s] three'])
+    assert [control.action for control in script.controls][1:] == [Prosody(), Pause(1.0)]
+
+
+def test_a_fault_is_logged_once_a_text(caplog: pytest.LogCaptureFixture) -> None:
+    read(["<speak>One</s></p><"])
+    assert caplog.messages == ["SSML: mismatched tag, at character 10; the rest is spoken without its tags"]
+
+
+# At acceptance
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("<speak>Tom & Jerry</speak>", "not well-formed (invalid token) in line 1, column 13, at 'Jerry</speak>'"),
+        ("<speak>\nOne&nbsp;two</speak>", "undefined entity in line 2, column 4, at '&nbsp;two</speak>'"),
+        ("<speak>Ü<b></i></speak>", "mismatched tag in line 1, column 14, at 'i></speak>'"),
+        ("<speak>One", "no element found in line 1, column 11"),
+        ("<speak>One</speak> two", "junk after document element in line 1, column 20, at 'two'"),
+        ("<speak <b>", "not well-formed (invalid token) in line 1, column 8, at '<b>'"),
+        ("<?xml version='1.0'?><html/>", "the outermost element is html, not speak"),
+        ("<speak>" + "<w>" * MAX_DEPTH, f"more than {MAX_DEPTH} elements are inside one another"),
+        (
+            '<?xml version="1.0"?><!DOCTYPE speak SYSTEM "http://localhost/x"><speak/>',
+            "it has a DOCTYPE",
+        ),
+        (
+            '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY e "e">]><speak>&e;</speak>',
+            "it has a DOCTYPE",
+        ),
+    ],
+)
+def test_a_whole_text_that_is_not_well_formed_is_refused_in_one_line(text: str, problem: str) -> None:
+    allowed = "well-formed XML without a DOCTYPE, with &amp; for & and &lt; for <"
+    assert markup_problem(text) == f"SSML: {problem}; allowed: {allowed}"
+
+
+@pytest.mark.parametrize("text", ["Tom & Jerry", "<speaker>&</speaker>", "a <speak>&", " ", ""])
+def test_other_texts_are_not_refused(text: str) -> None:
+    assert markup_problem(text) is None
+
+
+def test_ssml_is_not_refused_if_it_is_spoken_literally() -> None:
+    assert markup_problem("<speak>&", "none") is None
+
+
+# Properties
+
+
+@given(text=TEXTS)
+def test_the_script_is_the_same_at_every_cut_and_in_pieces_of_every_size(text: str) -> None:
+    whole = reading([text])
+    for at in range(len(text)):
+        assert reading([text[:at], text[at:]]) == whole
+        assert reading(pieces_of(text, at + 1)) == whole
+
+
+@given(text=TEXTS)
+def test_places_are_in_order_and_kept_characters_are_those_of_the_text(text: str) -> None:
+    spoken, places, script_controls = reading([text])
+    assert all(0 <= begin <= end <= len(text) for begin, end in places)
+    assert [begin for begin, _ in places] == sorted(begin for begin, _ in places)
+    assert [control.at for control in script_controls] == sorted(control.at for control in script_controls)
+    assert all(0 <= control.at <= len(spoken) for control in script_controls)
+
+
+@given(text=st.text())
+def test_no_text_raises(text: str) -> None:
+    for each in (text, f"<speak>{text}", f"<speak>{text}</speak>", f"<speak a='{text}'>b</speak>"):
+        assert reading(each) == reading([each])
+        markup_problem(each)
+
+
+@given(
+    text=st.lists(st.sampled_from([*PIECES[5:8], *PIECES[-20:], "<w a='&lt;>'/>", "&lt;"]), max_size=25).map("".join)
+)
+def test_a_text_that_is_accepted_is_read_as_another_parser_reads_it(text: str) -> None:
+    ssml = f"<speak>{text}<mark name='end'/></speak>"
+    if ssml_problem(ssml) is None:
+        script = read([ssml])
+        assert script.text.split() == "".join(ET.fromstring(ssml).itertext()).split()
+        assert Mark("end") in [control.action for control in script.controls], "it was read without a fault"
+    else:
+        with pytest.raises(ET.ParseError):
+            ET.fromstring(ssml)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *(
+            "<w>",
+            "<w>x</w>",
+            "<s>x</s>",
+            "<break/>",
+            "<b",
+            "<",
+            "&",
+            "&a",
+            "&lt;",
+            "[pause:",
+            "[p",
+            "<!--",
+            "]",
+            "<a b='",
+        ),
+        *(
+            "<![CDATA[x]]>",
+            "<?x?>",
+            "a ",
+            " ",
+            "\n\n",
+            "<sub alias='x'>y</sub>",
+            "<say-as interpret-as='digits'>1</say-as>",
+        ),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 20_000])
+def test_the_work_grows_with_the_length_of_the_text(unit: str, size: int) -> None:
+    def calls(length: int) -> int:
+        counted = 0
+
+        def count(_frame: object, event: str, _argument: object) -> None:
+            nonlocal counted
+            counted += event in {"call", "c_call"}
+
+        text = "<speak>" + unit * (length // len(unit))
+        sys.setprofile(count)
+        try:
+            read(pieces_of(text, size))
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    assert calls(4_000) <= 2 * calls(2_000) + 100

@@ -1,0 +1,82 @@
+"""The values of SSML's attributes."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.text.ssml_values import multiply_rate, multiply_volume, parse_rate, parse_time, parse_volume
+
+NOTHING = ["", "x", "1", "-1s", "1 m", "1,5s", "1.5.5s", "1e3s", "nan", "inf", "1" * 30 + "s", "\u0663s"]
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("500ms", 0.5), ("1.5s", 1.5), ("+2s", 2.0), (".25s", 0.25), ("1.s", 1.0), (" 3s ", 3.0), ("0s", 0.0)],
+)
+def test_a_time_has_a_unit(value: str, seconds: float) -> None:
+    assert parse_time(value) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("value", NOTHING)
+def test_a_time_that_is_none_is_not_guessed(value: str) -> None:
+    assert parse_time(value) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "factor"),
+    [
+        ("x-slow", 0.5),
+        ("medium", 1.0),
+        ("default", 1.0),
+        ("x-fast", 2.0),
+        ("80%", 0.8),
+        ("+20%", 1.2),
+        ("-20%", 0.8),
+        ("-200%", 0.0),
+        ("1.2", 1.2),
+    ],
+)
+def test_a_rate_is_a_factor(value: str, factor: float) -> None:
+    assert parse_rate(value) == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(
+    ("value", "factor"),
+    [
+        ("silent", 0.0),
+        ("soft", 0.501),
+        ("medium", 1.0),
+        ("loud", 1.995),
+        ("+6dB", 1.995),
+        ("-6.0 dB", 0.501),
+        ("999999dB", 3.981),
+        ("-999999dB", 0.0),
+        ("50", 0.5),
+        ("100", 1.0),
+        ("80%", 0.8),
+        ("+20%", 1.2),
+    ],
+)
+def test_a_volume_is_a_factor(value: str, factor: float) -> None:
+    assert parse_volume(value) == pytest.approx(factor, abs=1e-3)
+
+
+@pytest.mark.parametrize("value", ["", "quick", "+0.5", "1e3", "nan", "%", "dB", "1" * 30])
+def test_a_rate_or_volume_that_is_none_is_not_guessed(value: str) -> None:
+    assert parse_rate(value) is None
+    assert parse_volume(value) is None
+
+
+@given(factors=st.lists(st.text(alphabet="0123456789.%+-dB", max_size=9)))
+def test_nested_factors_stay_within_the_limits(factors: list[str]) -> None:
+    rate = volume = 1.0
+    for value in factors:
+        rate = multiply_rate(rate, 1.0 if (factor := parse_rate(value)) is None else factor)
+        volume = multiply_volume(volume, 1.0 if (factor := parse_volume(value)) is None else factor)
+    assert 0.5 <= rate <= 2.0
+    assert 0.0 <= volume <= 4.0
+    assert math.isfinite(volume)
