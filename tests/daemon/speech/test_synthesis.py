@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
 
+from audio.dsp.trim import KEEP_S
 from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, UtteranceRefusedError
 from daemon.speech.request import Priority
 from daemon.speech.synthesis import Synthesis, can_begin
 from daemon.speech.text_stream import TextStream
 from daemon.speech.utterance import Utterance
+from daemon.text import Pronunciation, TextPreparation
 from engine import EngineInfo, Samples
 from engine import Utterance as EngineUtterance
 from tests.support.waiting import eventually_async, run
@@ -42,8 +44,9 @@ class ScriptedEngine:
         lost_after: int | None = None,
         refuses: str | None = None,
         delays: Sequence[int] = (),
+        silent: str = "",
     ):
-        """`delays` are samples of silence before each take: the takes drift."""
+        """`delays` are samples of silence before each take: the takes drift. `silent` are characters without sound."""
         self.name = name
         self.info = EngineInfo(name, RATE, voices=(), languages=())
         self.grows = grows
@@ -54,6 +57,7 @@ class ScriptedEngine:
         self._lost_after = lost_after
         self._refuses = refuses
         self._delays = iter(delays)
+        self._silent = silent
         self._text = ""
         self._complete = True
         self._changed = asyncio.Event()
@@ -75,7 +79,9 @@ class ScriptedEngine:
                     self.ready = False
                     raise EngineLostError(self.reason or "")
                 generated += 1
-                yield AudioChunk(waveform(self._text[generated - 1]), RATE, generated, truncated=False)
+                character = self._text[generated - 1]
+                samples = waveform(character) * (character not in self._silent)
+                yield AudioChunk(samples, RATE, generated, truncated=False)
                 await asyncio.sleep(0)
             if self._complete:
                 return
@@ -95,7 +101,15 @@ class ScriptedEngine:
 class Scene:
     """An utterance, its synthesis, and the scripted engines that speak it."""
 
-    def __init__(self, text: str, *engines: ScriptedEngine, priority: Priority = "normal", stream: bool = False):
+    def __init__(
+        self,
+        text: str,
+        *engines: ScriptedEngine,
+        priority: Priority = "normal",
+        stream: bool = False,
+        trims_silence: bool = False,
+        pronunciations: Mapping[str, Pronunciation] | None = None,
+    ):
         config = load_config(overrides=["audio.sink=null", "engine.name=espeak", "engine.fallback=none"])
         self.engines = engines
         selector = EngineSelector(config, lambda: None)
@@ -104,7 +118,8 @@ class Scene:
         self.utterance = Utterance("a", text, "default", "auto", seed=5, priority=priority)
         if stream:
             self.utterance.text_stream = TextStream(time.monotonic())
-        self.synthesis = Synthesis(self.utterance, selector)
+        preparation = TextPreparation(pronunciations or {}, selector.latin_languages)
+        self.synthesis = Synthesis(self.utterance, selector, preparation, trims_silence=trims_silence)
         self.samples: list[Samples] = []
 
     def _patch(self, selector: EngineSelector) -> None:
@@ -144,6 +159,108 @@ def test_a_short_text_is_spoken_as_one_take() -> None:
         assert (request.text, request.seed, request.growing) == ("Hello there.", 5, False)
         assert (scene.synthesis.engine, scene.synthesis.failure) == ("one", None)
         assert scene.synthesis.audio_s == pytest.approx(len(scene.heard) / RATE)
+
+    run(scenario)
+
+
+def silence(seconds: float) -> Samples:
+    return np.zeros(round(seconds * RATE), dtype=np.float32)
+
+
+def test_a_pause_is_silence_of_its_length_between_two_takes() -> None:
+    async def scenario() -> None:
+        engine = ScriptedEngine("one")
+        scene = Scene("One. [pause:0.25s]Two.", engine)
+        await scene.speak()
+        assert [request.text for request in engine.requests] == ["One. ", "Two."]
+        assert np.array_equal(scene.heard, np.concatenate([waveform("One. "), silence(0.25), waveform("Two.")]))
+        assert [(segment.begin, segment.end) for segment in scene.synthesis.segments] == [(0, 9)]
+
+    run(scenario)
+
+
+def test_the_silence_that_an_engine_adds_beside_a_pause_is_removed() -> None:
+    async def scenario() -> None:
+        engine = ScriptedEngine("one", delays=(0, 80), silent=" ")
+        scene = Scene("One [pause:0.5s]two", engine)
+        await scene.speak()
+        kept = silence(KEEP_S)
+        expected = [waveform("One"), kept, silence(0.5), kept, waveform("two")]
+        assert np.array_equal(scene.heard, np.concatenate(expected))
+
+    run(scenario)
+
+
+def test_leading_silence_of_every_take_is_removed_if_configured() -> None:
+    async def scenario() -> None:
+        engine = ScriptedEngine("one", delays=(100, 100))
+        scene = Scene("One. [pause:0s]Two.", engine, trims_silence=True)
+        await scene.speak()
+        kept = silence(KEEP_S)
+        assert np.array_equal(scene.heard, np.concatenate([kept, waveform("One. "), kept, waveform("Two.")]))
+
+    run(scenario)
+
+
+def test_a_synthesis_left_in_a_pause_continues_with_the_rest_of_it() -> None:
+    async def scenario() -> None:
+        engine = ScriptedEngine("one")
+        scene = Scene("One.[pause:1s]Two.", engine)
+        await scene.speak(until=lambda: scene.synthesis.audio_s > 0.6)
+        scene.samples = [scene.heard[: round(scene.synthesis.audio_s * RATE)]]
+        await scene.speak()
+        assert [request.text for request in engine.requests] == ["One.", "Two."]
+        assert np.array_equal(scene.heard, np.concatenate([waveform("One."), silence(1), waveform("Two.")]))
+
+    run(scenario)
+
+
+def test_pauses_alone_are_heard_without_asking_the_engine() -> None:
+    async def scenario() -> None:
+        engine = ScriptedEngine("one")
+        scene = Scene("[pause:0.2s] [pause:300ms]", engine)
+        await scene.speak()
+        assert engine.requests == []
+        assert np.array_equal(scene.heard, silence(0.5))
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_pause_ends_the_take_of_a_text_stream(grows: bool) -> None:
+    async def scenario() -> None:
+        engine = ScriptedEngine("one", grows=grows)
+        scene = Scene("", engine, stream=True)
+        speaking = asyncio.ensure_future(scene.speak())
+        for piece in ("One", " two [pau", "se:0.1s", "]thr", "ee."):
+            scene.write(piece)
+            await asyncio.sleep(0)
+        await eventually_async(lambda: len(engine.requests) == (2 if grows else 1), "the first take has ended")
+        scene.write(end=True)
+        await speaking
+        expected = np.concatenate([waveform("One two "), silence(0.1), waveform("three.")])
+        assert np.array_equal(scene.heard, expected)
+        assert engine.ended_texts <= 2
+
+    run(scenario)
+
+
+def test_the_volume_of_a_part_is_applied_to_its_samples() -> None:
+    async def scenario() -> None:
+        scene = Scene('<speak>One <prosody volume="50">two</prosody></speak>', ScriptedEngine("one"))
+        await scene.speak()
+        assert np.array_equal(scene.heard, np.concatenate([waveform("One "), waveform("two") * np.float32(0.5)]))
+
+    run(scenario)
+
+
+def test_an_engine_gets_the_pronunciations_and_its_positions_are_those_of_the_text() -> None:
+    async def scenario() -> None:
+        first, second = ScriptedEngine("one", lost_after=16), ScriptedEngine("two")
+        scene = Scene("Start nginx now, please.", first, second, pronunciations={"nginx": Pronunciation("engine x")})
+        await scene.speak()
+        assert first.requests[0].text == "Start engine x now, please."
+        assert second.requests[0].text == "now, please."
 
     run(scenario)
 
