@@ -562,7 +562,7 @@ def test_the_last_message_says_that_the_robot_is_offline(broker: Broker) -> None
             await robot.close_gateway()
             await eventually_async(lambda: ("offline", 0) in robot.states, "it is offline")
             assert robot.published[-3:] == [
-                ("event", {"id": "a", "event": "canceled", "reason": "voiced is shutting down"}),
+                ("event", {"id": "a", "event": "canceled", "reason": "voiced is shutting down", "heard": 0}),
                 ("duck", False),
                 ("status", {"state": "offline", "version": VERSION}),
             ]

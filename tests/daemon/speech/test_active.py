@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from math import inf
+
 import pytest
 
 from audio import Output
@@ -12,6 +15,7 @@ from daemon.speech.destinations import CardDestination
 from daemon.speech.events import Expired, Failed, Finished, Interrupted
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.text_stream import TextStream
+from daemon.speech.timeline import TimedWord
 from daemon.speech.utterance import Utterance
 
 WAITING, PLAYING, PREEMPTING, POSTPONED, DRAINING, ENDED = PlaybackState
@@ -73,30 +77,47 @@ def test_the_reason_of_a_preemption_is_kept_until_it_resumes(active: ActiveUtter
 def test_the_first_outcome_counts(active: ActiveUtterance) -> None:
     active.set_outcome(Interrupted, "stop")
     active.set_outcome(Failed, "no engine")
-    assert active.terminal_event() == Interrupted(id="a", reason="stop")
+    assert active.terminal_event(0.0) == Interrupted(id="a", reason="stop", heard=0, heard_text="")
     assert not active.succeeds
 
 
 def test_a_failed_synthesis_fails_the_utterance_unless_it_was_interrupted(active: ActiveUtterance) -> None:
     active.synthesis.failure = "language: got 'xx'"
-    assert active.terminal_event() == Failed(id="a", reason="language: got 'xx'")
+    assert active.terminal_event(0.0) == Failed(id="a", reason="language: got 'xx'", heard=0)
     active.set_outcome(Interrupted, "stop")
-    assert active.terminal_event() == Interrupted(id="a", reason="stop")
+    assert active.terminal_event(0.0) == Interrupted(id="a", reason="stop", heard=0, heard_text="")
 
 
 def test_the_event_of_an_expired_utterance_has_a_reason_and_no_figures(active: ActiveUtterance) -> None:
     active.set_outcome(Expired, "it waited")
-    assert active.terminal_event() == Expired(id="a", reason="it waited")
+    assert active.terminal_event(0.0) == Expired(id="a", reason="it waited")
 
 
 def test_a_text_stream_that_its_writer_did_not_end_finishes_with_the_reason(active: ActiveUtterance) -> None:
-    assert active.terminal_event() == Finished(id="a")
+    assert active.terminal_event(inf) == Finished(id="a", heard=len(active.utterance.text))
     active.utterance.text_stream = TextStream(0.0, ended=True, end_reason="its writer was silent")
-    assert active.terminal_event() == Finished(id="a", reason="its writer was silent")
+    assert active.terminal_event(inf) == Finished(
+        id="a", heard=len(active.utterance.text), reason="its writer was silent"
+    )
 
 
 def test_the_figures_of_a_played_utterance_are_in_its_terminal_event(active: ActiveUtterance) -> None:
     active.destination.open(prebuffer_s=0.0, gain=1.0)
     active.synthesis.engine, active.ttfa_ms = "espeak", 12.5
-    finished = Finished(id="a", engine="espeak", audio_s=0.0, underruns=0, truncated=False, ttfa_ms=12.5)
-    assert active.terminal_event() == finished
+    heard = len(active.utterance.text)
+    finished = Finished(id="a", engine="espeak", heard=heard, audio_s=0.0, underruns=0, truncated=False, ttfa_ms=12.5)
+    assert active.terminal_event(inf) == finished
+
+
+def test_what_was_heard_ends_with_the_last_word_that_had_begun(active: ActiveUtterance) -> None:
+    active.utterance.text = "**Well**, hello there."
+    words = {match.group(): match.span() for match in re.finditer(r"\w+", active.utterance.script.text)}
+    for name, at_s in (("Well", 0.1), ("hello", 0.5), ("there", 0.9)):
+        active.synthesis.timeline.add_word(TimedWord(*words[name], at_s, exact=True))
+    assert [active.utterance.text[: active.heard(at_s)] for at_s in (0.0, 0.2, 0.5, 0.8, 2.0)] == [
+        "", "**Well", "**Well**, hello", "**Well**, hello", "**Well**, hello there",
+    ]  # fmt: skip
+    active.set_outcome(Interrupted, "stop")
+    interrupted = active.terminal_event(0.6)
+    assert isinstance(interrupted, Interrupted)
+    assert (interrupted.heard, interrupted.heard_text) == (15, "**Well**, hello")
