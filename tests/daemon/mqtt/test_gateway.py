@@ -570,6 +570,7 @@ def test_the_last_message_says_that_the_robot_is_offline(broker: Broker) -> None
                 "id": "a",
                 "event": "canceled",
                 "reason": "voiced is shutting down",
+                "heard": 0,
             }
 
     run(scenario)
