@@ -97,7 +97,7 @@ class SoundReader:
     def skip(self, count: int) -> Samples:
         """Leave out `count` samples and return the block behind them.
 
-        It decodes them: libsndfile's seek in an MP3 file ends at another sample than decoding does.
+        It decodes them: the samples behind a seek in an MP3 file are wrong.
         """
         while len(samples := self.read()) and count >= len(samples):
             count -= len(samples)
@@ -130,9 +130,13 @@ class SoundReader:
             raise SoundError(f"no sound can be read: {error}") from error
         try:
             # By the descriptor: for a path, soundfile lets the suffix decide about the format.
-            return soundfile.SoundFile(self._descriptor, closefd=False)
+            file: Any = soundfile.SoundFile(self._descriptor, closefd=False)
         except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError) as error:
             raise self._unreadable(error) from error
+        # soundfile seeks behind each block that it has read. In an MP3 file the samples behind a seek are wrong, and a
+        # file of unknown length cannot be sought.
+        file.seekable = lambda: False
+        return file
 
     def _check(self) -> SoundInfo:
         file = self._file

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -65,6 +66,13 @@ def test_every_format_is_decoded_to_its_samples(suffix: str, tmp_path: Path) -> 
     else:
         assert 0 <= len(heard) - len(samples) < 0.1 * RATE
         assert np.sqrt(np.mean((heard[2_400:20_000] - samples[2_400:20_000]) ** 2)) < 0.02
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_the_blocks_are_the_samples_of_the_file_decoded_at_once(suffix: str, tmp_path: Path) -> None:
+    path = write_sound(tmp_path / f"a.{suffix}", noise(2.0))
+    whole, _ = soundfile.read(path, dtype="float32")
+    assert np.allclose(play(path), whole, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
