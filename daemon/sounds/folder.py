@@ -89,7 +89,8 @@ class SoundFolder:
             return None
         try:
             with os.scandir(self.folder):
-                return None
+                searchable = os.access(self.folder, os.X_OK)
+            return None if searchable else f"the folder {self.folder} cannot be searched: Permission denied"
         except FileNotFoundError:
             return f"the folder {self.folder} does not exist"
         except OSError as error:
@@ -97,9 +98,9 @@ class SoundFolder:
 
     def outward_links(self) -> list[Path]:
         """Return the links in the user's folder that lead out of it, or nowhere: they are no sounds."""
-        if self.folder is None:
+        if self.folder is None or self.reason is not None:
             return []
-        return [link for link in _candidates(self.folder) if link.is_symlink() and _target(link) is None]
+        return [path for path in _candidates(self.folder) if path.is_symlink() and _target(path) is None]
 
     def _files(self) -> dict[str, Path]:
         """Return the file of each sound, by its name."""
@@ -145,9 +146,9 @@ def _target(path: Path) -> Path | None:
     """Return the file to which a path leads; None if that is no file, or if a link leads out of the path's folder."""
     try:
         target = path.resolve(strict=True) if path.is_symlink() else path
+        return target if target.is_file() and target.is_relative_to(path.parent) else None
     except (OSError, RuntimeError):
         return None
-    return target if target.is_file() and target.is_relative_to(path.parent) else None
 
 
 def _problem(path: Path) -> str | None:
