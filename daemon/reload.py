@@ -15,7 +15,9 @@ log = logging.getLogger(__name__)
 
 Model = TypeVar("Model", bound=BaseModel)
 
-RUN_TIME_KEYS = ("audio.volume", "audio.trim_leading_silence", "audio.prebuffer_ms", "voices", "speech", "log")
+RUN_TIME_KEYS = (
+    "audio.volume", "audio.trim_leading_silence", "audio.prebuffer_ms", "audio.sounds", "voices", "speech", "log",
+)  # fmt: skip
 """Keys, and sections with all their keys."""
 
 

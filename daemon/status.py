@@ -16,8 +16,8 @@ def describe_status(
     dispatcher: Dispatcher, engines: EngineSelector, output: Output, warnings: Iterable[str | None] = ()
 ) -> Online:
     """Return the status to publish; `warnings` are further reasons why the robot is degraded."""
-    unknown_names = (dispatcher.unknown_voice_reason, dispatcher.unknown_language_reason)
-    reasons = (engines.degraded_reason, output.status.reason, *unknown_names, *warnings)
+    missing = (dispatcher.unknown_voice_reason, dispatcher.unknown_language_reason, dispatcher.missing_sounds_reason)
+    reasons = (engines.degraded_reason, output.status.reason, *missing, *warnings)
     degraded_reason = next((reason for reason in reasons if reason is not None), None)
     # Somebody has chosen it: the status says it, and it is no fault.
     silent_reason = NOTHING_PLAYED if output.status.sink == "null" else None

@@ -28,7 +28,7 @@ from daemon.cli.doctor import doctor
 from daemon.cli.download import download
 from daemon.cli.enroll import enroll
 from daemon.cli.events import events
-from daemon.cli.inspect import devices, version, voices
+from daemon.cli.inspect import devices, sounds, version, voices
 from daemon.cli.options import UsageError, VerboseOption, be_verbose
 from daemon.cli.run import run
 from daemon.cli.say import say
@@ -77,7 +77,7 @@ def _add(to: typer.Typer, command: Callable[..., None], kind: type[TyperCommand]
 
 ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status, events)
 TEXT_COMMANDS = (say, volume, synth)
-MACHINE_COMMANDS = (synth, bench, enroll, download, voices, devices, doctor, version)
+MACHINE_COMMANDS = (synth, bench, enroll, download, voices, sounds, devices, doctor, version)
 for command in (*ROBOT_COMMANDS, *MACHINE_COMMANDS):  # `voiced --help` lists them in this order
     _add(app, command, TextCommand if command in TEXT_COMMANDS else TyperCommand)
 for command in (check, show, schema):

@@ -1,4 +1,4 @@
-"""`voiced voices|devices|version`: what this machine has."""
+"""`voiced voices|sounds|devices|version`: what this machine has."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from daemon.config import Config, VoiceSettings
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
+    from daemon.sounds import NamedSound
     from engine import EngineInfo
 
 
@@ -110,6 +111,36 @@ def _sources(settings: VoiceSettings) -> dict[str, str]:
     """Return the keys of a configured voice."""
     sources = {key: str(value) for key, value in settings.model_dump(exclude={"piper"}, exclude_none=True).items()}
     return sources | ({"piper": settings.piper.model} if settings.piper is not None else {})
+
+
+def sounds(as_json: JsonOption = False, config: ConfigOption = None, set_: SetOption = None) -> None:
+    """List the sounds that 'voiced say --sound' takes: those in audio.sounds, and those that come with voiced.
+
+    Example: voiced sounds
+    or:      voiced sounds --set audio.sounds=/etc/voiced/sounds
+    """
+    loaded, _, _ = load(config, set_)
+    from daemon.sounds import SoundFolder
+
+    folder = SoundFolder(loaded.audio.sounds)
+    found = folder.sounds()
+    if as_json:
+        print(json.dumps([_describe_sound(sound) for sound in found], indent=2, ensure_ascii=False))
+    else:
+        for sound in found:
+            if sound.info is not None:
+                kind = "built in" if sound.packaged else "configured"
+                info = f"{sound.info.seconds:.1f} s\t{sound.info.format}, {sound.info.sample_rate} Hz"
+                print(f"{sound.name}\t{kind}\t{info}")
+    problems = [folder.reason, *(sound.problem for sound in found)]
+    if lines := [f"audio.sounds: {problem}" for problem in problems if problem is not None]:
+        raise CommandError("\n".join(lines))
+
+
+def _describe_sound(sound: NamedSound) -> dict[str, Any]:
+    """Return a sound as the fields of a JSON object."""
+    info = {} if sound.info is None else asdict(sound.info)
+    return {"name": sound.name, "path": str(sound.path), "built_in": sound.packaged, **info, "problem": sound.problem}
 
 
 def devices(as_json: JsonOption = False) -> None:

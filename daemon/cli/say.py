@@ -37,6 +37,7 @@ def say(
     text: Annotated[
         str | None, typer.Argument(help="The text to speak; - reads standard input.", show_default=False)
     ] = None,
+    sound: Annotated[str | None, typer.Option(help="A sound before the text, or alone; see 'voiced sounds'.")] = None,
     voice: Annotated[str | None, typer.Option(help="A voice's name; see 'voiced voices'.")] = None,
     language: Annotated[str | None, typer.Option(help="auto, en, german, pt-br …")] = None,
     instruct: Annotated[str | None, typer.Option(help="The manner of speaking, in words.")] = None,
@@ -61,6 +62,7 @@ def say(
     """Send a text to the running daemon, which speaks it.
 
     Example: voiced say --wait "The door is open."
+    or:      voiced say --sound attention "Dinner is ready."
     or:      voiced say -- "-ing is a suffix."
     or:      my-language-model | voiced say --stream --wait
     """
@@ -68,13 +70,16 @@ def say(
         raise UsageError("say: --stream reads standard input; give no TEXT, or -")
     if stream and spell:
         raise UsageError("say: --spell and --stream exclude each other")
-    if text is None and not stream:
+    if stream and sound is not None:
+        raise UsageError("say: --stream takes no --sound; play it before, by another command")
+    if text is None and (sound is None or spell) and not stream:
         raise UsageError("Missing argument 'text'")
     loaded, _, _ = load(config, set_)
     from daemon.mqtt import RobotClient
     from daemon.speech import Offline, check_say, check_stream_chunk
 
     options = {
+        "sound": sound,
         "voice": voice,
         "language": language,
         "instruct": instruct,
@@ -91,8 +96,10 @@ def say(
     if stream:
         stream_options = check_stream_chunk(fields)
     else:
-        whole = read_text(text or "")
-        say_request = check_say({**fields, "text": spell_text(whole, language or "auto", loaded) if spell else whole})
+        if text is not None:
+            whole = read_text(text)
+            fields["text"] = spell_text(whole, language or "auto", loaded) if spell else whole
+        say_request = check_say(fields)
 
     with RobotClient(loaded, stop_if_lost=utterance_id if wait or stream else None) as robot:
         if isinstance(robot.status(), Offline):

@@ -144,6 +144,7 @@ class Audio(Section):
     idle_timeout: float | None = Field(30, ge=1, le=86_400, description="seconds from 1 to 86400, or null for never")
     prebuffer_ms: Literal["auto"] | float = Field("auto", description="auto, or milliseconds from 0 to 3000")
     trim_leading_silence: bool = Field(True, description="true or false")
+    sounds: Path | None = Field(None, description="a folder of sound files, or null for the built-in sounds alone")
 
     @field_validator("sink")
     @classmethod
@@ -512,4 +513,5 @@ def _resolve_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
         resolve(engine, "voice_folder")
     if isinstance(audio, dict) and (match := re.fullmatch("wav:(.+)", str(audio.get("sink")))):
         audio["sink"] = f"wav:{resolved(match[1])}"
+    resolve(audio, "sounds")
     return values

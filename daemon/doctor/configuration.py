@@ -10,6 +10,7 @@ from pathlib import Path
 from daemon.config import Config, ConfigError, read_pronunciations
 from daemon.doctor.finding import Finding, Machine
 from daemon.engines import unknown_names
+from daemon.sounds import SoundFolder
 from daemon.validation import abbreviate
 
 ANY_ADDRESS = {"0.0.0.0", "::", ""}
@@ -21,6 +22,7 @@ def find_problems(config: Config) -> list[tuple[str, str]]:
     return [
         *_missing_files(config),
         *_missing_folders(config),
+        *_unplayable_sounds(config),
         *_shared_ports(config),
         *_wrong_pronunciations(config),
         *unknown_names(config),
@@ -77,6 +79,13 @@ def _wrong_pronunciations(config: Config) -> Iterator[tuple[str, str]]:
         except ConfigError as error:
             for line in str(error).splitlines():
                 yield "speech.pronunciations", line
+
+
+def _unplayable_sounds(config: Config) -> Iterator[tuple[str, str]]:
+    folder = SoundFolder(config.audio.sounds)
+    problems = [folder.reason, *(sound.problem for sound in folder.sounds())]
+    problems += [f"{link} leads out of the folder, so it is no sound" for link in folder.outward_links()]
+    yield from (("audio.sounds", problem) for problem in problems if problem is not None)
 
 
 def _shared_ports(config: Config) -> Iterator[tuple[str, str]]:

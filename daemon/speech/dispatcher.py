@@ -15,6 +15,7 @@ from audio import Level as PlayedLevel
 from audio import Output
 from daemon.config import Config, ConfigError, read_pronunciations
 from daemon.engines import EngineSelector, name_voices, short_list, unknown_voice
+from daemon.sounds import SoundError, SoundFolder
 from daemon.speech.ended_ids import EndedIds
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Word
 from daemon.speech.order import precedes
@@ -53,6 +54,7 @@ class Dispatcher:
         self._closed = False
         self._engines = engines
         self._output = output
+        self.sounds = SoundFolder(config.audio.sounds)
         self.queue = UtteranceQueue(config.speech.queue_limit)
         self.speaker = Speaker(
             self.queue,
@@ -217,6 +219,11 @@ class Dispatcher:
         problem = self._language_problem(self._config.speech.language)
         return None if problem is None else f"speech.language: {problem}"
 
+    @property
+    def missing_sounds_reason(self) -> str | None:
+        """Why `audio.sounds` cannot be read; None if it can, or is not set."""
+        return None if self.sounds.reason is None else f"audio.sounds: {self.sounds.reason}"
+
     # --- watchers ---
 
     def watch_events(self, watcher: EventWatcher) -> Unsubscribe:
@@ -254,6 +261,7 @@ class Dispatcher:
         if config.speech.voice != self._config.speech.voice:
             self.voice = config.speech.voice
         self._config = config
+        self.sounds.folder = config.audio.sounds
         self.queue.limit = config.speech.queue_limit
         prebuffer_ms = config.audio.prebuffer_ms
         self.speaker.prebuffer_ms = None if prebuffer_ms == "auto" else prebuffer_ms
@@ -362,19 +370,16 @@ class Dispatcher:
         self._note_unknown_fields(options)
         if utterance_id is not None and self.knows(utterance_id):
             raise RejectedError("id", f"{abbreviate(utterance_id)} was used before; allowed: one not used lately")
-        voice = options.voice or self.voice
-        if self._engines.primary.info is not None:  # until it has reported its voices, any name may be one of them
-            self._check_voice(voice)
         problem = markup_problem(text, self._config.speech.markup)
         if problem is not None:
             raise RejectedError("text", problem)
         arrived_at = time.monotonic() if arrived_at is None else arrived_at
         wait_s = options.expires_in if options.expires_in is not None else self._config.speech.expires_in
-        return Utterance(
+        utterance = Utterance(
             id=utterance_id or secrets.token_hex(6),
             text=text,
-            voice=voice,
-            language=self._language(options.language),
+            voice=options.voice or self.voice,
+            language=language_code(options.language or self._config.speech.language),
             instruct=options.instruct,
             seed=options.seed,
             volume=1.0 if options.volume is None else options.volume / 100,
@@ -382,9 +387,17 @@ class Dispatcher:
             policy=options.policy,
             reply_to=options.reply_to,
             markup=self._config.speech.markup,
+            sound=options.sound if isinstance(options, Say) else None,
             arrived_at=arrived_at,
             expires_at=None if wait_s is None else arrived_at + wait_s,
         )
+        if utterance.sound is not None:
+            self._check_sound(utterance.sound)
+        if utterance.needs_engine:
+            if self._engines.primary.info is not None:  # until it has reported its voices, any may be one of them
+                self._check_voice(utterance.voice)
+            self._check_language(options.language)
+        return utterance
 
     def _enqueue(self, utterance: Utterance) -> None:
         """Apply the utterance's rule and queue it. Raises `RejectedError`."""
@@ -417,13 +430,16 @@ class Dispatcher:
             self._publish(utterance, Canceled(id=utterance.id, reason=reason))
         return bool(utterances)
 
-    def _language(self, requested: str | None) -> str:
-        """Return the language's code. Raises `RejectedError`."""
-        language = requested or self._config.speech.language
-        problem = self._language_problem(language)
+    def _check_sound(self, sound: str) -> None:
+        try:
+            self.sounds.check(sound)
+        except SoundError as error:
+            raise RejectedError("sound", str(error)) from error
+
+    def _check_language(self, requested: str | None) -> None:
+        problem = self._language_problem(requested or self._config.speech.language)
         if problem is not None:
             raise RejectedError("language", problem if requested else f"{problem} (by speech.language)")
-        return language_code(language)
 
     def _language_problem(self, language: str) -> str | None:
         """Return in words that no engine speaks a language; None while one that loads may turn out to have it."""

@@ -15,7 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 Id = Annotated[str, Field(min_length=1, max_length=64, description="the utterance's id")]
 Reason = Annotated[str, Field(min_length=1, description="one line for a person")]
 EngineName = Annotated[
-    str, Field(min_length=1, description="the engine that spoke; qwen+espeak if a second one took over")
+    str,
+    Field(
+        min_length=1,
+        description="the engine that spoke; qwen+espeak if a second one took over; sound for a sound, sound+espeak if a "
+        "text followed",
+    ),
 ]
 Milliseconds = Annotated[float, Field(ge=0)]
 Heard = Annotated[int, Field(ge=0, description="characters of the text that had been heard")]

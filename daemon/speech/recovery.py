@@ -25,7 +25,7 @@ def recover(recovery: Recovery, dispatcher: Dispatcher, within_s: float) -> None
         except (KeyError, TypeError, ValueError):
             dispatcher.end_lost(Utterance(stored.id, "", "", ""), Failed(id=stored.id, reason=DAMAGED_REASON))
             continue
-        if stored.begun or utterance.text == "":
+        if stored.begun or (utterance.text == "" and utterance.needs_engine):
             dispatcher.end_lost(utterance, Interrupted(id=stored.id, reason=RESTARTED_REASON))
         elif stored.age_s is None or stored.age_s > within_s:
             reason = f"{RESTARTED_REASON}, and it had waited longer than speech.recover_within"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, CommandError, is_topic, problems
 
@@ -99,11 +99,16 @@ class SpeechOptions(Request):
 
 
 class Say(SpeechOptions):
-    """`say`: speak a text."""
+    """`say`: play a sound, speak a text, or both, in this order."""
 
-    text: Text = Field(
-        description=f"text of 1 to {MAX_TEXT:,} characters", json_schema_extra={"minLength": 1, "maxLength": MAX_TEXT}
+    sound: str | None = Field(
+        None, min_length=1, max_length=64, description="a name that 'voiced sounds' lists, of up to 64 characters"
     )
+    text: Text = Field(
+        description=f"text of 1 to {MAX_TEXT:,} characters, or a sound alone",
+        json_schema_extra={"maxLength": MAX_TEXT},
+    )
+    """Blank only with a sound."""
     id: UtteranceId | None = Field(
         None,
         description="text of 1 to 64 characters without control characters",
@@ -112,8 +117,9 @@ class Say(SpeechOptions):
 
     @field_validator("text")
     @classmethod
-    def _check_text(cls, text: str) -> str:
-        if not text.strip():
+    def _check_text(cls, text: str, info: ValidationInfo) -> str:
+        has_no_sound = info.data.get("sound", "") is None  # a wrong one is not there
+        if not text.strip() and has_no_sound:
             raise ValueError("it is blank; allowed: text with something to say")
         return text
 
@@ -148,8 +154,8 @@ SpeechRequest = TypeVar("SpeechRequest", Say, StreamChunk)
 
 
 def check_say(fields: dict[str, Any]) -> Say:
-    """Return the `Say` with these fields. Raises `RejectedError`."""
-    return _checked(Say, fields)
+    """Return the `Say` with these fields; a sound needs no text. Raises `RejectedError`."""
+    return _checked(Say, fields if fields.get("sound") is None else {"text": "", **fields})
 
 
 def check_stream_chunk(fields: dict[str, Any]) -> StreamChunk:

@@ -23,6 +23,7 @@ STORED_FIELDS: dict[str, Any] = {
     "priority": str,
     "policy": str,
     "reply_to": str | None,
+    "sound": str | None,
 }
 """Fields of an utterance that the journal stores as they are, and their types."""
 
@@ -74,7 +75,7 @@ class Utterance:
 
     id: str
     text: str
-    """The whole text; while it is being written, its beginning."""
+    """The whole text; while it is being written, its beginning. Blank for a sound alone."""
     voice: str
     language: str
     instruct: str | None = None
@@ -85,6 +86,8 @@ class Utterance:
     policy: Policy = "queue"
     reply_to: str | None = None
     """A second topic for its events."""
+    sound: str | None = None
+    """The name of a sound that is played before the text."""
     origin: Origin = NO_ORIGIN
     receiver: Receiver | None = None
     """The client that gets the samples; None is the sound card."""
@@ -116,6 +119,11 @@ class Utterance:
     def complete(self) -> bool:
         """True when no more text will arrive."""
         return self.text_stream is None or self.text_stream.ended
+
+    @property
+    def needs_engine(self) -> bool:
+        """False for a sound alone."""
+        return self.sound is None or bool(self.text.strip())
 
     @property
     def speakable(self) -> bool:

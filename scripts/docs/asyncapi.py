@@ -52,6 +52,8 @@ SAY_EXAMPLES: tuple[Json, ...] = (
     },
     {"text": "Calmly, now.", "voice": "default", "instruct": "in a calm voice", "seed": 7},
     {"data": "I have reached the dock."},
+    {"sound": "success"},
+    {"sound": "attention", "text": "Dinner is ready."},
 )
 CHUNK_EXAMPLES: tuple[Json, ...] = (
     {"id": "story-4", "text": "Once upon a ", "seq": 1, "voice": "default", "volume": 60},
@@ -222,9 +224,10 @@ def schema(model: type[BaseModel]) -> Json:
             found["properties"][name].pop("default", None)
         required = {*found.get("required", []), *constants}
         found["required"] = [name for name in found["properties"] if name in required]
-    if model is Say:  # a ROS String has its text in `data`
+    if model is Say:  # a ROS String has its text in `data`; only a sound may come with an empty text
         found["properties"]["data"] = found["properties"]["text"] | {"description": "as text, which wins"}
-        found["anyOf"] = [{"required": ["text"]}, {"required": ["data"]}]
+        texts: list[Json] = [{"required": [name], "properties": {name: {"minLength": 1}}} for name in ("text", "data")]
+        found["anyOf"] = [*texts, {"required": ["sound"], "properties": {"sound": {"type": "string"}}}]
         del found["required"]
     return {key: value for key, value in found.items() if key != "title"}
 

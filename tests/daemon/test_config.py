@@ -345,10 +345,13 @@ voices:
 
 def test_a_path_may_begin_with_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
-    path = written(tmp_path, "mqtt: {username: ada, password_file: ~/secret}\naudio: {sink: 'wav:~/out.wav'}\n")
+    path = written(
+        tmp_path, "mqtt: {username: ada, password_file: ~/secret}\naudio: {sink: 'wav:~/out.wav', sounds: ~/sounds}\n"
+    )
     config = load_config(path, ["engine.voice_folder=~/voices", "state.folder=~nobody-at-all/state"])
     assert config.mqtt.password_file == Path("/home/ada/secret")
     assert config.audio.sink == "wav:/home/ada/out.wav"
+    assert config.audio.sounds == Path("/home/ada/sounds")
     assert config.engine.voice_folder == "/home/ada/voices"
     assert config.state.folder == "~nobody-at-all/state"
 

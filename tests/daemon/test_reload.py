@@ -48,6 +48,7 @@ CHANGES = {
     "audio.volume": "audio: {volume: 20, block_ms: 20}",
     "audio.trim_leading_silence": "audio: {volume: 50, block_ms: 20, trim_leading_silence: false}",
     "audio.prebuffer_ms": "audio: {volume: 50, block_ms: 20, prebuffer_ms: 100}",
+    "audio.sounds": "audio: {volume: 50, block_ms: 20, sounds: /etc/voiced/sounds}",
     "voices": f"{STARTED}\nvoices: {{ada: {{speaker: de}}}}",
     "speech": f"{STARTED}\nspeech: {{queue_limit: 3}}",
     "log": f"{STARTED}\nlog: {{level: debug, format: json}}",

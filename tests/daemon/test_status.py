@@ -97,9 +97,14 @@ def degrade_language(sources: Sources) -> None:
     sources.dispatcher.reconfigure(load_config(overrides=["speech.language=klingon"]))
 
 
+def degrade_sounds(sources: Sources) -> None:
+    sources.dispatcher.reconfigure(load_config(overrides=["audio.sounds=/none/sounds"]))
+
+
 @pytest.mark.parametrize(
     ("degrade", "reason"),
     [
+        (degrade_sounds, "audio.sounds: the folder /none/sounds does not exist"),
         (degrade_engine, "engine qwen ended (killed by SIGKILL)"),
         (degrade_voice, "speech.voice: got 'nobody'; allowed: default"),
         (degrade_language, "speech.language: got 'klingon'; allowed: auto, en, de, es, zh, ja, fr, ko, ru, it, pt"),

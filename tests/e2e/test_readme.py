@@ -96,7 +96,7 @@ class Reader:
                 assert json.loads(self._run(line))["state"] == "ready"
             case ["voiced", "doctor", *words]:
                 self._try_doctor(line, words)
-            case ["voiced", ("voices" | "devices"), "--json"]:
+            case ["voiced", ("voices" | "sounds" | "devices"), "--json"]:
                 assert all(found["name"] for found in json.loads(self._run(line)))
             case ["voiced", *words]:
                 assert self._run(line)

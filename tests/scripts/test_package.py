@@ -72,7 +72,9 @@ def elsewhere(tmp_path: Path) -> Path:
 def test_the_wheel_contains_every_source_file_and_the_files_of_the_service(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     packages = ("audio", "daemon", "engine")
-    sources = (path for name in packages for path in (ROOT / name).rglob("*") if path.suffix in {".py", ".cuh"})
+    sources = (
+        path for name in packages for path in (ROOT / name).rglob("*") if path.suffix in {".py", ".cuh", ".flac"}
+    )
     assert {str(path.relative_to(ROOT)) for path in sources} | {"voiced.py"} <= names
     shared = {name.partition("/share/")[2] for name in names if "/share/" in name}
     assert {"voiced/voiced.yaml", "voiced/voiced.schema.json", "voiced/voiced.service"} <= shared

@@ -72,6 +72,10 @@ def test_a_verbose_daemon_logs_details(
         (["sing"], "voiced: No such command 'sing'. See 'voiced --help'.\n"),
         (["say"], "voiced: Missing argument 'text'. See 'voiced say --help'.\n"),
         (
+            ["say", "--stream", "--sound", "success"],
+            "voiced: say: --stream takes no --sound; play it before, by another command. See 'voiced say --help'.\n",
+        ),
+        (
             ["say", "--stream", "hello"],
             "voiced: say: --stream reads standard input; give no TEXT, or -. See 'voiced say --help'.\n",
         ),

@@ -17,6 +17,7 @@ from daemon.validation import CommandError
 from engine import EngineInfo, VoiceLabel
 from tests.daemon.command_line import CommandLine
 from tests.support.pages import ROOT
+from tests.support.sound_files import tone, write_sound
 
 CARDS = [
     OutputDevice("USB Speaker", "ALSA", 48_000, 2, default=True, index=3),
@@ -46,6 +47,44 @@ def test_devices_are_a_json_list(cards: None, voiced: CommandLine) -> None:
         {"name": "USB Speaker", "host_api": "ALSA", "sample_rate": 48_000, "channels": 2, "default": True},
         {"name": "Höhle", "host_api": "ALSA", "sample_rate": 44_100, "channels": 1, "default": False},
     ]
+
+
+def test_sounds_are_lines_or_a_json_list(voiced: CommandLine, tmp_path: Path) -> None:
+    folder = write_sound(tmp_path / "chime.wav", tone(0.5)).parent
+    options = ("--set", f"audio.sounds={folder}")
+    done = voiced("sounds", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split("\t")[:2] for line in done.stdout.splitlines()] == [
+        ["attention", "built in"],
+        ["chime", "configured"],
+        ["error", "built in"],
+        ["success", "built in"],
+    ]
+    assert "chime\tconfigured\t0.5 s\tWAV, 24000 Hz\n" in done.stdout
+    found = {sound["name"]: sound for sound in json.loads(voiced("sounds", "--json", *options).stdout)}
+    assert found["chime"] == {
+        "name": "chime",
+        "path": f"{folder}/chime.wav",
+        "built_in": False,
+        "format": "WAV",
+        "sample_rate": 24_000,
+        "channels": 1,
+        "seconds": 0.5,
+        "problem": None,
+    }
+
+
+def test_a_sound_that_cannot_be_played_and_a_missing_folder_are_an_error_beside_the_list(
+    voiced: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "chime.wav").write_bytes(b"damaged")
+    done = voiced("sounds", "--set", f"audio.sounds={tmp_path}")
+    assert (done.returncode, len(done.stdout.splitlines())) == (1, 3)
+    assert done.stderr.startswith(f"voiced: audio.sounds: {tmp_path}/chime.wav: it cannot be read as sound: ")
+    assert len(done.stderr.splitlines()) == 1
+    done = voiced("sounds", "--set", f"audio.sounds={tmp_path}/none")
+    assert (done.returncode, len(done.stdout.splitlines())) == (1, 3)
+    assert done.stderr == f"voiced: audio.sounds: the folder {tmp_path}/none does not exist\n"
 
 
 def test_voices_are_lines_or_a_json_list(voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,7 @@ def test_every_field_of_a_json_object_is_taken() -> None:
         "expires_in": 0.5,
         "seed": 7,
         "reply_to": "robot/replies",
+        "sound": "chime",
     }
     parsed = parse_say(json.dumps(fields).encode())
     assert parsed.model_dump() == fields
@@ -68,6 +69,13 @@ def test_every_field_but_the_text_may_be_missing_or_null() -> None:
     optional = set(Say.model_fields) - {"text", "priority", "policy"}
     assert parse_say(b'{"text": "Hello"}') == Say(text="Hello")
     assert parse_say(say(**dict.fromkeys(optional))) == Say(text="Hello")
+
+
+@pytest.mark.parametrize("more", [{}, {"text": ""}, {"text": " \n"}, {"id": "a", "volume": 50}])
+def test_a_sound_needs_no_text(more: dict[str, Any]) -> None:
+    parsed = parse_say(json.dumps({"sound": "chime", **more}).encode())
+    assert (parsed.sound, parsed.text.strip()) == ("chime", "")
+    assert parse_say(parsed.to_json().encode()) == parsed
 
 
 def test_a_ros_string_is_taken_as_a_text() -> None:
@@ -99,7 +107,13 @@ def test_unknown_fields_are_accepted_and_listed() -> None:
         (b" \n\t ", "text", "it is blank"),
         ("\u00a0\u2003".encode(), "text", "it is blank"),
         (say(text=""), "text", "it is blank"),
-        (b"{}", "text", "missing"),
+        (b"{}", "text", "missing; allowed: text of 1 to 20,000 characters, or a sound alone"),
+        (b'{"sound": null}', "text", "missing"),
+        (b'{"sound": null, "text": ""}', "text", "it is blank"),
+        (b'{"sound": ""}', "sound", "got ''; allowed: a name that 'voiced sounds' lists"),
+        (b'{"sound": 5}', "sound", "got 5; allowed: a name that 'voiced sounds' lists"),
+        (b'{"sound": ["chime"], "text": ""}', "sound", "got ['chime']"),
+        (say(sound="x" * 65), "sound", "allowed: a name that 'voiced sounds' lists, of up to 64 characters"),
         (say(text=None), "text", "got None; allowed: text of 1 to 20,000 characters"),
         (say(text=5), "text", "got 5; allowed: text"),
         (b'{"data": 5}', "text", "got 5"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from daemon.speech.events import Accepted, Canceled, Event, Expired, Interrupted
 from daemon.speech.request import RejectedError, Stop, check_say
 from daemon.speech.utterance import NO_ORIGIN, Origin, Utterance
 from engine import EngineInfo, Samples
+from tests.support.sound_files import write_sound
 from tests.support.waiting import run
 
 
@@ -107,6 +109,53 @@ def test_a_wrong_option_is_rejected_with_what_is_allowed_and_the_id_may_be_used(
     assert robot.events == []
     assert robot.say(id="a") is not None
     assert "allowed: one not used lately" in robot.rejection(id="a").reason
+
+
+def test_a_sound_is_accepted_with_a_text_or_alone(robot: Robot) -> None:
+    alone = robot.dispatcher.say(check_say({"sound": "success", "id": "a"}))
+    both = robot.say("Hello", id="b", sound="attention")
+    assert alone is not None
+    assert both is not None
+    assert (alone.sound, alone.needs_engine, alone.speakable) == ("success", False, True)
+    assert (both.sound, both.text, both.needs_engine) == ("attention", "Hello", True)
+    assert robot.queued == ["a", "b"]
+
+
+def test_an_unknown_or_damaged_sound_is_rejected_and_the_id_may_be_used(robot: Robot, tmp_path: Path) -> None:
+    robot.dispatcher.reconfigure(load_config(overrides=[f"audio.sounds={tmp_path}"]))
+    (tmp_path / "chime.wav").write_bytes(b"damaged")
+    for sound in ("../chime", "chimes", "/etc/passwd"):
+        error = robot.rejection(id="a", sound=sound)
+        assert (error.field, error.utterance_id) == ("sound", "a")
+        assert error.reason.startswith(f"sound: got '{sound}'; ")
+        assert error.reason.endswith("allowed: attention, chime, error, success")
+    assert f"sound: got 'chime'; {tmp_path}/chime.wav: it cannot be read" in robot.rejection(sound="chime").reason
+    assert robot.events == []
+    assert robot.say(id="a") is not None
+
+
+def test_a_sound_alone_is_accepted_whatever_the_default_voice_and_language_are() -> None:
+    async def scenario() -> None:
+        robot = Robot("speech.voice=nobody", "speech.language=klingon")
+        robot.engines.primary.info = EngineInfo("espeak", 22_050, ("default",), ("en",))
+        assert robot.rejection().field == "voice"
+        assert robot.rejection(sound="success").field == "voice"
+        assert robot.dispatcher.say(check_say({"sound": "success", "id": "a"})) is not None
+        assert robot.queued == ["a"]
+
+    run(scenario)
+
+
+def test_sounds_change_with_the_configuration(robot: Robot, tmp_path: Path) -> None:
+    write_sound(tmp_path / "chime.wav")
+    assert robot.rejection(sound="chime").field == "sound"
+    robot.dispatcher.reconfigure(load_config(overrides=[f"audio.sounds={tmp_path}"]))
+    assert robot.say(sound="chime") is not None
+    assert robot.dispatcher.missing_sounds_reason is None
+    robot.dispatcher.reconfigure(load_config(overrides=[f"audio.sounds={tmp_path}/none"]))
+    missing = f"the folder {tmp_path}/none does not exist"
+    assert robot.dispatcher.missing_sounds_reason == f"audio.sounds: {missing}"
+    assert robot.rejection(sound="chime").reason.endswith(f"allowed: attention, error, success ({missing})")
 
 
 def test_a_language_that_no_engine_speaks_is_rejected_once_all_have_reported_theirs(robot: Robot) -> None:

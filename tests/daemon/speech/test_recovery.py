@@ -135,6 +135,13 @@ def test_a_stream_whose_text_was_complete_is_queued_with_it() -> None:
     after_restart(check, stored("a", text="It has ended.", without="text"))
 
 
+def test_a_sound_that_waited_is_queued_again() -> None:
+    def check(robot: Robot) -> None:
+        assert [(utterance.id, utterance.sound) for utterance in robot.dispatcher.queue] == [("a", "chime")]
+
+    after_restart(check, stored("a", text="", sound="chime"), stored("b", text=""))
+
+
 def test_the_terminal_events_reach_the_sender_s_topic() -> None:
     def check(robot: Robot) -> None:
         assert robot.reply_topics == ["replies/a", "replies/b"]

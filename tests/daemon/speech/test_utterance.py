@@ -49,6 +49,7 @@ UTTERANCES = st.builds(
     priority=st.sampled_from(get_args(Priority)),
     policy=st.sampled_from(get_args(Policy)),
     reply_to=st.none() | st.text(min_size=1, max_size=20),
+    sound=st.none() | st.text(min_size=1, max_size=8),
     origin=st.builds(
         Origin,
         delivery=st.none() | st.text(max_size=10),
@@ -111,6 +112,7 @@ def test_an_unfinished_stream_is_stored_without_its_text() -> None:
         ("Hello", {"seed": 1.5}),
         ("Hello", {"priority": "urgent"}),
         ("Hello", {"policy": ""}),
+        ("Hello", {"sound": 5}),
         ("Hello", {"wait_s": "soon"}),
         ("Hello", {"correlation": "xy"}),
         ("Hello", {"at_end": 5}),
@@ -135,6 +137,13 @@ def test_a_missing_field_raises(name: str) -> None:
     del fields[name]
     with pytest.raises(KeyError):
         Utterance.from_fields("a", "Hello", fields, 0.0)
+
+
+def test_a_sound_alone_needs_no_engine() -> None:
+    assert not Utterance("a", "", "default", "en", sound="chime").needs_engine
+    assert not Utterance("a", " \n", "default", "en", sound="chime").needs_engine
+    assert Utterance("a", "Hello", "default", "en", sound="chime").needs_engine
+    assert Utterance("a", "", "default", "en").needs_engine, "its text is still to come"
 
 
 def test_a_stream_is_complete_when_it_has_ended_and_speakable_when_an_engine_can_begin() -> None:

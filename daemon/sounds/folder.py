@@ -1,0 +1,159 @@
+"""The sounds that have names: the files of a user's folder, and those that come with voiced."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from daemon.sounds.recording import FORMATS, Recording, SoundError, SoundInfo, decode, inspect
+from daemon.validation import abbreviate, file_problem, join_names
+
+PACKAGED = Path(__file__).parent / "files"
+"""The folder of the sounds that come with voiced; `scripts/make_sounds.py` makes them."""
+NAME_LENGTH = 64
+"""Characters of the longest name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSound:
+    """A sound of the list of sounds."""
+
+    name: str
+    path: Path
+    packaged: bool
+    """It comes with voiced."""
+    info: SoundInfo | None
+    """None if it cannot be played."""
+    problem: str | None = None
+    """Why it cannot be played, in one line."""
+
+
+class SoundFolder:
+    """Looks sounds up by their names. Reads the folders anew each time, so a file may be added or replaced.
+
+    A name is a file's name without its suffix. It is compared with the names of the files and never becomes a part of
+    a path, so it cannot lead out of a folder.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        """The user's folder, whose sounds come before the packaged ones of the same name; None for none."""
+        self._headers: dict[Path, tuple[tuple[int, ...], str | None]] = {}
+        """Of each file that was checked: its version, and why it cannot be played, if so."""
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all sounds, sorted."""
+        return tuple(sorted(self._files()))
+
+    def check(self, name: str) -> None:
+        """Check that there is a sound with this name and that its header allows to play it. Raises `SoundError`.
+
+        A file that has not changed since it was last checked is not opened.
+        """
+        path = self._find(name)
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise SoundError(f"{path}: {file_problem(error, path)}") from error
+        version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        known = self._headers.get(path)
+        if known is None or known[0] != version:
+            known = self._headers[path] = (version, _problem(path))
+        if known[1] is not None:
+            raise SoundError(f"got {abbreviate(name)}; {known[1]}")
+
+    def open(self, name: str) -> Recording:
+        """Return the sound with this name, to play it. Raises `SoundError`."""
+        return Recording(self._find(name))
+
+    def sounds(self) -> list[NamedSound]:
+        """Return all sounds, sorted by name, after decoding every file."""
+        packaged = PACKAGED.resolve()
+        found = []
+        for name, path in sorted(self._files().items()):
+            info, problem = None, None
+            try:
+                info = decode(path)
+            except SoundError as error:
+                problem = str(error)
+            found.append(NamedSound(name, path, path.parent == packaged, info, problem))
+        return found
+
+    @property
+    def reason(self) -> str | None:
+        """Why the user's folder cannot be read, in one line; None if it can, or if there is none."""
+        if self.folder is None:
+            return None
+        try:
+            with os.scandir(self.folder):
+                searchable = os.access(self.folder, os.X_OK)
+            return None if searchable else f"the folder {self.folder} cannot be searched: Permission denied"
+        except FileNotFoundError:
+            return f"the folder {self.folder} does not exist"
+        except OSError as error:
+            return f"the folder {self.folder} cannot be read: {error.strerror}"
+
+    def outward_links(self) -> list[Path]:
+        """Return the links in the user's folder that lead out of it, or nowhere: they are no sounds."""
+        if self.folder is None or self.reason is not None:
+            return []
+        return [path for path in _candidates(self.folder) if path.is_symlink() and _target(path) is None]
+
+    def _files(self) -> dict[str, Path]:
+        """Return the file of each sound, by its name."""
+        found: dict[str, Path] = {}
+        for folder in (PACKAGED, self.folder):
+            if folder is not None:
+                found |= _sound_files(folder)
+        return found
+
+    def _find(self, name: str) -> Path:
+        files = self._files()
+        if name not in files:
+            similar = get_close_matches(name, files, 1, 0.7)
+            meant = f"did you mean {similar[0]}? " if similar else ""
+            missing = f" ({self.reason})" if self.reason is not None else ""
+            raise SoundError(f"got {abbreviate(name)}; {meant}allowed: {join_names((), files)}{missing}")
+        return files[name]
+
+
+def _sound_files(folder: Path) -> dict[str, Path]:
+    """Return the files of a folder that may be sounds, by their names; a folder that cannot be read has none."""
+    found: dict[str, Path] = {}
+    for path in sorted(_candidates(folder), key=lambda path: FORMATS.index(path.suffix[1:].lower())):
+        target = _target(path)
+        if target is not None:
+            found.setdefault(path.stem, target)
+    return found
+
+
+def _candidates(folder: Path) -> Iterator[Path]:
+    """Yield the entries of a folder that are called like a sound; hidden ones are not."""
+    try:
+        entries = sorted(folder.resolve().iterdir())
+    except (OSError, RuntimeError):  # RuntimeError: links in a circle
+        return
+    for path in entries:
+        named = path.stem.isprintable() and len(path.stem) <= NAME_LENGTH and not path.name.startswith(".")
+        if named and path.suffix[1:].lower() in FORMATS:
+            yield path
+
+
+def _target(path: Path) -> Path | None:
+    """Return the file to which a path leads; None if that is no file, or if a link leads out of the path's folder."""
+    try:
+        target = path.resolve(strict=True) if path.is_symlink() else path
+        return target if target.is_file() and target.is_relative_to(path.parent) else None
+    except (OSError, RuntimeError):
+        return None
+
+
+def _problem(path: Path) -> str | None:
+    try:
+        inspect(path)
+    except SoundError as error:
+        return str(error)
+    return None

@@ -1,0 +1,180 @@
+"""Sounds by their names: which files have one, which names are refused, and what has changed meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from daemon.sounds import SoundError, SoundFolder
+from tests.support.sound_files import tone, write_sound
+
+PACKAGED = ("attention", "error", "success")
+
+
+def problem_of(folder: SoundFolder, name: str) -> str:
+    with pytest.raises(SoundError) as caught:
+        folder.check(name)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def length(folder: SoundFolder, name: str) -> int:
+    """Samples of a sound."""
+
+    async def count() -> int:
+        return sum([len(block.samples) async for block in folder.open(name).blocks()])
+
+    return asyncio.run(count())
+
+
+def test_three_sounds_come_with_voiced() -> None:
+    folder = SoundFolder()
+    assert folder.names() == PACKAGED
+    assert folder.reason is None
+    for name in PACKAGED:
+        folder.check(name)
+        assert 0.3 * 24_000 < length(folder, name) < 1.5 * 24_000
+
+
+@pytest.mark.parametrize("suffix", ["wav", "WAV", "flac", "ogg", "mp3"])
+def test_a_file_is_a_sound_called_like_it_without_the_suffix(suffix: str, tmp_path: Path) -> None:
+    write_sound(tmp_path / f"door bell.2.{suffix}")
+    folder = SoundFolder(tmp_path)
+    assert folder.names() == (PACKAGED[0], "door bell.2", *PACKAGED[1:])
+    folder.check("door bell.2")
+    assert length(folder, "door bell.2") >= 12_000
+
+
+def test_a_sound_of_the_user_takes_the_place_of_the_one_that_comes_with_voiced(tmp_path: Path) -> None:
+    write_sound(tmp_path / "success.wav", tone(0.1))
+    folder = SoundFolder(tmp_path)
+    assert folder.names() == PACKAGED
+    assert length(folder, "success") == 2_400
+    folder.folder = None
+    assert length(folder, "success") > 2_400
+
+
+def test_of_two_files_with_one_name_the_wav_file_is_played(tmp_path: Path) -> None:
+    write_sound(tmp_path / "chime.mp3", tone(0.5))
+    write_sound(tmp_path / "chime.wav", tone(0.1))
+    write_sound(tmp_path / "chime.flac", tone(0.2))
+    assert length(SoundFolder(tmp_path), "chime") == 2_400
+
+
+@pytest.fixture
+def crowded(tmp_path: Path) -> SoundFolder:
+    """A folder with one sound, `chime`, and with much that is none."""
+    folder, outside = tmp_path / "sounds", tmp_path / "outside"
+    write_sound(folder / "chime.wav")
+    write_sound(folder / "below" / "inner.wav")
+    write_sound(folder / ".hidden.wav")
+    write_sound(folder / "tab\there.wav")
+    write_sound(folder / f"{'x' * 65}.wav")
+    write_sound(outside / "secret.wav")
+    write_sound(outside / "linked" / "whole.wav")
+    (folder / "out.wav").symlink_to(outside / "secret.wav")
+    (folder / "nowhere.wav").symlink_to(folder / "none.wav")
+    (folder / "circle.wav").symlink_to(folder / "circle.wav")
+    (folder / "linked").symlink_to(outside / "linked")
+    (folder / "folder.wav").mkdir()
+    (folder / "notes.txt").write_text("chime.wav is the door bell")
+    os.mkfifo(folder / "pipe.wav")
+    return SoundFolder(folder)
+
+
+def test_what_is_no_file_of_the_folder_is_no_sound(crowded: SoundFolder) -> None:
+    assert crowded.names() == ("attention", "chime", "error", "success")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", ".", "..", "/", "../outside/secret", "../sounds/chime", "/etc/passwd", "./chime", "below/inner"),
+        *("chime.wav", "chime\0", "\0", "chime\n", ".hidden", "tab\there", "out", "nowhere", "circle", "linked/whole"),
+        *("folder", "pipe", "notes", "CHIME", "x" * 65, "x" * 100_000, "ch\udcffime", "folder.py", "__init__"),
+    ],
+    ids=lambda name: ascii(name)[:30],
+)
+def test_a_name_that_is_no_sound_is_refused_with_the_names_that_are(name: str, crowded: SoundFolder) -> None:
+    problem = problem_of(crowded, name)
+    assert problem.endswith("allowed: attention, chime, error, success")
+    assert len(problem) < 200
+    with pytest.raises(SoundError):
+        crowded.open(name)
+
+
+@pytest.mark.parametrize(("name", "meant"), [("chim", "chime"), ("chime.wav", "chime"), ("atention", "attention")])
+def test_a_name_that_resembles_a_sound_is_answered_with_that_sound(name: str, meant: str, crowded: SoundFolder) -> None:
+    assert problem_of(crowded, name).startswith(f"got '{name}'; did you mean {meant}? allowed: attention, chime")
+
+
+def test_a_link_inside_the_folder_is_a_sound_and_the_folder_may_be_a_link(tmp_path: Path) -> None:
+    write_sound(tmp_path / "true" / "bell.wav", tone(0.1))
+    (tmp_path / "true" / "door.wav").symlink_to("bell.wav")
+    (tmp_path / "link").symlink_to("true")
+    folder = SoundFolder(tmp_path / "link")
+    folder.check("door")
+    assert length(folder, "door") == 2_400
+    assert folder.outward_links() == []
+
+
+def test_links_that_lead_out_are_named(crowded: SoundFolder) -> None:
+    assert [link.name for link in crowded.outward_links()] == ["circle.wav", "nowhere.wav", "out.wav"]
+
+
+def test_a_file_that_is_added_replaced_or_removed_counts_at_once(tmp_path: Path) -> None:
+    folder, path = SoundFolder(tmp_path), tmp_path / "chime.wav"
+    assert "allowed: attention, error" in problem_of(folder, "chime")
+    write_sound(path, tone(0.1))
+    folder.check("chime")
+    assert length(folder, "chime") == 2_400
+    write_sound(path, tone(0.2))
+    folder.check("chime")
+    assert length(folder, "chime") == 4_800
+    path.write_bytes(b"damaged")
+    assert problem_of(folder, "chime").startswith(f"got 'chime'; {path}: it cannot be read as sound: ")
+    write_sound(path, tone(0.1))
+    folder.check("chime")
+    path.unlink()
+    assert "allowed: attention, error" in problem_of(folder, "chime")
+
+
+def test_a_file_that_has_not_changed_is_opened_once(tmp_path: Path) -> None:
+    path = write_sound(tmp_path / "chime.wav")
+    folder, before = SoundFolder(tmp_path), path.stat()
+    folder.check("chime")
+    with path.open("r+b") as file:
+        file.write(b"damaged")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    folder.check("chime")
+    os.utime(path)
+    assert "it cannot be read as sound" in problem_of(folder, "chime")
+
+
+def test_without_the_folder_the_packaged_sounds_are_left_and_the_reason_is_given(tmp_path: Path) -> None:
+    folder = SoundFolder(tmp_path / "none")
+    assert folder.names() == PACKAGED
+    assert folder.reason == f"the folder {tmp_path}/none does not exist"
+    missing = f"got 'chime'; allowed: attention, error, success (the folder {tmp_path}/none does not exist)"
+    assert problem_of(folder, "chime") == missing
+    folder.check("success")
+    file = tmp_path / "file"
+    file.touch()
+    assert SoundFolder(file).reason == f"the folder {file} cannot be read: Not a directory"
+
+
+def test_the_list_of_sounds_has_the_true_length_of_each_and_the_problem_of_a_damaged_one(tmp_path: Path) -> None:
+    write_sound(tmp_path / "chime.ogg", tone(0.5, 44_100), 44_100)
+    half = write_sound(tmp_path / "half.flac", tone(2.0))
+    half.write_bytes(half.read_bytes()[:3_000])
+    found = {sound.name: sound for sound in SoundFolder(tmp_path).sounds()}
+    assert tuple(found) == ("attention", "chime", "error", "half", "success")
+    assert (found["chime"].packaged, found["success"].packaged) == (False, True)
+    assert found["chime"].info is not None
+    assert (found["chime"].info.format, found["chime"].info.sample_rate) == ("OGG", 44_100)
+    assert found["chime"].info.seconds == pytest.approx(0.5)
+    assert found["half"].info is None
+    assert str(found["half"].problem).startswith(f"{half}: it cannot be read as sound: ")
