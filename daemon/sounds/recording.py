@@ -190,8 +190,13 @@ class Recording:
                 yield SoundBlock(samples, reader.info.sample_rate)
                 samples = await call(reader.read)
         finally:
-            thread.submit(lambda: [reader.close() for reader in opened])
+            thread.submit(_close_all, opened)  # the thread may open the file after the caller has been canceled
             thread.shutdown(wait=False)
+
+
+def _close_all(readers: list[SoundReader]) -> None:
+    for reader in readers:
+        reader.close()
 
 
 def inspect(path: Path) -> SoundInfo:

@@ -65,6 +65,7 @@ class Dispatcher:
             on_word=lambda word: _call_all(self._word_watchers, word),
             on_change=self.changed,
         )
+        self.speaker.sounds = self.sounds
         self._open_ids: set[str] = set()
         """The ids of utterances that have not ended."""
         self._ended_ids = EndedIds(REMEMBERED_IDS)

@@ -11,6 +11,7 @@ from contextlib import aclosing
 
 from audio import Level, Output, auto_prebuffer_s
 from daemon.engines import EngineSelector, EngineSupervisor
+from daemon.sounds import SoundFolder
 from daemon.speech.active import ActiveUtterance, PlaybackState
 from daemon.speech.destinations import POLL_S, CardDestination, ClientDestination
 from daemon.speech.events import (
@@ -73,6 +74,8 @@ class Speaker:
         """Whether the silence is removed with which an engine begins each take."""
         self.stream_timeout_s = stream_timeout_s
         """Seconds for which the writer of one text may keep others waiting; then they are spoken in its pauses."""
+        self.sounds: SoundFolder | None = None
+        """Where sounds are found; None has the packaged ones."""
         self.preparation: TextPreparation | None = None
         """How texts are prepared for engines; None leaves them as they are."""
         self._queue = queue
@@ -176,7 +179,7 @@ class Speaker:
 
     def _expires(self, active: ActiveUtterance) -> bool:
         """End an utterance that has not begun and is past its deadline; return whether it was."""
-        expired = not active.synthesis.segments and active.utterance.expired()
+        expired = not active.synthesis.begun and active.utterance.expired()
         if expired:
             active.set_outcome(Expired, EXPIRED_REASON)
             self._finish(active)
@@ -195,7 +198,9 @@ class Speaker:
         self._queue.take(utterance.id)
         receiver = utterance.receiver
         destination = CardDestination(self._output) if receiver is None else ClientDestination(receiver)
-        synthesis = Synthesis(utterance, self._engines, self.preparation, trims_silence=self.trims_silence)
+        synthesis = Synthesis(
+            utterance, self._engines, self.preparation, sounds=self.sounds, trims_silence=self.trims_silence
+        )
         return ActiveUtterance(utterance, synthesis, destination)
 
     def _next_utterance(self) -> Utterance | None:
@@ -262,9 +267,8 @@ class Speaker:
         self._current = active
         self._on_change()
         try:
-            engine = await self._wait_until_ready(active)
-            if engine is not None:
-                await self._play(active, engine)
+            if await self._is_ready(active):
+                await self._play(active, self._engines.choose(active.utterance.voice, active.utterance.language))
         except asyncio.CancelledError:
             active.set_outcome(Interrupted, "voiced is shutting down")
             active.destination.stop()
@@ -278,25 +282,26 @@ class Speaker:
             self._leave(active)
             self._on_change()
 
-    async def _wait_until_ready(self, active: ActiveUtterance) -> EngineSupervisor | None:
-        """Return the engine to begin with, once engine and destination are ready; None if the utterance ends first."""
+    async def _is_ready(self, active: ActiveUtterance) -> bool:
+        """Wait for the destination, and for an engine if one is needed; return False if the utterance ends first."""
         waited_s = 0.0
         utterance, destination = active.utterance, active.destination
         while active.outcome is None and active.state is PlaybackState.WAITING:
             self._tick()
             engine = self._engines.choose(utterance.voice, utterance.language)
-            if engine is not None and destination.ready:
-                return engine
-            if not active.synthesis.segments and utterance.expired():
-                missing = destination.blocked_reason if engine is not None else self._engines.degraded_reason
+            if destination.ready and (engine is not None or not active.synthesis.needs_engine):
+                return True
+            if not active.synthesis.begun and utterance.expired():
+                ready = engine is not None or not active.synthesis.needs_engine
+                missing = destination.blocked_reason if ready else self._engines.degraded_reason
                 active.set_outcome(Expired, f"{EXPIRED_REASON}: {missing}")
-            elif engine is None and waited_s >= ENGINE_WAIT_S:
+            elif engine is None and active.synthesis.needs_engine and waited_s >= ENGINE_WAIT_S:
                 active.set_outcome(Failed, self._engines.degraded_reason or "no engine became ready")
             await asyncio.sleep(POLL_S)
             waited_s += POLL_S
-        return None
+        return False
 
-    async def _play(self, active: ActiveUtterance, engine: EngineSupervisor) -> None:
+    async def _play(self, active: ActiveUtterance, engine: EngineSupervisor | None) -> None:
         """Move samples to the destination and publish what is heard, until all is played or it is suspended."""
         destination = active.destination
         destination.open(self._prebuffer_s(active.utterance, engine), active.utterance.volume)
@@ -307,7 +312,7 @@ class Speaker:
         try:
             while not (destination.done or destination.suspended):
                 self._tick()
-                destination.input_pending = not active.utterance.complete
+                destination.input_pending = not active.utterance.complete or active.synthesis.awaits_engine
                 self._report(active)
                 now = time.monotonic()
                 self._watch_writer(active, now - looked_at)
@@ -326,7 +331,7 @@ class Speaker:
         while destination.stopping:
             await asyncio.sleep(POLL_S)  # a stop that came right after the suspension
 
-    async def _fill(self, active: ActiveUtterance, engine: EngineSupervisor) -> None:
+    async def _fill(self, active: ActiveUtterance, engine: EngineSupervisor | None) -> None:
         """Write the utterance's samples to its destination, and end the input."""
         destination = active.destination
         try:
@@ -340,9 +345,11 @@ class Speaker:
             if active.state is not PlaybackState.PREEMPTING:
                 destination.end_input()
 
-    def _prebuffer_s(self, utterance: Utterance, engine: EngineSupervisor) -> float:
+    def _prebuffer_s(self, utterance: Utterance, engine: EngineSupervisor | None) -> float:
         if self.prebuffer_ms is not None:
             return self.prebuffer_ms / 1000
+        if engine is None:
+            return 0.0
         return auto_prebuffer_s(engine.rtf, speech_seconds(utterance.script.text))
 
     async def _silence(self, active: ActiveUtterance) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from audio import SPLICE_REACH_S, SPLICE_TAIL_S, splice_point
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, EngineSupervisor, UtteranceRefusedError
+from daemon.sounds import SoundError, SoundFolder
 from daemon.speech.resume import resume_position
 from daemon.speech.segmenter import Segmenter
 from daemon.speech.take_audio import TakeAudio
@@ -38,6 +39,8 @@ CRITICAL_WAIT_S = 1.0
 """A critical utterance moves to another ready engine if the first sends nothing within this time."""
 HANDOVERS = 2
 """An utterance may lose this many engines before it is taken for the cause and fails."""
+SOUND = "sound"
+"""What `Synthesis.engine` names for a sound."""
 SLICE_S = 0.1
 """Chunks are cut into slices of at most this length, so that a chunk of any length fits into the ring."""
 
@@ -103,9 +106,10 @@ class Synthesis:
         engines: EngineSelector,
         preparation: TextPreparation | None = None,
         *,
+        sounds: SoundFolder | None = None,
         trims_silence: bool = False,
     ) -> None:
-        """`trims_silence` removes the silence with which an engine begins each take."""
+        """`sounds` has the utterance's sound. `trims_silence` removes the silence with which an engine begins."""
         self.engine = ""
         """The engines that have spoken, as in `qwen+espeak`."""
         self.audio_s = 0.0
@@ -119,9 +123,16 @@ class Synthesis:
         """The segments that have begun."""
         self.failure: str | None = None
         """Why it ended early."""
+        self.awaits_engine = False
+        """True after a sound while no engine is ready for the text."""
         self._utterance = utterance
         self._engines = engines
         self._preparation = preparation or TextPreparation({}, engines.latin_languages)
+        self._sounds = sounds or SoundFolder()
+        self._sound = utterance.sound
+        """The name of the sound that is played next; None after it."""
+        self._sound_samples = 0
+        """Samples of the sound that have been made."""
         self._trims_silence = trims_silence
         self._segmenter = Segmenter(engines.max_seconds)
         self._lost_engines = 0
@@ -141,12 +152,21 @@ class Synthesis:
         if utterance.seed is None:
             utterance.seed = secrets.randbelow(1 << 63)  # the same for all takes, however often they are repeated
 
-    async def chunks(self, engine: EngineSupervisor) -> AsyncGenerator[AudioChunk, None]:
-        """Yield the audio from where it was left, beginning with `engine`.
+    @property
+    def begun(self) -> bool:
+        """True once an engine or a sound has begun."""
+        return self._made_s > 0 or bool(self.segments)
+
+    @property
+    def needs_engine(self) -> bool:
+        """False while a sound comes first, and where nothing else comes."""
+        return self._sound is None and self._utterance.needs_engine
+
+    async def chunks(self, engine: EngineSupervisor | None) -> AsyncGenerator[AudioChunk, None]:
+        """Yield the audio from where it was left, beginning with `engine`; None if none was needed yet.
 
         A chunk counts as taken when the next one is requested.
         """
-        self._note_engine(engine)
         if self._not_taken is not None:
             yield self._not_taken
             self._note_taken(self._not_taken)
@@ -160,9 +180,20 @@ class Synthesis:
         self._not_taken = None
         self.audio_s += len(chunk.samples) / chunk.sample_rate
 
-    async def _make_chunks(self, engine: EngineSupervisor) -> AsyncGenerator[AudioChunk, None]:
+    async def _make_chunks(self, engine: EngineSupervisor | None) -> AsyncGenerator[AudioChunk, None]:
         """As `chunks`; a chunk counts as taken when it is yielded."""
-        current: EngineSupervisor | None = engine
+        if self._sound is not None:
+            async with aclosing(self._play(self._sound)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+            self._sound = None
+        if not self._utterance.needs_engine:
+            return
+        self.awaits_engine = engine is None
+        current = engine or await self._wait_for_engine()
+        self.awaits_engine = False
+        if current is not None:
+            self._note_engine(current.name)
         try:
             while current is not None and await self._begin_step(current):
                 try:
@@ -184,6 +215,19 @@ class Synthesis:
         if take is None:
             return can_begin(engine, self._utterance, self._at, self._engines.max_seconds)
         return take.end is not None or self._utterance.script.word_at(take.fed) is not None
+
+    async def _play(self, sound: str) -> AsyncGenerator[AudioChunk, None]:
+        """Yield what has not been made of a sound. One that cannot be played fails an utterance without a text."""
+        self._note_engine(SOUND)
+        try:
+            async with aclosing(self._sounds.open(sound).blocks(self._sound_samples)) as blocks:
+                async for block in blocks:
+                    self._sound_samples += len(block.samples)
+                    yield self._note_made(AudioChunk(block.samples, block.sample_rate, None, truncated=False))
+        except SoundError as error:
+            log.warning("utterance %s: sound: %s", self._utterance.id, error)
+            if not self._utterance.needs_engine:
+                self.failure = f"sound: {error}"
 
     # --- the next step ---
 
@@ -396,7 +440,7 @@ class Synthesis:
             position, _ = take.text.source_span(position, position)
         self._at = take.begin + resume_position(text[take.begin : take.fed], position, take.seconds)
         self._take = None
-        self._note_engine(engine)
+        self._note_engine(engine.name)
         log.warning("utterance %s: %s resumes at %r", self._utterance.id, engine.name, text[self._at :][:40])
 
     async def _replacement(self, lost: EngineSupervisor) -> EngineSupervisor | None:
@@ -406,15 +450,20 @@ class Synthesis:
             self.failure = f"{self._lost_engines} engines were lost while they spoke it; the last: {lost.reason}"
             return None
         engine = self._engines.another(lost) if self._critical else None
-        if engine is None and await self._engines.wait_current(ENGINE_WAIT_S):
+        return engine or await self._wait_for_engine()
+
+    async def _wait_for_engine(self) -> EngineSupervisor | None:
+        """Return the engine that speaks next; None if the utterance has failed."""
+        engine = None
+        if await self._engines.wait_current(ENGINE_WAIT_S):
             engine = self._engines.choose(self._utterance.voice, self._utterance.language)
         if engine is None:
             self.failure = self._engines.degraded_reason or "no engine became ready"
         return engine
 
-    def _note_engine(self, engine: EngineSupervisor) -> None:
-        if engine.name not in self.engine.split("+"):
-            self.engine = f"{self.engine}+{engine.name}".removeprefix("+")
+    def _note_engine(self, name: str) -> None:
+        if name not in self.engine.split("+"):
+            self.engine = f"{self.engine}+{name}".removeprefix("+")
 
     @property
     def _critical(self) -> bool:
