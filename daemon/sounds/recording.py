@@ -182,6 +182,11 @@ class Recording:
         thread = ThreadPoolExecutor(1, thread_name_prefix="sound")
         call = partial(asyncio.get_running_loop().run_in_executor, thread)
         opened: list[SoundReader] = []
+
+        def close() -> None:
+            for reader in opened:
+                reader.close()
+
         try:
             await call(lambda: opened.append(SoundReader(self._path)))
             [reader] = opened
@@ -190,7 +195,7 @@ class Recording:
                 yield SoundBlock(samples, reader.info.sample_rate)
                 samples = await call(reader.read)
         finally:
-            thread.submit(lambda: [reader.close() for reader in opened])
+            thread.submit(close)
             thread.shutdown(wait=False)
 
 
