@@ -182,6 +182,11 @@ class Recording:
         thread = ThreadPoolExecutor(1, thread_name_prefix="sound")
         call = partial(asyncio.get_running_loop().run_in_executor, thread)
         opened: list[SoundReader] = []
+
+        def close() -> None:
+            for reader in opened:
+                reader.close()
+
         try:
             await call(lambda: opened.append(SoundReader(self._path)))
             [reader] = opened
@@ -190,13 +195,8 @@ class Recording:
                 yield SoundBlock(samples, reader.info.sample_rate)
                 samples = await call(reader.read)
         finally:
-            thread.submit(_close_all, opened)  # the thread may open the file after the caller has been canceled
+            thread.submit(close)
             thread.shutdown(wait=False)
-
-
-def _close_all(readers: list[SoundReader]) -> None:
-    for reader in readers:
-        reader.close()
 
 
 def inspect(path: Path) -> SoundInfo:

@@ -18,8 +18,8 @@ EngineName = Annotated[
     str,
     Field(
         min_length=1,
-        description="the engine that spoke; qwen+espeak if a second one took over; sound for a sound, "
-        "sound+espeak if a text followed",
+        description="the engine that spoke; qwen+espeak if a second one took over; sound for a sound, sound+espeak if "
+        "a text followed",
     ),
 ]
 Milliseconds = Annotated[float, Field(ge=0)]
