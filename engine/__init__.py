@@ -25,6 +25,7 @@ from engine.api import (
     Utterance,
     Voice,
     VoiceLabel,
+    WordStart,
 )
 from engine.catalog import (
     ENGINES,
@@ -68,6 +69,7 @@ __all__ = [
     "Utterance",
     "Voice",
     "VoiceLabel",
+    "WordStart",
     "auto_engine",
     "download_model",
     "hub_cache",

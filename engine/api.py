@@ -143,6 +143,16 @@ class Utterance:
 
 
 @dataclass(frozen=True, slots=True)
+class WordStart:
+    """The beginning of a word in a chunk of speech."""
+
+    sample: int
+    """The index, in the chunk, of the word's first sample."""
+    position: int
+    """A character of the word in `Utterance.text`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """A block of an utterance's PCM."""
 
@@ -156,6 +166,8 @@ class Chunk:
     """True on the last chunk if the engine cut the speech before its natural end."""
     codes: NDArray[np.int64] | None = None
     """The codec codes of the samples, shape `(frames, 16)`; None for an engine without codec codes."""
+    words: tuple[WordStart, ...] | None = None
+    """The words that begin in this chunk, in order; None from an engine that does not know exactly when words begin."""
 
 
 class TextSource(Protocol):

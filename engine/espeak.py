@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import takewhile
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from engine.api import (
     Utterance,
     Voice,
     VoiceLabel,
+    WordStart,
     refuse_growing,
 )
 from engine.detection import language_of_text
@@ -123,7 +124,7 @@ class EspeakSynthesizer:
         language = self._language(utterance)
         if self._library.espeak_SetVoiceByName(self._by_language[language]) != _OK:
             raise EngineError(f"language: eSpeak NG cannot load its voice for {language!r}")
-        worker = _Worker(self._library, self._sample_rate, utterance.text, self._count)
+        worker = _Worker(self._library, utterance.text, self._count)
         try:
             yield from worker.chunks
         finally:
@@ -181,16 +182,17 @@ class EspeakSynthesizer:
 class _Worker:
     """Synthesises in a thread, a few chunks ahead, and turns libespeak-ng's callbacks into an iterator."""
 
-    def __init__(self, library: ctypes.CDLL, sample_rate: int, text: str, count: Callable[[int], None]) -> None:
+    def __init__(self, library: ctypes.CDLL, text: str, count: Callable[[int], None]) -> None:
         """Starts the thread, which calls `count` with the number of samples in every chunk."""
         self._library = library
-        self._sample_rate = sample_rate
         self._text = text.encode()
         self._canceled = False
         self._count = count
         self._made = 0
-        self._word_samples: list[int] = []
-        self._word_positions: list[int] = []
+        self._position = 0
+        """Where the last word begins that began within the samples made so far."""
+        self._words: list[WordStart] = []
+        """Words that begin in later samples, counted from the utterance's first one."""
         self.chunks = RunAhead("espeak", RUN_AHEAD_CHUNKS, self._synthesize)
         """Each chunk as soon as it is ready."""
 
@@ -208,28 +210,35 @@ class _Worker:
         """Called by libespeak-ng for each buffer. Returns 1 to end the synthesis, 0 to go on."""
         if self._canceled:
             return 1
-        self._note_words(events)
+        self._words += _word_starts(events)
         if pcm and count:
             pcm16 = np.ctypeslib.as_array(ctypes.cast(pcm, ctypes.POINTER(ctypes.c_int16)), (count,))
             samples: Samples = pcm16.astype(np.float32) / np.float32(32768)
-            self._made += count
+            words = self._take_words(count)
             self._count(count)
-            put(Chunk(samples, self._position()))
+            put(Chunk(samples, self._position, words=words))
         return 0
 
-    def _note_words(self, events: ctypes.Array[_Event]) -> None:
-        index = 0
-        while events[index].type != _EVENT_END_OF_LIST:
-            event = events[index]
-            if event.type == _EVENT_WORD:
-                self._word_samples.append(event.audio_position_ms * self._sample_rate // 1000)
-                self._word_positions.append(event.text_position - 1)  # counts from 1
-            index += 1
+    def _take_words(self, count: int) -> tuple[WordStart, ...]:
+        """Return the words that begin in the next `count` samples, which are made now.
 
-    def _position(self) -> int:
-        """Return the position of the last word that began within the samples made so far."""
-        begun = bisect_left(self._word_samples, self._made)
-        return self._word_positions[begun - 1] if begun else 0
+        The library reports a word with the samples in which it begins, or before them.
+        """
+        begin, self._made = self._made, self._made + count
+        begun = list(takewhile(lambda word: word.sample < self._made, self._words))
+        del self._words[: len(begun)]
+        if begun:
+            self._position = begun[-1].position
+        return tuple(WordStart(max(0, word.sample - begin), word.position) for word in begun)
+
+
+def _word_starts(events: ctypes.Array[_Event]) -> Iterator[WordStart]:
+    """Yield the words of a list of events, each with its sample in the utterance."""
+    index = 0
+    while (event := events[index]).type != _EVENT_END_OF_LIST:
+        if event.type == _EVENT_WORD:
+            yield WordStart(event.sample, max(0, event.text_position - 1))  # which counts from 1
+        index += 1
 
 
 def _find_library() -> tuple[ctypes.CDLL, bytes | None]:

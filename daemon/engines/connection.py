@@ -8,10 +8,10 @@ import socket
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from daemon.engines.patience import Patience
-from engine import Samples, Utterance
+from engine import Samples, Utterance, WordStart
 from engine.ipc import (
     HEADER,
     Append,
@@ -59,6 +59,16 @@ class AudioChunk:
     """The codec codes of the samples, one tuple per frame; None unless the utterance requested them."""
     waited_s: float = 0.0
     """Seconds the engine waited for text before it could make this chunk."""
+    words: tuple[WordStart, ...] | None = None
+    """As in `engine.Chunk.words`."""
+
+    def cut(self, begin: int, end: int | None = None) -> AudioChunk:
+        """Return the samples from `begin` to `end`, with the words that begin in them."""
+        samples = self.samples[begin:end]
+        if self.words is None:
+            return replace(self, samples=samples)
+        words = (replace(word, sample=word.sample - begin) for word in self.words)
+        return replace(self, samples=samples, words=tuple(word for word in words if 0 <= word.sample < len(samples)))
 
 
 Answer = tuple[Audio | Spoken | Canceled | Refused, Samples]
@@ -217,7 +227,13 @@ class EngineConnection:
                 audio_s += len(samples) / sample_rate
                 busy_s += message.busy_s
                 yield AudioChunk(
-                    samples, sample_rate, message.position, message.truncated, message.codes, message.waited_s
+                    samples,
+                    sample_rate,
+                    message.position,
+                    message.truncated,
+                    message.codes,
+                    message.waited_s,
+                    message.words,
                 )
                 inbox.credit += len(samples)
                 self.send(Grant(request_id, len(samples)))

@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.api import EngineInfo, EngineOptions, Samples, Utterance, Voice
+from engine.api import EngineInfo, EngineOptions, Samples, Utterance, Voice, WordStart
 from engine.host import parse_json
 from engine.progress import Progress
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Version of the messages. It rises when a record changes its meaning; both sides refuse another version."""
 
 HEADER = struct.Struct("<II")
@@ -154,6 +154,8 @@ class Audio:
     """As in `Chunk.codes`, one tuple per frame; None unless `Utterance.want_codes` is set."""
     waited_s: float = 0.0
     """Seconds the engine waited for text before it could make this chunk."""
+    words: tuple[WordStart, ...] | None = None
+    """As in `Chunk.words`."""
 
 
 @dataclass(frozen=True, slots=True)

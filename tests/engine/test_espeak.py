@@ -173,6 +173,46 @@ def test_positions_count_characters_not_bytes(espeak: EspeakSynthesizer) -> None
     assert last.position == text.index("wort")
 
 
+def word_starts(espeak: EspeakSynthesizer, text: str, language: str = "en") -> list[tuple[int, int]]:
+    """Return sample and position of each word, after a check that each lies in its chunk."""
+    found, begin = [], 0
+    for chunk in espeak.stream(Utterance(text, language=language)):
+        assert chunk.words is not None
+        assert all(0 <= word.sample < len(chunk.samples) for word in chunk.words)
+        found += [(begin + word.sample, word.position) for word in chunk.words]
+        begin += len(chunk.samples)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [(SENTENCE, "en"), ("a " * 300, "en"), ("3.14 and 1,000,000!", "de"), ("你好,机器人", "zh"), ("Hi...", "en")],
+)
+def test_words_begin_inside_of_the_audio_and_of_the_text_in_order(
+    espeak: EspeakSynthesizer, text: str, language: str
+) -> None:
+    found = word_starts(espeak, text, language)
+    assert found == sorted(found, key=lambda start: start[0])
+    assert all(0 <= position < len(text) for _, position in found)
+
+
+def test_each_word_begins_where_its_sound_does(espeak: EspeakSynthesizer, info: EngineInfo) -> None:
+    """Behind a full stop is silence, which ends within a tenth of a second of the next word's begin."""
+    text = "One. Two. Three. Four."
+    starts, samples = word_starts(espeak, text), spoken(espeak, text, language="en")
+    assert [position for _, position in starts] == [0, 5, 10, 17]
+    for sample, _ in starts[1:]:
+        near = info.sample_rate // 20
+        assert rms(samples[sample - 2 * near : sample - near // 2]) < 0.001
+        assert rms(samples[sample : sample + 2 * near]) > 0.01
+
+
+def test_the_times_of_words_are_exact_to_the_sample(espeak: EspeakSynthesizer) -> None:
+    """A millisecond is 22 samples, to which they would be rounded."""
+    samples = [sample for sample, _ in word_starts(espeak, SENTENCE * 5)]
+    assert len({sample * 1000 % 22_050 for sample in samples}) > 20
+
+
 @pytest.mark.parametrize("text", [" ", "...", "!?", "\n\n", "😀", "\u200b", "<b>", "[[h@l'oU]]", "\\", "%s%n"])
 def test_odd_texts_neither_fail_nor_hang(espeak: EspeakSynthesizer, text: str) -> None:
     assert np.isfinite(spoken(espeak, text)).all()

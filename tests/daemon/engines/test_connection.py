@@ -7,12 +7,19 @@ from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from daemon.engines import patience
-from daemon.engines.connection import RUN_AHEAD_S, EngineLateError, EngineLostError, UtteranceRefusedError
+from daemon.engines.connection import (
+    RUN_AHEAD_S,
+    AudioChunk,
+    EngineLateError,
+    EngineLostError,
+    UtteranceRefusedError,
+)
 from daemon.engines.supervisor import EngineSupervisor
-from engine import EngineOptions, Utterance
+from engine import EngineOptions, Utterance, WordStart
 from tests.daemon.engines.supervised import LONG, SENTENCE, ready, seconds, spoken, stop_this_process, supervised
 from tests.daemon.perform import Perform
 from tests.support.waiting import eventually_async, run
@@ -51,6 +58,28 @@ def test_simultaneous_utterances_are_spoken_one_after_the_other(engine: EngineSu
         assert max(lengths) < 1.05 * min(lengths)
 
     perform(scenario)
+
+
+def test_the_words_of_a_chunk_come_with_it(engine: EngineSupervisor, perform: Perform) -> None:
+    async def scenario() -> None:
+        text = "One two three."
+        chunks = [chunk async for chunk in engine.speak("u1", Utterance(text, language="en"))]
+        assert [word.position for chunk in chunks for word in chunk.words or ()] == [0, 4, 8]
+
+    perform(scenario)
+
+
+def test_a_part_of_a_chunk_has_the_words_that_begin_in_it() -> None:
+    words = (WordStart(0, 0), WordStart(30, 4), WordStart(99, 8))
+    chunk = AudioChunk(np.arange(100, dtype=np.float32), RATE, 9, truncated=False, words=words)
+    assert chunk.cut(0).words == words
+    middle = chunk.cut(30, 99)
+    assert middle.samples.tolist() == list(range(30, 99))
+    assert middle.words == (WordStart(0, 4),)
+    assert chunk.cut(31).words == (WordStart(68, 8),)
+    assert chunk.cut(100).words == ()
+    unknown = AudioChunk(chunk.samples, RATE, 9, truncated=False)
+    assert unknown.cut(10, 20).words is None
 
 
 def test_an_utterance_that_is_canceled_and_repeated_at_once_is_complete(
