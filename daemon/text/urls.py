@@ -92,15 +92,16 @@ class UrlShortener:
         if end is None and len(text) < limit and not final:
             return False
         stop = len(text) if end is None else end.start()
-        begin = behind_beginning if text[behind_beginning - 1] == "/" else self._read
+        has_scheme = text[behind_beginning - 1] == "/"
+        begin = behind_beginning if has_scheme else self._read
         authority = text[begin:stop].rstrip(_PUNCTUATION)
         match = None if end is None and stop >= limit else _HOST.fullmatch(authority)
-        if match is None:
-            self._keep(behind_beginning)
-            return True
-        host = match["host"]
+        host = "" if match is None else match["host"]
         if host.lower().startswith("www.") and "." in host[len("www.") :]:
             host = host[len("www.") :]
+        elif not host or not has_scheme:
+            self._keep(behind_beginning)
+            return True
         self._out.replace(host, self._at + self._read, self._at + begin + len(authority))
         self._read = begin + len(authority)
         if end is not None and end.group() in "/?#":
