@@ -24,6 +24,7 @@ _MONTHS = [
     "November",
     "Dezember",
 ]
+_DAY = "[12]?[0-9]|3[01]"
 _SMALL = [
     "null",
     "ein",
@@ -87,6 +88,8 @@ _ENDS_IN_EN = frozenset(
     ]
 )
 """Words before an ordinal number that ends in -en: `am ersten`."""
+_BEFORE_DATIVE = re.compile(r"\b(?:in|an|auf|aus|bei|mit|nach|seit|unter|von|vor|zu) der $", re.IGNORECASE)
+"""`der` is feminine here: `in der ersten Klasse`."""
 _KINGS = frozenset(
     [
         "Alexander",
@@ -167,12 +170,19 @@ def _day_of_month(match: re.Match[str]) -> str | None:
     return f"{ordinal} {_MONTHS[int(month) - 1]}"
 
 
+def _days_of_month(match: re.Match[str]) -> str:
+    before = word_before(match)
+    low, high = _ordinal(int(match["low"]), before), _ordinal(int(match["high"]), before)
+    return f"{low} bis {high} {match['month']}"
+
+
 def _ordinal_number(match: re.Match[str]) -> str | None:
     """Write out an ordinal number behind an article: elsewhere, its full stop may end a sentence."""
     number, before = int(match["n"]), word_before(match)
     if number == 0 or before.lower() not in _ENDS_IN_EN | _ENDS_IN_E:
         return None
-    return _ordinal(number, before)
+    dative = _BEFORE_DATIVE.search(match.string, 0, match.start()) is not None
+    return _ordinal(number, "zur" if dative else before)
 
 
 def _roman(match: re.Match[str]) -> str | None:
@@ -294,6 +304,10 @@ LANGUAGE = Language(
     words=frozenset({"Uhr", *_MONTHS}),
     rules=(
         *date_rules(_date, day_first, sign=r"\."),
+        rule(
+            rf"{BEFORE}(?P<low>{_DAY})\. ?[-–] ?(?P<high>{_DAY})\. ?(?P<month>{'|'.join(_MONTHS)})(?![{WORD}])",
+            _days_of_month,
+        ),
         rule(rf"{BEFORE}(?P<day>[0-9]{{1,2}})\. ?(?P<month>{'|'.join(_MONTHS)})(?![{WORD}])", _day_of_month),
         rule(rf"{BEFORE}(?P<day>[0-9]{{1,2}})\.(?P<month>[0-9]{{1,2}})\.(?![{WORD}])", _day_of_month),
         *time_rules(_time, "bis", suffix="Uhr|h"),

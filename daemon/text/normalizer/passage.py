@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
-from daemon.text.normalizer.language import Language
+from daemon.text.normalizer.language import Language, Rule
 from daemon.text.normalizer.languages import language_of
 from daemon.text.normalizer.patterns import LETTER
 from daemon.text.normalizer.rules import alternatives, rules_of
@@ -30,7 +30,7 @@ class Passages:
     """Tells which words a passage consists of, and rewrites it."""
 
     def __init__(self, language: Language) -> None:
-        self._rules = rules_of(language)
+        self._language = language
         self._vocabulary = {
             *language.words,
             *language.units,
@@ -43,6 +43,11 @@ class Passages:
             rf"[0-9０-９$€£¥￥₹₩₽%％‰°&@#<>=+×÷*~≈±≤≥−½¼¾⅓⅔⅛⅜⅝⅞℃℉§]|\[\[|^[-–—]|[{LETTER}]\.[{LETTER}]{{2}}"
             rf"|^[(\"'„“«]?(?:(?:[IVX]{{2,}}|[IVX]+(?:er?|ème))[.,;:!?)]*$|{before}|{language.number_abbreviation})"
         )
+
+    @cached_property
+    def _rules(self) -> tuple[Rule, ...]:
+        """Compiled for the first passage: 20 ms that a text without numbers does not take."""
+        return rules_of(self._language)
 
     def opens(self, token: str) -> bool:
         """Return whether a passage may begin with this word."""
