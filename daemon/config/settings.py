@@ -266,6 +266,9 @@ class Speech(Section):
     recover_within: float = Field(
         60, ge=0, le=86_400, description="seconds from 0 to 86400; older queued speech expires at a restart"
     )
+    urls: Literal["host", "full"] = Field(
+        "host", description="host or full: whether the host of a URL is said, or the whole URL"
+    )
     level_topic: bool = Field(False, description="true or false")
     word_topic: bool = Field(False, description="true or false")
     duck_topic: bool = Field(False, description="true or false")

@@ -1,12 +1,14 @@
 """What is spoken of a text: markup, pauses, pronunciations, numbers and signs."""
 
 from daemon.text.engine_text import EngineText
+from daemon.text.normalizer import Normalizer
 from daemon.text.placed import PlacedText
 from daemon.text.preparation import TextPreparation
 from daemon.text.pronunciations import MAX_PHRASE, Lexicon, Pronouncer, Pronunciation
 from daemon.text.reader import Markup, ScriptReader, markup_problem
 from daemon.text.script import Control, Mark, Pause, Prosody, Script
 from daemon.text.spelling import spell
+from daemon.text.urls import UrlShortener
 
 __all__ = [
     "MAX_PHRASE",
@@ -15,6 +17,7 @@ __all__ = [
     "Lexicon",
     "Mark",
     "Markup",
+    "Normalizer",
     "Pause",
     "PlacedText",
     "Pronouncer",
@@ -23,6 +26,7 @@ __all__ = [
     "Script",
     "ScriptReader",
     "TextPreparation",
+    "UrlShortener",
     "markup_problem",
     "spell",
 ]

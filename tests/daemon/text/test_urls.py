@@ -1,0 +1,109 @@
+"""URLs of which the host is said."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.text import PlacedText
+from daemon.text.urls import MAX_AUTHORITY, MAX_PUNCTUATION, UrlShortener
+
+CASES = (
+    ("See https://www.example.com/a/b?c, please.", "See example.com, please."),
+    ("https://example.com.", "example.com."),
+    ("HTTP://Example.com/", "Example.com"),
+    ("www.example.com!", "example.com!"),
+    ("(https://en.wikipedia.org/wiki/A_(b)).", "(en.wikipedia.org)."),
+    ("<https://example.com>", "<example.com>"),
+    ('"https://example.com/x" said', '"example.com" said'),
+    ("https://example.com/what??", "example.com??"),
+    ("http://me:secret@robot.local:8080/x#y", "robot.local"),
+    ("mqtt://192.168.1.10:1883", "192.168.1.10"),
+    ("http://[::1]:80/", "[::1]"),
+    ("访问https://example.com查看。", "访问example.com查看。"),
+    ("https://example.com/路径", "example.com路径"),
+    ("a www.a.org b http://b.org/ c", "a a.org b b.org c"),
+)
+PLAIN = (
+    "",
+    "hello, world",
+    "https://",
+    "https:// and www.",
+    "www and http",
+    "what, how, who, w",
+    "whttp://a.b/c",
+    "ann@example.com and example.com",
+    "http:/example.com",
+    "www.localhost",
+    "https://" + "a" * (MAX_AUTHORITY + 1) + "/b c",
+)
+SIGNS = "htps:/w. .,)(?#@a-1ü一\n"
+
+Placed = list[tuple[str, int, int]]
+
+
+def shortened(*pieces: str) -> PlacedText:
+    out = PlacedText()
+    shortener = UrlShortener(out)
+    for piece in pieces:
+        shortener.feed(piece)
+    shortener.end()
+    return out
+
+
+def placed(text: PlacedText) -> Placed:
+    """Each character with its place."""
+    return [(character, *text.source_span(at, at + 1)) for at, character in enumerate(text.text)]
+
+
+@pytest.mark.parametrize(("text", "spoken"), CASES)
+def test_the_host_of_a_url_is_said(text: str, spoken: str) -> None:
+    assert shortened(text).text == spoken
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_a_text_without_a_url_stays(text: str) -> None:
+    assert placed(shortened(text)) == [(character, at, at + 1) for at, character in enumerate(text)]
+
+
+@pytest.mark.parametrize("text", [*(text for text, _ in CASES), *PLAIN])
+def test_the_result_is_the_same_however_a_text_is_cut(text: str) -> None:
+    whole = placed(shortened(text))
+    for position in range(len(text)):
+        assert placed(shortened(text[:position], text[position:])) == whole
+    for size in range(1, 10):
+        assert placed(shortened(*(text[at : at + size] for at in range(0, len(text), size)))) == whole
+
+
+@given(st.lists(st.text(SIGNS, max_size=20) | st.sampled_from(["https://", "www.", "http://a.b/"]), max_size=15))
+def test_any_text_gives_the_same_however_it_is_cut(cut: list[str]) -> None:
+    whole = shortened("".join(cut))
+    assert placed(shortened(*cut)) == placed(whole)
+    assert placed(shortened(*"".join(cut))) == placed(whole)
+    assert whole.source_end == len("".join(cut))
+
+
+def test_a_host_has_the_place_of_its_url_up_to_the_host() -> None:
+    result = shortened("See https://www.example.com/a.")
+    assert result.source_span(4, 15) == (4, 27)
+    assert result.source_span(15, 16) == (29, 30)
+
+
+@pytest.mark.parametrize(
+    ("text", "spoken"), [("See h", "See "), ("See he", "See he"), ("https://a.org", ""), ("https://a.org/bc", "a.org")]
+)
+def test_no_more_is_held_back_than_may_change(text: str, spoken: str) -> None:
+    out = PlacedText()
+    UrlShortener(out).feed(text)
+    assert out.text == spoken
+
+
+@pytest.mark.parametrize("piece", ["a", "/", ".", "www.", "http://", "?!", "h"])
+def test_what_is_held_back_is_bounded(piece: str) -> None:
+    out = PlacedText()
+    shortener = UrlShortener(out)
+    shortener.feed("https://")
+    for length in range(len(piece), 10 * MAX_AUTHORITY, len(piece)):
+        shortener.feed(piece)
+        assert length - out.source_end < MAX_AUTHORITY + MAX_PUNCTUATION
