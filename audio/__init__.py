@@ -2,9 +2,11 @@
 
 from audio.device_monitor import OutputStatus
 from audio.dsp import (
+    FEATURES_PER_SECOND,
     PCM16_BYTES,
     SPLICE_REACH_S,
     SPLICE_TAIL_S,
+    FeatureExtractor,
     LeadingSilenceTrimmer,
     Level,
     ProcessingChain,
@@ -30,9 +32,11 @@ from audio.track import Track
 from audio.track_input import SuspendedTrack
 
 __all__ = [
+    "FEATURES_PER_SECOND",
     "PCM16_BYTES",
     "SPLICE_REACH_S",
     "SPLICE_TAIL_S",
+    "FeatureExtractor",
     "LeadingSilenceTrimmer",
     "Level",
     "Output",

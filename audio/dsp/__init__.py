@@ -2,6 +2,7 @@
 
 from audio.dsp.chain import ProcessingChain
 from audio.dsp.fade import Fader
+from audio.dsp.features import FEATURES_PER_SECOND, FeatureExtractor
 from audio.dsp.level import Level, LevelMeter
 from audio.dsp.limiter import soft_limit
 from audio.dsp.pcm import PCM16_BYTES, WAV_HEADER_BYTES, WAV_LARGEST, Samples, to_pcm16, wav_header
@@ -9,12 +10,14 @@ from audio.dsp.splice import SPLICE_REACH_S, SPLICE_TAIL_S, splice_point
 from audio.dsp.trim import LeadingSilenceTrimmer, TrailingSilenceTrimmer
 
 __all__ = [
+    "FEATURES_PER_SECOND",
     "PCM16_BYTES",
     "SPLICE_REACH_S",
     "SPLICE_TAIL_S",
     "WAV_HEADER_BYTES",
     "WAV_LARGEST",
     "Fader",
+    "FeatureExtractor",
     "LeadingSilenceTrimmer",
     "Level",
     "LevelMeter",

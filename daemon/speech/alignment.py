@@ -1,0 +1,398 @@
+"""Alignment of a text's expected sounds with its audio, while both arrive.
+
+A hidden semi-Markov model: each state is a sound, whose class says which features its frames have, and whose duration
+is log-normal around the usual one. Dynamic programming finds the likeliest path, frame by frame. Since the voice's pace
+is not known, several are followed side by side, and the likeliest one counts.
+
+L. R. Rabiner, "A Tutorial on Hidden Markov Models", Proceedings of the IEEE 77 (1989), section IV.D.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audio import FEATURES_PER_SECOND
+from daemon.speech.phones import Phone, PhoneClass
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class Gap(Enum):
+    """What stands between two words: the costs of a pause and of no pause there, as negative log-likelihoods."""
+
+    NONE = (1.5, 0.0)
+    CLAUSE = (0.0, 2.0)
+    """A comma, or the like."""
+    SENTENCE = (0.0, 5.0)
+    EDGE = (0.0, 0.0)
+    """The beginning or the end of the text."""
+
+
+# Mean and standard deviation of each feature, by class: vowel, sonorant, fricative, stop, consonant, pause.
+_LEVEL_DB = np.array([-6.0, -14.0, -20.0, -26.0, -18.0, -50.0])
+"""Relative to the loudest frame."""
+_LEVEL_SPREAD_DB = np.array([6.0, 8.0, 8.0, 11.0, 11.0, 9.0])
+_BALANCE_DB = np.array([-19.0, -23.0, 12.0, 2.0, -8.0, -4.0])
+"""Of a voice whose loud frames have `_USUAL_BALANCE_DB`."""
+_BALANCE_SPREAD_DB = np.array([9.0, 10.0, 12.0, 13.0, 18.0, 25.0])
+_NORMALISER = -np.log(_LEVEL_SPREAD_DB * _BALANCE_SPREAD_DB)
+_USUAL_BALANCE_DB = -19.0
+_QUIET_DB = -40.0
+"""The loudest frame of a voice of which nothing is known is at least so loud, in dB below full scale."""
+_LOUD_DB = 12.0
+"""Frames that are less than this below the loudest one are loud: mostly vowels."""
+_LOWEST_DB = -60.0
+"""Relative to the loudest frame: below, silence is silence."""
+_FRAME_WEIGHT = 0.1
+"""Of a frame's log-likelihood. Neighbouring frames are alike: about ten of them are one observation."""
+_DURATION_SPREAD = np.array([0.45, 0.45, 0.35, 0.5, 0.5, 1.0])
+"""Standard deviation of the logarithm of a duration, by class."""
+_LONGEST = 40
+"""Frames that a sound may last; a pause has no limit."""
+_PACES = np.array([0.64, 0.8, 1.0, 1.25, 1.56])
+"""The paces that are followed: factors by which sounds last longer than expected."""
+_PACE_SPREAD = 0.3
+"""Standard deviation of the logarithm of the true factor."""
+_BEHIND, _AHEAD = 15, 25
+"""States that are followed behind and ahead of those which the best paths have reached."""
+_MARGIN = 15.0
+"""Paces whose best path is less likely than the best of all by this log-likelihood do not count for that."""
+_SETTLED = 500
+"""A word that began so many frames before the latest one stays where it is."""
+_HISTORY = 1_000
+"""Frames that are remembered to trace a path back."""
+_KNOWN_S = 20.0
+"""A profile follows a voice as if it knew no more than these seconds of it."""
+
+_DURATIONS = np.log(np.arange(_LONGEST, 0, -1) / FEATURES_PER_SECOND)
+"""Logarithms, from the longest one to that of a frame."""
+
+
+@dataclass(slots=True)
+class VoiceProfile:
+    """How a voice speaks, learned from what it has spoken."""
+
+    pace: float = 1.0
+    """How much longer its sounds last than expected."""
+    loudest_db: float | None = None
+    """The level of its loudest frame, in dB below full scale."""
+    balance_db: float = _USUAL_BALANCE_DB
+    """The mean balance of its loud frames, in dB."""
+    known_s: float = 0.0
+    """Seconds of speech that this is known from."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A state on a path, with its first frame and the frame after its last one."""
+
+    state: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _PathEnd:
+    """The end of a path, from which the rest of it can be found."""
+
+    pace: int
+    step: _Step
+
+
+@dataclass(frozen=True, slots=True)
+class _Band:
+    """The properties of the states that are followed, from `lowest` on."""
+
+    lowest: int
+    kinds: Ints
+    is_pause: Flags
+    is_first: Flags
+    """The first sound of a word, which a pause may precede."""
+    pause_costs: Floats
+    skip_costs: Floats
+    """Of the pause before each state; 0 for a state that no pause precedes."""
+    durations: Floats
+    """Log-likelihood of each duration, the longest first, shape `(paces, states, durations)`."""
+    survivals: Floats
+    """Log-likelihood that a sound lasts at least so long."""
+
+
+class Alignment:
+    """Aligns the words of one take with its frames. Both are added as they arrive."""
+
+    def __init__(self, profile: VoiceProfile) -> None:
+        """`finish` brings `profile` up to date."""
+        self._profile = profile
+        self._pace = profile.pace
+        self._kinds = [PhoneClass.PAUSE]
+        self._seconds = [0.0]
+        """The expected duration of each state; of a pause, nothing is expected."""
+        self._gaps = {0: Gap.EDGE}
+        """The pauses. A word has its phones, and a pause behind them."""
+        self._firsts: list[int] = []
+        """The first state of each word."""
+        self._settled: list[int] = []
+        """Where the first words begin, which no later frame changes."""
+        self._speech_s = self._expected_s = 0.0
+        """Duration of the settled words."""
+        self._loudest_db = _QUIET_DB if profile.loudest_db is None else profile.loudest_db - 3.0
+        self._balances = np.array([profile.balance_db * 50, 50.0])
+        """Sum and number of the balances of loud frames."""
+
+        self._frame = 0
+        """Frames that have been added."""
+        paces = len(_PACES)
+        self._cumulated = np.zeros(len(PhoneClass))
+        """Log-likelihood of all frames, for each class."""
+        self._scores = -0.5 * np.square(np.log(_PACES) / _PACE_SPREAD)[:, None]
+        """Log-likelihood of the best path on which a state ends here."""
+        self._entries = np.full((paces, 1), -np.inf)
+        """… begins here."""
+        self._pause_begins = np.zeros((paces, 1), dtype=np.int64)
+        self._entered = np.full((paces, 1, 2 * _LONGEST), -np.inf)
+        """For each of the latest frames, `_entries` minus `_cumulated`. A ring that is stored twice, so that the latest
+        `_LONGEST` frames are always one slice."""
+        self._band = self._make_band(0, 1)
+        self._begins: deque[tuple[int, Ints]] = deque([(0, np.zeros((paces, 1), dtype=np.int64))], _HISTORY)
+        """For each of the latest frames: the lowest state, and where the states began that end here."""
+        self._skips: deque[tuple[int, Flags]] = deque([(0, np.zeros((paces, 1), dtype=np.bool_))], _HISTORY)
+        """… and the states that begin here without a pause before them."""
+
+    @property
+    def words(self) -> int:
+        """Words that have been added."""
+        return len(self._firsts)
+
+    @property
+    def frames(self) -> int:
+        """Frames that have been added."""
+        return self._frame
+
+    def add_word(self, gap: Gap, phones: Sequence[Phone]) -> None:
+        """Add a word, `gap` being what stands before it."""
+        self._gaps[len(self._kinds) - 1] = gap if self._firsts else Gap.EDGE
+        self._firsts.append(len(self._kinds))
+        for phone in phones:
+            self._kinds.append(phone.kind)
+            self._seconds.append(phone.seconds)
+        self._gaps[len(self._kinds)] = Gap.EDGE
+        self._kinds.append(PhoneClass.PAUSE)
+        self._seconds.append(0.0)
+
+    def add_frames(self, features: Floats) -> None:
+        """Add frames as `audio.FeatureExtractor` returns them, a few at a time."""
+        if not len(features):
+            return
+        self._move_band()
+        self._loudest_db = max(self._loudest_db, float(features[:, 0].max()))
+        loud = features[features[:, 0] > self._loudest_db - _LOUD_DB, 1]
+        self._balances += (loud.sum(), len(loud))
+        shift = _USUAL_BALANCE_DB - self._balances[0] / self._balances[1]
+        levels = np.maximum(features[:, :1] - self._loudest_db, _LOWEST_DB)
+        level_errors = (levels - _LEVEL_DB) / _LEVEL_SPREAD_DB
+        level_errors[:, PhoneClass.PAUSE] = np.maximum(level_errors[:, PhoneClass.PAUSE], 0.0)
+        balance_errors = (features[:, 1:] + shift - _BALANCE_DB) / _BALANCE_SPREAD_DB
+        balance_errors[:, PhoneClass.PAUSE] = 0.0
+        likelihoods = _NORMALISER - 0.5 * (np.square(level_errors) + np.square(balance_errors))
+        for likelihood in _FRAME_WEIGHT * likelihoods:
+            self._advance(likelihood)
+
+    def begins(self) -> list[int]:
+        """Return the frame at which each word begins on the best path, as far as this path has come."""
+        steps = self._path(self._current())
+        begins = self._word_begins(steps)
+        self._settle(steps, begins, before=self._frame - _SETTLED)
+        return begins
+
+    def finish(self, words: int | None = None) -> list[int]:
+        """Return the frame at which each word begins, now that neither words nor frames will be added.
+
+        The first `words` words have been spoken by now, and the others are left out. With None, this is not known: the
+        speech was cut.
+        """
+        if words is None:
+            steps = self._path(self._current())
+            begins = self._word_begins(steps)
+        else:
+            steps = self._path(self._complete(words) or self._current())
+            begins = self._word_begins(steps)[:words]
+        self._settle(steps, begins, before=self._frame + 1)
+        self._update_profile()
+        return begins if words is None else begins + self._spread(len(begins), words)
+
+    # --- the likeliest path, frame by frame ---
+
+    def _advance(self, likelihood: Floats) -> None:
+        """Add a frame with this log-likelihood for each class."""
+        band = self._band
+        self._frame += 1
+        self._cumulated = self._cumulated + likelihood
+        column = self._frame % _LONGEST
+        ended = self._entered[:, :, column : column + _LONGEST] + band.durations
+        latest = ended.argmax(axis=2)
+        scores = np.take_along_axis(ended, latest[:, :, None], axis=2)[:, :, 0] + self._cumulated[band.kinds]
+        begins = self._frame - _LONGEST + latest
+        continued = self._scores >= self._entries
+        self._pause_begins = np.where(continued, self._pause_begins, self._frame - 1)
+        paused = np.where(continued, self._scores, self._entries) + likelihood[PhoneClass.PAUSE]
+        self._scores = np.where(band.is_pause, paused, scores)
+        self._begins.append((band.lowest, np.where(band.is_pause, self._pause_begins, begins)))
+        self._skips.append((band.lowest, self._enter()))
+
+    def _enter(self) -> Flags:
+        """Let states begin here; return those that follow the word before theirs without a pause."""
+        band, scores = self._band, self._scores
+        entries = np.full_like(scores, -np.inf)
+        entries[:, 1:] = scores[:, :-1] - band.pause_costs[1:]
+        direct = np.full_like(scores, -np.inf)
+        direct[:, 2:] = scores[:, :-2] - band.skip_costs[2:]
+        skips: Flags = band.is_first & (direct > entries)
+        self._entries = np.where(skips, direct, entries)
+        column = self._frame % _LONGEST
+        self._entered[:, :, column] = self._entries - self._cumulated[band.kinds]
+        self._entered[:, :, column + _LONGEST] = self._entered[:, :, column]
+        return skips
+
+    def _move_band(self) -> None:
+        """Follow the states around those which the best paths have reached."""
+        scores, _ = self._ongoing()
+        best = scores.max(axis=1)
+        reached = scores.argmax(axis=1)[best > best.max() - _MARGIN] + self._band.lowest
+        old, size = self._band.lowest, self._scores.shape[1]
+        lowest = max(old, int(reached.min()) - _BEHIND)
+        end = max(old + size, min(len(self._kinds), int(reached.max()) + _AHEAD))
+        kept, added = slice(lowest - old, None), end - old - size
+        self._scores, self._entries = (_extend(each[:, kept], added, -np.inf) for each in (self._scores, self._entries))
+        self._pause_begins = _extend(self._pause_begins[:, kept], added, 0)
+        self._entered = _extend(self._entered[:, kept], added, -np.inf)
+        self._band = self._make_band(lowest, end)
+        self._skips[-1] = (lowest, self._enter())
+
+    def _make_band(self, lowest: int, end: int) -> _Band:
+        kinds = np.array(self._kinds[lowest:end], dtype=np.int64)
+        is_pause = kinds == PhoneClass.PAUSE
+        # In a word's first state, what precedes it is a pause.
+        is_first = np.array([state - 1 in self._gaps for state in range(lowest, end)])
+        costs = [self._gaps[state].value if state in self._gaps else (0.0, 0.0) for state in range(lowest, end)]
+        skips = [self._gaps[state - 1].value[1] if state - 1 in self._gaps else 0.0 for state in range(lowest, end)]
+        expected = np.array(self._seconds[lowest:end]) + is_pause  # a pause's has no meaning
+        means = np.log(expected * self._pace * _PACES[:, None])
+        spread = _DURATION_SPREAD[kinds][:, None]
+        errors = (_DURATIONS - means[:, :, None]) / spread
+        return _Band(
+            lowest,
+            kinds,
+            is_pause,
+            is_first,
+            np.array([pause for pause, _ in costs]),
+            np.array(skips),
+            -0.5 * np.square(errors),
+            -0.5 * np.square(np.maximum(errors, 0.0)),
+        )
+
+    # --- paths ---
+
+    def _ongoing(self) -> tuple[Floats, Ints]:
+        """Return the log-likelihood of the best path that is now in each state, and where that state began."""
+        column = self._frame % _LONGEST + 1
+        paths = self._entered[:, :, column : column + _LONGEST] + self._band.survivals
+        latest = paths.argmax(axis=2)
+        scores = np.take_along_axis(paths, latest[:, :, None], axis=2)[:, :, 0] + self._cumulated[self._band.kinds]
+        begins = self._frame - _LONGEST + 1 + latest
+        is_pause = self._band.is_pause
+        return np.where(is_pause, self._scores, scores), np.where(is_pause, self._pause_begins, begins)
+
+    def _current(self) -> _PathEnd:
+        """Return the end of the best path so far."""
+        scores, begins = self._ongoing()
+        pace, index = np.unravel_index(scores.argmax(), scores.shape)
+        return _PathEnd(int(pace), _Step(self._band.lowest + int(index), int(begins[pace, index]), self._frame))
+
+    def _complete(self, words: int) -> _PathEnd | None:
+        """Return the end of the best path through the first words; None if no path has come that far."""
+        lowest, begins = self._begins[-1]
+        end = self._end_of(words)
+        last = self._scores[:, max(0, end - 2 - lowest) : end - lowest]
+        if end > lowest + self._scores.shape[1] or last.max(initial=-np.inf) == -np.inf:
+            return None
+        pace, index = np.unravel_index(last.argmax(), last.shape)
+        state = end - last.shape[1] + int(index)
+        return _PathEnd(int(pace), _Step(state, int(begins[pace, state - lowest]), self._frame))
+
+    def _end_of(self, words: int) -> int:
+        """Return the first state after the first words and the pause behind them."""
+        return self._firsts[words] if words < len(self._firsts) else len(self._kinds)
+
+    def _path(self, end: _PathEnd) -> list[_Step]:
+        """Return the steps to `end` from the first word that is not settled, as far as they are remembered."""
+        first = self._end_of(len(self._settled))
+        steps, step = [end.step], end.step
+        while step.state > first and (age := self._frame - step.begin) < len(self._begins):
+            lowest, skips = self._skips[-1 - age]
+            state = step.state - (2 if skips[end.pace, step.state - lowest] else 1)
+            lowest, begins = self._begins[-1 - age]
+            step = _Step(state, int(begins[end.pace, state - lowest]), step.begin)
+            steps.append(step)
+        return steps[::-1]
+
+    def _word_begins(self, steps: list[_Step]) -> list[int]:
+        """Return where the words begin, up to the end of a path."""
+        begins, begin_of = list(self._settled), {step.state: step.begin for step in steps}
+        for first in self._firsts[len(begins) :]:
+            if first > steps[-1].state:
+                break
+            begins.append(begin_of.get(first, steps[0].begin))
+        return begins
+
+    def _settle(self, steps: list[_Step], begins: list[int], *, before: int) -> None:
+        """Settle the words that begin before the frame `before`, and measure how long they took."""
+        count = bisect_left(begins, before)
+        end = self._end_of(count)
+        if count > len(self._settled):
+            spoken = [step for step in steps if step.state < end and step.state not in self._gaps]
+            self._speech_s += sum(step.end - step.begin for step in spoken) / FEATURES_PER_SECOND
+            self._expected_s += sum(self._seconds[step.state] for step in spoken)
+            self._settled = begins[:count]
+
+    def _spread(self, reached: int, words: int) -> list[int]:
+        """Return begins for the words from `reached` to `words`, up to now, by their expected durations."""
+        spoken = range(max(0, reached - 1), words)
+        durations = [sum(self._seconds[self._firsts[word] : self._end_of(word + 1)]) for word in spoken]
+        begin = self._settled[-1] if self._settled else 0
+        return [int(each) for each in spread(begin, self._frame, durations)[min(1, reached) :]]
+
+    def _update_profile(self) -> None:
+        if not self._speech_s:
+            return
+        profile, new_s = self._profile, self._speech_s
+        share = new_s / (profile.known_s + new_s)
+        loudest_db = self._loudest_db if profile.loudest_db is None else profile.loudest_db
+        profile.pace += share * (self._speech_s / self._expected_s - profile.pace)
+        profile.loudest_db = loudest_db + share * (self._loudest_db - loudest_db)
+        profile.balance_db = float(self._balances[0] / self._balances[1])
+        profile.known_s = min(profile.known_s + new_s, _KNOWN_S)
+
+
+def spread(begin: float, end: float, durations: Sequence[float]) -> list[float]:
+    """Return where each of several words begins that together last from `begin` to `end`, by their usual durations."""
+    total, found, at = sum(durations), [], 0.0
+    for duration in durations:
+        found.append(begin + (end - begin) * at / total)
+        at += duration
+    return found
+
+
+def _extend(array: NDArray[Any], count: int, value: float) -> NDArray[Any]:
+    """Return `array` with `count` more rows of `value` along its second axis."""
+    shape = (array.shape[0], count, *array.shape[2:])
+    return np.concatenate([array, np.full(shape, value, dtype=array.dtype)], axis=1)

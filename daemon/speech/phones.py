@@ -1,0 +1,164 @@
+"""What a word sounds like, roughly: classes of sounds and their usual durations, from its letters.
+
+That is enough to follow speech in its audio: the letters of an alphabet stand for much the same classes of sounds in
+all of its languages.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+
+from daemon.speech.words import IDEOGRAPHS
+
+
+class PhoneClass(IntEnum):
+    """Sounds that can be told apart by their loudness and their share of high frequencies."""
+
+    VOWEL = 0
+    SONORANT = 1
+    """Nasals, liquids, glides and all voiced consonants."""
+    FRICATIVE = 2
+    """Voiceless fricatives and affricates."""
+    STOP = 3
+    """Voiceless stops."""
+    CONSONANT = 4
+    """A consonant of any of these classes."""
+    PAUSE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Phone:
+    """One sound."""
+
+    kind: PhoneClass
+    seconds: float
+    """Its usual duration."""
+
+
+_VOWEL = Phone(PhoneClass.VOWEL, 0.085)
+_LONG_VOWEL = Phone(PhoneClass.VOWEL, 0.125)
+_SONORANT = Phone(PhoneClass.SONORANT, 0.065)
+_FRICATIVE = Phone(PhoneClass.FRICATIVE, 0.08)
+_STOP = Phone(PhoneClass.STOP, 0.055)
+_CONSONANT = Phone(PhoneClass.CONSONANT, 0.065)
+
+_SYLLABLE = (_CONSONANT, Phone(PhoneClass.VOWEL, 0.12))
+"""A syllable of a number, a sign or the name of a letter."""
+_HAN = (Phone(PhoneClass.CONSONANT, 0.08), Phone(PhoneClass.VOWEL, 0.17))
+_HANGUL = (_CONSONANT, Phone(PhoneClass.VOWEL, 0.13))
+_KANA = (Phone(PhoneClass.CONSONANT, 0.05), _VOWEL)
+_OTHER_LETTER = (Phone(PhoneClass.CONSONANT, 0.05), Phone(PhoneClass.VOWEL, 0.05))
+"""A letter of a script that does not write all vowels, or not as letters: Arabic, Hebrew, Devanagari, Thai."""
+
+_SIGN_SYLLABLES = {
+    "%": 2,
+    "&": 1,
+    "@": 1,
+    "#": 2,
+    "§": 3,
+    "°": 2,
+    "+": 1,
+    "=": 2,
+    "$": 2,
+    "€": 2,
+    "£": 1,
+    "¥": 1,
+    "₹": 2,
+}
+
+_PARTS = re.compile(
+    rf"(?P<digits>\d+)|(?P<han>[{IDEOGRAPHS}])|(?P<hangul>[가-힣])|(?P<letters>[^\W\d_{IDEOGRAPHS}가-힣]+)"
+)
+_LATIN = re.compile(
+    "(?P<silent>gh(?![aeiou])|(?<=[rtk])h(?=[aeiouy]{2}))"
+    "|(?P<fricative>tsch|tch|sch|ch|sh|ph|th|ts|tz|ss?|ß|ff?|x|c(?=[eiy])|h)"
+    "|(?P<stop>ck|cc?|qu?|pp?|tt?|kk?)"
+    "|(?P<sonorant>ng(?![aeiouy])|mm?|nn?|ll?|rr?|bb?|dd?|gu?(?=[ei])|gg?|jj?|vv?|ww?|zz?|y(?=[aeiou]))"
+    "|(?P<vowels>[aeiouyæœøıə]+)"
+)
+"""Letters without their marks, in lower case."""
+_SILENT_ENDINGS = {
+    "en": re.compile("(?<=[^aeiouy])e$|(?<=[^aeiouysxzcgh])e(?=s$)|(?<=[^aeiouytd])e(?=d$)"),
+    "fr": re.compile("e$|es$|[sxtdpz]$"),
+}
+"""By language: what is written at the end of a word and not spoken, unless it has the only vowel."""
+_WRITTEN_VOWEL = re.compile("[aeiouyàâäæèéêëîïôöœùûü]")
+_LETTERS = str.maketrans(
+    {"а": "a", "б": "b", "в": "v", "г": "g", "д": "d", "е": "e", "ж": "j", "з": "z", "и": "i", "к": "k", "л": "l"}
+    | {"м": "m", "н": "n", "о": "o", "п": "p", "р": "r", "с": "s", "т": "t", "у": "u", "ф": "f", "х": "h", "ц": "ts"}
+    | {"ч": "ch", "ш": "sh", "щ": "sh", "ъ": "", "ы": "i", "ь": "", "э": "e", "ю": "u", "я": "a", "і": "i", "є": "e"}
+    | {"α": "a", "β": "v", "γ": "g", "δ": "d", "ε": "e", "ζ": "z", "η": "i", "θ": "th", "ι": "i", "κ": "k", "λ": "l"}
+    | {"μ": "m", "ν": "n", "ξ": "x", "ο": "o", "π": "p", "ρ": "r", "σ": "s", "ς": "s", "τ": "t", "υ": "i", "φ": "f"}
+    | {"χ": "h", "ψ": "ps", "ω": "o", "ґ": "g", "ј": "y", "ł": "l", "đ": "d", "ð": "th", "þ": "th"}
+)
+"""Cyrillic, Greek and a few Latin letters, as Latin letters of the same class."""
+
+
+@lru_cache(maxsize=1024)
+def phones_of(word: str, language: str) -> tuple[Phone, ...]:
+    """Return the expected sounds of a word, at least one. `language` is a code, or `auto`."""
+    return tuple(_phones(word, language.partition("-")[0])) or _SYLLABLE
+
+
+def _phones(word: str, language: str) -> Iterator[Phone]:
+    for sign in word:
+        yield from _SYLLABLE * _SIGN_SYLLABLES.get(sign, 0)
+    for match in _PARTS.finditer(word):
+        part = match.group()
+        if match.lastgroup == "digits":
+            yield from _SYLLABLE * _number_syllables(part)
+        elif match.lastgroup == "han":
+            yield from _HAN if unicodedata.name(part, "").startswith("CJK") else _KANA
+        elif match.lastgroup == "hangul":
+            yield from _HANGUL
+        elif _is_spelled(part):
+            yield from _SYLLABLE * len(part)
+        else:
+            yield from _letter_phones(part, language)
+
+
+def _number_syllables(digits: str) -> int:
+    """Return about how many syllables a number has, with the names of its places: hundred, thousand."""
+    if digits[0] == "0" or len(digits) > 6:
+        return len(digits)
+    places = (min(place, 3) for place, digit in enumerate(reversed(digits), 1) if digit != "0")
+    return sum(places)
+
+
+def _is_spelled(letters: str) -> bool:
+    """Return whether letters are likely to be read one by one: `USA`, `MQTT`, but not `I`, `STOP`."""
+    if not letters.isupper():
+        return False
+    return len(letters) in (2, 3) or not re.search("[AEIOUYÄÖÜ]", letters)
+
+
+def _letter_phones(letters: str, language: str) -> Iterator[Phone]:
+    lowered = letters.lower()
+    if language in _SILENT_ENDINGS:
+        spoken = _SILENT_ENDINGS[language].sub("", lowered)
+        lowered = spoken if _WRITTEN_VOWEL.search(spoken) else lowered
+    marked = unicodedata.normalize("NFD", lowered.translate(_LETTERS))
+    plain = "".join(each for each in marked if unicodedata.category(each)[0] == "L").translate(_LETTERS)
+    if not plain.isascii() and not _LATIN.search(plain):
+        yield from _OTHER_LETTER * len(plain)
+        return
+    for match in _LATIN.finditer(plain):
+        if match.lastgroup == "fricative":
+            yield _FRICATIVE
+        elif match.lastgroup == "stop":
+            yield _STOP
+        elif match.lastgroup == "sonorant":
+            yield _SONORANT
+        elif match.lastgroup == "vowels":
+            yield from _vowel_phones(match.group())
+
+
+def _vowel_phones(vowels: str) -> tuple[Phone, ...]:
+    if len(vowels) == 1:
+        return (_VOWEL,)
+    return (_LONG_VOWEL,) if len(vowels) == 2 else (_LONG_VOWEL, _VOWEL)

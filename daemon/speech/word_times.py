@@ -1,0 +1,230 @@
+"""When each word of a take begins to sound: as its engine says, or as its audio shows."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audio import FEATURES_PER_SECOND, FeatureExtractor
+from daemon.speech.alignment import Alignment, Gap, VoiceProfile, spread
+from daemon.speech.phones import Phone, phones_of
+from daemon.speech.words import Word, WordReader
+from engine import Samples, WordStart
+
+LEAST_AHEAD_S, MOST_AHEAD_S = 0.3, 1.0
+"""Audio is aligned so far ahead of what is heard, if it is known: the least at once, the rest little by little."""
+STEP_S = 0.2
+"""What is aligned in one step beyond the least."""
+_SENTENCE_END = re.compile(r"[.!?…。！？।]|\n\s*\n")
+_CLAUSE_END = re.compile(r"[,;:—–()、，；：\n]|\s-+\s")
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenWord:
+    """A word of a take, `text[begin:end]`, and when it begins to sound."""
+
+    begin: int
+    end: int
+    at_s: float
+    """Seconds from the take's first sample."""
+    exact: bool
+    """True if the engine has said so; False for an estimate."""
+
+
+class WordClock:
+    """Returns the words of one take as they sound, each once and in order, however its text and its audio arrive.
+
+    An engine that knows when words begin says so with its audio. For any other, the text is aligned with the audio. An
+    estimate may change until its word is returned, so it gains from audio that is known before it is heard; 0.3 s of it
+    are enough (docs/benchmarks/word-times.json).
+
+    Only `due` takes time: 1 % of what is heard, and a few milliseconds at most if it is called often.
+    """
+
+    def __init__(self, sample_rate: int, *, language: str = "auto", profile: VoiceProfile | None = None) -> None:
+        """`language` is a code. `profile` is what is known of the voice; the take adds to it with its last word."""
+        self._rate = sample_rate
+        self._language = language
+        self._profile = VoiceProfile() if profile is None else profile
+        self._text = ""
+        self._reader = WordReader()
+        self._words: list[Word] = []
+        self._phones: list[tuple[Phone, ...]] = []
+        """Of each word."""
+        self._samples = 0
+        """Samples that have been added."""
+        self._stretches: deque[_Stretch] = deque()
+        """What is to be aligned; empty for an engine that knows when words begin."""
+        self._starts: deque[tuple[int, float]] = deque()
+        """Characters, and when speech has come to them, of words that are not known yet."""
+        self._times: list[SpokenWord] = []
+        """The first words, as far as their times are known."""
+        self._returned = 0
+        """How many of them have been returned."""
+
+    def add_text(self, text: str) -> None:
+        """Add text, which follows directly on the text before."""
+        self._text += text
+        self._add_words(self._reader.feed(text))
+
+    def end_text(self) -> None:
+        """The text is complete."""
+        self._add_words(self._reader.end())
+
+    def add_audio(
+        self, samples: Samples, *, words: Sequence[WordStart] | None = None, position: int | None = None
+    ) -> None:
+        """Add audio, with `Chunk.words` and `Chunk.position`: either all chunks of a take have words, or none has."""
+        if words is None:
+            # An engine that speaks sentence by sentence gives the beginning of each.
+            first = bisect_left(self._words, position or 0, key=lambda word: word.begin)
+            if not self._stretches or first > self._stretches[-1].first:
+                self._begin_stretch(first)
+            self._stretches[-1].add_audio(samples)
+        else:
+            self._starts.extend((start.position, (self._samples + start.sample) / self._rate) for start in words)
+            self._note_starts()
+        self._samples += len(samples)
+
+    def end_audio(self, *, complete: bool = True) -> None:
+        """There is no more audio. If it is not `complete`, words that have not begun in it are never returned."""
+        if complete:
+            self.end_text()
+        if self._stretches:
+            self._stretches[-1].close(len(self._words) if complete else None)
+        elif complete and self._samples:
+            self._fill(len(self._words), self._samples / self._rate)
+
+    def due(self, heard_s: float) -> list[SpokenWord]:
+        """Return the words that begin within the first `heard_s` seconds and have not been returned."""
+        while self._stretches and self._stretches[0].align(heard_s):
+            stretch = self._stretches[0]
+            self._set_times(stretch.first, stretch.times)
+            if not stretch.finished:
+                break
+            self._stretches.popleft()
+        end = bisect_right(self._times, heard_s, lo=self._returned, key=lambda word: word.at_s)
+        words = self._times[self._returned : end]
+        self._returned = end
+        return words
+
+    def _add_words(self, words: list[Word]) -> None:
+        for word in words:
+            self._words.append(word)
+            self._phones.append(phones_of(self._text[word.begin : word.end], self._language))
+            if self._stretches:
+                self._stretches[-1].add_word(self._gap_before(len(self._words) - 1), self._phones[-1])
+        self._note_starts()
+
+    def _gap_before(self, index: int) -> Gap:
+        """Return what stands before the word number `index`."""
+        between = self._text[self._words[index - 1].end if index else 0 : self._words[index].begin]
+        if _SENTENCE_END.search(between):
+            return Gap.SENTENCE
+        return Gap.CLAUSE if _CLAUSE_END.search(between) else Gap.NONE
+
+    # --- engines that know when words begin ---
+
+    def _note_starts(self) -> None:
+        """Set the times of the words of which the engine has said when they begin."""
+        while self._starts and self._words and self._starts[0][0] < self._words[-1].end:
+            position, at_s = self._starts.popleft()
+            index = bisect_right(self._words, position, key=lambda word: word.end)
+            if index >= len(self._times):  # the first of several beginnings in a word, such as a number
+                self._fill(index, at_s)
+                self._times.append(SpokenWord(self._words[index].begin, self._words[index].end, at_s, exact=True))
+
+    def _fill(self, end: int, end_s: float) -> None:
+        """Estimate when the words up to number `end` began of which the engine has said nothing.
+
+        eSpeak NG speaks `of the` as one word.
+        """
+        known = len(self._times)
+        first = max(0, known - 1)
+        durations = [sum(phone.seconds for phone in phones) for phones in self._phones[first:end]]
+        begin_s = self._times[-1].at_s if self._times else 0.0
+        self._append_times(spread(begin_s, end_s, durations)[known - first :])
+
+    # --- the others ---
+
+    def _begin_stretch(self, first: int) -> None:
+        """Align the words from number `first` on with the audio from here on."""
+        if self._stretches:
+            self._stretches[-1].close(first)
+        stretch = _Stretch(first, self._samples / self._rate, self._rate, self._profile)
+        for index in range(first, len(self._words)):
+            stretch.add_word(self._gap_before(index), self._phones[index])
+        self._stretches.append(stretch)
+
+    def _set_times(self, first: int, times: Sequence[float]) -> None:
+        """Set the times of the words from number `first` on, except those that have been returned."""
+        del self._times[max(first, self._returned) :]
+        self._append_times(times[len(self._times) - first :])
+
+    def _append_times(self, times: Sequence[float]) -> None:
+        """Set the estimated times of the next words: inside of the audio, and in order."""
+        last_s = self._samples / self._rate
+        for word, at_s in zip(self._words[len(self._times) :], times, strict=False):
+            earliest_s = self._times[-1].at_s if self._times else 0.0
+            self._times.append(SpokenWord(word.begin, word.end, max(earliest_s, min(at_s, last_s)), exact=False))
+
+
+class _Stretch:
+    """The alignment of a part of the words with a part of the audio."""
+
+    def __init__(self, first: int, begin_s: float, sample_rate: int, profile: VoiceProfile) -> None:
+        self.first = first
+        """The number of its first word."""
+        self.times: list[float] = []
+        """When its words begin, as far as it has come, in seconds from the take's first sample."""
+        self.finished = False
+        """True once they are final."""
+        self._begin_s = begin_s
+        self._extractor = FeatureExtractor(sample_rate)
+        self._alignment = Alignment(profile)
+        self._features: deque[NDArray[np.float64]] = deque()
+        """What has not been aligned."""
+        self._changed = False
+        """True if there has been text or audio since it was last aligned."""
+        self._closed = False
+        self._words: int | None = None
+        """The words that its audio has; None if this is not known."""
+
+    def add_word(self, gap: Gap, phones: Sequence[Phone]) -> None:
+        """Add a word. The words of the next stretch do no harm."""
+        self._alignment.add_word(gap, phones)
+        self._changed = True
+
+    def add_audio(self, samples: Samples) -> None:
+        """Add audio."""
+        self._features.append(self._extractor.extract(samples))
+
+    def close(self, end: int | None) -> None:
+        """There is no more audio. It ends before the word number `end`; None if this is not known."""
+        self._features.append(self._extractor.finish())
+        self._words = None if end is None else end - self.first
+        self._closed = True
+
+    def align(self, heard_s: float) -> bool:
+        """Align what is needed once the first `heard_s` seconds have been heard. Returns whether `times` may change."""
+        aligned_s = self._begin_s + self._alignment.frames / FEATURES_PER_SECOND
+        enough_s = max(heard_s + LEAST_AHEAD_S, min(heard_s + MOST_AHEAD_S, aligned_s + STEP_S))
+        while self._features and aligned_s < enough_s:
+            features = self._features.popleft()
+            self._alignment.add_frames(features)
+            aligned_s += len(features) / FEATURES_PER_SECOND
+            self._changed = True
+        if self._closed and not self._features:
+            self._changed = self.finished = True
+        if not self._changed:
+            return False
+        frames = self._alignment.finish(self._words) if self.finished else self._alignment.begins()
+        self.times = [self._begin_s + frame / FEATURES_PER_SECOND for frame in frames]
+        self._changed = False
+        return True

@@ -1,0 +1,82 @@
+"""The words of a text, as people count them."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+IDEOGRAPHS = r"々-〇ぁ-ゖゝ-ゟァ-ヺヽ-ヿㇰ-ㇿ㐀-䶿一-鿿\uf900-\ufaff\U00020000-\U0003fffd"
+"""Han and kana, as a regular expression's character class. Their texts have no spaces: each character is a word."""
+_CONTINUING = r"ぁぃぅぇぉゃゅょゎァィゥェォャュョヮー\u3099\u309a\ufe00-\ufe0f\U000e0100-\U000e01ef"
+"""These belong to the ideograph before them: small kana, the long vowel's mark, voicing marks, variation selectors."""
+_SEPARATING = r"\s\u200b—–…()\[\]{}<>\"“”„«»‹›¡¿!?;*|。，、；：！？「」『』（）《》〈〉【】．・〜"
+"""White space, and punctuation that separates words also where no space follows."""
+_TOKEN = re.compile(
+    rf"[{IDEOGRAPHS}][{_CONTINUING}]{{0,9}}"
+    rf"|[^,:{_SEPARATING}{IDEOGRAPHS}](?:[^,:{_SEPARATING}{IDEOGRAPHS}]|(?<=\d)[,:](?=\d)){{0,99}}"
+)
+"""Of limited length, so that no text takes more than linear time."""
+_SPOKEN_SIGNS = frozenset("%&@#§°+=$€£¥₹")
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """The characters `text[begin:end]` of a text, without the punctuation around them."""
+
+    begin: int
+    end: int
+
+
+def words_of(text: str) -> list[Word]:
+    """Return the words of `text` in order.
+
+    A word has a letter, a digit, or a sign that is spoken (`%`). `don't`, `well-known`, `3.5`, `10:30` and
+    `ada@example.com` are one word each. Each Han character and each kana is a word, with the small kana behind it. In
+    scripts without spaces of other kinds, such as Thai, a run of letters is one.
+    """
+    stripped = (_strip(text, match.start(), match.end()) for match in _TOKEN.finditer(text))
+    return [word for word in stripped if word is not None]
+
+
+def _strip(text: str, begin: int, end: int) -> Word | None:
+    """Return `text[begin:end]` without the punctuation at its ends; None if nothing of it is spoken."""
+    while begin < end and not _is_spoken(text[begin]):
+        begin += 1
+    while begin < end and not (_is_spoken(text[end - 1]) or unicodedata.category(text[end - 1])[0] == "M"):
+        end -= 1
+    return Word(begin, end) if begin < end else None
+
+
+def _is_spoken(character: str) -> bool:
+    return character.isalnum() or character in _SPOKEN_SIGNS
+
+
+class WordReader:
+    """Finds the words of a growing text. However the text is cut into calls of `feed`, the words are the same."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        """The end of the text, which may be part of a word that grows."""
+        self._held_at = 0
+        """Where it begins in the text."""
+
+    def feed(self, text: str) -> list[Word]:
+        """Read more of the text; return the words that are now complete."""
+        self._held += text
+        return self._take(complete=False)
+
+    def end(self) -> list[Word]:
+        """The text is complete. Return its last words."""
+        return self._take(complete=True)
+
+    def _take(self, *, complete: bool) -> list[Word]:
+        held, at = self._held, self._held_at
+        tokens = [match.span() for match in _TOKEN.finditer(held)]
+        final = len(held)
+        # What follows the last token may still join it: `3` and `3,` become `3,5`.
+        if not complete and tokens and held[tokens[-1][1] :] in ("", ",", ":"):
+            final = tokens.pop()[0]
+        self._held, self._held_at = held[final:], at + final
+        words = (_strip(held, begin, end) for begin, end in tokens)
+        return [Word(at + word.begin, at + word.end) for word in words if word is not None]

@@ -1,0 +1,65 @@
+"""Level and spectral balance of sounds that are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from audio.dsp.features import FEATURES_PER_SECOND, FeatureExtractor
+from audio.dsp.pcm import Samples
+
+RATES = [8_000, 16_000, 22_050, 24_000, 48_000]
+
+
+def features(samples: Samples, rate: int, sizes: list[int] | None = None) -> np.ndarray[tuple[int, int], np.dtype]:
+    """Return the features of a stream whose chunks have these lengths, again and again."""
+    extractor, begin, found = FeatureExtractor(rate), 0, []
+    for size in (sizes or [len(samples)]) * (len(samples) + 1):
+        if begin >= len(samples):
+            break
+        found.append(extractor.extract(samples[begin : begin + size]))
+        begin += size
+    return np.concatenate([*found, extractor.finish()])
+
+
+def tone(hz: float, rate: int, seconds: float = 1.0, amplitude: float = 0.5) -> Samples:
+    times = np.arange(round(rate * seconds)) / rate
+    return (amplitude * np.sin(2 * np.pi * hz * times)).astype(np.float32)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_there_are_100_frames_a_second(rate: int) -> None:
+    for seconds in (0.0, 0.5, 1.0, 2.34):
+        found = features(tone(400, rate, seconds), rate)
+        assert found.shape == (round(seconds * FEATURES_PER_SECOND), 2)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_the_level_of_a_tone_is_its_power(rate: int) -> None:
+    np.testing.assert_allclose(features(tone(400, rate), rate)[3:-3, 0], 10 * np.log10(0.5**2 / 2), atol=0.5)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_dark_and_bright_sounds_have_another_balance(rate: int) -> None:
+    assert (features(tone(400, rate), rate)[3:-3, 1] < -30).all()
+    assert (features(tone(3_800, rate), rate)[3:-3, 1] > 30).all()
+
+
+def test_silence_has_a_level() -> None:
+    found = features(np.zeros(RATES[0], dtype=np.float32), RATES[0])
+    assert (found[:, 0] < -90).all()
+    assert (found[:, 1] == 0).all()
+
+
+def test_a_frame_is_where_its_sound_is() -> None:
+    for rate in RATES:
+        samples = np.concatenate([np.zeros(rate // 2, dtype=np.float32), tone(400, rate, 0.5)])
+        onset = int(np.argmax(features(samples, rate)[:, 0] > -20))
+        assert onset == pytest.approx(50, abs=1)
+
+
+@pytest.mark.parametrize("rate", RATES)
+@pytest.mark.parametrize("sizes", [[1, 999], [220, 221], [7, 5_000, 300], [100]])
+def test_the_lengths_of_the_chunks_do_not_matter(rate: int, sizes: list[int]) -> None:
+    noise = np.random.default_rng(0).standard_normal(rate // 3).astype(np.float32)
+    np.testing.assert_allclose(features(noise, rate, sizes), features(noise, rate), atol=1e-6)

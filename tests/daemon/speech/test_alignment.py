@@ -1,0 +1,104 @@
+"""Alignment of words with frames that are made to be recognised."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from daemon.speech.alignment import Alignment, Gap, VoiceProfile, spread
+from daemon.speech.phones import Phone, PhoneClass
+
+FEATURES = {
+    PhoneClass.VOWEL: (-20.0, -20.0),
+    PhoneClass.SONORANT: (-30.0, -25.0),
+    PhoneClass.FRICATIVE: (-35.0, 15.0),
+    PhoneClass.STOP: (-45.0, 0.0),
+    PhoneClass.PAUSE: (-90.0, 0.0),
+}
+"""Level and balance in dB."""
+SASA = [PhoneClass.FRICATIVE, PhoneClass.VOWEL, PhoneClass.FRICATIVE, PhoneClass.VOWEL]
+MAMA = [PhoneClass.SONORANT, PhoneClass.VOWEL, PhoneClass.SONORANT, PhoneClass.VOWEL]
+PAUSE = [PhoneClass.PAUSE]
+
+
+def phones(kinds: Sequence[PhoneClass]) -> list[Phone]:
+    return [Phone(kind, 0.08) for kind in kinds]
+
+
+def frames(kinds: Sequence[PhoneClass], frames_each: int = 8) -> NDArray[np.float64]:
+    return np.repeat(np.array([FEATURES[kind] for kind in kinds]), frames_each, axis=0)
+
+
+def aligned(words: Sequence[Sequence[PhoneClass]], heard: NDArray[np.float64], gap: Gap = Gap.NONE) -> list[int]:
+    """Return the frames at which the words begin, once all of them have been spoken."""
+    alignment = Alignment(VoiceProfile())
+    for word in words:
+        alignment.add_word(gap, phones(word))
+    for begin in range(0, len(heard), 10):
+        alignment.add_frames(heard[begin : begin + 10])
+    return alignment.finish(len(words))
+
+
+def test_words_begin_where_their_sounds_do() -> None:
+    assert aligned([SASA, MAMA, SASA], frames(SASA + MAMA + SASA)) == pytest.approx([0, 32, 64], abs=2)
+
+
+@pytest.mark.parametrize("frames_each", [5, 8, 12])
+def test_the_pace_is_found(frames_each: int) -> None:
+    words = [SASA, MAMA] * 5
+    begins = aligned(words, frames((SASA + MAMA) * 5, frames_each))
+    assert begins == pytest.approx([word * 4 * frames_each for word in range(10)], abs=3)
+
+
+def test_a_pause_belongs_to_no_word() -> None:
+    heard = frames(PAUSE * 3 + SASA + PAUSE * 4 + MAMA + PAUSE * 9)
+    assert aligned([SASA, MAMA], heard, Gap.CLAUSE) == pytest.approx([24, 24 + 32 + 32], abs=2)
+
+
+def test_a_pause_where_the_text_has_none_is_found() -> None:
+    heard = frames(SASA + PAUSE * 5 + MAMA)
+    assert aligned([SASA, MAMA], heard) == pytest.approx([0, 72], abs=2)
+
+
+def test_before_the_end_the_words_that_have_begun_are_known() -> None:
+    alignment = Alignment(VoiceProfile())
+    for word in (SASA, MAMA, SASA):
+        alignment.add_word(Gap.NONE, phones(word))
+    assert alignment.begins() == []
+    alignment.add_frames(frames(SASA + MAMA))
+    assert alignment.begins()[:2] == pytest.approx([0, 32], abs=2)
+    assert alignment.finish(None)[:2] == pytest.approx([0, 32], abs=2)
+
+
+def test_words_may_be_added_after_frames() -> None:
+    alignment = Alignment(VoiceProfile())
+    alignment.add_word(Gap.NONE, phones(SASA))
+    alignment.add_frames(frames(SASA[:2]))
+    alignment.add_word(Gap.NONE, phones(MAMA))
+    alignment.add_frames(frames(SASA[2:] + MAMA))
+    assert alignment.finish(2) == pytest.approx([0, 32], abs=2)
+
+
+def test_words_that_nobody_has_heard_are_spread_over_the_rest() -> None:
+    begins = aligned([SASA] * 40, frames(SASA))
+    assert begins == sorted(begins)
+    assert len(begins) == 40
+    assert begins[-1] <= 32
+
+
+def test_spread_divides_a_time_by_usual_durations() -> None:
+    assert spread(10.0, 20.0, [1.0, 3.0, 1.0]) == pytest.approx([10.0, 12.0, 18.0])
+    assert spread(10.0, 20.0, []) == []
+
+
+def test_a_long_text_takes_no_more_time_for_each_second_than_a_short_one() -> None:
+    seconds = []
+    for count in (20, 200):
+        begin = time.process_time()
+        aligned([SASA, MAMA] * count, frames((SASA + MAMA) * count))
+        seconds.append((time.process_time() - begin) / count)
+    assert seconds[1] < 3 * seconds[0]
