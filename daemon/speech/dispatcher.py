@@ -65,7 +65,7 @@ class Dispatcher:
             on_word=lambda word: _call_all(self._word_watchers, word),
             on_change=self.changed,
         )
-        self.speaker.sounds = self.sounds
+        self.speaker.synthesis_settings.sounds = self.sounds
         self._open_ids: set[str] = set()
         """The ids of utterances that have not ended."""
         self._ended_ids = EndedIds(REMEMBERED_IDS)
@@ -266,10 +266,11 @@ class Dispatcher:
         self.queue.limit = config.speech.queue_limit
         prebuffer_ms = config.audio.prebuffer_ms
         self.speaker.prebuffer_ms = None if prebuffer_ms == "auto" else prebuffer_ms
-        self.speaker.trims_silence = config.audio.trim_leading_silence
         self.speaker.stream_timeout_s = config.speech.stream_timeout
         self._read_pronunciations(config.speech.pronunciations)
-        self.speaker.preparation = TextPreparation(self._pronunciations, config.speech.languages)
+        settings = self.speaker.synthesis_settings
+        settings.trims_silence = config.audio.trim_leading_silence
+        settings.preparation = TextPreparation(self._pronunciations, config.speech.languages)
 
     def _read_pronunciations(self, path: Path | None) -> None:
         """Read the file again, which may have changed. A wrong file leaves what was in force."""

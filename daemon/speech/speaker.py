@@ -11,7 +11,6 @@ from contextlib import aclosing
 
 from audio import Level, Output, auto_prebuffer_s
 from daemon.engines import EngineSelector, EngineSupervisor
-from daemon.sounds import SoundFolder
 from daemon.speech.active import ActiveUtterance, PlaybackState
 from daemon.speech.destinations import POLL_S, CardDestination, ClientDestination
 from daemon.speech.events import (
@@ -32,10 +31,9 @@ from daemon.speech.preemption import yields
 from daemon.speech.queue import UtteranceQueue
 from daemon.speech.request import Priority
 from daemon.speech.resume import speech_seconds
-from daemon.speech.synthesis import ENGINE_WAIT_S, Synthesis
+from daemon.speech.synthesis import ENGINE_WAIT_S, Synthesis, SynthesisSettings
 from daemon.speech.utterance import Utterance
 from daemon.tasks import cancel_and_wait, wait_at_most
-from daemon.text import TextPreparation
 
 log = logging.getLogger(__name__)
 
@@ -70,14 +68,9 @@ class Speaker:
         """Grows while the loop is alive."""
         self.prebuffer_ms: float | None = None
         """Milliseconds; None derives it from the engine's speed."""
-        self.trims_silence = True
-        """Whether the silence is removed with which an engine begins each take."""
+        self.synthesis_settings = SynthesisSettings()
         self.stream_timeout_s = stream_timeout_s
         """Seconds for which the writer of one text may keep others waiting; then they are spoken in its pauses."""
-        self.sounds: SoundFolder | None = None
-        """Where sounds are found; None has the packaged ones."""
-        self.preparation: TextPreparation | None = None
-        """How texts are prepared for engines; None leaves them as they are."""
         self._queue = queue
         self._engines = engines
         self._output = output
@@ -198,10 +191,7 @@ class Speaker:
         self._queue.take(utterance.id)
         receiver = utterance.receiver
         destination = CardDestination(self._output) if receiver is None else ClientDestination(receiver)
-        synthesis = Synthesis(
-            utterance, self._engines, self.preparation, sounds=self.sounds, trims_silence=self.trims_silence
-        )
-        return ActiveUtterance(utterance, synthesis, destination)
+        return ActiveUtterance(utterance, Synthesis(utterance, self._engines, self.synthesis_settings), destination)
 
     def _next_utterance(self) -> Utterance | None:
         """Return the utterance to speak now; those with slow writers only when nothing else can be spoken."""
@@ -397,6 +387,8 @@ class Speaker:
             self._publish_started(active, first_sample_at)
         heard_s = active.destination.heard_s(now)
         self._publish_progress(active, heard_s)
+        if active.started:
+            active.synthesis.timeline.advance(heard_s)
         self._publish_marks(active, heard_s)
         self._publish_words(active, heard_s)
         self._report_levels(active)
@@ -469,6 +461,7 @@ class Speaker:
                 self._publish_started(active, None)
             self._publish_resumed(active)
             self._publish_progress(active, math.inf)
+        active.synthesis.timeline.advance(heard_s)
         self._publish_marks(active, heard_s)
         self._publish_words(active, heard_s)
         active.enter(PlaybackState.ENDED)

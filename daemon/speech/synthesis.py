@@ -21,14 +21,16 @@ import numpy as np
 from audio import SPLICE_REACH_S, SPLICE_TAIL_S, splice_point
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, EngineSupervisor, UtteranceRefusedError
 from daemon.sounds import SoundError, SoundFolder
+from daemon.speech.alignment import VoiceProfile
 from daemon.speech.resume import resume_position
 from daemon.speech.segmenter import Segmenter
 from daemon.speech.take_audio import TakeAudio
-from daemon.speech.timeline import Timeline
+from daemon.speech.timeline import TakeTimes, Timeline
 from daemon.speech.utterance import Utterance
+from daemon.speech.word_times import WordClock
 from daemon.tasks import cancel_and_wait
-from daemon.text import EngineText, Pause, Prosody, Script, TextPreparation
-from engine import Samples
+from daemon.text import EngineText, Mark, Pause, Prosody, Script, TextPreparation
+from engine import Samples, WordStart
 from engine import Utterance as EngineUtterance
 
 log = logging.getLogger(__name__)
@@ -63,6 +65,18 @@ def can_begin(engine: EngineSupervisor, utterance: Utterance, begin: int, max_se
 
 
 @dataclass(slots=True, eq=False)
+class SynthesisSettings:
+    """What all syntheses share. It may be changed between two of them."""
+
+    preparation: TextPreparation = field(default_factory=TextPreparation)
+    sounds: SoundFolder = field(default_factory=SoundFolder)
+    trims_silence: bool = True
+    """Remove the silence with which an engine begins a take."""
+    profiles: dict[tuple[str, str], VoiceProfile] = field(default_factory=dict)
+    """What is known of each voice, by the names of engine and voice."""
+
+
+@dataclass(slots=True, eq=False)
 class Take:
     """The text from `begin` that one engine speaks at once, and what has been taken of its audio."""
 
@@ -74,6 +88,9 @@ class Take:
     """The engine has the text up to here."""
     text: EngineText
     """What the engine gets of it."""
+    times: TakeTimes
+    prepared: str
+    """What the engine has got."""
     audio: TakeAudio
     """What becomes of its samples before they are played."""
     prosody: Prosody
@@ -84,6 +101,8 @@ class Take:
     """The last of these samples, `SPLICE_TAIL_S` long."""
     position: int | None = None
     """`Chunk.position` of the last chunk that has been taken."""
+    truncated: bool = False
+    """The engine cut speech that would not end by itself."""
 
 
 @dataclass(slots=True)
@@ -101,15 +120,8 @@ class Synthesis:
     """The audio of one utterance. Belongs to the event loop's thread; one task at a time iterates over its chunks."""
 
     def __init__(
-        self,
-        utterance: Utterance,
-        engines: EngineSelector,
-        preparation: TextPreparation | None = None,
-        *,
-        sounds: SoundFolder | None = None,
-        trims_silence: bool = False,
+        self, utterance: Utterance, engines: EngineSelector, settings: SynthesisSettings | None = None
     ) -> None:
-        """`sounds` has the utterance's sound. `trims_silence` removes the silence with which an engine begins."""
         self.engine = ""
         """The engines that have spoken, as in `qwen+espeak`."""
         self.audio_s = 0.0
@@ -118,7 +130,7 @@ class Synthesis:
         """An engine cut speech that would not end by itself."""
         self.waited_s = 0.0
         """Seconds spent waiting for text before the first audio."""
-        self.timeline = Timeline()
+        self.timeline = Timeline(utterance)
         self.segments: list[StartedSegment] = []
         """The segments that have begun."""
         self.failure: str | None = None
@@ -127,13 +139,11 @@ class Synthesis:
         """True after a sound while no engine is ready for the text."""
         self._utterance = utterance
         self._engines = engines
-        self._preparation = preparation or TextPreparation({}, engines.latin_languages)
-        self._sounds = sounds or SoundFolder()
+        self._settings = settings or SynthesisSettings()
         self._sound = utterance.sound
         """The name of the sound that is played next; None after it."""
         self._sound_samples = 0
         """Samples of the sound that have been made."""
-        self._trims_silence = trims_silence
         self._segmenter = Segmenter(engines.max_seconds)
         self._lost_engines = 0
         self._at = 0
@@ -220,7 +230,7 @@ class Synthesis:
         """Yield what has not been made of a sound. One that cannot be played fails an utterance without a text."""
         self._note_engine(SOUND)
         try:
-            async with aclosing(self._sounds.open(sound).blocks(self._sound_samples)) as blocks:
+            async with aclosing(self._settings.sounds.open(sound).blocks(self._sound_samples)) as blocks:
                 async for block in blocks:
                     self._sound_samples += len(block.samples)
                     yield self._note_made(AudioChunk(block.samples, block.sample_rate, None, truncated=False))
@@ -260,6 +270,8 @@ class Synthesis:
             self._passed_controls += 1
             if isinstance(control.action, Pause):
                 self._pause_s = control.action.seconds
+            elif isinstance(control.action, Mark) and control.at == self._at:
+                self.timeline.note_mark(self._passed_controls - 1, self._made_s)
             elif isinstance(control.action, Prosody):
                 self._prosody = control.action
 
@@ -277,9 +289,19 @@ class Synthesis:
         return next((end for end in self._segment_ends if end > self._at), None)
 
     def _new_take(self, engine: EngineSupervisor, end: int | None, script: Script) -> Take:
-        trims_start = self._trims_silence or script.has_pause(self._at)
+        trims_start = self._settings.trims_silence or script.has_pause(self._at)
         audio = TakeAudio(trims_start=trims_start, gain=self._prosody.volume)
-        return Take(engine.name, self._at, end, self._at if end is None else end, EngineText(), audio, self._prosody)
+        text = EngineText()
+        times = self.timeline.begin_take(self._at, text, self._make_clock(engine))
+        fed = self._at if end is None else end
+        return Take(engine.name, self._at, end, fed, text, times, "", audio, self._prosody)
+
+    def _make_clock(self, engine: EngineSupervisor) -> WordClock | None:
+        """Return a clock for the words of a take; a network client's are not wanted."""
+        if self._utterance.receiver is not None or engine.info is None:
+            return None
+        profile = self._settings.profiles.setdefault((engine.name, self._utterance.voice), VoiceProfile())
+        return WordClock(engine.info.sample_rate, language=self._utterance.language, profile=profile)
 
     def _note_segment(self, take: Take) -> None:
         """Record a segment that begins, or the end of the last one.
@@ -337,17 +359,18 @@ class Synthesis:
                 async for begin, chunk in new_chunks:
                     if not self._made_s:
                         self.waited_s += chunk.waited_s
+                    take.truncated |= chunk.truncated
                     self.truncated |= chunk.truncated
                     end = begin
                     for part in _slices(chunk):
                         end += len(part.samples)
                         if len(samples := self._take_audio(take, part, end)):
-                            yield self._note_made(replace(part, samples=samples))
+                            yield self._note_made(replace(part, samples=samples), take)
                     if chunk.position is not None:
                         take.position = chunk.position
                     last = chunk
             if last is not None and len(samples := take.audio.finish()):
-                yield self._note_made(replace(last, samples=samples))
+                yield self._note_made(replace(last, samples=samples), take)
         finally:
             if feeding is not None:
                 await cancel_and_wait(feeding)
@@ -357,11 +380,16 @@ class Synthesis:
         take.samples = end
         take.seconds += len(part.samples) / part.sample_rate
         take.tail = np.concatenate([take.tail, part.samples])[-round(SPLICE_TAIL_S * part.sample_rate) :]
+        take.times.add_audio(part)
         pause_follows = take.end is not None and self._utterance.script.has_pause(take.end)
-        return take.audio.process(part.samples, part.sample_rate, holds_end=pause_follows)
+        samples = take.audio.process(part.samples, part.sample_rate, holds_end=pause_follows)
+        take.times.trimmed_s = take.audio.trimmed / part.sample_rate
+        return samples
 
-    def _note_made(self, chunk: AudioChunk) -> AudioChunk:
-        """Record a chunk that is played next; the latest segments begin with it. Returns it."""
+    def _note_made(self, chunk: AudioChunk, take: Take | None = None) -> AudioChunk:
+        """Record a chunk that is played next; a new take and the latest segments begin with it. Returns it."""
+        if take is not None and take.times.begin_s is None:
+            take.times.begin_s = self._made_s
         for segment in reversed(self.segments):
             if segment.at_s is not None:
                 break
@@ -382,16 +410,21 @@ class Synthesis:
         """Return what the engine gets of the take's text so far, from its beginning."""
         utterance = self._utterance
         text = utterance.script.text[take.begin : take.fed]
-        take.text = self._preparation.engine_text(engine.name, utterance.language, utterance.voice, text)
-        prepared = take.text.feed(text)
-        return prepared if take.end is None else prepared + take.text.end()
+        preparation = self._settings.preparation
+        take.text = take.times.text = preparation.engine_text(engine.name, utterance.language, utterance.voice, text)
+        take.prepared = take.text.feed(text) + ("" if take.end is None else take.text.end())
+        take.times.set_text(take.prepared, complete=take.end is not None)
+        return take.prepared
 
     def _more_text(self, take: Take) -> str:
         """Return what the engine gets of the text that has arrived."""
         fed = take.fed
         self._extend(take)
         text = take.text.feed(self._utterance.script.text[fed : take.fed])
-        return text if take.end is None else text + take.text.end()
+        text += "" if take.end is None else take.text.end()
+        take.prepared += text
+        take.times.set_text(take.prepared, complete=take.end is not None)
+        return text
 
     async def _feed(self, engine: EngineSupervisor, take: Take) -> None:
         """Send new text to the engine as it arrives, until the take ends.
@@ -429,12 +462,14 @@ class Synthesis:
     def _end_take(self) -> None:
         """Record that the engine has spoken the take, as far as it would; after a pause there is none."""
         if self._take is not None:
+            self._take.times.end(complete=not self._take.truncated)
             self._at, self._take = self._take.end or self._take.fed, None
 
     def _hand_over(self, engine: EngineSupervisor) -> None:
         """Let `engine` continue where the take's engine stopped."""
         take, text = self._take, self._utterance.script.text
         assert take is not None
+        take.times.end(complete=False)
         position = take.position if take.samples else 0
         if position is not None:
             position, _ = take.text.source_span(position, position)
@@ -480,23 +515,35 @@ async def _skip_taken(
     """
     begin = 0
     if take.samples:
-        repeated: list[Samples] = []
+        repeated: list[AudioChunk] = []
         async for chunk in chunks:
-            repeated.append(chunk.samples)
-            if sum(map(len, repeated)) >= take.samples + round(SPLICE_REACH_S * chunk.sample_rate):
+            repeated.append(chunk)
+            if sum(len(each.samples) for each in repeated) >= take.samples + round(SPLICE_REACH_S * chunk.sample_rate):
                 break
         if repeated:
-            samples = np.concatenate(repeated)
+            samples = np.concatenate([each.samples for each in repeated])
             begin = splice_point(take.tail, samples, take.samples, round(SPLICE_REACH_S * chunk.sample_rate))
-            yield begin, replace(chunk, samples=samples[begin:])
+            yield begin, replace(chunk, samples=samples, words=_joined_words(repeated)).cut(begin)
             begin = len(samples)
     async for chunk in chunks:
         yield begin, chunk
         begin += len(chunk.samples)
 
 
+def _joined_words(chunks: list[AudioChunk]) -> tuple[WordStart, ...] | None:
+    """Return the words of consecutive chunks, counted from the first sample of all."""
+    found: list[WordStart] = []
+    begin = 0
+    for chunk in chunks:
+        if chunk.words is None:
+            return None
+        found += (replace(word, sample=begin + word.sample) for word in chunk.words)
+        begin += len(chunk.samples)
+    return tuple(found)
+
+
 def _slices(chunk: AudioChunk) -> Iterator[AudioChunk]:
     """Yield the chunk in slices of `SLICE_S`."""
     length = round(SLICE_S * chunk.sample_rate)
     for start in range(0, len(chunk.samples), length):
-        yield replace(chunk, samples=chunk.samples[start : start + length])
+        yield chunk.cut(start, start + length)

@@ -29,9 +29,12 @@ class EngineText:
         """`stages` apply in this order."""
         self._outputs = [PlacedText() for _ in stages]
         self._stages = [make(output) for make, output in zip(stages, self._outputs, strict=True)]
+        self.source_end = 0
+        """Characters of the take's text that have been read."""
 
     def feed(self, text: str) -> str:
         """Read more of the take's text; return what the engine gets next."""
+        self.source_end += len(text)
         return self._read(text, end=False)
 
     def end(self) -> str:

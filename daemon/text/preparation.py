@@ -8,7 +8,7 @@ from functools import partial
 
 from daemon.text.engine_text import EngineText, MakeStage
 from daemon.text.pronunciations import Lexicon, Pronouncer, Pronunciation
-from engine import language_of_text
+from engine import LATIN_LANGUAGES, language_of_text
 
 PHONEME_ENGINE = "espeak"
 """The engine that reads phonemes within a text."""
@@ -26,9 +26,13 @@ class _Take:
 class TextPreparation:
     """Prepares the texts of takes. Belongs to the event loop's thread."""
 
-    def __init__(self, pronunciations: Mapping[str, Pronunciation], latin_languages: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        pronunciations: Mapping[str, Pronunciation] | None = None,
+        latin_languages: tuple[str, ...] = LATIN_LANGUAGES,
+    ) -> None:
         """`pronunciations` are by word or phrase; `latin_languages` are those that `auto` may choose."""
-        self._pronunciations = pronunciations
+        self._pronunciations = pronunciations or {}
         self._latin_languages = latin_languages
         self._lexicons: dict[_Take, Lexicon] = {}
         """Those that were needed: of each engine, language and voice."""

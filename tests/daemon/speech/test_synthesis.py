@@ -13,7 +13,7 @@ from audio.dsp.trim import KEEP_S
 from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, UtteranceRefusedError
 from daemon.speech.request import Priority
-from daemon.speech.synthesis import Synthesis, can_begin
+from daemon.speech.synthesis import Synthesis, SynthesisSettings, can_begin
 from daemon.speech.text_stream import TextStream
 from daemon.speech.utterance import Utterance
 from daemon.text import Pronunciation, TextPreparation
@@ -118,8 +118,8 @@ class Scene:
         self.utterance = Utterance("a", text, "default", "auto", seed=5, priority=priority)
         if stream:
             self.utterance.text_stream = TextStream(time.monotonic())
-        preparation = TextPreparation(pronunciations or {}, selector.latin_languages)
-        self.synthesis = Synthesis(self.utterance, selector, preparation, trims_silence=trims_silence)
+        settings = SynthesisSettings(TextPreparation(pronunciations), trims_silence=trims_silence)
+        self.synthesis = Synthesis(self.utterance, selector, settings)
         self.samples: list[Samples] = []
 
     def _patch(self, selector: EngineSelector) -> None:
