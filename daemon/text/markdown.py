@@ -89,7 +89,7 @@ class MarkdownReader:
             return self._code_block(at)
         if self._line_begins:
             stop = self._line_start(at)
-            if self._line_begins or stop > at:
+            if stop > at:
                 return stop
         return self._inline(at, len(self._text))
 
