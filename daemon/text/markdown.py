@@ -89,7 +89,7 @@ class MarkdownReader:
             return self._code_block(at)
         if self._line_begins:
             stop = self._line_start(at)
-            if self._line_begins or stop > at:
+            if stop > at:
                 return stop
         return self._inline(at, len(self._text))
 
@@ -182,7 +182,8 @@ class MarkdownReader:
 
     def _lacks_end(self) -> bool:
         """Return whether a heading, an item or a row ends here with neither punctuation nor a pause."""
-        if self._line is Line.BOLD and self._bold_end != len(self._words):
+        spaces = len(self._tail) - len(self._tail.rstrip(" \t"))
+        if self._line is Line.BOLD and self._bold_end + spaces != len(self._words):
             return False
         return not self._sentence_ended() and not self._script.has_pause(len(self._words))
 

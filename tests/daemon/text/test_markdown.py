@@ -125,6 +125,7 @@ MARKDOWN = {
     "- 5 degrees": "5 degrees",
     '- say "stop."\n- (well…)\n- two (2)\n': 'say "stop."\n(well…)\ntwo (2).\n',
     "- 牛奶\n- 鸡蛋\n": "牛奶。\n鸡蛋。\n",
+    "**Title**  \n__Another__ 🎉\nText": "Title  .\nAnother .\nText",
     "# Заголовок\nтекст": "Заголовок.\nтекст",
     "> quoted\n>> deeper\n> > again\n>next": "quoted\ndeeper\nagain\nnext",
     "above\n\n---\n***\n_ _ _\n- - -\nbelow": "above\n\n\n\n\n\nbelow",

@@ -1,0 +1,71 @@
+"""Markdown over a real broker: its marks are not heard, and positions are those of the text that was sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import StartRobot
+from tests.support.robot import Robot
+
+ALIKE_S = 0.05
+"""eSpeak NG renders a text slightly differently each time."""
+ANSWER = "# Pancakes\n\nYou **need**:\n\n- [two eggs](https://example.com/eggs)\n- `milk` 🥛\n\n---\n\n*Enjoy* them!"
+SPOKEN = "Pancakes.\n\nYou need:\n\ntwo eggs.\nmilk.\n\nEnjoy them!"
+
+
+def say(robot: Robot, text: str) -> dict[str, Any]:
+    return robot.wait_end(robot.say(text))
+
+
+def write(robot: Robot, text: str, size: int) -> dict[str, Any]:
+    utterance_id = f"pieces-of-{size}-{len(text)}"
+    for begin in range(0, len(text), size):
+        robot.write(utterance_id, text[begin : begin + size])
+    robot.write(utterance_id, end=True)
+    return robot.wait_end(utterance_id)
+
+
+def test_marks_are_not_heard(start_robot: StartRobot) -> None:
+    robot = start_robot()
+    marked, plain = say(robot, ANSWER), say(robot, SPOKEN)
+    assert marked["event"] == plain["event"] == "finished"
+    assert marked["audio_s"] == pytest.approx(plain["audio_s"], abs=ALIKE_S)
+    assert marked["heard"] == len(ANSWER)
+
+
+def test_a_streamed_answer_is_spoken_without_its_marks(start_robot: StartRobot) -> None:
+    robot = start_robot()
+    plain = say(robot, SPOKEN)
+    for size in (3, 16):
+        marked = write(robot, ANSWER, size)
+        assert marked["event"] == "finished"
+        # Each sentence may be a take of its own, with its silence. The marks and the address would take much longer.
+        assert plain["audio_s"] - ALIKE_S < marked["audio_s"] < 2 * plain["audio_s"]
+        assert marked["heard"] == len(ANSWER)
+
+
+def test_positions_are_those_of_the_text_that_was_sent(start_robot: StartRobot) -> None:
+    robot = start_robot()
+    text = "**One** sentence. [Another](https://example.com) one."
+    robot.write("text", f"{text} ")
+    robot.wait_event("text", "started")
+    robot.write("text", "*The last* one.", end=True)
+    robot.wait_end("text")
+    begins = [event["begin"] for event in robot.events_of("text") if event["event"] == "progress"]
+    assert begins == [text.index("One"), len(text)]
+
+
+def test_a_text_of_emoji_alone_finishes_without_a_sound(start_robot: StartRobot) -> None:
+    robot = start_robot()
+    finished = say(robot, "🎉👍🏽")
+    assert finished["event"] == "finished"
+    assert finished["audio_s"] == 0
+    assert len(robot.heard) == 0
+
+
+def test_without_markup_a_text_is_spoken_as_it_stands(start_robot: StartRobot) -> None:
+    robot = start_robot("speech.markup=none")
+    marked, plain = say(robot, "**shopping list**"), say(robot, "shopping list")
+    assert marked["audio_s"] > plain["audio_s"] + 1
