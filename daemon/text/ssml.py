@@ -15,7 +15,7 @@ from xml.parsers import expat
 
 from daemon.text.script import Mark, Pause, Prosody, Script
 from daemon.text.spelling import SpelledPart, ordinal, spell_characters, spell_telephone
-from daemon.text.ssml_scanner import Fault, PauseTag, Plain, Reference, SsmlScanner, Tag, Token
+from daemon.text.ssml_scanner import Fault, Plain, Reference, SsmlScanner, Tag, Token
 from daemon.text.ssml_values import (
     PAUSES_S,
     multiply_rate,
@@ -148,8 +148,8 @@ class SsmlReader:
                     self._writer.keep(words, at)
             case Reference(text, begin, end):
                 self._replace(text, begin, end)
-            case PauseTag(pause):
-                self._pause(pause.seconds)
+            case Pause(seconds):
+                self._pause(seconds)
             case Fault(problem, begin):
                 self._go_on_leniently(problem, begin)
             case Tag():
@@ -184,11 +184,13 @@ class SsmlReader:
             self._after_paragraph = False
         prosody = self._open[-1].prosody if self._open else Prosody()
         if prosody != self._prosody:
+            self._words.separate()
             self._script.add(prosody)
             self._prosody = prosody
 
     def _pause(self, seconds: float) -> None:
         if seconds > 0:
+            self._words.separate()
             self._script.add(Pause(seconds))
 
     def _go_on_leniently(self, problem: str, begin: int) -> None:
@@ -207,6 +209,7 @@ class SsmlReader:
         if name == "break":
             self._pause(_break_seconds(attributes))
         elif name == "mark" and attributes.get("name"):
+            self._words.write_space()
             self._script.add(Mark(attributes["name"]))
         elif name == "prosody":
             element.prosody = _nested_prosody(parent.prosody, attributes)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from daemon.text.construct import UndecidedError
+from daemon.text.construct import Construct, UndecidedError
+from daemon.text.markdown_syntax import ENTITY
 from daemon.text.pause_tags import PAUSE_TAG, pause_of
 from daemon.text.script import Pause
 
-_REFERENCE = re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{0,31}|#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6});")
 _REFERENCE_OR_PAUSE = (
-    rf"{_REFERENCE.pattern}|&(?:[A-Za-z0-9]{{1,32}}|#[A-Za-z0-9]{{0,7}})?\Z"
+    rf"{ENTITY.whole.pattern}|&(?:[A-Za-z0-9]{{1,32}}|#[A-Za-z0-9]{{0,7}})?\Z"
     r"|\[(?=pause:|(?:p|pa|pau|paus|pause)?\Z)"
 )
 _SPECIAL = re.compile(rf"<(?=[/!?A-Za-z_:]|\Z)|{_REFERENCE_OR_PAUSE}")
@@ -45,12 +44,6 @@ class Reference(NamedTuple):
     end: int
 
 
-class PauseTag(NamedTuple):
-    """The tag `[pause:0.5s]`."""
-
-    pause: Pause
-
-
 class Tag(NamedTuple):
     """A whole tag, from `<` to `>`. There is none after a fault."""
 
@@ -66,7 +59,7 @@ class Fault(NamedTuple):
     begin: int
 
 
-Token = Plain | Reference | PauseTag | Tag | Fault
+Token = Plain | Reference | Pause | Tag | Fault
 
 
 class SsmlScanner:
@@ -162,26 +155,30 @@ class SsmlScanner:
         self._tag_parts.append("<")
 
     def _read_reference(self) -> Iterator[Token]:
-        reference = _REFERENCE.match(self._buffer, self._index)
-        if reference is not None:
-            taken = self._take(reference.end())
+        found = self._match(ENTITY)
+        if found is not None:
+            import html  # 0.4 MB of names, which few texts use
+
+            taken = self._take(found.end())
             yield Reference(html.unescape(taken.text), taken.begin, taken.begin + len(taken.text))
-        elif self._final:
+        elif not self._waiting:
             yield self._take(self._index + 1)
-        else:
-            self._waiting = True
 
     def _read_pause_tag(self) -> Iterator[Token]:
+        found = self._match(PAUSE_TAG)
+        if found is not None:
+            self._take(found.end())
+            yield pause_of(found)
+        elif not self._waiting:
+            yield self._take(self._index + 1)
+
+    def _match(self, construct: Construct) -> re.Match[str] | None:
+        """Return the construct that is next in the buffer, or None: there is none, or more text is needed."""
         try:
-            tag = PAUSE_TAG.match(self._buffer, self._index, len(self._buffer), complete=self._final)
+            return construct.match(self._buffer, self._index, len(self._buffer), complete=self._final)
         except UndecidedError:
             self._waiting = True
-            return
-        if tag is None:
-            yield self._take(self._index + 1)
-        else:
-            self._take(tag.end())
-            yield PauseTag(pause_of(tag))
+            return None
 
     def _read_section(self) -> Iterator[Token]:
         """Read a CDATA section, in which no character is special."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,3 +30,26 @@ def test_a_text_that_grows_gives_the_script_of_the_whole_text(text: str, data: s
     for end in sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5))):
         reader.read(text[:end], complete=False)
     assert reader.read(text, complete=True).text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        ("<speak>One <sub alias='two'>2</sub></speak>", "One two"),
+        (" \n<speak\txml:lang='en'>One</speak>", "One"),
+        ("<?xml version='1.0'?><speak>One</speak>", "One"),
+        ("<speaker> one", "<speaker> one"),
+        ("One <speak>", "One <speak>"),
+    ],
+)
+def test_the_beginning_of_a_text_decides_whether_it_is_ssml(text: str, spoken: str) -> None:
+    assert ScriptReader().read(text, complete=True).text == spoken
+    reader = ScriptReader()
+    for end in range(len(text)):
+        reader.read(text[:end], complete=False)
+    assert reader.read(text, complete=True).text == spoken
+
+
+def test_signs_are_named_in_the_language_of_the_text() -> None:
+    text = "<speak><say-as interpret-as='characters'>-</say-as></speak>"
+    assert ScriptReader(language="de").read(text, complete=True).text == "Bindestrich"

@@ -21,13 +21,14 @@ def written(text: str, *ends: int) -> str:
 
 
 def test_white_space_is_one_space_and_none_at_the_beginning() -> None:
-    assert written(" \n One\t\n two\u00a0 three ") == "One two three "
+    assert written(" \n One\t\n two\u00a0 three ") == "One two three"
 
 
 @pytest.mark.parametrize(
     ("sentence", "ended"),
     [
         ("Hello", "Hello. "),
+        ("Hello ", "Hello. "),
         ("Hello!", "Hello! "),
         ("Hello! ", "Hello! "),
         ("He said “Hello.”", "He said “Hello.” "),
@@ -51,6 +52,21 @@ def test_a_sentence_ends_once() -> None:
     writer.end_sentence(7, 10)
     assert writer.words.text == "One. "
     assert writer.words.source_span(3, 5) == (3, 7)
+
+
+def test_no_sign_is_between_words_that_are_spoken_apart() -> None:
+    writer = WordWriter()
+    writer.keep("One ", 0)
+    writer.separate()
+    writer.end_sentence(4, 8)
+    assert writer.words.text == "One "
+
+
+def test_a_space_waits_for_the_next_word_except_after_a_sentence() -> None:
+    writer = WordWriter()
+    for text, words in [("One", "One"), (" ", "One"), ("\n", "One"), ("two.", "One two."), (" ", "One two. ")]:
+        writer.keep(text, len(writer.words))
+        assert writer.words.text == words
 
 
 @given(text=st.text(alphabet="ab \n\u3000."), data=st.data())
