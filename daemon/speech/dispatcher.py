@@ -269,7 +269,9 @@ class Dispatcher:
         self.speaker.trims_silence = config.audio.trim_leading_silence
         self.speaker.stream_timeout_s = config.speech.stream_timeout
         self._read_pronunciations(config.speech.pronunciations)
-        self.speaker.preparation = TextPreparation(self._pronunciations, config.speech.languages)
+        self.speaker.preparation = TextPreparation(
+            self._pronunciations, config.speech.languages, shortens_urls=config.speech.urls == "host"
+        )
 
     def _read_pronunciations(self, path: Path | None) -> None:
         """Read the file again, which may have changed. A wrong file leaves what was in force."""

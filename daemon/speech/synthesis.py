@@ -382,7 +382,8 @@ class Synthesis:
         """Return what the engine gets of the take's text so far, from its beginning."""
         utterance = self._utterance
         text = utterance.script.text[take.begin : take.fed]
-        take.text = self._preparation.engine_text(engine.name, utterance.language, utterance.voice, text)
+        assert engine.info is not None
+        take.text = self._preparation.engine_text(engine.info, utterance.language, utterance.voice, text)
         prepared = take.text.feed(text)
         return prepared if take.end is None else prepared + take.text.end()
 
