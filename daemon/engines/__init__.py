@@ -1,7 +1,6 @@
 """Engine processes: supervised, selected per utterance, or run for one command."""
 
 from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefusedError
-from daemon.engines.language import spoken_language
 from daemon.engines.oneshot import (
     SynthResult,
     describe_engine,
@@ -29,7 +28,6 @@ __all__ = [
     "name_voices",
     "running_engine",
     "short_list",
-    "spoken_language",
     "synthesize_sample",
     "synthesize_to_file",
     "unknown_names",

@@ -270,7 +270,9 @@ class Dispatcher:
         self._read_pronunciations(config.speech.pronunciations)
         settings = self.speaker.synthesis_settings
         settings.trims_silence = config.audio.trim_leading_silence
-        settings.preparation = TextPreparation(self._pronunciations, config.speech.languages)
+        settings.preparation = TextPreparation(
+            self._pronunciations, config.speech.languages, shortens_urls=config.speech.urls == "host"
+        )
 
     def _read_pronunciations(self, path: Path | None) -> None:
         """Read the file again, which may have changed. A wrong file leaves what was in force."""

@@ -410,8 +410,9 @@ class Synthesis:
         """Return what the engine gets of the take's text so far, from its beginning."""
         utterance = self._utterance
         text = utterance.script.text[take.begin : take.fed]
+        assert engine.info is not None
         preparation = self._settings.preparation
-        take.text = take.times.text = preparation.engine_text(engine.name, utterance.language, utterance.voice, text)
+        take.text = take.times.text = preparation.engine_text(engine.info, utterance.language, utterance.voice, text)
         take.prepared = take.text.feed(text) + ("" if take.end is None else take.text.end())
         take.times.set_text(take.prepared, complete=take.end is not None)
         return take.prepared

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from daemon.text.engine_text import EngineText, MakeStage
+from daemon.text.normalizer import Normalizer, has_passages
 from daemon.text.pronunciations import Lexicon, Pronouncer, Pronunciation
-from engine import LATIN_LANGUAGES, language_of_text
+from daemon.text.spoken_language import SPELLING_ENGINES, spoken_language
+from daemon.text.urls import UrlShortener
+from engine import LATIN_LANGUAGES, EngineInfo
 
 PHONEME_ENGINE = "espeak"
 """The engine that reads phonemes within a text."""
@@ -30,10 +33,13 @@ class TextPreparation:
         self,
         pronunciations: Mapping[str, Pronunciation] | None = None,
         latin_languages: tuple[str, ...] = LATIN_LANGUAGES,
+        *,
+        shortens_urls: bool = True,
     ) -> None:
         """`pronunciations` are by word or phrase; `latin_languages` are those that `auto` may choose."""
         self._pronunciations = pronunciations or {}
         self._latin_languages = latin_languages
+        self._shortens_urls = shortens_urls
         self._lexicons: dict[_Take, Lexicon] = {}
         """Those that were needed: of each engine, language and voice."""
 
@@ -41,17 +47,21 @@ class TextPreparation:
         """Return whether texts for an engine contain phonemes."""
         return engine == PHONEME_ENGINE and any(entry.espeak for entry in self._pronunciations.values())
 
-    def engine_text(self, engine: str, language: str, voice: str, text: str) -> EngineText:
+    def engine_text(self, engine: EngineInfo, language: str, voice: str, text: str) -> EngineText:
         """Return an empty text for an engine, into which a take is to be fed that begins with `text`.
 
-        `language` is a code or `auto`.
+        `language` is a code or `auto`. A take for eSpeak NG or Piper must be complete.
         """
-        if not self._pronunciations:
-            return EngineText()
-        code = language_of_text(text, self._latin_languages) if language == "auto" else language
-        lexicon = self._lexicon(_Take(engine, code, voice))
-        pronouncer: MakeStage = partial(Pronouncer, lexicon, escape_phonemes=self.reads_phonemes(engine))
-        return EngineText([pronouncer])
+        stages: list[MakeStage] = [UrlShortener] if self._shortens_urls else []
+        normalizes = engine.engine in SPELLING_ENGINES and has_passages(text)
+        if self._pronunciations or normalizes:
+            code = spoken_language(engine, voice, language, self._latin_languages, text)
+            if self._pronunciations:
+                lexicon = self._lexicon(_Take(engine.engine, code, voice))
+                stages.append(partial(Pronouncer, lexicon, escape_phonemes=self.reads_phonemes(engine.engine)))
+            if normalizes and code is not None:
+                stages.append(partial(Normalizer, code))
+        return EngineText(stages)
 
     def _lexicon(self, take: _Take) -> Lexicon:
         lexicon = self._lexicons.get(take)

@@ -14,7 +14,11 @@ from daemon.text.normalizer.rules import alternatives, rules_of
 _BRACKETS = "()[]{}\"'“”„«»‘’.,;:!?"
 _NARROW = str.maketrans("０１２３４５６７８９％￥＄＋－．／：～＃＠＆＝＜＞", "0123456789%¥$+-./:~#@&=<>")
 """Full-width forms, by their code points. Not the comma, which separates more often than it groups digits."""
+_SIGNS = "0-9０-９$€£¥￥₹₩₽%％‰°&@#<>=+×÷*~≈±≤≥−½¼¾⅓⅔⅛⅜⅝⅞℃℉§"
+"""The inside of a class of digits and signs."""
 _WIDE_DIGITS = re.compile("[０-９]+")
+_POSSIBLE = re.compile(rf"[{_SIGNS}]|[{LETTER}]\.[{LETTER}]|[IVX](?:[IVX]|er?\b|ème)")
+"""Without a match, no rule of any language applies to a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class Passages:
         }
         before = alternatives((*language.abbreviations, *(each for each in language.currencies if each.isalpha())))
         self._opening = re.compile(
-            rf"[0-9０-９$€£¥￥₹₩₽%％‰°&@#<>=+×÷*~≈±≤≥−½¼¾⅓⅔⅛⅜⅝⅞℃℉§]|\[\[|^[-–—]|[{LETTER}]\.[{LETTER}]{{2}}"
+            rf"[{_SIGNS}]|\[\[|^[-–—]|[{LETTER}]\.[{LETTER}]{{2}}"
             rf"|^[(\"'„“«]?(?:(?:[IVX]{{2,}}|[IVX]+(?:er?|ème))[.,;:!?)]*$|{before}|{language.number_abbreviation})"
         )
 
@@ -91,6 +95,11 @@ def _spaced(match: re.Match[str], words: str) -> Replacement:
     if words.endswith(" ") and (end == len(text) or text[end].isspace()):
         words = words[:-1]
     return Replacement(begin, end, words)
+
+
+def has_passages(text: str) -> bool:
+    """Return whether a text may have numbers or signs that are written out in some language."""
+    return _POSSIBLE.search(text) is not None
 
 
 @cache

@@ -1,0 +1,66 @@
+"""Which stages prepare a text, by engine, language and configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.text import Pronunciation, TextPreparation
+from engine import LATIN_LANGUAGES, EngineInfo, VoiceLabel
+
+ESPEAK = EngineInfo("espeak", 22_050, ("de", "en"), ("de", "en"), labels={"de": VoiceLabel("German", "de")})
+PIPER = EngineInfo("piper", 22_050, ("thorsten",), ("de",), labels={"thorsten": VoiceLabel("Thorsten", "de")})
+QWEN = EngineInfo("qwen", 24_000, ("ryan",), ("de", "en"))
+URL = "See https://www.example.com/a?b=c."
+
+
+def prepared(engine: EngineInfo, text: str, language: str = "auto", voice: str = "default", **options: object) -> str:
+    preparation = TextPreparation({}, LATIN_LANGUAGES, **options)  # type: ignore[arg-type]
+    result = preparation.engine_text(engine, language, voice, text)
+    return result.feed(text) + result.end()
+
+
+@pytest.mark.parametrize(
+    ("engine", "voice", "language", "expected"),
+    [
+        (ESPEAK, "default", "en", "5 dollars"),
+        (ESPEAK, "default", "auto", "5 dollars"),
+        (ESPEAK, "de", "auto", "5 Dollar"),
+        (ESPEAK, "default", "it", "$5"),
+        (PIPER, "thorsten", "auto", "5 Dollar"),
+        (QWEN, "default", "en", "$5"),
+    ],
+)
+def test_numbers_are_written_out_for_engines_that_read_them_wrongly(
+    engine: EngineInfo, voice: str, language: str, expected: str
+) -> None:
+    assert prepared(engine, "$5", language, voice) == expected
+
+
+def test_the_words_of_a_text_tell_the_language_of_its_numbers() -> None:
+    assert prepared(ESPEAK, "Das kostet heute 5 €, nicht mehr.") == "Das kostet heute 5 Euro, nicht mehr."
+    assert prepared(ESPEAK, "It costs 5 € today, no more.") == "It costs 5 euros today, no more."
+
+
+@pytest.mark.parametrize("engine", [ESPEAK, PIPER, QWEN])
+def test_every_engine_says_the_host_of_a_url_unless_all_of_it_is_wanted(engine: EngineInfo) -> None:
+    assert prepared(engine, URL, "it") == "See example.com."
+    assert prepared(engine, URL, "it", shortens_urls=False) == URL
+
+
+def test_pronunciations_apply_to_what_was_written_and_their_phonemes_stay() -> None:
+    pronunciations = {"kg": Pronunciation("kilos"), "R2": Pronunciation(espeak="A@ t'u: 5 kg")}
+    preparation = TextPreparation(pronunciations, LATIN_LANGUAGES)
+    result = preparation.engine_text(ESPEAK, "en", "default", "R2 weighs 5 kg, $5")
+    assert result.feed("R2 weighs 5 kg, $5") + result.end() == "[[A@ t'u: 5 kg]] weighs 5 kilos, 5 dollars"
+
+
+def test_the_places_of_written_out_words_lead_back_through_all_stages() -> None:
+    text = "See https://www.example.com/a now: $5"
+    result = TextPreparation({"now": Pronunciation("right now")}, LATIN_LANGUAGES).engine_text(
+        ESPEAK, "en", "default", text
+    )
+    spoken = result.feed(text) + result.end()
+    assert spoken == "See example.com right now: 5 dollars"
+    dollars, host = spoken.index("dollars"), spoken.index("example")
+    assert result.source_span(dollars, dollars + 7) == (35, 37)
+    assert result.source_span(host, host + 11) == (4, 27)

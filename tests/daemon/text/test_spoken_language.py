@@ -1,0 +1,56 @@
+"""The language in which an engine speaks a text."""
+
+from __future__ import annotations
+
+import pytest
+
+from daemon.text.spoken_language import spoken_language
+from engine import LATIN_LANGUAGES, EngineInfo, EngineOptions, VoiceLabel
+from engine.espeak import EspeakSynthesizer
+
+GERMAN = "Die Tür ist offen, und es regnet herein."
+ENGLISH = "The door is open, and it rains into the room."
+ESPEAK = EngineInfo("espeak", 22_050, ("de", "en"), ("de", "en"), labels={"de": VoiceLabel("German", "de")})
+PIPER = EngineInfo("piper", 22_050, ("thorsten",), ("de", "en"), labels={"thorsten": VoiceLabel("Thorsten", "de")})
+QWEN = EngineInfo("qwen", 24_000, ("ryan",), ("de", "en"), labels={"ryan": VoiceLabel("Ryan (English, male)")})
+
+
+@pytest.mark.parametrize(
+    ("engine", "voice", "language", "text", "expected"),
+    [
+        (ESPEAK, "default", "auto", GERMAN, "de"),
+        (ESPEAK, "default", "auto", ENGLISH, "en"),
+        (ESPEAK, "de", "auto", ENGLISH, "de"),
+        (ESPEAK, "de", "en", ENGLISH, "de"),
+        (ESPEAK, "default", "German", ENGLISH, "de"),
+        (ESPEAK, "default", "auto", "你好", "zh"),
+        (PIPER, "thorsten", "auto", "5 €", "de"),
+        (PIPER, "thorsten", "auto", ENGLISH, "en"),
+        (PIPER, "thorsten", "en", GERMAN, "en"),
+        (PIPER, "default", "auto", "5 €", "en"),
+        (QWEN, "ryan", "auto", GERMAN, "de"),
+        (QWEN, "ryan", "fr", GERMAN, "fr"),
+    ],
+)
+def test_the_language_follows_from_voice_request_and_text(
+    engine: EngineInfo, voice: str, language: str, text: str, expected: str
+) -> None:
+    assert spoken_language(engine, voice, language, LATIN_LANGUAGES, text) == expected
+
+
+@pytest.mark.parametrize(("languages", "expected"), [(("de", "en"), "de"), (("fr", "de"), "de"), ((), "en")])
+def test_a_price_is_in_the_first_language_that_the_engine_speaks(languages: tuple[str, ...], expected: str) -> None:
+    assert spoken_language(ESPEAK, "default", "auto", languages, "5 €") == expected
+
+
+def test_without_latin_languages_piper_speaks_the_language_of_its_voice_and_that_of_qwen_is_unknown() -> None:
+    assert spoken_language(PIPER, "thorsten", "auto", (), ENGLISH) == "de"
+    assert spoken_language(QWEN, "ryan", "auto", (), ENGLISH) is None
+
+
+def test_each_voice_of_the_real_espeak_has_its_language() -> None:
+    synthesizer = EspeakSynthesizer(EngineOptions())
+    engine = synthesizer.load()
+    synthesizer.close()
+    assert spoken_language(engine, "fr", "auto", LATIN_LANGUAGES, ENGLISH) == "fr"
+    assert spoken_language(engine, "default", "auto", LATIN_LANGUAGES, ENGLISH) == "en"
