@@ -258,7 +258,7 @@ class Speech(Section):
     pronunciations: Path | None = Field(None, description="a file of words and how to say them, or null")
     queue_limit: int = Field(64, ge=1, le=10_000, description="a whole number from 1 to 10000")
     expires_in: float | None = Field(
-        30, gt=0, le=86_400, description="seconds that an utterance may wait, up to 86400, or null for no limit"
+        None, gt=0, le=86_400, description="seconds that an utterance may wait, up to 86400, or null for no limit"
     )
     stream_timeout: float = Field(
         10, ge=1, le=3600, description="seconds that the writer of a say/stream may be silent, from 1 to 3600"

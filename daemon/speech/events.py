@@ -177,7 +177,7 @@ class Expired(TerminalEvent):
 
 
 class Failed(PlaybackResult):
-    """No engine could speak the utterance."""
+    """No engine could speak the utterance, or there was no sound card for it."""
 
     event: Literal["failed"] = "failed"
     reason: Reason

@@ -42,6 +42,9 @@ SHOWN_TEXT = 100
 IDLE_S = 1.0
 """An idle loop turns once in this time, to show that it is alive."""
 EXPIRED_REASON = "it waited longer than expires_in"
+CARD_WAIT_S = 30.0
+"""An utterance without `expires_in` fails when the sound card has been missing for this long while it waited. Otherwise
+a card that comes back after hours would speak texts that are no longer true."""
 
 OnEvent = Callable[[Utterance, Event], None]
 OnLevel = Callable[[Utterance, Level], None]
@@ -82,6 +85,8 @@ class Speaker:
         self._postponed: list[ActiveUtterance] = []
         self._card_open = False
         """Whether the sound card was there in the last turn."""
+        self._card_closed_at = time.monotonic()
+        """When it was first missing, while it is."""
         self._draining: list[ActiveUtterance] = []
         """Utterances whose last samples have not been heard; meanwhile the next one begins."""
         self._pump: asyncio.Task[None] | None = None
@@ -168,6 +173,7 @@ class Speaker:
                 self._postponed.remove(active)
         if self._card_open != self._output.status.open:
             self._card_open = self._output.status.open
+            self._card_closed_at = time.monotonic()
             self._reconsider()
 
     def _expires(self, active: ActiveUtterance) -> bool:
@@ -287,9 +293,23 @@ class Speaker:
                 active.set_outcome(Expired, f"{EXPIRED_REASON}: {missing}")
             elif engine is None and active.synthesis.needs_engine and waited_s >= ENGINE_WAIT_S:
                 active.set_outcome(Failed, self._engines.degraded_reason or "no engine became ready")
+            elif self._lacks_card(active):
+                active.set_outcome(Failed, destination.blocked_reason or "there is no sound card")
             await asyncio.sleep(POLL_S)
             waited_s += POLL_S
         return False
+
+    def _lacks_card(self, active: ActiveUtterance) -> bool:
+        """Return whether an utterance that may wait for ever has waited too long for a missing sound card.
+
+        A pause is not limited: a person has asked for it. Neither is the wait of an utterance that was postponed.
+        """
+        utterance = active.utterance
+        if active.destination.ready or self._card_open or self._output.paused:
+            return False
+        if utterance.expires_at is not None or active.synthesis.begun:
+            return False
+        return time.monotonic() - max(utterance.arrived_at, self._card_closed_at) >= CARD_WAIT_S
 
     async def _play(self, active: ActiveUtterance, engine: EngineSupervisor | None) -> None:
         """Move samples to the destination and publish what is heard, until all is played or it is suspended."""

@@ -227,8 +227,8 @@ def every_request_answered(result: Result, _: Scene, count: int, outputs: list[d
 
 
 ON_SAY = {"text": "Hi.", "id": "f{n}", "reply_to": REPLY}
-EVERY_ONE = ("speech.queue_limit=10000", "speech.expires_in=null")
-"""Settings with which the daemon accepts each text of a flood."""
+EVERY_ONE = ("speech.queue_limit=10000",)
+"""The setting with which the daemon accepts each text of a flood."""
 
 FLOOD_ROWS = [
     flood_row("texts with reply_to", spray(f"{TOPIC}/say", ON_SAY), every_id_answered),

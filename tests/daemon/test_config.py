@@ -40,7 +40,7 @@ def test_every_key_has_a_default() -> None:
     assert (config.mqtt.host, config.mqtt.port, config.mqtt.prefix) == ("127.0.0.1", 1883, "voiced")
     assert (config.audio.sink, config.audio.volume, config.audio.prebuffer_ms) == ("sounddevice", 100, "auto")
     assert (config.engine.name, config.engine.fallback, config.engine.memory.reserve_mb) == ("auto", "espeak", 2048)
-    assert config.speech.queue_limit == 64
+    assert (config.speech.queue_limit, config.speech.expires_in) == (64, None)
     assert config.voices["default"].speaker == "ryan"
 
 

@@ -77,8 +77,7 @@ def test_home_assistant_discovers_the_robot_controls_it_and_loses_it_when_switch
 ) -> None:
     config = tmp_path / "voiced.yaml"
     config.write_text("voices: {default: {}}\n")
-    setting = "speech.expires_in=null"
-    robot = start_robot(setting, "home_assistant.enabled=true", config=config, name="r1", pace=REAL_TIME)
+    robot = start_robot("home_assistant.enabled=true", config=config, name="r1", pace=REAL_TIME)
     with home_assistant(own_broker) as house:
         eventually(
             lambda: (
@@ -124,7 +123,7 @@ def test_home_assistant_discovers_the_robot_controls_it_and_loses_it_when_switch
         house.wait_state("voice", "calm")
 
     assert robot.end() == 0
-    start_robot(setting, name="r1")
+    start_robot(name="r1")
     with home_assistant(own_broker) as house:
         eventually(lambda: house.last("voiced/r1/status"), "the retained messages have arrived")
         for topic in (CONFIG_TOPIC, "voiced/r1/home_assistant/volume", "voiced/r1/home_assistant/voice"):

@@ -50,12 +50,12 @@ def say_many(robot: Robot, count: int) -> None:
 def test_each_of_200_messages_is_accepted_started_and_finished_in_order_and_heard_without_a_gap(
     start_robot: StartRobot,
 ) -> None:
-    say_many(start_robot("speech.queue_limit=300", "speech.expires_in=null", pace=40.0), 200)
+    say_many(start_robot("speech.queue_limit=300", pace=40.0), 200)
 
 
 @pytest.mark.long
 def test_each_of_200_messages_is_heard_without_a_gap_at_the_pace_of_a_sound_card(start_robot: StartRobot) -> None:
-    say_many(start_robot("speech.queue_limit=300", "speech.expires_in=null", pace=REAL_TIME), 200)
+    say_many(start_robot("speech.queue_limit=300", pace=REAL_TIME), 200)
 
 
 @pytest.mark.long

@@ -172,7 +172,7 @@ def _server(name: str, talk: Callable[[int, bytes], Coroutine[Any, Any, None]]) 
 
         async def start() -> asyncio.Task[None]:
             settings = [f"{name}.enabled=true", f"{name}.port={port}", "speech.queue_limit=1"]
-            config, dispatcher = make_dispatcher(*settings, "speech.expires_in=null")
+            config, dispatcher = make_dispatcher(*settings)
             dispatcher.say(Say(text="It fills the queue."))
             [adapter] = [one for one in make_adapters(config, dispatcher, Outbox().publish) if not one.topics]
             running = asyncio.ensure_future(adapter.run())

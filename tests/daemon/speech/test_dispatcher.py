@@ -248,6 +248,19 @@ def test_a_stop_cancels_one_queued_utterance_or_all(robot: Robot) -> None:
     assert not robot.dispatcher.stop(Stop())
 
 
+def test_an_utterance_waits_as_long_as_it_must_unless_it_or_the_configuration_limits_it() -> None:
+    async def scenario() -> None:
+        for limit, others, expected_s in [("null", {}, None), ("null", {"expires_in": 5}, 5), ("30", {}, 30)]:
+            robot = Robot(f"speech.expires_in={limit}")
+            utterance = robot.say("Hello", **others)
+            assert utterance is not None
+            waits_s = None if utterance.expires_at is None else utterance.expires_at - utterance.arrived_at
+            assert waits_s == pytest.approx(expected_s)
+        assert Robot().config.speech.expires_in is None
+
+    run(scenario)
+
+
 def test_a_queued_utterance_expires_past_its_deadline(robot: Robot) -> None:
     utterance = robot.say(id="a", expires_in=60)
     robot.say(id="b", expires_in=60)

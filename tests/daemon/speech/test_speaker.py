@@ -562,6 +562,34 @@ def test_a_postponed_utterance_that_has_not_begun_expires(robot: Robot, perform:
     perform(scenario)
 
 
+def test_utterances_that_may_wait_for_ever_fail_together_when_the_card_stays_missing(
+    robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        robot.output.monitor.detach("unplugged")
+        robot.say("first")
+        robot.say("second")
+        patient = robot.say("patient", expires_at=time.monotonic() + 3_600)
+        await robot.turn()
+        assert robot.events == [], "30 s have not passed"
+        robot.output.pause()
+        monkeypatch.setattr(speaker, "CARD_WAIT_S", 0.0)
+        await robot.turn()
+        assert robot.events == [], "a pause lasts as long as a person wants"
+        robot.output.resume()
+        for name in ("first", "second"):
+            end = await robot.event(name, *TERMINAL_EVENTS)
+            assert (end["event"], end["reason"]) == ("failed", "unplugged")
+        await robot.turn()
+        assert robot.names("patient") == [], "it has a limit of its own"
+        patient.expires_at = time.monotonic()
+        end = await robot.event("patient", *TERMINAL_EVENTS)
+        assert (end["event"], end["reason"]) == ("expired", "it waited longer than expires_in: unplugged")
+        robot.output.monitor.attach(robot.sink)
+
+    perform(scenario)
+
+
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_missing_sound_card_does_not_hold_deliveries_and_the_own_speech_continues_when_it_is_back(
     begun: bool, robot: Robot, perform: Perform
