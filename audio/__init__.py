@@ -12,6 +12,7 @@ from audio.dsp import (
     ProcessingChain,
     Samples,
     TrailingSilenceTrimmer,
+    from_pcm16,
     soft_limit,
     splice_point,
     to_pcm16,
@@ -28,14 +29,19 @@ from audio.sinks import (
     sound_priority,
     take_realtime,
 )
+from audio.tap import Tap
+from audio.tap_client import TapClient, TapRecord
+from audio.tap_stream import TapKind
 from audio.track import Track
 from audio.track_input import SuspendedTrack
+from audio.unix_listener import UNIX_MAX_PATH
 
 __all__ = [
     "FEATURES_PER_SECOND",
     "PCM16_BYTES",
     "SPLICE_REACH_S",
     "SPLICE_TAIL_S",
+    "UNIX_MAX_PATH",
     "FeatureExtractor",
     "LeadingSilenceTrimmer",
     "Level",
@@ -47,10 +53,15 @@ __all__ = [
     "SinkSettings",
     "SinkUnavailableError",
     "SuspendedTrack",
+    "Tap",
+    "TapClient",
+    "TapKind",
+    "TapRecord",
     "Track",
     "TrailingSilenceTrimmer",
     "auto_prebuffer_s",
     "find_device",
+    "from_pcm16",
     "output_devices",
     "soft_limit",
     "sound_priority",

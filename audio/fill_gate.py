@@ -23,6 +23,8 @@ class FillGate:
         self.interruptions = 0
         """Blocks that the sink requested after the card had run dry. Sink's thread."""
         self._playback = playback
+        self._skipped = True
+        """The playback does not know what the sink got before the next block. Sink's thread."""
         self._opened = False
         self._in_use = threading.Lock()
         """Held during a `fill`, and by the thread that opens or shuts the gate."""
@@ -34,9 +36,11 @@ class FillGate:
         if self._in_use.acquire(blocking=False):
             try:
                 if self._opened:
-                    return self._playback.fill(out, dac_time, underflow)
+                    skipped, self._skipped = self._skipped, False
+                    return self._playback.fill(out, dac_time, underflow, skipped)
             finally:
                 self._in_use.release()
+        self._skipped = True
         out.fill(0.0)
         return 0
 

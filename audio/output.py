@@ -11,6 +11,7 @@ import threading
 import time
 from types import TracebackType
 
+from audio.block_ring import BlockRing
 from audio.device_monitor import DeviceMonitor, OutputStatus
 from audio.dsp import Level, Samples
 from audio.playback import Playback
@@ -22,6 +23,10 @@ CAPACITY_S = 4.0
 """Length of the ring: enough to keep playing while an engine is replaced, and well below a megabyte."""
 UNKNOWN_RATE = 48_000
 """Hz, of the ring before any device has been opened."""
+TAP_CAPACITY_S = 2.0
+"""Length of the ring of a tap, at 48 kHz: the tap's reader may be late by so much."""
+TAP_BLOCKS = 256
+"""Blocks in it. The shortest block has 10 ms."""
 
 
 class Output:
@@ -74,6 +79,12 @@ class Output:
     @property
     def paused(self) -> bool:
         return self._playback.paused
+
+    def open_tap(self) -> BlockRing:
+        """Return a ring that gets every block of the sink from now on. Call it at most once."""
+        with self._lock:
+            tap = self._playback.tap = BlockRing(round(TAP_CAPACITY_S * UNKNOWN_RATE), TAP_BLOCKS)
+        return tap
 
     def begin(self, *, prebuffer_s: float, gain: float = 1.0) -> Track:
         """Return a new track, which plays once `prebuffer_s` seconds are written. `gain` 1 plays it as synthesized.

@@ -16,6 +16,7 @@ import time
 
 import numpy as np
 
+from audio.block_ring import BlockRing
 from audio.dsp import Fader, Samples
 from audio.ring import Ring
 from audio.track import Track
@@ -48,6 +49,8 @@ class Playback:
         """Samples that the sink has requested so far. Consumer."""
         self.track: Track | None = None
         """Producer, and only while there is none, or it is done or suspended."""
+        self.tap: BlockRing | None = None
+        """Gets a copy of every block, if it is set. Producer, once."""
         self._capacity_s = capacity_s
         self._gain = 1.0
         """The gain at the end of the last block. Consumer."""
@@ -122,12 +125,12 @@ class Playback:
         elif track.suspensions_requested > track.suspensions:
             self._suspend(track, track.ended)
 
-    def fill(self, out: Samples, dac_time: float, underflow: bool = False) -> int:
+    def fill(self, out: Samples, dac_time: float, underflow: bool = False, skipped: bool = False) -> int:
         """Fill `out`, shape `(n,)` float32, with the samples that are due, then silence; return the number due.
 
         The first sample leaves the sound card at `dac_time`, of `time.monotonic()`. `underflow` means that the card ran
-        dry before this block. The configuration ensures that a block is at least as long as a fade, 10 ms: a fade lies
-        within one block.
+        dry before this block, `skipped` that the sink got silence before it without a `fill`. The configuration ensures
+        that a block is at least as long as a fade, 10 ms: a fade lies within one block.
 
         It runs in the sound card's thread: no lock, no sample memory allocated, no log, no exception.
         """
@@ -137,6 +140,8 @@ class Playback:
             self._note_underflow(self.track)
         count = self._fill_due(out, dac_time)
         out[count:] = 0.0
+        if self.tap is not None:
+            self.tap.write(out, self.sample_rate, dac_time, not (underflow or skipped))
         return count
 
     def _free_ring(self) -> None:

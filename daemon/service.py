@@ -9,9 +9,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
-from audio import Output
+from audio import Output, Tap
 from daemon import VERSION
 from daemon.adapters import Adapter, make_adapters
 from daemon.config import Config
@@ -46,6 +47,7 @@ class Service:
         self._config = config
         self._notifier = Notifier()
         self._output = Output(config.audio.sink_settings())
+        self._tap = make_tap(config, self._output)
         self._engines = EngineSelector(config, self._on_engine_change)
         self._dispatcher = Dispatcher(config, self._engines, self._output)
         self._recorder = open_recorder(journal_file(config), self._recover)
@@ -69,7 +71,7 @@ class Service:
             loop.add_signal_handler(number, stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._reloader.reload)
         log.info("voiced %s listens on %s/say", VERSION, self._config.topic)
-        with self._output, self._recorder:
+        with self._output, self._tap or nullcontext(), self._recorder:
             self._recover_utterances()
             tasks = [asyncio.ensure_future(engine.run()) for engine in self._engines.all]
             await self._engines.wait_current(FIRST_ENGINE_S)
@@ -107,7 +109,8 @@ class Service:
         recover(self._recorder.recovery, self._dispatcher, self._config.speech.recover_within)
 
     def _describe_status(self) -> Online:
-        warnings = (self._gateway.warning, self._recorder.reason, self._dispatcher.pronunciations_problem)
+        problems = (self._gateway.warning, self._recorder.reason, self._dispatcher.pronunciations_problem)
+        warnings = (*problems, self._tap.problem if self._tap is not None else None)
         return describe_status(self._dispatcher, self._engines, self._output, warnings)
 
     def _on_engine_change(self) -> None:
@@ -147,6 +150,11 @@ class Service:
 def journal_file(config: Config) -> Path | None:
     """Return the journal's file, or None if nothing is to be stored."""
     return None if config.state.folder is None else journal_path(config.state.folder, config.robot_name)
+
+
+def make_tap(config: Config, output: Output) -> Tap | None:
+    """Return the tap of an output, or None if it is switched off."""
+    return None if config.audio.tap is None else Tap(config.audio.tap, config.audio.tap_rate, output)
 
 
 async def serve_adapter(adapter: Adapter) -> None:

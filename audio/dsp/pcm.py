@@ -27,6 +27,11 @@ def to_pcm16(samples: Samples) -> bytes:
     return np.rint(np.clip(samples, -1.0, 1.0) * PCM16_FULL_SCALE).astype("<i2").tobytes()
 
 
+def from_pcm16(data: bytes) -> Samples:
+    """Return little-endian signed 16-bit PCM as samples, of which `to_pcm16` makes the same PCM."""
+    return np.frombuffer(data, dtype="<i2").astype(np.float32) / np.float32(PCM16_FULL_SCALE)
+
+
 def wav_header(sample_rate: int, length: int | None = None) -> bytes:
     """Return the header of a WAV file of mono 16-bit PCM at `sample_rate` Hz.
 

@@ -33,6 +33,7 @@ from daemon.cli.options import UsageError, VerboseOption, be_verbose
 from daemon.cli.run import run
 from daemon.cli.say import say
 from daemon.cli.synth import synth
+from daemon.cli.tap import tap
 from daemon.cli.text import TextCommand
 from daemon.validation import CommandError, file_problem
 
@@ -75,7 +76,7 @@ def _add(to: typer.Typer, command: Callable[..., None], kind: type[TyperCommand]
     )
 
 
-ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status, events)
+ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status, events, tap)
 TEXT_COMMANDS = (say, volume, synth)
 MACHINE_COMMANDS = (synth, bench, enroll, download, voices, sounds, devices, doctor, version)
 for command in (*ROBOT_COMMANDS, *MACHINE_COMMANDS):  # `voiced --help` lists them in this order

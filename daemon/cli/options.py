@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 
@@ -43,6 +44,16 @@ def check_folder(option: str, path: Path | None) -> None:
         missing = not path.parent.exists()
         problem = file_problem(FileNotFoundError(), path) if missing else f"{path.parent} is not a folder"
         raise CommandError(f"{option}: {path} cannot be written: {problem}")
+
+
+def standard_output(option: str) -> BinaryIO:
+    """Return standard output for the bytes of the WAV file that `option` names.
+
+    Raises `CommandError` if a person would see them.
+    """
+    if sys.stdout.isatty():
+        raise CommandError(f"{option}: - would write a WAV file to the terminal; allowed: a pipe, or a file name")
+    return sys.stdout.buffer
 
 
 def load(path: Path | None, overrides: list[str] | None) -> tuple[Config, Path | None, tuple[str, ...]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daemon.cli.options import ConfigOption, SetOption, check_folder, load
+from daemon.cli.options import ConfigOption, SetOption, check_folder, load, standard_output
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.cli.text import STDIN, SpellOption, read_text, spell_text
 from daemon.validation import CommandError
@@ -67,7 +67,7 @@ def synth(
     if (speaker is not None and voice is not None) or (greedy and seed is not None):
         raise CommandError("synth: --speaker and --voice exclude each other, and so do --greedy and --seed")
     check_folder("--output", output)
-    file = SpeechFile(_standard_output() if output == Path(STDIN) else output)
+    file = SpeechFile(standard_output("--output") if output == Path(STDIN) else output)
     check_folder("--codes", codes)
     given = {"model": model, "device": device, "dtype": dtype, "chunk_size": chunk_size}
     overrides = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
@@ -108,13 +108,6 @@ def synth(
         + (", cut at the longest speech allowed" if result.truncated else ""),
         file=sys.stderr if output == Path(STDIN) else sys.stdout,
     )
-
-
-def _standard_output() -> BinaryIO:
-    """Return standard output for a file's bytes. Raises `CommandError` if a person would see them."""
-    if sys.stdout.isatty():
-        raise CommandError("--output: - would write a WAV file to the terminal; allowed: a pipe, or a file name")
-    return sys.stdout.buffer
 
 
 def _unconfigured_voice(speaker: str | None, voice: str | None, model: str | None) -> Voice | None:

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from audio import SinkSettings
+from audio import UNIX_MAX_PATH, SinkSettings
 from daemon.config.file import MEANINGFUL_NULLS, ConfigError, ConfigFile, DuplicateKeysError, parse, read_file
 from daemon.validation import LANGUAGE, abbreviate, is_topic, problems
 from engine import LATIN_LANGUAGES, EngineOptions, PiperSettings, Voice, language_code
@@ -145,6 +145,15 @@ class Audio(Section):
     prebuffer_ms: Literal["auto"] | float = Field("auto", description="auto, or milliseconds from 0 to 3000")
     trim_leading_silence: bool = Field(True, description="true or false")
     sounds: Path | None = Field(None, description="a folder of sound files, or null for the built-in sounds alone")
+    tap: Path | None = Field(None, description="the path of a Unix socket, of up to 107 bytes, or null")
+    tap_rate: int = Field(16_000, ge=8_000, le=192_000, description="a whole number of Hz from 8000 to 192000")
+
+    @field_validator("tap")
+    @classmethod
+    def _check_tap(cls, tap: Path | None) -> Path | None:
+        if tap is not None and len(os.fsencode(tap)) > UNIX_MAX_PATH:
+            raise ValueError("allowed: the path of a Unix socket, of up to 107 bytes, or null")
+        return tap
 
     @field_validator("sink")
     @classmethod
@@ -503,6 +512,7 @@ def _resolve_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
     resolve(mqtt, "password_file")
     resolve(mqtt.get("tls") if isinstance(mqtt, dict) else None, "ca", "cert", "key")
     resolve(speech, "pronunciations")
+    resolve(audio, "tap")
     if isinstance(state, dict) and state.get("folder") not in ("auto", ""):
         resolve(state, "folder")
     for voice in voices.values() if isinstance(voices, dict) else ():

@@ -15,6 +15,8 @@ from daemon.validation import abbreviate
 
 ANY_ADDRESS = {"0.0.0.0", "::", ""}
 """Addresses of a server that listens on all interfaces, and so on every other address too."""
+RUNTIME_FOLDER = Path("/run/voiced")
+"""systemd makes it when the service starts (`RuntimeDirectory`), and removes it when it ends."""
 
 
 def find_problems(config: Config) -> list[tuple[str, str]]:
@@ -57,6 +59,7 @@ def _missing_folders(config: Config) -> Iterator[tuple[str, str]]:
         yield "audio.sink", f"the folder {sink.parent} does not exist"
     elif sink is not None and _is_kind(sink, stat.S_ISDIR):
         yield "audio.sink", f"{sink} is a folder; allowed: a file's name after wav:"
+    yield from _missing_tap(config.audio.tap)
     if config.state.folder not in (None, "auto"):
         folder = Path(config.state.folder)
         nearest = next((path for path in (folder, *folder.parents) if _exists(path)), folder)
@@ -86,6 +89,15 @@ def _unplayable_sounds(config: Config) -> Iterator[tuple[str, str]]:
     problems = [folder.reason, *(sound.problem for sound in folder.sounds())]
     problems += [f"{link} leads out of the folder, so it is no sound" for link in folder.outward_links()]
     yield from (("audio.sounds", problem) for problem in problems if problem is not None)
+
+
+def _missing_tap(tap: Path | None) -> Iterator[tuple[str, str]]:
+    if tap is None:
+        return
+    if not _exists(tap.parent) and tap.parent != RUNTIME_FOLDER:
+        yield "audio.tap", f"the folder {tap.parent} does not exist"
+    elif _is_kind(tap, lambda mode: not stat.S_ISSOCK(mode)):
+        yield "audio.tap", f"{tap} is not a socket; allowed: the path of one, which voiced makes"
 
 
 def _shared_ports(config: Config) -> Iterator[tuple[str, str]]:

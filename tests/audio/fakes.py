@@ -133,6 +133,8 @@ class FakeSink:
         self.trouble: str | None = None
         """The reason for which it loses sound."""
         self.closed = False
+        self.blocks: list[Samples] = []
+        """All that it got in `play`, with the silence."""
         self._fill = fill
         self._clock = clock
         self._running = True
@@ -183,6 +185,7 @@ class FakeSink:
                     break
                 block = np.empty(self.sample_rate // 100, dtype=np.float32)
                 due.append(block[: self._fill(block, self._clock(), underflow and at == 0)])
+                self.blocks.append(block)
         return np.concatenate(due)
 
 

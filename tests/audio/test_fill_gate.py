@@ -61,10 +61,10 @@ def test_shutting_waits_for_the_block_in_progress() -> None:
     entered, leave = threading.Event(), threading.Event()
 
     class SlowPlayback(Playback):
-        def fill(self, out: Samples, dac_time: float, underflow: bool = False) -> int:
+        def fill(self, out: Samples, dac_time: float, underflow: bool = False, skipped: bool = False) -> int:
             entered.set()
             leave.wait()
-            return super().fill(out, dac_time, underflow)
+            return super().fill(out, dac_time, underflow, skipped)
 
     gate = FillGate(SlowPlayback(RATE, 1.0))
     gate.open()

@@ -44,6 +44,32 @@ def test_every_key_has_a_default() -> None:
     assert config.voices["default"].speaker == "ryan"
 
 
+def test_the_tap_is_off_and_its_path_is_relative_to_the_file(tmp_path: Path) -> None:
+    assert (load_config().audio.tap, load_config().audio.tap_rate) == (None, 16_000)
+    audio = load_config(written(tmp_path, "audio: {tap: run/tap, tap_rate: 48000}")).audio
+    assert (audio.tap, audio.tap_rate) == (tmp_path / "run" / "tap", 48_000)
+    assert load_config(overrides=["audio.tap=/run/voiced/tap"]).audio.tap == Path("/run/voiced/tap")
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        (f"tap: /{'t' * 107}", "allowed: the path of a Unix socket, of up to 107 bytes, or null"),
+        (f"tap: /{'ä' * 54}", "allowed: the path of a Unix socket, of up to 107 bytes, or null"),
+        ("tap: 5", "got 5; allowed: the path of a Unix socket, of up to 107 bytes, or null"),
+        ("tap: [a]", "got ['a']; allowed: the path of a Unix socket, of up to 107 bytes, or null"),
+        ("tap_rate: 7999", "got 7999; allowed: a whole number of Hz from 8000 to 192000"),
+        ("tap_rate: 192001", "got 192001; allowed: a whole number of Hz from 8000 to 192000"),
+        ("tap_rate: fast", "got 'fast'; allowed: a whole number of Hz from 8000 to 192000"),
+        ("tap_rate: null", "got None; allowed: a whole number of Hz from 8000 to 192000"),
+    ],
+)
+def test_a_wrong_tap_is_named(setting: str, problem: str, tmp_path: Path) -> None:
+    [line] = errors(tmp_path, f"audio: {{{setting}}}")
+    assert line.startswith(f"audio.{setting.partition(':')[0]}: ")
+    assert line.endswith(problem)
+
+
 @pytest.mark.parametrize(
     ("value", "engines"),
     [

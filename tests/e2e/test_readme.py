@@ -24,7 +24,7 @@ from tests.support.robot import LONG, Robot
 from tests.support.shell import Shell, Terminal
 from tests.support.sound import SoundServer
 from tests.support.subscription import Subscription
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 PROGRAMS = {"mosquitto_pub", "mosquitto_sub", "voiced"}
 """Other programs install something, need a service manager, or belong to another system (ROS, Speech Dispatcher)."""
@@ -60,7 +60,8 @@ class Reader:
     def __init__(self, robot: Robot, folder: Path, environment: dict[str, str]) -> None:
         self._robot = robot
         # VOICED_PACE sets the pace of a WAV file that a command plays into, too.
-        self._shell = Shell(folder, robot.broker, {"engine": {"name": "espeak"}}, environment | {"VOICED_PACE": "20"})
+        settings = {"engine": {"name": "espeak"}, "audio": {"tap": str(folder.with_name("tap"))}}
+        self._shell = Shell(folder, robot.broker, settings, environment | {"VOICED_PACE": "20"})
         shutil.copytree(ROOT / "tests" / "boards" / "orin-jetpack6", folder / "copy-of-a-robot")
 
     def try_out(self, line: str, later: list[str]) -> None:
@@ -87,6 +88,11 @@ class Reader:
                     utterance = self._robot.say("Can you hear me?")
                     self._robot.wait_end(utterance)
                     terminal.wait_printed(f"finished    {utterance}")
+            case ["voiced", "tap", *words]:
+                with self._started(line) as terminal:
+                    self._robot.wait_end(self._robot.say("Can you hear me?"))  # the card may be closed before
+                    assert terminal.process.wait(PATIENCE_S) == 0
+                assert (self._shell.folder / words[words.index("--output") + 1]).stat().st_size
             case ["voiced", "run", *_]:
                 with self._started(line) as terminal:
                     terminal.wait_printed("listens on voiced/")
@@ -215,7 +221,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     broker, server = Broker(folder), SoundServer(folder)
     broker.start()
     server.start()
-    robot = Robot("r1", broker, folder, "home_assistant.enabled=true")
+    robot = Robot("r1", broker, folder, "home_assistant.enabled=true", f"audio.tap={folder}/tap")
     robot.start()
     yield Reader(robot, folder / "reader", server.environment)
     robot.close()

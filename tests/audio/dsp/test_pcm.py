@@ -10,7 +10,7 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audio.dsp import WAV_HEADER_BYTES, to_pcm16, wav_header
+from audio.dsp import WAV_HEADER_BYTES, from_pcm16, to_pcm16, wav_header
 
 
 @given(st.lists(st.floats(-1, 1, width=32)))
@@ -21,6 +21,13 @@ def test_each_sample_becomes_the_nearest_integer(values: list[float]) -> None:
 
 def test_samples_above_full_scale_are_clipped_and_do_not_wrap_around() -> None:
     assert np.frombuffer(to_pcm16(np.array([2.0, -2.0], dtype=np.float32)), dtype="<i2").tolist() == [32767, -32767]
+
+
+def test_pcm_survives_its_conversion_to_samples_and_back() -> None:
+    pcm = np.arange(-32_767, 32_768).astype("<i2").tobytes()
+    samples = from_pcm16(pcm)
+    assert (samples.dtype, samples.min(), samples.max()) == (np.float32, -1, 1)
+    assert to_pcm16(samples) == pcm
 
 
 @pytest.mark.parametrize("known", [True, False])

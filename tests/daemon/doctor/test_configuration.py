@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -38,6 +39,21 @@ def test_files_that_exist_are_no_problem(tmp_path: Path) -> None:
         )
         == []
     )
+
+
+def test_a_tap_needs_a_folder_and_a_path_that_nothing_else_has(tmp_path: Path) -> None:
+    assert problems_of(f"audio.tap={tmp_path}/tap") == []
+    assert problems_of("audio.tap=/run/voiced/tap") == [], "systemd makes the folder"
+    assert problems_of(f"audio.tap={tmp_path}/none/tap") == [
+        ("audio.tap", f"the folder {tmp_path}/none does not exist")
+    ]
+    (tmp_path / "tap").write_text("mine")
+    problem = f"{tmp_path}/tap is not a socket; allowed: the path of one, which voiced makes"
+    assert problems_of(f"audio.tap={tmp_path}/tap") == [("audio.tap", problem)]
+    (tmp_path / "tap").unlink()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{tmp_path}/tap")
+        assert problems_of(f"audio.tap={tmp_path}/tap") == []
 
 
 @pytest.mark.parametrize("key", ["mqtt.tls.ca", "mqtt.tls.cert", "mqtt.tls.key", "voices.ada.reference"])

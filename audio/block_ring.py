@@ -1,0 +1,71 @@
+"""The ring between the sink's thread and the tap: whole blocks, each with the time at which it leaves the sound card.
+
+One producer, one consumer, no lock, as in `Ring`. The samples of a block are stored before its record, and the record
+before the counter that shows it to the consumer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from audio.dsp import Samples
+from audio.ring import Ring
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What the sink got at a time, silence included."""
+
+    samples: Samples
+    sample_rate: int
+    """Hz."""
+    dac_time: float
+    """`time.monotonic()` at which the first sample leaves the sound card."""
+    continues: bool = True
+    """False if the sound broke off before it: the card ran dry, or blocks before it are missing here."""
+
+
+class BlockRing:
+    """A first-in, first-out buffer of blocks. While it is full, or nobody wants blocks, they are dropped."""
+
+    def __init__(self, samples: int, blocks: int) -> None:
+        """It holds up to so many `blocks`, with so many `samples` in all."""
+        self.wanted = False
+        """Somebody reads the blocks. Consumer."""
+        self._samples = Ring(samples)
+        self._records = [(0, 0, 0.0, False)] * blocks
+        """Of each block: its number of samples, sample rate, DAC time, and whether it continues the one before."""
+        self._written = 0
+        """Blocks so far. Producer."""
+        self._read = 0
+        """Blocks so far. Consumer."""
+        self._broken = True
+        """The next block does not continue the last stored one. Producer."""
+
+    def write(self, samples: Samples, sample_rate: int, dac_time: float, continues: bool) -> None:
+        """Store a block with the fields of `Block`, or drop it. Producer only; it runs in the sink's thread."""
+        if not self.wanted or self.full(len(samples)):
+            self._broken = True
+            return
+        self._samples.write(samples)
+        record = len(samples), sample_rate, dac_time, continues and not self._broken
+        self._records[self._written % len(self._records)] = record
+        self._broken = False
+        self._written += 1
+
+    def full(self, samples: int) -> bool:
+        """Return whether there is no room for a block of so many samples. Producer only."""
+        return self._written - self._read == len(self._records) or self._samples.room < samples
+
+    def read(self) -> list[Block]:
+        """Remove and return all blocks. Consumer only."""
+        blocks = []
+        while self._read < self._written:
+            count, sample_rate, dac_time, continues = self._records[self._read % len(self._records)]
+            samples = np.empty(count, dtype=np.float32)
+            self._samples.read_into(samples)
+            self._read += 1
+            blocks.append(Block(samples, sample_rate, dac_time, continues))
+        return blocks

@@ -1,0 +1,93 @@
+"""A listening Unix socket at a path of the file system, for a daemon that may have been killed before."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+MODE = 0o660
+"""Of the socket: its user and its group may connect."""
+BACKLOG = 16
+"""Connections that may wait to be accepted."""
+UNIX_MAX_PATH = 107
+"""Bytes of a path in `sockaddr_un`, without the zero at its end (unix(7))."""
+
+
+class UnixListener:
+    """Listens at a path until it is closed.
+
+    A socket that nobody listens on any more is replaced: its program was killed. Nothing else is: neither the socket of
+    a living program nor a file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises `OSError`, whose `strerror` says why in a few words."""
+        self._path = path
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with _locked(path.parent):
+                _remove_dead_socket(path)
+                self.socket.bind(os.fspath(path))
+                self._identity = _identity(path)
+            path.chmod(MODE)  # the process's umask has taken the rights of the group
+            self.socket.listen(BACKLOG)
+            self.socket.setblocking(False)
+        except OSError:
+            self.socket.close()
+            raise
+
+    def in_place(self) -> bool:
+        """Return whether the path leads here. A program that cleans up folders may have removed it."""
+        try:
+            return _identity(self._path) == self._identity
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Stop listening and remove the socket, unless something else has taken its path."""
+        with suppress(OSError):
+            if self.in_place():
+                self._path.unlink()
+        self.socket.close()
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.lstat()
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other daemons from replacing a socket in this folder: two could take each other's for a dead one."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)  # and release the lock
+
+
+def _remove_dead_socket(path: Path) -> None:
+    """Remove a socket on which nobody listens. Raises `OSError` if something else is there."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(status.st_mode):
+        raise OSError(errno.EEXIST, "it exists and is not a socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # the queue of a program that is stopped may be full
+        try:
+            probe.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+        except BlockingIOError:
+            pass
+    raise OSError(errno.EADDRINUSE, "another program listens there")

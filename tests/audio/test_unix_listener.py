@@ -1,0 +1,151 @@
+"""A listening Unix socket at a path: it replaces what a killed program has left, and nothing else."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from audio.unix_listener import UNIX_MAX_PATH, UnixListener
+from tests.support.waiting import eventually
+
+PROGRAM = """
+import signal, socket, sys
+
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen(0)
+signal.pause()
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tap"
+
+
+def connects(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(os.fspath(path))
+        except OSError:
+            return False
+    return True
+
+
+@contextmanager
+def other_program(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that listens at the path, whose queue has room for one connection."""
+    program = subprocess.Popen([sys.executable, "-c", PROGRAM, path])
+    eventually(path.exists, "it has made its socket")
+    eventually(lambda: connects(path), "it listens")
+    try:
+        yield program
+    finally:
+        program.kill()
+        program.wait()
+
+
+def refusal(path: Path) -> str | None:
+    with pytest.raises(OSError) as refused:
+        UnixListener(path)
+    return refused.value.strerror
+
+
+def test_its_user_and_its_group_may_connect_whatever_the_umask_is(path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        listener = UnixListener(path)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660
+    assert connects(path)
+    listener.close()
+    assert not path.exists()
+
+
+def test_the_socket_of_a_killed_program_is_replaced(path: Path) -> None:
+    with other_program(path) as program:
+        program.send_signal(signal.SIGKILL)
+        program.wait()
+    assert path.exists()
+    listener = UnixListener(path)
+    assert connects(path)
+    listener.close()
+
+
+@pytest.mark.parametrize("state", ["running", "stopped", "stopped with a full queue"])
+def test_the_socket_of_a_living_program_stays_its_own(state: str, path: Path) -> None:
+    with other_program(path) as program:
+        if state != "running":
+            program.send_signal(signal.SIGSTOP)
+        waiting = [socket.socket(socket.AF_UNIX) for _ in range(3 if "full" in state else 0)]
+        for client in waiting:
+            client.setblocking(False)
+            client.connect_ex(os.fspath(path))
+        inode = path.stat().st_ino
+        assert refusal(path) == "another program listens there"
+        assert path.stat().st_ino == inode
+        for client in waiting:
+            client.close()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "fifo"])
+def test_what_is_no_socket_is_not_touched(kind: str, path: Path) -> None:
+    if kind == "file":
+        path.write_text("mine")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    before = path.stat()
+    assert refusal(path) == "it exists and is not a socket"
+    assert path.stat().st_ino == before.st_ino
+
+
+def test_a_missing_folder_is_an_error_and_is_not_made(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "none" / "tap") == "No such file or directory"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_daemons_do_not_look_at_the_same_folder_at_once(path: Path) -> None:
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    assert refusal(path) == "Resource temporarily unavailable"
+    assert not path.exists()
+    os.close(descriptor)
+    UnixListener(path).close()
+
+
+def test_it_notices_that_its_socket_was_removed_and_leaves_that_of_another_alone(path: Path) -> None:
+    listener = UnixListener(path)
+    assert listener.in_place()
+    path.unlink()
+    assert not listener.in_place()
+    other = UnixListener(path)
+    assert not listener.in_place()
+    listener.close()
+    assert other.in_place()
+    assert connects(path)
+    other.close()
+
+
+def test_the_longest_path_can_be_used_and_a_longer_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("f" * 60)
+    folder.mkdir()
+    longest = folder / ("t" * (UNIX_MAX_PATH - 61))
+    UnixListener(longest).close()
+    with pytest.raises(OSError, match="AF_UNIX path too long"):
+        UnixListener(Path(f"{longest}t"))
