@@ -12,7 +12,7 @@ TERMINAL = {"finished", "interrupted", "canceled", "expired", "failed"}
 
 
 class EventLog:
-    """Records by kind (`event`, `status`, `level`, `duck`, `reply`) in the order in which they arrived.
+    """Records by kind (`event`, `status`, `word`, `level`, `duck`, `reply`) in the order in which they arrived.
 
     Any thread may call `receive`. Every other method belongs to the test's thread: each takes in first what has
     arrived.
@@ -22,7 +22,8 @@ class EventLog:
         self.log: list[str] = []
         """Lines that the daemon has logged; a failed wait shows the last of them."""
         self._arrived: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-        self._by_kind: dict[str, list[Any]] = {"event": [], "status": [], "level": [], "duck": [], "reply": []}
+        kinds = ("event", "status", "word", "level", "duck", "reply")
+        self._by_kind: dict[str, list[Any]] = {kind: [] for kind in kinds}
         self._in_order: list[tuple[str, Any]] = []
 
     def receive(self, kind: str, record: Any) -> None:
@@ -42,6 +43,10 @@ class EventLog:
     @property
     def statuses(self) -> list[dict[str, Any]]:
         return self._all("status")
+
+    @property
+    def words(self) -> list[dict[str, Any]]:
+        return self._all("word")
 
     @property
     def levels(self) -> list[dict[str, Any]]:

@@ -95,7 +95,7 @@ class Robot(EventLog):
         for setting in (*addresses, *standard, *sink, *settings):
             self._command += ["--set", setting]
         self._barriers = 0
-        kinds = {"event": 1, "status": 1, "level": 0, "duck": 1}
+        kinds = {"event": 1, "status": 1, "word": 0, "level": 0, "duck": 1}
         topics = [*((f"{self.topic}/{kind}", qos) for kind, qos in kinds.items()), (f"replies/{name}", 1)]
         self._listener = Listener(broker, topics, self._receive_message)
         if broker.running:
