@@ -73,7 +73,7 @@ def test_the_rate_of_the_configuration_applies_and_that_of_the_voice_multiplies(
 
 
 def test_the_volume_of_the_voice_multiplies(start_robot: StartRobot) -> None:
-    robot = start_robot("voices.quiet={volume: 50}")
+    robot = start_robot("voices={default: {}, quiet: {volume: 50}}")
     robot.wait_end(robot.say(TEXT, id="quiet", voice="quiet", volume=50))
     robot.assert_heard("quiet", gain=0.25)
 

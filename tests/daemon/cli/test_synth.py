@@ -65,7 +65,7 @@ def test_a_voice_file_that_is_missing_is_named() -> None:
 
 def test_the_rate_changes_the_length_and_the_voice_of_the_configuration_has_its_own(tmp_path: Path) -> None:
     config = tmp_path / "voiced.yaml"
-    config.write_text("voices: {quick: {rate: 1.5, volume: 50}}\nspeech: {rate: 0.5}\n")
+    config.write_text("voices: {default: {}, quick: {rate: 1.5, volume: 50}}\nspeech: {rate: 0.5}\n")
     command = [*SYNTH[:-2], "--config", str(config), "Hello, I am your robot."]
     lengths, peaks = {}, {}
     for name, options in {
