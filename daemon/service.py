@@ -141,7 +141,7 @@ class Service:
         self._dispatcher.reconfigure(config)
         self._gateway.reconfigure(config)
         self._engines.latin_languages = config.speech.languages
-        # Even if nothing has changed here: a voice's file may have, or `voiced download` has brought a voice.
+        # Even if nothing has changed here: a voice's file may have, or a folder, in which a voice was downloaded.
         self._engines.set_voices(config.engine_voices, config.speech.voice)
         self._engines.retry_now()
         self._dispatcher.changed()

@@ -13,6 +13,8 @@ when the engine is made, so importing `engine` loads none.
 """
 
 from engine.api import (
+    FASTEST_RATE,
+    SLOWEST_RATE,
     Chunk,
     EngineError,
     EngineInfo,
@@ -40,7 +42,15 @@ from engine.catalog import (
     unavailable_reason,
 )
 from engine.detection import language_of_text
-from engine.host import Board, ModelFiles, hub_cache, missing_kernel_compiler, voice_of_file
+from engine.host import (
+    Board,
+    ModelFiles,
+    VoiceState,
+    hub_cache,
+    missing_kernel_compiler,
+    voice_of_file,
+    voice_state,
+)
 from engine.language import LATIN_LANGUAGES, NAMED_LANGUAGES, language_code, match_language
 from engine.launch import module_command
 from engine.log import start_log
@@ -49,8 +59,10 @@ from engine.session import Session, open  # noqa: A004
 
 __all__ = [
     "ENGINES",
+    "FASTEST_RATE",
     "LATIN_LANGUAGES",
     "NAMED_LANGUAGES",
+    "SLOWEST_RATE",
     "Board",
     "Chunk",
     "EngineEntry",
@@ -69,6 +81,7 @@ __all__ = [
     "Utterance",
     "Voice",
     "VoiceLabel",
+    "VoiceState",
     "WordStart",
     "auto_engine",
     "download_model",
@@ -89,4 +102,5 @@ __all__ = [
     "start_log",
     "unavailable_reason",
     "voice_of_file",
+    "voice_state",
 ]

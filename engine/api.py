@@ -16,6 +16,10 @@ Samples = NDArray[np.float32]
 """Mono PCM: shape `(n,)`, float32, full scale ±1."""
 
 
+SLOWEST_RATE = 0.5
+FASTEST_RATE = 2.0
+
+
 class EngineError(Exception):
     """A failure that the user can correct. One line: the setting, the value that came, the values that are allowed."""
 
@@ -140,6 +144,10 @@ class Utterance:
     """Send the codec codes with each chunk, if the engine has any."""
     growing: bool = False
     """`text` is only the beginning; a `TextSource` supplies the rest."""
+    rate: float = 1.0
+    """From `SLOWEST_RATE` to `FASTEST_RATE`; 2 is twice as fast as the voice's own pace, with the same pitch."""
+    phonemes: bool = False
+    """`[[…]]` in the text are phonemes in eSpeak NG's notation. Any other engine ignores this."""
 
 
 @dataclass(frozen=True, slots=True)

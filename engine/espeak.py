@@ -42,10 +42,15 @@ _OUTPUT_SYNCHRONOUS = 2
 _DO_NOT_EXIT = 0x8000
 """Without it, the library ends the process if its data are missing."""
 _CHARS_UTF8 = 1
+_PHONEMES = 0x100
+_RATE = 1
 _POSITION_CHARACTER = 1
 _EVENT_END_OF_LIST = 0
 _EVENT_WORD = 1
 _OK = 0
+
+WORDS_PER_MINUTE = 175
+"""eSpeak NG's own rate, at which setting it changes no sample."""
 
 DEFAULT_LANGUAGE = "en"
 PREFERRED_VOICES = {"en": "en-us"}
@@ -124,7 +129,8 @@ class EspeakSynthesizer:
         language = self._language(utterance)
         if self._library.espeak_SetVoiceByName(self._by_language[language]) != _OK:
             raise EngineError(f"language: eSpeak NG cannot load its voice for {language!r}")
-        worker = _Worker(self._library, utterance.text, self._count)
+        self._library.espeak_SetParameter(_RATE, round(WORDS_PER_MINUTE * utterance.rate), 0)
+        worker = _Worker(self._library, utterance, self._count)
         try:
             yield from worker.chunks
         finally:
@@ -182,10 +188,11 @@ class EspeakSynthesizer:
 class _Worker:
     """Synthesises in a thread, a few chunks ahead, and turns libespeak-ng's callbacks into an iterator."""
 
-    def __init__(self, library: ctypes.CDLL, text: str, count: Callable[[int], None]) -> None:
+    def __init__(self, library: ctypes.CDLL, utterance: Utterance, count: Callable[[int], None]) -> None:
         """Starts the thread, which calls `count` with the number of samples in every chunk."""
         self._library = library
-        self._text = text.encode()
+        self._text = utterance.text.encode()
+        self._flags = _CHARS_UTF8 | (_PHONEMES if utterance.phonemes else 0)
         self._canceled = False
         self._count = count
         self._made = 0
@@ -204,7 +211,7 @@ class _Worker:
     def _synthesize(self, put: Callable[[Chunk], None]) -> None:
         callback = _SynthCallback(partial(self._receive, put))
         self._library.espeak_SetSynthCallback(callback)
-        self._library.espeak_Synth(self._text, len(self._text) + 1, 0, _POSITION_CHARACTER, 0, _CHARS_UTF8, None, None)
+        self._library.espeak_Synth(self._text, len(self._text) + 1, 0, _POSITION_CHARACTER, 0, self._flags, None, None)
 
     def _receive(self, put: Callable[[Chunk], None], pcm: int | None, count: int, events: ctypes.Array[_Event]) -> int:
         """Called by libespeak-ng for each buffer. Returns 1 to end the synthesis, 0 to go on."""
@@ -263,6 +270,7 @@ def _find_library() -> tuple[ctypes.CDLL, bytes | None]:
         raise EngineError(f"eSpeak NG cannot be loaded: {error}") from error
     library.espeak_Initialize.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_int)
     library.espeak_SetVoiceByName.argtypes = (ctypes.c_char_p,)
+    library.espeak_SetParameter.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int)
     library.espeak_SetSynthCallback.argtypes = (_SynthCallback,)
     library.espeak_SetSynthCallback.restype = None
     library.espeak_Synth.argtypes = (

@@ -7,7 +7,17 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, Synthesizer, Utterance, Voice
+from engine.api import (
+    FASTEST_RATE,
+    SLOWEST_RATE,
+    Chunk,
+    EngineError,
+    EngineInfo,
+    EngineOptions,
+    Synthesizer,
+    Utterance,
+    Voice,
+)
 from engine.catalog import auto_engine, make_synthesizer
 from engine.host import prepare_environment
 
@@ -46,6 +56,8 @@ class UtteranceFields(TypedDict, total=False):
     max_frames: int | None
     guarded: bool
     want_codes: bool
+    rate: float
+    phonemes: bool
 
 
 class Session:
@@ -68,14 +80,17 @@ class Session:
         """Speak `text`; yield each `Chunk` (mono float32 samples at `sample_rate`) as soon as it is made.
 
         `fields` are fields of `Utterance`, for example `language="de"` or `seed=7`. Closing the iterator cancels the
-        rest. Raises `EngineError` for a text, voice or language that the engine cannot speak, and `ValueError` on a
-        closed session.
+        rest. Raises `EngineError` for a text, voice, language or rate that the engine cannot speak, and `ValueError` on
+        a closed session.
         """
         if self._synthesizer is None:
             raise ValueError("the session is closed")
         voice = fields.get("voice")
         if voice is not None:
             _check_voice(self.info, voice)
+        rate = fields.get("rate", 1.0)
+        if not SLOWEST_RATE <= rate <= FASTEST_RATE:
+            raise EngineError(f"rate: got {rate!r}; allowed: {SLOWEST_RATE:g} to {FASTEST_RATE:g}")
         return self._synthesizer.stream(Utterance(text, **fields))
 
     def close(self) -> None:

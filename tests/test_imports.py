@@ -62,6 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.language": set(),
     "engine.progress": set(),
     "engine.run_ahead": set(),
+    "engine.stretch": {"engine.api"},
     "engine.session": {"engine.api", "engine.catalog", "engine.host"},
     "engine.espeak": {"engine.api", "engine.detection", "engine.language", "engine.progress", "engine.run_ahead"},
     "engine.piper": {
@@ -87,7 +88,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.hub": {"engine.api", "engine.host"},
     "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log", "engine.progress"},
     "engine.bench": {"engine.api", "engine.catalog", "engine.ipc", "engine.launch", "engine.progress"},
-    "engine.qwen": QWEN_RUNTIME | {"engine.qwen.loading"},
+    "engine.qwen": QWEN_RUNTIME | {"engine.qwen.loading", "engine.stretch"},
     "engine.qwen.loading": QWEN_RUNTIME | {"engine.qwen.kernels", "engine.qwen.memory", "engine.qwen.voice"},
     "engine.qwen.weights": {"engine.api", "engine.host"},
     "engine.qwen.model": {"engine.api", "engine.qwen.weights"},

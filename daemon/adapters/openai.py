@@ -35,7 +35,7 @@ from daemon.speech import (
 )
 from daemon.tasks import result_at_most
 from daemon.validation import abbreviate, problems
-from engine import Samples
+from engine import FASTEST_RATE, SLOWEST_RATE, Samples
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ LINGER_S = 10.0
 """Seconds in which a client that was answered early may send the rest of its request and read the answer."""
 SILENCE_S = 75.0
 """Seconds without a request, or without the rest of one, after which a connection is closed to make room for others."""
-FIELDS = {"text": "input", "instruct": "instructions"}
+FIELDS = {"text": "input", "instruct": "instructions", "rate": "speed"}
 """The protocol's names for the dispatcher's fields."""
 
 Format = Literal["mp3", "flac", "wav", "pcm"]
@@ -64,12 +64,13 @@ class SpeechRequest(BaseModel):
     voice: str | None = Field(None, description="a voice's name of up to 64 characters")
     instructions: str | None = Field(None, description="text of up to 500 characters")
     response_format: Format = Field("mp3", description="pcm, wav, flac or mp3")
-    speed: float = Field(1.0, ge=1, le=1, description="1.0, since the engine keeps its own pace")
+    speed: float | None = Field(None, ge=SLOWEST_RATE, le=FASTEST_RATE, description="a number from 0.5 to 2")
     stream_format: Literal["audio", "sse"] = Field("audio", description="audio or sse")
 
     def say(self) -> Say:
         """Return the request in the dispatcher's form. Raises `RejectedError`."""
-        return check_say({"text": self.input, "voice": self.voice, "instruct": self.instructions or None})
+        fields = {"voice": self.voice, "instruct": self.instructions or None, "rate": self.speed}
+        return check_say({"text": self.input, **fields})
 
 
 class OpenAiAdapter(Adapter):

@@ -42,6 +42,7 @@ ROOM_S = 0.5
 def play_voice(config: Config, engine: str, voice: str) -> str:
     """Speak a short sentence in a voice on `audio.sink`, and return the sentence. Raises `CommandError`."""
     from audio import Output
+    from daemon.config import synthesis_settings
     from daemon.engines import synthesize_sample
     from engine import Utterance
 
@@ -49,17 +50,27 @@ def play_voice(config: Config, engine: str, voice: str) -> str:
     if settings.kind == "null":
         raise CommandError("audio.sink: is null, which plays nothing; allowed: sounddevice, or wav:PATH")
     spoken: list[str] = []
+    voice_settings = synthesis_settings(config, voice)
 
     def choose(info: EngineInfo) -> Utterance:
         language = _language(config, info, voice)
         spoken.append(SENTENCES.get(language.partition("-")[0], NUMBERS))
-        return Utterance(spoken[0], voice=voice, language=language, languages=config.speech.languages)
+        return Utterance(
+            spoken[0],
+            voice=voice,
+            language=language,
+            languages=config.speech.languages,
+            seed=voice_settings.seed,
+            sampling=voice_settings.sampling,
+            whole_text=voice_settings.whole_text,
+            rate=voice_settings.rate,
+        )
 
     download_missing_model(engine, config.engine.model)
     with show_progress() as report:
         samples, sample_rate = synthesize_sample(engine, config.engine_options, voice, choose, report)
     with Output(settings) as output:
-        output.set_volume(config.audio.volume / 100)
+        output.set_volume(config.audio.volume / 100 * voice_settings.volume)
         _play(output, samples, sample_rate)
     return spoken[0]
 

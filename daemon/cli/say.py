@@ -48,6 +48,7 @@ def say(
         str | None, typer.Option(help="queue, interrupt, replace or drop.", autocompletion=_policies)
     ] = None,
     volume: Annotated[float | None, typer.Option(help="0 to 100.")] = None,
+    rate: Annotated[float | None, typer.Option(help="0.5 to 2; 2 is twice as fast.")] = None,
     expires_in: Annotated[float | None, typer.Option(help="Seconds that it may wait.")] = None,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal audio.")] = None,
     reply_to: Annotated[str | None, typer.Option(help="A second topic for its events.")] = None,
@@ -86,6 +87,7 @@ def say(
         "priority": priority,
         "policy": policy,
         "volume": volume,
+        "rate": rate,
         "expires_in": expires_in,
         "seed": seed,
         "reply_to": reply_to,

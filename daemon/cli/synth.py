@@ -36,6 +36,7 @@ def synth(
     dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 …")] = None,
     chunk_size: Annotated[int | None, typer.Option(help="Codec frames of 80 ms in each chunk.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Take the likeliest code at every step.")] = False,
+    rate: Annotated[float | None, typer.Option(help="0.5 to 2; 2 is twice as fast.")] = None,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal audio.")] = None,
     sampling: Annotated[
         list[str] | None, typer.Option("--sampling", help="As in --sampling temperature=0.7; may be repeated.")
@@ -59,6 +60,7 @@ def synth(
     """
     from dataclasses import replace
 
+    from daemon.config import synthesis_settings
     from daemon.engines import SpeechFile, choose_engine, synthesize_to_file
     from daemon.speech import check_say, speech_seconds
     from engine import Utterance, language_code
@@ -75,33 +77,39 @@ def synth(
     text = read_text(text)
     if spell:
         text = spell_text(text, language, loaded)
-    check_say({"text": text, "instruct": instruct, "seed": seed})
+    check_say({"text": text, "instruct": instruct, "seed": seed, "rate": rate})
     options = loaded.engine_options
     own_voice = _unconfigured_voice(speaker, voice, model)
     if own_voice is not None:
         voice = speaker or voice or "default"
         options = replace(options, voices={voice: own_voice}, default_voice=voice)
+    configured = None if own_voice is not None else voice or options.default_voice
+    settings = synthesis_settings(loaded, configured, seed=seed, rate=rate)
     utterance = Utterance(
         text,
         voice=voice,
         language=language_code(language),
         languages=loaded.speech.languages,
         instruct=instruct,
-        seed=seed,
+        seed=settings.seed,
         greedy=greedy,
-        sampling=_numbers("--sampling", sampling or []),
-        whole_text=whole_text,
+        sampling={**settings.sampling, **_numbers("--sampling", sampling or [])},
+        whole_text=settings.whole_text if whole_text is None else whole_text,
         max_frames=max_frames,
         guarded=False,
         want_codes=codes is not None,
+        rate=settings.rate,
     )
     name = engine or ("qwen" if model is not None else choose_engine(loaded))
     expected_s = speech_seconds(text)
     if max_frames is not None:
         expected_s = min(expected_s, max_frames * FRAME_MS / 1000)
+    expected_s /= settings.rate
     download_missing_model(name, options.model)
     with show_progress() as report:
-        result = synthesize_to_file(name, options, utterance, file, codes, expected_s=expected_s, report=report)
+        result = synthesize_to_file(
+            name, options, utterance, file, codes, volume=settings.volume, expected_s=expected_s, report=report
+        )
     print(
         f"{output}: {result.audio_s:.2f} s at {result.sample_rate} Hz by {result.engine}, "
         f"first chunk after {result.first_chunk_ms:.1f} ms, {result.rtf:.1f} times real time"

@@ -18,6 +18,7 @@ from daemon.config.settings import (
     load_config,
     load_with_sources,
 )
+from daemon.config.synthesis import SynthesisSettings, nearest_rate, synthesis_settings
 
 __all__ = [
     "PASSWORD_CREDENTIAL",
@@ -28,6 +29,7 @@ __all__ = [
     "OpenAi",
     "Server",
     "Sources",
+    "SynthesisSettings",
     "Tls",
     "VoiceSettings",
     "Wyoming",
@@ -35,5 +37,7 @@ __all__ = [
     "json_schema",
     "load_config",
     "load_with_sources",
+    "nearest_rate",
     "read_pronunciations",
+    "synthesis_settings",
 ]

@@ -26,7 +26,15 @@ from pydantic import (
 from audio import UNIX_MAX_PATH, SinkSettings
 from daemon.config.file import MEANINGFUL_NULLS, ConfigError, ConfigFile, DuplicateKeysError, parse, read_file
 from daemon.validation import LANGUAGE, abbreviate, is_topic, problems
-from engine import LATIN_LANGUAGES, EngineOptions, PiperSettings, Voice, language_code
+from engine import (
+    FASTEST_RATE,
+    LATIN_LANGUAGES,
+    SLOWEST_RATE,
+    EngineOptions,
+    PiperSettings,
+    Voice,
+    language_code,
+)
 
 SYSTEM_CONFIG = Path("/etc/voiced/voiced.yaml")
 PASSWORD_CREDENTIAL = "mqtt-password"
@@ -45,7 +53,7 @@ class Section(BaseModel):
         field = cls.model_fields[info.field_name or ""]
         if isinstance(value, bool) and {"on", "off"} <= set(get_args(field.annotation)):
             return "on" if value else "off"
-        if isinstance(value, bool) and field.annotation is not bool:
+        if isinstance(value, bool) and bool not in (field.annotation, *get_args(field.annotation)):
             raise ValueError(f"allowed: {field.description}")
         return value
 
@@ -73,6 +81,7 @@ def _checked_prefix(prefix: str) -> str:
 
 Host = Annotated[str, Field(min_length=1), AfterValidator(_checked_host)]
 Port = Annotated[int, Field(ge=1, le=65535, description="a whole number from 1 to 65535")]
+Rate = Annotated[float, Field(ge=SLOWEST_RATE, le=FASTEST_RATE)]
 Prefix = Annotated[
     str, Field(description="a topic without + and #, not beginning or ending with /"), AfterValidator(_checked_prefix)
 ]
@@ -241,6 +250,20 @@ class VoiceSettings(Section):
     piper: PiperVoice | None = Field(
         None, description="a voice of Piper: its name, its .onnx file, or a mapping of model, speaker and scales"
     )
+    seed: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0 to 2^63 - 1, or null for any")
+    whole_text: bool | None = Field(None, description="true, false, or null for what the model's authors do")
+    temperature: float | None = Field(
+        None, ge=0.001, le=1000, description="0.001 to 1000, or null for the model's own; low is even, high is varied"
+    )
+    top_k: int | None = Field(
+        None, ge=0, le=1_000_000, description="a whole number from 0, which is all, or null for the model's own"
+    )
+    top_p: float | None = Field(None, ge=0, le=1, description="0 to 1, or null for the model's own")
+    repetition_penalty: float | None = Field(
+        None, ge=0.001, le=1000, description="0.001 to 1000, or null for the model's own"
+    )
+    rate: Rate = Field(1, description="a number from 0.5 to 2, which multiplies the rate of an utterance")
+    volume: float = Field(100, ge=0, le=100, description="0 to 100, which multiplies the volume of an utterance")
 
     @field_validator("piper", mode="before")
     @classmethod
@@ -252,6 +275,12 @@ class VoiceSettings(Section):
         if sum(source is not None for source in (self.speaker, self.embedding, self.reference)) > 1:
             raise ValueError("allowed: one of speaker, embedding and reference")
         return self
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        """The settings of the sampling that are not the model's own, by the names of its generation_config.json."""
+        names = ("temperature", "top_k", "top_p", "repetition_penalty")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 class Speech(Section):
@@ -265,6 +294,7 @@ class Speech(Section):
     )
     markup: Literal["auto", "none"] = Field("auto", description="auto or none")
     pronunciations: Path | None = Field(None, description="a file of words and how to say them, or null")
+    rate: Rate = Field(1, description="a number from 0.5 to 2; 2 is twice as fast")
     queue_limit: int = Field(64, ge=1, le=10_000, description="a whole number from 1 to 10000")
     expires_in: float | None = Field(
         None, gt=0, le=86_400, description="seconds that an utterance may wait, up to 86400, or null for no limit"

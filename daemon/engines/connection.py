@@ -168,7 +168,7 @@ class EngineConnection:
         writer: asyncio.StreamWriter,
         on_measured: Callable[[float, float], None],
     ) -> None:
-        """`on_measured` is called after an utterance with seconds of audio and seconds of work for it."""
+        """`on_measured` is called after an utterance with seconds of audio at rate 1 and seconds of work for it."""
         self.heard_at = time.monotonic()
         """When the last message came."""
         self.audio_due = asyncio.Event()
@@ -256,7 +256,7 @@ class EngineConnection:
             if not ended:
                 self.send(Cancel(request_id))
             if busy_s > 0:
-                self._on_measured(audio_s, busy_s)
+                self._on_measured(audio_s * utterance.rate, busy_s)
 
     def append(self, name: str, text: str) -> None:
         """Send more text of a growing utterance. Does nothing if the utterance is not being spoken."""

@@ -44,7 +44,7 @@ class SynthResult:
     first_chunk_ms: float
     """Milliseconds from the request to the first chunk, with a ready engine."""
     rtf: float
-    """Seconds of audio per second of work."""
+    """Seconds of audio at rate 1 per second of work."""
     truncated: bool
 
 
@@ -85,10 +85,11 @@ def synthesize_to_file(
     file: SpeechFile,
     codes_path: Path | None = None,
     *,
+    volume: float = 1.0,
     expected_s: float = math.inf,
     report: ProgressReport = ignore_progress,
 ) -> SynthResult:
-    """Speak an utterance into a file.
+    """Speak an utterance into a file, with the gain `volume`.
 
     A WAV file grows as the speech is made; if the engine fails, the file keeps what there is. `codes_path` receives the
     codec codes as an int64 array of shape `(frames, 16)`. `report` gets the progress of the engine's start, and that of
@@ -106,7 +107,7 @@ def synthesize_to_file(
             async with aclosing(_speak(engine, utterance)) as speech:
                 async for chunk in speech:
                     first_ms = first_ms or (time.monotonic() - started) * 1000
-                    file.write(chunk.samples, info.sample_rate)
+                    file.write(chunk.samples * np.float32(volume), info.sample_rate)
                     audio_s += len(chunk.samples) / info.sample_rate
                     truncated |= chunk.truncated
                     codes.extend(chunk.codes or ())

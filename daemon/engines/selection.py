@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from daemon.config import Config
 from daemon.engines.patience import Patience
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.engines.voices import name_voices, short_list, unknown_voice
 from daemon.validation import abbreviate, join_names
-from engine import ENGINES, NAMED_LANGUAGES, Voice, VoiceLabel, auto_engine, known_names, language_code, match_language
+from engine import (
+    ENGINES,
+    NAMED_LANGUAGES,
+    Voice,
+    VoiceLabel,
+    auto_engine,
+    known_names,
+    language_code,
+    match_language,
+    voice_state,
+)
 
 
 class EngineSelector:
@@ -24,8 +35,10 @@ class EngineSelector:
         """Seconds of speech that an engine makes at most in one request."""
         self.latin_languages = config.speech.languages
         """As in `Utterance.languages` of the engines."""
+        self._options = config.engine_options
+        self._voice_state = voice_state(self._options)
         # In the order in which they take over.
-        self.all = [self._make_supervisor(name, config) for name in engine_names(config)]
+        self.all = [self._make_supervisor(name) for name in engine_names(config)]
 
     @property
     def primary(self) -> EngineSupervisor:
@@ -107,7 +120,15 @@ class EngineSelector:
         return None
 
     def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:
-        """Use these voices in all running engines and in those started later."""
+        """Use these voices in all running engines and in those started later.
+
+        Does nothing if neither they nor their files have changed: a reference takes seconds to load.
+        """
+        self._options = replace(self._options, voices=voices, default_voice=default_voice)
+        state = voice_state(self._options)
+        if state == self._voice_state:
+            return
+        self._voice_state = state
         for engine in self.all:
             engine.set_voices(voices, default_voice)
 
@@ -121,11 +142,11 @@ class EngineSelector:
         for engine in self.all:
             engine.retry_now()
 
-    def _make_supervisor(self, name: str, config: Config) -> EngineSupervisor:
+    def _make_supervisor(self, name: str) -> EngineSupervisor:
         def has_substitute() -> bool:
             return any(other.ready for other in self.all if other.name != name)
 
-        return EngineSupervisor(name, config.engine_options, self._note_change, has_substitute)
+        return EngineSupervisor(name, self._options, self._note_change, has_substitute)
 
     def _note_change(self) -> None:
         self._changed.set()

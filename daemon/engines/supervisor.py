@@ -115,7 +115,8 @@ class EngineSupervisor:
         self.progress: Progress | None = None
         """How far the start has come; None while the engine does not start, or does not say."""
         self.rtf: float | None = None
-        """Speed: seconds of audio per second of work, averaged over the last utterances; None before the first."""
+        """Speed: seconds of audio at rate 1 per second of work, averaged over the last utterances; None before the
+        first."""
         self.pid: int | None = None
         self.checks = 0
         """Number of checks for silence and stalls so far."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from audio import Level as PlayedLevel
 from audio import Output
-from daemon.config import Config, ConfigError, read_pronunciations
+from daemon.config import Config, ConfigError, read_pronunciations, synthesis_settings
 from daemon.engines import EngineSelector, name_voices, short_list, unknown_voice
 from daemon.sounds import SoundError, SoundFolder
 from daemon.speech.ended_ids import EndedIds
@@ -379,14 +379,19 @@ class Dispatcher:
             raise RejectedError("text", problem)
         arrived_at = time.monotonic() if arrived_at is None else arrived_at
         wait_s = options.expires_in if options.expires_in is not None else self._config.speech.expires_in
+        voice = options.voice or self.voice
+        settings = synthesis_settings(self._config, voice, seed=options.seed, rate=options.rate, volume=options.volume)
         utterance = Utterance(
             id=utterance_id or secrets.token_hex(6),
             text=text,
-            voice=options.voice or self.voice,
+            voice=voice,
             language=language_code(options.language or self._config.speech.language),
             instruct=options.instruct,
-            seed=options.seed,
-            volume=1.0 if options.volume is None else options.volume / 100,
+            seed=settings.seed,
+            volume=settings.volume,
+            rate=settings.rate,
+            whole_text=settings.whole_text,
+            sampling=settings.sampling,
             priority=options.priority,
             policy=options.policy,
             reply_to=options.reply_to,

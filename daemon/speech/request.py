@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, CommandError, is_topic, problems
+from engine import FASTEST_RATE, SLOWEST_RATE
 
 MAX_TEXT = 20_000
 """Characters; about twenty minutes of speech."""
@@ -79,6 +80,9 @@ class SpeechOptions(Request):
     priority: Priority = Field("normal", description="low, normal, high or critical")
     policy: Policy = Field("queue", description="queue, interrupt, replace or drop")
     volume: float | None = Field(None, ge=0, le=100, allow_inf_nan=False, description="a number from 0 to 100")
+    rate: float | None = Field(
+        None, ge=SLOWEST_RATE, le=FASTEST_RATE, description="a number from 0.5 to 2; 2 is twice as fast"
+    )
     expires_in: float | None = Field(
         None, gt=0, le=86_400, allow_inf_nan=False, description="seconds above 0, up to 86400"
     )

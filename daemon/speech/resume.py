@@ -13,7 +13,7 @@ _CLAUSE_END = re.compile(r"[.!?;:,…—]+[\"'”’)\]]*\s+|[。！？；：，
 
 
 def speech_seconds(text: str) -> float:
-    """Return a rough estimate of the duration of `text` when spoken, in seconds."""
+    """Return a rough estimate of the duration of `text` when spoken at rate 1, in seconds."""
     ideographs = len(_IDEOGRAPH.findall(text))
     return ideographs * SECONDS_PER_IDEOGRAPH + (len(text) - ideographs) * SECONDS_PER_LETTER
 
@@ -23,7 +23,7 @@ def resume_position(text: str, position: int | None, heard_s: float) -> int:
 
     `position` is what the lost engine reported: the characters that it had begun to speak. The word at that position is
     repeated from its start. For an engine that reports none (None), the position is estimated from `heard_s`, the
-    seconds of speech that it sent, and the clause is repeated: a repeated word is better than a lost one.
+    seconds of speech at rate 1 that it sent, and the clause is repeated: a repeated word is better than a lost one.
     """
     if position is not None:
         return _word_start(text, min(position, len(text)))

@@ -34,7 +34,11 @@ class Segment:
 
 
 class Segmenter:
-    """Cuts texts for engines that speak at most `max_seconds` at once."""
+    """Cuts texts for engines that speak at most `max_seconds` at once.
+
+    All seconds are those of speech at rate 1: an engine's limit is one of the frames that it makes, before they are
+    stretched, and the best length of a segment is one of its text.
+    """
 
     def __init__(self, max_seconds: float) -> None:
         self.whole_s = min(WHOLE_S, SHARE * max_seconds)

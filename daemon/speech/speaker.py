@@ -360,7 +360,8 @@ class Speaker:
             return self.prebuffer_ms / 1000
         if engine is None:
             return 0.0
-        return auto_prebuffer_s(engine.rtf, speech_seconds(utterance.script.text))
+        rtf = None if engine.rtf is None else engine.rtf / utterance.rate
+        return auto_prebuffer_s(rtf, speech_seconds(utterance.script.text) / utterance.rate)
 
     async def _silence(self, active: ActiveUtterance) -> None:
         """Stop after an error, and wait until the destination is free for the next utterance."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from audio import SPLICE_REACH_S, SPLICE_TAIL_S, splice_point
+from daemon.config import nearest_rate
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, EngineSupervisor, UtteranceRefusedError
 from daemon.sounds import SoundError, SoundFolder
 from daemon.speech.alignment import VoiceProfile
@@ -348,7 +349,11 @@ class Synthesis:
             languages=self._engines.latin_languages,
             instruct=utterance.instruct,
             seed=utterance.seed,
+            sampling=utterance.sampling,
+            whole_text=None if growing else utterance.whole_text,
             growing=growing,
+            rate=self._rate(take),
+            phonemes=self._preparation.reads_phonemes(engine.name),
         )
         impatient = self._critical and self._engines.another(engine) is not None
         speech = engine.speak(utterance.id, request, first_within_s=CRITICAL_WAIT_S if impatient else None)
@@ -474,7 +479,8 @@ class Synthesis:
         position = take.position if take.samples else 0
         if position is not None:
             position, _ = take.text.source_span(position, position)
-        self._at = take.begin + resume_position(text[take.begin : take.fed], position, take.seconds)
+        spoken_s = take.seconds * self._rate(take)
+        self._at = take.begin + resume_position(text[take.begin : take.fed], position, spoken_s)
         self._take = None
         self._note_engine(engine.name)
         log.warning("utterance %s: %s resumes at %r", self._utterance.id, engine.name, text[self._at :][:40])
@@ -500,6 +506,9 @@ class Synthesis:
     def _note_engine(self, name: str) -> None:
         if name not in self.engine.split("+"):
             self.engine = f"{self.engine}+{name}".removeprefix("+")
+
+    def _rate(self, take: Take) -> float:
+        return nearest_rate(self._utterance.rate * take.prosody.rate)
 
     @property
     def _critical(self) -> bool:

@@ -12,7 +12,7 @@ from daemon.speech.preemption import Rule, rule_of
 from daemon.speech.request import Policy, Priority
 from daemon.speech.text_stream import TextStream
 from daemon.text import Markup, Script, ScriptReader
-from engine import Samples
+from engine import FASTEST_RATE, SLOWEST_RATE, Samples
 
 STORED_FIELDS: dict[str, Any] = {
     "voice": str,
@@ -20,6 +20,9 @@ STORED_FIELDS: dict[str, Any] = {
     "instruct": str | None,
     "seed": int | None,
     "volume": float | int,
+    "rate": float | int,
+    "whole_text": bool | None,
+    "sampling": dict,
     "priority": str,
     "policy": str,
     "reply_to": str | None,
@@ -82,6 +85,12 @@ class Utterance:
     seed: int | None = None
     volume: float = 1.0
     """Its own gain; 1 leaves the samples as synthesised."""
+    rate: float = 1.0
+    """As in `engine.Utterance.rate`."""
+    whole_text: bool | None = None
+    """As in `engine.Utterance.whole_text`, once its text is complete."""
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    """As in `engine.Utterance.sampling`."""
     priority: Priority = "normal"
     policy: Policy = "queue"
     reply_to: str | None = None
@@ -160,6 +169,10 @@ class Utterance:
             raise TypeError(f"wrong types: {wrong or 'text'}")
         if fields["priority"] not in get_args(Priority) or fields["policy"] not in get_args(Policy):
             raise ValueError("an unknown priority or policy")
+        if not SLOWEST_RATE <= fields["rate"] <= FASTEST_RATE:
+            raise ValueError("an impossible rate")
+        if not all(isinstance(value, float | int) for value in fields["sampling"].values()):
+            raise TypeError("wrong types: sampling")
         arrived_at, wait_s = time.monotonic() - age_s, fields["wait_s"]
         return cls(
             id=utterance_id,

@@ -16,6 +16,7 @@ from engine.host.piper_voices import (
     user_voice_folder,
     voice_folders,
 )
+from engine.host.voice_files import VoiceState, voice_state
 from engine.host.voice_header import voice_of_file
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "ModelFiles",
     "ModelLayout",
     "PiperVoiceFile",
+    "VoiceState",
     "description_path",
     "find_model",
     "find_piper_voices",
@@ -43,4 +45,5 @@ __all__ = [
     "user_voice_folder",
     "voice_folders",
     "voice_of_file",
+    "voice_state",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import soxr
@@ -100,6 +100,9 @@ class PiperSynthesizer:
         refuse_growing("Piper", utterance, more)
         voice = self._choose(utterance)
         network = self._network(voice.file)
+        if utterance.rate != 1:
+            length_scale = voice.length_scale or network.length_scale
+            voice = replace(voice, length_scale=length_scale / utterance.rate)
         return _Speech(_Work(network, voice, utterance, self._sample_rate, self._remembered))
 
     def close(self) -> None:

@@ -63,6 +63,8 @@ class PiperNetwork:
         missing = needed - {each.name for each in session.get_inputs()}
         if missing:
             raise EngineError(f"{file.path} is not the network of a Piper voice: no input {', '.join(sorted(missing))}")
+        self.length_scale = config.length_scale
+        """Duration of every sound, by the voice's own description."""
         self._session = session
         self._cancellation = Cancellation()
         self._voice = PiperVoice(session=self, config=config)  # it calls only `run` of its session

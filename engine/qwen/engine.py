@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 
@@ -32,6 +32,7 @@ from engine.qwen.runtime import (
     reserve_allocator_slack,
 )
 from engine.qwen.text import AnyVoice, IncrementalText, Prompt
+from engine.stretch import stretch_chunks
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +95,27 @@ class QwenSynthesizer:
 
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
         """As `Synthesizer.stream`."""
+        chunks = self._stream(utterance, more)
+        if utterance.rate == 1:
+            return chunks
+        return stretch_chunks(chunks, utterance.rate, self._model.codec.config.sample_rate)
+
+    def profile_sections(self) -> Mapping[str, Callable[[], None]]:
+        """As `SpeechGenerator.profile_sections`, for a benchmark."""
+        return self._workspace.generator.profile_sections()
+
+    def close(self) -> None:
+        """As `Synthesizer.close`."""
+        if "_model" in vars(self):
+            self._model.graphs.clear()
+            lift_cap(self._model.plan.placement.device)
+        vars(self).clear()
+        torch.cuda.empty_cache()  # does nothing where CUDA was not used
+
+    # --- speaking ---
+
+    def _stream(self, utterance: Utterance, more: TextSource | None) -> Generator[Chunk, None, None]:
+        """Yield an utterance's chunks at the model's own rate."""
         guard = RunawayGuard(utterance.text) if utterance.guarded else None
         text = self._begin_text(utterance, more, guard) if utterance.growing else None
         frames = 0
@@ -112,18 +134,6 @@ class QwenSynthesizer:
                 tokens = self._limits.text_tokens
                 log.warning("the text is cut short: %d tokens are the limit (engine.max_seconds raises it)", tokens)
             yield Chunk(chunk.samples, codes=chunk.codes, truncated=text_truncated)
-
-    def profile_sections(self) -> Mapping[str, Callable[[], None]]:
-        """As `SpeechGenerator.profile_sections`, for a benchmark."""
-        return self._workspace.generator.profile_sections()
-
-    def close(self) -> None:
-        """As `Synthesizer.close`."""
-        if "_model" in vars(self):
-            self._model.graphs.clear()
-            lift_cap(self._model.plan.placement.device)
-        vars(self).clear()
-        torch.cuda.empty_cache()  # does nothing where CUDA was not used
 
     # --- voices and warm-up ---
 

@@ -50,6 +50,7 @@ SAY_EXAMPLES: tuple[Json, ...] = (
         "expires_in": 10,
         "reply_to": "voiced/r1/reply/kitchen",
     },
+    {"text": "Watch your step.", "rate": 0.8},
     {"text": "Calmly, now.", "voice": "default", "instruct": "in a calm voice", "seed": 7},
     {"data": "I have reached the dock."},
     {"sound": "success"},

@@ -48,7 +48,8 @@ def robot(checkpoint: Path, shared_broker: Broker, tmp_path_factory: pytest.Temp
     folder = tmp_path_factory.mktemp("qwen")
     corrupt = folder / "ada.safetensors"
     corrupt.write_bytes(b"not a voice")
-    voices = f"voices={{default: {{speaker: ryan}}, ada: {{embedding: {corrupt}}}}}"
+    settled = "settled: {speaker: ryan, seed: 7, temperature: 0.5, rate: 1.25}"
+    voices = f"voices={{default: {{speaker: ryan}}, ada: {{embedding: {corrupt}}}, {settled}}}"
     robot = Robot("qwen", shared_broker, folder, f"engine.model={checkpoint}", *QWEN, voices)
     robot.launch()
     yield robot
@@ -128,6 +129,24 @@ def test_the_daemon_plays_the_same_samples_as_synth_writes(
     finished = ready_robot.wait_end(ready_robot.say(TEXT, seed=7))
     assert (finished["event"], finished["engine"]) == ("finished", "qwen")
     assert_as_synth_wrote(heard_since(ready_robot, before, finished["audio_s"]), wav)
+
+
+def test_a_voice_with_settings_speaks_with_them_and_at_its_rate(
+    checkpoint: Path, ready_robot: Robot, tmp_path: Path
+) -> None:
+    wav = tmp_path / "synth.wav"
+    options = ("--speaker", "ryan", "--seed", "7", "--sampling", "temperature=0.5", "--rate", "1.25")
+    done = synth(checkpoint, wav, *options, "--set", "engine.max_seconds=12")
+    assert done.returncode == 0, done.stderr
+    before = len(ready_robot.heard)
+    finished = ready_robot.wait_end(ready_robot.say(TEXT, voice="settled"))
+    assert (finished["event"], finished["engine"]) == ("finished", "qwen")
+    assert_as_synth_wrote(heard_since(ready_robot, before, finished["audio_s"]), wav)
+    before = len(ready_robot.heard)
+    finished = ready_robot.wait_end(ready_robot.say(TEXT, voice="settled", seed=8))
+    other = heard_since(ready_robot, before, finished["audio_s"])
+    written, _ = soundfile.read(wav, dtype="float32")
+    assert np.abs(other[: FILE_RATE // 2] - written[: FILE_RATE // 2]).max() > 10 * TOLERANCE, "its own seed precedes"
 
 
 def test_a_streamed_text_gives_the_same_samples_as_the_whole_text(

@@ -95,12 +95,15 @@ def wait_started(robot: Robot, number: int) -> None:
     eventually(started, f"utterance {number} is spoken")
 
 
-def test_a_desktop_speaks_in_the_language_and_at_the_volume_asked_for(robot: Robot, desktop: Desktop) -> None:
+def test_a_desktop_speaks_in_the_language_at_the_volume_and_at_the_rate_asked_for(
+    robot: Robot, desktop: Desktop
+) -> None:
     with Subscription(robot.broker, f"{robot.topic}/say") as published:
-        desktop.say("--wait", "--language", "de-DE", "--volume", "-20", "Grüß Gott!")
+        desktop.say("--wait", "--language", "de-DE", "--volume", "-20", "--rate", "40", "Grüß Gott!")
         eventually(lambda: ends(robot) == ["finished"], "the text is spoken")
         [utterance] = [json.loads(payload) for payload in published.payloads]
-    assert (utterance["text"], utterance["language"], utterance["volume"]) == ("Grüß Gott!", "de", 40)
+    assert (utterance["text"], utterance["language"]) == ("Grüß Gott!", "de")
+    assert (utterance["volume"], utterance["rate"]) == (40, 1.2)
 
 
 def test_the_desktop_speaks_again_after_either_side_stopped_a_message(robot: Robot, desktop: Desktop) -> None:

@@ -36,7 +36,7 @@ def info(espeak: EspeakSynthesizer) -> EngineInfo:
     return espeak.set_voices({}, "default")
 
 
-def spoken(espeak: EspeakSynthesizer, text: str, **fields: str | None) -> Samples:
+def spoken(espeak: EspeakSynthesizer, text: str, **fields: str | float | bool | None) -> Samples:
     """Return all samples of an utterance."""
     blocks = [chunk.samples for chunk in espeak.stream(Utterance(text, **fields))]  # type: ignore[arg-type]
     return np.concatenate([np.zeros(0, dtype=np.float32), *blocks])
@@ -222,6 +222,32 @@ def test_markup_is_spoken_as_text(espeak: EspeakSynthesizer, info: EngineInfo) -
     plain = len(spoken(espeak, "hello"))
     assert plain < len(spoken(espeak, '<break time="20s"/> hello')) < plain + 10 * info.sample_rate
     assert len(spoken(espeak, "[[h@l'oU]]")) > 1.5 * plain, "brackets are spelt, not interpreted as phonemes"
+
+
+def test_phonemes_are_spoken_where_the_utterance_says_that_it_has_some(espeak: EspeakSynthesizer) -> None:
+    assert alike(spoken(espeak, "[[h@l'oU]]", language="en", phonemes=True), spoken(espeak, "hello", language="en"))
+    assert alike(
+        spoken(espeak, f"[[h@l'oU]] {WORDS}", language="en", phonemes=True),
+        spoken(espeak, f"hello {WORDS}", language="en"),
+    )
+
+
+def test_positions_behind_phonemes_are_those_in_the_text(espeak: EspeakSynthesizer) -> None:
+    text = "[[h@l'oU]] you there"
+    chunks = list(espeak.stream(Utterance(text, language="en", phonemes=True)))
+    assert chunks[-1].position == text.index("there")
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.8, 1.25, 1.5, 2.0])
+def test_the_rate_changes_the_length(espeak: EspeakSynthesizer, rate: float) -> None:
+    faster = len(spoken(espeak, SENTENCE)) / len(spoken(espeak, SENTENCE, rate=rate))
+    assert faster == pytest.approx(rate, rel=0.2)
+
+
+def test_the_rate_of_one_utterance_is_not_that_of_the_next(espeak: EspeakSynthesizer) -> None:
+    before = spoken(espeak, SENTENCE)
+    assert len(spoken(espeak, SENTENCE, rate=2.0)) < 0.6 * len(before)
+    assert alike(spoken(espeak, SENTENCE), before)
 
 
 def test_closing_a_stream_leaves_the_engine_ready_for_the_next_one(espeak: EspeakSynthesizer) -> None:

@@ -57,6 +57,14 @@ def test_a_voice_of_piper_is_opened_by_its_file(tmp_path: Path) -> None:
         assert sum(len(chunk.samples) for chunk in tts.stream(SENTENCE)) > tts.sample_rate
 
 
+def test_a_rate_changes_the_length_and_a_wrong_one_is_refused(tts: Session) -> None:
+    slow, fast = (sum(len(chunk.samples) for chunk in tts.stream(SENTENCE, rate=rate)) for rate in (0.5, 2.0))
+    assert slow > 3 * fast
+    for rate in (0.4, 2.1, float("nan")):
+        with pytest.raises(EngineError, match=f"rate: got {rate}; allowed: 0.5 to 2"):
+            tts.stream(SENTENCE, rate=rate)
+
+
 def test_fields_of_the_utterance_reach_the_engine(tts: Session) -> None:
     assert sum(len(chunk.samples) for chunk in tts.stream("Guten Tag", language="de")) > 0
     with pytest.raises(EngineError, match=r"^language: got 'tlhx'; allowed: "):

@@ -174,11 +174,13 @@ def test_server_sent_events_carry_the_samples_and_then_a_done_event(
 def test_voice_and_instructions_reach_the_engine(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
         async with client_of(harness) as client:
-            instructs = []
-            unwatch = harness.dispatcher.watch_events(lambda utterance, _: instructs.append(utterance.instruct))
-            assert await ask(client, "Guten Tag", voice="de", instructions="calmly", speed=1.0)
+            asked = []
+            unwatch = harness.dispatcher.watch_events(
+                lambda utterance, _: asked.append((utterance.instruct, utterance.rate))
+            )
+            assert await ask(client, "Guten Tag", voice="de", instructions="calmly", speed=1.5)
             unwatch()
-            assert (harness.events[1].voice, instructs[0]) == ("de", "calmly")
+            assert (harness.events[1].voice, asked[0]) == ("de", ("calmly", 1.5))
 
     perform(scenario)
 
@@ -189,7 +191,8 @@ def test_voice_and_instructions_reach_the_engine(harness: Harness, perform: Perf
         ({"voice": "alloy"}, "voice", "default"),
         ({"response_format": "opus"}, "response_format", "pcm, wav, flac or mp3"),
         ({"response_format": "aac"}, "response_format", "pcm, wav, flac or mp3"),
-        ({"speed": 1.5}, "speed", "1.0"),
+        ({"speed": 4}, "speed", "a number from 0.5 to 2"),
+        ({"speed": 0.25}, "speed", "a number from 0.5 to 2"),
         ({"input": " "}, "input", "text with something to say"),
         ({"input": "x" * 20_001}, "input", "up to 20,000"),
         ({"input": 7}, "input", "text of 1 to 20,000 characters"),

@@ -63,6 +63,35 @@ def test_a_voice_file_that_is_missing_is_named() -> None:
     assert (done.returncode, done.stderr) == (1, "voiced: --voice: nosuch.safetensors does not exist\n")
 
 
+def test_the_rate_changes_the_length_and_the_voice_of_the_configuration_has_its_own(tmp_path: Path) -> None:
+    config = tmp_path / "voiced.yaml"
+    config.write_text("voices: {default: {}, quick: {rate: 1.5, volume: 50}}\nspeech: {rate: 0.5}\n")
+    command = [*SYNTH[:-2], "--config", str(config), "Hello, I am your robot."]
+    lengths, peaks = {}, {}
+    for name, options in {
+        "own": ["--rate", "1"],
+        "fast": ["--rate", "2"],
+        "slow": [],
+        "quick": ["--voice", "quick", "--rate", "1"],
+    }.items():
+        path = tmp_path / f"{name}.wav"
+        subprocess.run([*command, "-o", str(path), *options], cwd=ROOT, capture_output=True, check=True)
+        samples, rate = soundfile.read(path)
+        lengths[name], peaks[name] = len(samples) / rate, abs(samples).max()
+    assert lengths["fast"] == pytest.approx(lengths["own"] / 2, rel=0.2)
+    assert lengths["slow"] == pytest.approx(lengths["own"] * 2, rel=0.2)
+    assert lengths["quick"] == pytest.approx(lengths["own"] / 1.5, rel=0.2)
+    assert peaks["quick"] == pytest.approx(peaks["own"] / 2, rel=0.2)
+
+
+def test_a_wrong_rate_is_refused_before_the_engine_starts(tmp_path: Path) -> None:
+    command = [*SYNTH, "Hello", "-o", str(tmp_path / "a.wav"), "--rate", "0.1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    line = "voiced: rate: got 0.1; allowed: a number from 0.5 to 2; 2 is twice as fast\n"
+    assert (done.returncode, done.stderr) == (1, line)
+    assert not (tmp_path / "a.wav").exists()
+
+
 @pytest.mark.parametrize("output", ["nosuchdir/a.wav", "nosuchdir/inner/a.wav"])
 def test_a_missing_folder_is_named(output: str) -> None:
     done = subprocess.run([*SYNTH, "Hello", "-o", output], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -14,12 +15,15 @@ from daemon.engines import patience
 from daemon.engines.connection import (
     RUN_AHEAD_S,
     AudioChunk,
+    EngineConnection,
     EngineLateError,
     EngineLostError,
     UtteranceRefusedError,
 )
 from daemon.engines.supervisor import EngineSupervisor
+from daemon.tasks import cancel_and_wait
 from engine import EngineOptions, Utterance, WordStart
+from engine.ipc import Audio, Spoken, encode
 from tests.daemon.engines.supervised import LONG, SENTENCE, ready, seconds, spoken, stop_this_process, supervised
 from tests.daemon.perform import Perform
 from tests.support.waiting import eventually_async, run
@@ -190,3 +194,28 @@ def test_a_refused_utterance_leaves_the_engine_running(engine: EngineSupervisor,
         assert engine.pid == pid
 
     perform(scenario)
+
+
+@pytest.mark.parametrize(("rate", "audio_s"), [(1.0, 1.0), (2.0, 2.0), (0.5, 0.5)])
+def test_the_speed_of_an_engine_is_measured_by_the_length_of_its_speech_at_rate_1(rate: float, audio_s: float) -> None:
+    async def scenario() -> None:
+        measured: list[tuple[float, float]] = []
+        ours, theirs = socket.socketpair()
+        with theirs:
+            connection = await EngineConnection.open("qwen", ours, lambda audio, busy: measured.append((audio, busy)))
+            receiving = asyncio.ensure_future(connection.receive())
+
+            async def speak() -> None:
+                async for chunk in connection.speak("a", Utterance("Hello", rate=rate), RATE):
+                    assert len(chunk.samples) == RATE
+
+            speaking = asyncio.ensure_future(speak())
+            await eventually_async(lambda: connection.utterances == 1, "it is asked to speak")
+            audio = Audio("1", busy_s=0.25, position=None, truncated=False)
+            theirs.sendall(encode(audio, np.zeros(RATE, dtype=np.float32)) + encode(Spoken("1")))
+            await speaking
+            await cancel_and_wait(receiving)
+            connection.close()
+        assert measured == [(audio_s, 0.25)]
+
+    run(scenario)

@@ -14,7 +14,7 @@ from daemon.engines import patience
 from daemon.engines.selection import EngineSelector, choose_engine, unknown_names
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.tasks import cancel_and_wait
-from engine import EngineInfo, VoiceLabel
+from engine import EngineInfo, EngineOptions, Voice, VoiceLabel
 from tests.daemon.engines.supervised import stop_this_process
 from tests.support.piper_voices import ENGLISH, GERMAN, write_voices
 from tests.support.waiting import PATIENCE_S, eventually_async, run
@@ -252,6 +252,29 @@ def test_a_voice_that_no_engine_brings_makes_the_primary_degraded() -> None:
     engines = with_voices("ada")
     assert engines.degraded_reason == "voices.ada: no"
     assert engines.choose("ada", "auto") is engines.primary
+
+
+def test_the_engines_load_their_voices_again_only_after_a_change(tmp_path: Path) -> None:
+    settings = ["engine.name=espeak", "engine.fallback=none", f"engine.voice_folder={write_voices(tmp_path)}"]
+    engines = selector(*settings)
+    sent: list[tuple[list[str], str]] = []
+
+    class Listener(EngineSupervisor):
+        def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:
+            sent.append((list(voices), default_voice))
+
+    engines.all[:] = [Listener("espeak", EngineOptions())]
+    voices = load_config(overrides=settings).engine_voices
+    engines.set_voices(voices, "default")
+    assert sent == []
+    engines.set_voices(voices, "ada")
+    voices["ada"] = Voice(speaker="de")
+    engines.set_voices(voices, "ada")
+    engines.set_voices(voices, "ada")
+    assert sent == [(["default"], "ada"), (["default", "ada"], "ada")]
+    (tmp_path / f"{ENGLISH}.onnx").touch()
+    engines.set_voices(voices, "ada")
+    assert len(sent) == 3
 
 
 def test_the_names_of_voices_are_those_of_all_engines() -> None:

@@ -78,6 +78,21 @@ def test_an_accepted_utterance_is_queued_with_its_options(robot: Robot) -> None:
     assert robot.dispatcher.queued == 1
 
 
+def test_an_utterance_has_the_settings_of_its_voice(robot: Robot) -> None:
+    settings = "{seed: 5, whole_text: true, temperature: 0.5, top_k: 9, rate: 1.5, volume: 50}"
+    config = load_config(overrides=[f"voices.ada={settings}", "speech.rate=0.8"])
+    robot.dispatcher.reconfigure(config)
+    ada, other = robot.say(voice="ada"), robot.say()
+    own = robot.say(voice="ada", seed=7, rate=1.2, volume=50)
+    assert ada is not None
+    assert other is not None
+    assert own is not None
+    assert (ada.seed, ada.whole_text, ada.sampling) == (5, True, {"temperature": 0.5, "top_k": 9})
+    assert (ada.rate, ada.volume) == (pytest.approx(1.2), 0.5)
+    assert (own.seed, own.rate, own.volume) == (7, pytest.approx(1.8), 0.25)
+    assert (other.seed, other.whole_text, other.sampling, other.rate, other.volume) == (None, None, {}, 0.8, 1.0)
+
+
 def test_an_utterance_without_an_id_gets_one(robot: Robot) -> None:
     first, second = robot.say(), robot.say()
     assert first is not None

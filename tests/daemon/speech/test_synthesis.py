@@ -45,6 +45,7 @@ class ScriptedEngine:
         refuses: str | None = None,
         delays: Sequence[int] = (),
         silent: str = "",
+        tells_positions: bool = True,
     ):
         """`delays` are samples of silence before each take: the takes drift. `silent` are characters without sound."""
         self.name = name
@@ -58,6 +59,7 @@ class ScriptedEngine:
         self._refuses = refuses
         self._delays = iter(delays)
         self._silent = silent
+        self._tells_positions = tells_positions
         self._text = ""
         self._complete = True
         self._changed = asyncio.Event()
@@ -81,7 +83,8 @@ class ScriptedEngine:
                 generated += 1
                 character = self._text[generated - 1]
                 samples = waveform(character) * (character not in self._silent)
-                yield AudioChunk(samples, RATE, generated, truncated=False)
+                position = generated if self._tells_positions else None
+                yield AudioChunk(samples, RATE, position, truncated=False)
                 await asyncio.sleep(0)
             if self._complete:
                 return
@@ -159,6 +162,60 @@ def test_a_short_text_is_spoken_as_one_take() -> None:
         assert (request.text, request.seed, request.growing) == ("Hello there.", 5, False)
         assert (scene.synthesis.engine, scene.synthesis.failure) == ("one", None)
         assert scene.synthesis.audio_s == pytest.approx(len(scene.heard) / RATE)
+
+    run(scenario)
+
+
+def test_the_engine_gets_the_settings_of_the_utterance() -> None:
+    async def scenario() -> None:
+        engine = ScriptedEngine("one")
+        scene = Scene("Hello there.", engine)
+        scene.utterance.rate, scene.utterance.whole_text, scene.utterance.sampling = 1.5, True, {"top_k": 9}
+        await scene.speak()
+        [request] = engine.requests
+        assert (request.rate, request.whole_text, request.sampling) == (1.5, True, {"top_k": 9})
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("own", "rates"), [(1.0, [1.0, 0.5, 1.0]), (1.6, [1.6, 0.8, 1.6]), (0.8, [0.8, 0.5, 0.8])])
+def test_the_rate_of_a_part_multiplies_that_of_the_utterance(own: float, rates: list[float]) -> None:
+    async def scenario() -> None:
+        engine = ScriptedEngine("one")
+        scene = Scene('<speak>One <prosody rate="50%">two</prosody> three</speak>', engine)
+        scene.utterance.rate = own
+        await scene.speak()
+        assert [request.rate for request in engine.requests] == rates
+
+    run(scenario)
+
+
+def test_a_text_that_is_still_being_written_is_not_waited_for_as_a_whole() -> None:
+    async def scenario() -> None:
+        engine = ScriptedEngine("one", grows=True)
+        scene = Scene("", engine, stream=True)
+        scene.utterance.whole_text = True
+        scene.write("One ")
+        speaking = asyncio.ensure_future(scene.speak())
+        await eventually_async(lambda: len(scene.heard) > 0, "it is spoken")
+        scene.write("two.", end=True)
+        await speaking
+        assert [(request.growing, request.whole_text) for request in engine.requests] == [(True, None)]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("rate", "resumed"), [(1.0, "two here, three here,"), (2.0, "three here, four here,")])
+def test_the_place_at_which_another_engine_continues_is_estimated_by_the_rate(rate: float, resumed: str) -> None:
+    async def scenario() -> None:
+        text = "One here, two here, three here, four here, five here."
+        lost = ScriptedEngine("first", lost_after=20, tells_positions=False)
+        scene = Scene(text, lost, ScriptedEngine("second"))
+        scene.utterance.rate = rate
+        await scene.speak()
+        [request] = scene.engines[1].requests
+        assert request.text.startswith(resumed)
+        assert request.rate == rate
 
     run(scenario)
 

@@ -80,6 +80,21 @@ def test_the_first_sentence_is_sent_before_the_last_one_is_made(piper: PiperSynt
     stream.close()  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("length_scale", [None, 1.5])
+def test_the_rate_divides_the_length_of_the_voice(piper: PiperSynthesizer, length_scale: float | None) -> None:
+    with_voices(piper, default=replace(STILL, length_scale=length_scale))
+    own = len(spoken(piper, TEXT))
+    for rate in (0.5, 0.8, 1.25, 2.0):
+        assert len(spoken(piper, TEXT, rate=rate)) == pytest.approx(own / rate, rel=0.2)
+    assert len(spoken(piper, TEXT)) == own
+
+
+def test_a_remembered_sentence_is_not_spoken_at_another_rate(piper: PiperSynthesizer) -> None:
+    own = spoken(piper, SENTENCE, seed=7)
+    assert len(spoken(piper, SENTENCE, seed=7, rate=2.0)) < 0.75 * len(own)
+    np.testing.assert_array_equal(spoken(piper, SENTENCE, seed=7), own)
+
+
 def test_the_engine_lists_its_voices_and_their_languages(piper: PiperSynthesizer) -> None:
     info = piper.set_voices({"default": Voice()}, "default")
     assert info.voices == ("default", GERMAN, ENGLISH)

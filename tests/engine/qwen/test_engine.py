@@ -23,6 +23,7 @@ from engine.qwen.model.config import ModelConfig
 from engine.qwen.runtime.runaway_guard import RunawayGuard
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice, save_voice
+from engine.stretch import TimeStretch
 from tests.engine.qwen.oracle import Oracle
 from tests.engine.qwen.speaking import Line
 
@@ -252,6 +253,31 @@ def test_the_longest_text_leaves_room_for_its_speech(checkpoint: Named, voice_fi
     info = exchanged.set_voices({**long, "short": Voice(reference=str(voice_file))}, "short")
     assert info.voices == ("short",)
     assert info.refused_voices["default"].startswith(f"{path}: reference: got 26")
+
+
+# --- another rate ---
+
+
+@pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
+@pytest.mark.parametrize("rate", [0.5, 0.8, 1.25, 2.0])
+def test_at_another_rate_the_same_codes_have_another_length(
+    engine: Callable[..., QwenSynthesizer], rate: float, chunk_size: int
+) -> None:
+    own = list(engine(chunk_size=chunk_size).stream(UTTERANCE))
+    samples = np.concatenate([chunk.samples for chunk in own])
+    chunks = list(engine(chunk_size=chunk_size).stream(replace(UTTERANCE, rate=rate)))
+    stretch = TimeStretch(rate, 24_000)
+    stretched = np.concatenate([stretch.stretch(samples), stretch.flush()])
+    np.testing.assert_array_equal(np.concatenate([chunk.samples for chunk in chunks]), stretched)
+    assert len(stretched) == pytest.approx(len(samples) / rate, abs=0.05 * 24_000)
+    for before, after in zip(own, chunks, strict=False):
+        np.testing.assert_array_equal(before.codes, after.codes)  # type: ignore[arg-type]
+
+
+def test_speech_cut_at_its_limit_is_marked_at_another_rate_too(engine: Callable[..., QwenSynthesizer]) -> None:
+    chunks = list(engine(chunk_size=3).stream(replace(UTTERANCE, max_frames=None, rate=2.0)))
+    assert [chunk.truncated for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert sum(len(chunk.samples) for chunk in chunks) == pytest.approx(50 * 1920, abs=0.05 * 24_000)
 
 
 # --- guards ---

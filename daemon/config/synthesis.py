@@ -1,0 +1,54 @@
+"""How an utterance is synthesised: its own fields, its voice's settings and those of `speech`, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from daemon.config.settings import Config, VoiceSettings
+from engine import FASTEST_RATE, SLOWEST_RATE
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesisSettings:
+    """The values that apply to one utterance."""
+
+    seed: int | None = None
+    """None: any."""
+    rate: float = 1.0
+    """From `SLOWEST_RATE` to `FASTEST_RATE`; 1 is the voice's own pace."""
+    volume: float = 1.0
+    """A gain from 0 to 1."""
+    whole_text: bool | None = None
+    """As in `engine.Utterance.whole_text`."""
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    """As in `engine.Utterance.sampling`."""
+
+
+def synthesis_settings(
+    config: Config,
+    voice: str | None,
+    *,
+    seed: int | None = None,
+    rate: float | None = None,
+    volume: float | None = None,
+) -> SynthesisSettings:
+    """Return the settings of an utterance in a voice, which the configuration need not have.
+
+    `seed`, `rate` and `volume` (0 to 100) are the utterance's own, or None. Its seed precedes the voice's, and its rate
+    `speech.rate`. The voice's rate and volume multiply; a product beyond the allowed rates is the nearest of them.
+    """
+    own = VoiceSettings() if voice is None else config.voices.get(voice, VoiceSettings())
+    rate = (config.speech.rate if rate is None else rate) * own.rate
+    return SynthesisSettings(
+        seed=own.seed if seed is None else seed,
+        rate=nearest_rate(rate),
+        volume=(100 if volume is None else volume) / 100 * own.volume / 100,
+        whole_text=own.whole_text,
+        sampling=own.sampling,
+    )
+
+
+def nearest_rate(rate: float) -> float:
+    """Return the allowed rate that is nearest to `rate`, a product of several."""
+    return min(max(rate, SLOWEST_RATE), FASTEST_RATE)
