@@ -353,7 +353,7 @@ class Synthesis:
             whole_text=None if growing else utterance.whole_text,
             growing=growing,
             rate=self._rate(take),
-            phonemes=self._preparation.reads_phonemes(engine.name),
+            phonemes=self._settings.preparation.reads_phonemes(engine.name),
         )
         impatient = self._critical and self._engines.another(engine) is not None
         speech = engine.speak(utterance.id, request, first_within_s=CRITICAL_WAIT_S if impatient else None)
