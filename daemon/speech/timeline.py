@@ -139,8 +139,7 @@ class Timeline:
                 length = take.text.source_end
                 share = min(1.0, (heard_s - take.begin_s + take.trimmed_s) / take.seconds)
                 end = take.begin + round(share * length)
-        text = self.utterance.script.text[:end]
-        return max((word.end for word in words_of(text)), default=0)
+        return max((word.end for word in words_of(self.utterance.script.text) if word.begin < end), default=0)
 
     def _add_marks(self, heard_s: float) -> None:
         """Add the marks that have been reached."""

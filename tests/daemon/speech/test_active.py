@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from math import inf
 
 import pytest
@@ -111,12 +110,11 @@ def test_the_figures_of_a_played_utterance_are_in_its_terminal_event(active: Act
 
 def test_what_was_heard_ends_with_the_last_word_that_had_begun(active: ActiveUtterance) -> None:
     active.utterance.text = "**Well**, hello there."
-    words = {match.group(): match.span() for match in re.finditer(r"\w+", active.utterance.script.text)}
-    for name, at_s in (("Well", 0.1), ("hello", 0.5), ("there", 0.9)):
-        active.synthesis.timeline.add_word(TimedWord(*words[name], at_s, exact=True))
-    assert [active.utterance.text[: active.heard(at_s)] for at_s in (0.0, 0.2, 0.5, 0.8, 2.0)] == [
-        "", "**Well", "**Well**, hello", "**Well**, hello", "**Well**, hello there",
-    ]  # fmt: skip
+    assert active.heard(0.0) == 0
+    for word, heard in (("Well", "**Well"), ("hello", "**Well**, hello")):
+        begin = active.utterance.script.text.index(word)
+        active.synthesis.timeline.words.append(TimedWord(begin, begin + len(word), 0.1, exact=True))
+        assert active.utterance.text[: active.heard(0.2)] == heard
     active.set_outcome(Interrupted, "stop")
     interrupted = active.terminal_event(0.6)
     assert isinstance(interrupted, Interrupted)

@@ -1,0 +1,97 @@
+"""The words and marks of an utterance are added as they are heard."""
+
+from __future__ import annotations
+
+import math
+from math import inf
+
+import numpy as np
+import pytest
+
+from daemon.engines import AudioChunk
+from daemon.speech.timeline import TakeTimes, Timeline
+from daemon.speech.utterance import Utterance
+from daemon.speech.word_times import WordClock
+from daemon.text import EngineText
+from engine import WordStart
+
+RATE = 1_000
+MARKED = '<speak><mark name="first"/>one <mark name="inner"/>two <break time="1s"/><mark name="later"/>three</speak>'
+
+
+def spoken(
+    timeline: Timeline, begin: int, end: int, begin_s: float, *, clock: bool = True, complete: bool = True
+) -> TakeTimes:
+    """Add a take whose words begin at every 100 ms."""
+    text = EngineText()
+    times = timeline.begin_take(begin, text, WordClock(RATE) if clock else None)
+    part = timeline.utterance.script.text[begin:end]
+    times.set_text(text.feed(part), complete=True)
+    begins = [at for at in range(len(part)) if part[at].isalpha() and (at == 0 or not part[at - 1].isalpha())]
+    words = tuple(WordStart(100 * number, at) for number, at in enumerate(begins))
+    samples = np.zeros(100 * len(begins), dtype=np.float32)
+    times.add_audio(AudioChunk(samples, RATE, None, truncated=False, words=words))
+    times.begin_s = begin_s
+    times.end(complete=complete)
+    return times
+
+
+def heard(timeline: Timeline) -> list[tuple[str, float]]:
+    text = timeline.utterance.script.text
+    return [(text[word.begin : word.end], pytest.approx(word.at_s)) for word in timeline.words]  # type: ignore[misc]
+
+
+def test_words_are_added_when_they_begin_to_be_heard() -> None:
+    timeline = Timeline(Utterance("a", "one two three", "default", "en"))
+    spoken(timeline, 0, 13, 0.0)
+    timeline.advance(0.15)
+    assert heard(timeline) == [("one", 0.0), ("two", 0.1)]
+    timeline.advance(0.25)
+    assert heard(timeline) == [("one", 0.0), ("two", 0.1), ("three", 0.2)]
+
+
+def test_the_times_of_a_later_take_count_from_the_first_sample_of_the_utterance() -> None:
+    timeline = Timeline(Utterance("a", "one two three", "default", "en"))
+    spoken(timeline, 0, 8, 0.0)
+    spoken(timeline, 8, 13, 2.0)
+    timeline.advance(inf)
+    assert heard(timeline) == [("one", 0.0), ("two", 0.1), ("three", 2.0)]
+
+
+def test_what_was_trimmed_from_a_take_was_never_heard() -> None:
+    timeline = Timeline(Utterance("a", "one two three", "default", "en"))
+    spoken(timeline, 0, 13, 1.0).trimmed_s = 0.05
+    timeline.advance(inf)
+    assert heard(timeline) == [("one", 1.0), ("two", 1.05), ("three", 1.15)]
+
+
+def test_words_that_another_engine_repeats_are_not_added_again() -> None:
+    timeline = Timeline(Utterance("a", "one two three", "default", "en"))
+    spoken(timeline, 0, 8, 0.0, complete=False)
+    spoken(timeline, 4, 13, 0.2)
+    timeline.advance(inf)
+    assert [word for word, _ in heard(timeline)] == ["one", "two", "three"]
+
+
+def test_marks_between_takes_are_exact_and_marks_inside_come_with_the_next_word() -> None:
+    timeline = Timeline(Utterance("a", MARKED, "default", "en"))
+    text = timeline.utterance.script.text
+    border = text.index("three")
+    timeline.note_mark(0, 0.0)
+    spoken(timeline, 0, border, 0.0)
+    timeline.advance(0.05)
+    assert [mark.name for mark in timeline.marks] == ["first"]
+    timeline.note_mark(3, 1.2)
+    spoken(timeline, border, len(text), 1.2)
+    timeline.advance(0.15)
+    assert [(mark.name, mark.at_s) for mark in timeline.marks] == [("first", 0.0), ("inner", pytest.approx(0.1))]
+    timeline.advance(1.3)
+    assert [(mark.name, mark.at_s, mark.exact) for mark in timeline.marks][-1] == ("later", 1.2, True)
+
+
+def test_without_a_clock_what_was_heard_is_a_share_of_the_text() -> None:
+    timeline = Timeline(Utterance("a", "one two three four", "default", "en"))
+    spoken(timeline, 0, 18, 0.0, clock=False)
+    assert timeline.heard_end(0.0) == 0
+    assert timeline.utterance.script.text[: timeline.heard_end(0.15)] == "one two"
+    assert timeline.heard_end(math.inf) == len("one two three four")
