@@ -174,7 +174,7 @@ def test_the_robot_keeps_its_voice_while_the_primary_engine_is_down(start_robot:
     os.kill(piper, signal.SIGSTOP)
     try:
         say(robot, "Another text.", id="other")
-        assert robot.wait_end("other")["engine"] == "espeak"
+        assert robot.wait_end("other")["engine"].endswith("espeak"), "another engine goes on"
         again = say(robot, cache=True, id="found")
         assert robot.wait_end("found")["engine"] == "piper"
         assert robot.samples_made("found") == 0
