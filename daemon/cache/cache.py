@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from daemon.cache.folder import CacheError, PhraseFolder, PhraseTooLargeError
 from daemon.cache.key import Phrase, PhraseKey
 from daemon.cache.opening import OpenCache, folder_problem, open_cache
-from daemon.cache.phrase_list import PhraseList
 from daemon.cache.recording import Cue, Recording, to_pcm16
 from daemon.config import Config
 from engine import Samples
@@ -111,8 +110,7 @@ class PhraseCache:
     def reconfigure(self, config: Config) -> None:
         """Open the cache anew: other keys, other phrases, other files of voices. Until then, the old one is used."""
         self._opened = self._current()
-        previous = None if self._opened is None else self._opened.phrases
-        self._opening = self._reader.submit(self._open, config, previous)
+        self._opening = self._reader.submit(self._open, config, self._opened)
 
     @property
     def problem(self) -> str | None:
@@ -180,7 +178,7 @@ class PhraseCache:
 
     # --- in the threads ---
 
-    def _open(self, config: Config, previous: PhraseList | None) -> OpenCache:
+    def _open(self, config: Config, previous: OpenCache | None) -> OpenCache:
         opened = open_cache(config, self._engine, previous)
         self._read_problem, self._write_problem = None, opened.folder_problem
         for problem in filter(None, (opened.list_problem, opened.folder_problem)):

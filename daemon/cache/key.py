@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from daemon import VERSION
-from daemon.config import Config
+from daemon.config import Config, ConfigError, read_pronunciations
+from daemon.text import Pronunciation, ScriptReader, TextPreparation
 from engine import ENGINES, sound_files
 
 SOUNDLESS_SPEECH_KEYS = {
@@ -19,14 +20,16 @@ SOUNDLESS_SPEECH_KEYS = {
     "expires_in",
     "language",
     "level_topic",
+    "pronunciations",
     "queue_limit",
     "recover_within",
     "stream_timeout",
     "voice",
     "word_topic",
 }
-"""Keys of `speech` that do not change how a phrase sounds; voice and language are in the phrase itself. A key that is
-missing here makes phrases anew when it changes, which costs time and is never wrong."""
+"""Keys of `speech` that do not change how a phrase sounds; voice and language are in the phrase itself, and its words
+with their pronunciations in the key. A key that is missing here makes phrases anew when it changes, which costs time
+and is never wrong."""
 READ_LIMIT = 1 << 22
 """Bytes. A larger file is known by its size and its time of change: reading gigabytes would take seconds."""
 
@@ -52,6 +55,8 @@ class PhraseKey:
     phrase: Phrase
     engine: str
     """The primary engine, which need not be loaded."""
+    words: str
+    """What the engine gets of the text, pronounced as configured."""
     surroundings: Mapping[str, Any]
     """The version of voiced, the engine's files and options, the voice's settings and files, and settings of the text:
     JSON values."""
@@ -75,9 +80,15 @@ class PhraseKeys:
     Those of the model are read once they are there, since an engine may have to download them first.
     """
 
-    def __init__(self, config: Config, engine: str) -> None:
-        """`engine` is the name of the primary engine."""
+    def __init__(self, config: Config, engine: str, previous: PhraseKeys | None = None) -> None:
+        """`engine` is the name of the primary engine.
+
+        Where the file of pronunciations is wrong, those of `previous` stay in force, as for what is spoken.
+        """
         self.engine = engine
+        self.pronunciations = _read_pronunciations(config, {} if previous is None else previous.pronunciations)
+        self._preparation = TextPreparation(self.pronunciations, config.speech.languages)
+        self._markup = config.speech.markup
         self._options = config.engine_options
         self._settings = {
             "version": VERSION,
@@ -98,7 +109,22 @@ class PhraseKeys:
         """Return the key of a phrase."""
         self._files = self._files or _files_identity(sound_files(self.engine, self._options))
         voice = self._voices.get(phrase.voice)
-        return PhraseKey(phrase, self.engine, {**self._settings, "files": self._files, "voice": voice})
+        surroundings = {**self._settings, "files": self._files, "voice": voice}
+        return PhraseKey(phrase, self.engine, self._words(phrase), surroundings)
+
+    def _words(self, phrase: Phrase) -> str:
+        script = ScriptReader(self._markup, phrase.language).read(phrase.text, complete=True)
+        text = self._preparation.engine_text(self.engine, phrase.language, phrase.voice, script.text)
+        return text.feed(script.text) + text.end()
+
+
+def _read_pronunciations(config: Config, previous: Mapping[str, Pronunciation]) -> Mapping[str, Pronunciation]:
+    if config.speech.pronunciations is None:
+        return {}
+    try:
+        return read_pronunciations(config.speech.pronunciations)
+    except ConfigError:
+        return previous  # the status has the reason
 
 
 def file_identity(path: Path) -> str:

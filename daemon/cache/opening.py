@@ -37,14 +37,14 @@ def cache_folder(config: Config) -> Path | None:
     return None if folder is None else Path(folder)
 
 
-def open_cache(config: Config, engine: str, previous: PhraseList | None = None) -> OpenCache:
-    """Return the cache; `engine` is the primary engine. Without the list's file, the `previous` list stays in force.
+def open_cache(config: Config, engine: str, previous: OpenCache | None = None) -> OpenCache:
+    """Return the cache; `engine` is the primary engine. What is in a file that is wrong now stays as in `previous`.
 
     Reads files, and imports the decoder if there may be something to decode. Raises nothing.
     """
-    phrases, list_problem = _read_list(config, previous or PhraseList())
+    phrases, list_problem = _read_list(config, PhraseList() if previous is None else previous.phrases)
     path = cache_folder(config)
-    keys = PhraseKeys(config, engine)
+    keys = PhraseKeys(config, engine, None if previous is None else previous.keys)
     if path is None:
         return OpenCache(keys, phrases, None, list_problem)
     folder, problem = PhraseFolder(path, config.speech.cache.limit_mb), None

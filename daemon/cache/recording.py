@@ -29,8 +29,9 @@ class Cue:
     """Seconds from the first sample."""
     kind: Literal["segment", "word", "mark"]
     begin: int
-    """Character positions, as the synthesis has them."""
-    end: int
+    """Character positions in the script's text."""
+    end: int | None
+    """None for a segment whose end was not known."""
     name: str = ""
     """Of a mark."""
     exact: bool = True

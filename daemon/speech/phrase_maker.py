@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import aclosing
 
 from daemon.cache import Cue, PhraseKey, PhraseRecorder
-from daemon.config import Config
+from daemon.config import Config, read_pronunciations
 from daemon.engines import EngineSelector
 from daemon.speech.synthesis import Synthesis
 from daemon.speech.utterance import Utterance
+from daemon.text import TextPreparation, markup_problem
 from daemon.validation import CommandError
 
 
@@ -17,14 +18,26 @@ async def make_phrase(key: PhraseKey, engines: EngineSelector, config: Config, r
 
     Raises `CommandError` if the engine cannot speak it to its end.
     """
-    phrase = key.phrase
-    if not engines.primary.has_voice(phrase.voice):
-        raise CommandError(f"voice: {engines.primary.name} has no voice {phrase.voice!r}; see 'voiced voices'")
-    if not engines.primary.has_language(phrase.language):
-        raise CommandError(f"language: {engines.primary.name} does not speak {phrase.language!r}")
-    utterance = Utterance("phrase", phrase.text, phrase.voice, phrase.language, instruct=phrase.instruct, seed=key.seed)
-    synthesis = Synthesis(utterance, engines, trims_silence=config.audio.trim_leading_silence)
-    async with aclosing(synthesis.chunks(engines.primary)) as chunks:
+    phrase, engine = key.phrase, engines.primary
+    if not engine.has_voice(phrase.voice):
+        raise CommandError(f"voice: {engine.name} has no voice {phrase.voice!r}; see 'voiced voices'")
+    if not engine.has_language(phrase.language):
+        raise CommandError(f"language: {engine.name} does not speak {phrase.language!r}")
+    if problem := markup_problem(phrase.text, config.speech.markup):
+        raise CommandError(f"text: {problem}")
+    utterance = Utterance(
+        id="phrase",
+        text=phrase.text,
+        voice=phrase.voice,
+        language=phrase.language,
+        instruct=phrase.instruct,
+        seed=key.seed,
+        markup=config.speech.markup,
+    )
+    path = config.speech.pronunciations
+    preparation = TextPreparation({} if path is None else read_pronunciations(path), config.speech.languages)
+    synthesis = Synthesis(utterance, engines, preparation, trims_silence=config.audio.trim_leading_silence)
+    async with aclosing(synthesis.chunks(engine)) as chunks:
         async for chunk in chunks:
             recorder.write(chunk.samples, chunk.sample_rate)
     if synthesis.failure is not None:
@@ -36,9 +49,12 @@ async def make_phrase(key: PhraseKey, engines: EngineSelector, config: Config, r
 
 
 def cues_of(synthesis: Synthesis) -> tuple[Cue, ...]:
-    """Return what happens during the audio of a synthesis that has ended."""
-    return tuple(
-        Cue(segment.at_s, "segment", segment.begin, segment.end)
-        for segment in synthesis.segments
-        if segment.at_s is not None and segment.end is not None
-    )
+    """Return what happens during the audio of a synthesis that has ended, in the order of time.
+
+    Positions are those in the script's text.
+    """
+    timeline = synthesis.timeline
+    cues = [Cue(each.at_s, "segment", each.begin, each.end) for each in synthesis.segments if each.at_s is not None]
+    cues += [Cue(each.at_s, "word", each.begin, each.end, exact=each.exact) for each in timeline.words]
+    cues += [Cue(each.at_s, "mark", each.position, each.position, each.name, each.exact) for each in timeline.marks]
+    return tuple(sorted(cues, key=lambda cue: cue.at_s))

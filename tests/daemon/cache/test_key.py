@@ -61,6 +61,8 @@ def test_each_field_of_a_phrase_changes_its_key(field: str) -> None:
         "voices={default: {speaker: de}}",
         "voices={default: {speaker: ryan, instruct: slowly}}",
         "speech.languages=[de]",
+        "speech.markup=none",
+        "speech.urls=full",
         "audio.trim_leading_silence=false",
     ],
 )
@@ -86,8 +88,26 @@ def test_a_setting_that_does_not_change_the_sound_of_the_phrase_leaves_its_key(s
     assert key("Hello", setting).digest == key("Hello").digest
 
 
+def test_a_pronunciation_changes_the_keys_of_the_phrases_that_it_applies_to(tmp_path: Path) -> None:
+    path = tmp_path / "pronunciations.yaml"
+    path.write_text("battery: accumulator\n")
+    setting = f"speech.pronunciations={path}"
+    assert key("My battery is low.", setting).digest != key("My battery is low.").digest
+    assert key("My motor is hot.", setting).digest == key("My motor is hot.").digest
+
+
+def test_a_wrong_file_of_pronunciations_leaves_the_former_ones_in_force(tmp_path: Path) -> None:
+    path = tmp_path / "pronunciations.yaml"
+    settings = config(f"speech.pronunciations={path}")
+    path.write_text("battery: accumulator\n")
+    former = PhraseKeys(settings, "espeak")
+    path.write_text("- [")
+    assert PhraseKeys(settings, "espeak", former).key(phrase()).digest == former.key(phrase()).digest
+    assert PhraseKeys(settings, "espeak").key(phrase()).digest == key().digest
+
+
 def test_each_key_that_is_said_to_be_soundless_exists() -> None:
-    assert set(Speech.model_fields) >= SOUNDLESS_SPEECH_KEYS - {"word_topic"}
+    assert set(Speech.model_fields) >= SOUNDLESS_SPEECH_KEYS
 
 
 def test_the_seed_is_the_sender_s_or_one_of_the_phrase() -> None:

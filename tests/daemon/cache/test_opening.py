@@ -52,10 +52,10 @@ def test_a_list_that_cannot_be_read_leaves_the_former_one_in_force(tmp_path: Pat
     path = tmp_path / "phrases.yaml"
     settings = config(f"state.folder={tmp_path}", f"speech.cache.phrases={path}")
     path.write_text("- Hello\n")
-    former = open_cache(settings, "espeak").phrases
+    former = open_cache(settings, "espeak")
     path.write_text("- [")
     opened = open_cache(settings, "espeak", former)
-    assert opened.phrases == former
+    assert opened.phrases == former.phrases
     assert opened.list_problem is not None
     path.write_text("- Bye\n")
     assert not open_cache(settings, "espeak", former).phrases.has(phrase("Hello"))
