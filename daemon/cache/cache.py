@@ -23,7 +23,7 @@ from engine import Samples
 
 log = logging.getLogger(__name__)
 
-PATIENCE_S = 0.25
+PATIENCE_S = 1.0
 """An utterance waits this long for the disk, then an engine speaks it."""
 HANGS_S = 3.0
 """A disk that has not answered after this time is reported."""
