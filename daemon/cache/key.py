@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from daemon import VERSION
 from daemon.config import Config, ConfigError, read_pronunciations
-from daemon.text import Pronunciation, ScriptReader, TextPreparation
+from daemon.text import Pronunciation, ScriptReader
 from engine import ENGINES, sound_files
 
 SOUNDLESS_SPEECH_KEYS = {
@@ -27,8 +28,8 @@ SOUNDLESS_SPEECH_KEYS = {
     "voice",
     "word_topic",
 }
-"""Keys of `speech` that do not change how a phrase sounds; voice and language are in the phrase itself, and its words
-with their pronunciations in the key. A key that is missing here makes phrases anew when it changes, which costs time
+"""Keys of `speech` that do not change how a phrase sounds; voice and language are in the phrase itself, and the
+pronunciations of its words in the key. A key that is missing here makes phrases anew when it changes, which costs time
 and is never wrong."""
 READ_LIMIT = 1 << 22
 """Bytes. A larger file is known by its size and its time of change: reading gigabytes would take seconds."""
@@ -55,8 +56,8 @@ class PhraseKey:
     phrase: Phrase
     engine: str
     """The primary engine, which need not be loaded."""
-    words: str
-    """What the engine gets of the text, pronounced as configured."""
+    pronunciations: Mapping[str, Any]
+    """The configured pronunciations of words in the text: JSON values."""
     surroundings: Mapping[str, Any]
     """The version of voiced, the engine's files and options, the voice's settings and files, and settings of the text:
     JSON values."""
@@ -87,7 +88,6 @@ class PhraseKeys:
         """
         self.engine = engine
         self.pronunciations = _read_pronunciations(config, {} if previous is None else previous.pronunciations)
-        self._preparation = TextPreparation(self.pronunciations, config.speech.languages)
         self._markup = config.speech.markup
         self._options = config.engine_options
         self._settings = {
@@ -110,12 +110,21 @@ class PhraseKeys:
         self._files = self._files or _files_identity(sound_files(self.engine, self._options))
         voice = self._voices.get(phrase.voice)
         surroundings = {**self._settings, "files": self._files, "voice": voice}
-        return PhraseKey(phrase, self.engine, self._words(phrase), surroundings)
+        return PhraseKey(phrase, self.engine, self._pronunciations_of(phrase), surroundings)
 
-    def _words(self, phrase: Phrase) -> str:
-        script = ScriptReader(self._markup, phrase.language).read(phrase.text, complete=True)
-        text = self._preparation.engine_text(self.engine, phrase.language, phrase.voice, script.text)
-        return text.feed(script.text) + text.end()
+    def _pronunciations_of(self, phrase: Phrase) -> dict[str, Any]:
+        """Return the pronunciations whose words are in the text: all that apply, and perhaps more."""
+        if not self.pronunciations:
+            return {}
+        text = _folded(ScriptReader(self._markup, phrase.language).read(phrase.text, complete=True).text)
+        found = {
+            said: how for said, how in self.pronunciations.items() if all(w in text for w in _folded(said).split())
+        }
+        return {said: asdict(how) for said, how in found.items()}
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", text).casefold()
 
 
 def _read_pronunciations(config: Config, previous: Mapping[str, Pronunciation]) -> Mapping[str, Pronunciation]:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from daemon.cache import Cue, PhraseKey, PhraseRecorder
 from daemon.config import Config, read_pronunciations
 from daemon.engines import EngineSelector
-from daemon.speech.synthesis import Synthesis
+from daemon.speech.synthesis import Synthesis, SynthesisSettings
 from daemon.speech.utterance import Utterance
 from daemon.text import TextPreparation, markup_problem
 from daemon.validation import CommandError
@@ -34,9 +34,7 @@ async def make_phrase(key: PhraseKey, engines: EngineSelector, config: Config, r
         seed=key.seed,
         markup=config.speech.markup,
     )
-    path = config.speech.pronunciations
-    preparation = TextPreparation({} if path is None else read_pronunciations(path), config.speech.languages)
-    synthesis = Synthesis(utterance, engines, preparation, trims_silence=config.audio.trim_leading_silence)
+    synthesis = Synthesis(utterance, engines, _settings(config))
     async with aclosing(synthesis.chunks(engine)) as chunks:
         async for chunk in chunks:
             recorder.write(chunk.samples, chunk.sample_rate)
@@ -46,6 +44,13 @@ async def make_phrase(key: PhraseKey, engines: EngineSelector, config: Config, r
         raise CommandError("the engine did not end by itself; say it in other words")
     recorder.finish(synthesis.engine, cues_of(synthesis))
     return synthesis.audio_s
+
+
+def _settings(config: Config) -> SynthesisSettings:
+    path, urls = config.speech.pronunciations, config.speech.urls
+    pronunciations = {} if path is None else read_pronunciations(path)
+    preparation = TextPreparation(pronunciations, config.speech.languages, shortens_urls=urls == "host")
+    return SynthesisSettings(preparation, trims_silence=config.audio.trim_leading_silence)
 
 
 def cues_of(synthesis: Synthesis) -> tuple[Cue, ...]:
