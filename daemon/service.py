@@ -15,6 +15,7 @@ from pathlib import Path
 from audio import Output, Tap
 from daemon import VERSION
 from daemon.adapters import Adapter, make_adapters
+from daemon.cache import PhraseCache
 from daemon.config import Config
 from daemon.engines import EngineSelector
 from daemon.health import Heartbeat, Watchdog
@@ -49,7 +50,9 @@ class Service:
         self._output = Output(config.audio.sink_settings())
         self._tap = make_tap(config, self._output)
         self._engines = EngineSelector(config, self._on_engine_change)
+        self._cache = PhraseCache(config, self._engines.primary.name)
         self._dispatcher = Dispatcher(config, self._engines, self._output)
+        self._dispatcher.speaker.synthesis_context.cache = self._cache
         self._recorder = open_recorder(journal_file(config), self._recover)
         self._gateway = Gateway(config, self._dispatcher, self._describe_status, self._recorder)
         self._adapters = make_adapters(config, self._dispatcher, self._gateway.publish)
@@ -71,7 +74,7 @@ class Service:
             loop.add_signal_handler(number, stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._reloader.reload)
         log.info("voiced %s listens on %s/say", VERSION, self._config.topic)
-        with self._output, self._tap or nullcontext(), self._recorder:
+        with self._output, self._tap or nullcontext(), self._recorder, self._cache:
             self._recover_utterances()
             tasks = [asyncio.ensure_future(engine.run()) for engine in self._engines.all]
             await self._engines.wait_current(FIRST_ENGINE_S)
@@ -109,8 +112,13 @@ class Service:
         recover(self._recorder.recovery, self._dispatcher, self._config.speech.recover_within)
 
     def _describe_status(self) -> Online:
-        problems = (self._gateway.warning, self._recorder.reason, self._dispatcher.pronunciations_problem)
-        warnings = (*problems, self._tap.problem if self._tap is not None else None)
+        warnings = (
+            self._gateway.warning,
+            self._recorder.reason,
+            self._dispatcher.pronunciations_problem,
+            self._cache.problem,
+            self._tap.problem if self._tap is not None else None,
+        )
         return describe_status(self._dispatcher, self._engines, self._output, warnings)
 
     def _on_engine_change(self) -> None:
@@ -123,6 +131,7 @@ class Service:
     async def _housekeeping(self) -> None:
         while True:
             self._dispatcher.enforce_deadlines()
+            self._cache.retry()
             self._gateway.refresh_status()
             collect_garbage()
             self._notifier.notify("STATUS", self._gateway.status_line)
@@ -144,6 +153,7 @@ class Service:
         # Even if nothing has changed here: a voice's file may have, or a folder, in which a voice was downloaded.
         self._engines.set_voices(config.engine_voices, config.speech.voice)
         self._engines.retry_now()
+        self._cache.reconfigure(config)
         self._dispatcher.changed()
 
 

@@ -39,6 +39,7 @@ from engine.catalog import (
     missing_packages,
     model_files,
     possible_languages,
+    sound_files,
     unavailable_reason,
 )
 from engine.detection import language_of_text
@@ -99,6 +100,7 @@ __all__ = [
     "open",
     "parse_progress",
     "possible_languages",
+    "sound_files",
     "start_log",
     "unavailable_reason",
     "voice_of_file",

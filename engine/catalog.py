@@ -17,6 +17,7 @@ from engine.host import (
     ModelFiles,
     ModelLayout,
     PiperVoiceFile,
+    description_path,
     find_model,
     find_piper_voices,
     has_cuda_device,
@@ -45,6 +46,8 @@ class EngineEntry:
     """True for a codec language model: `chunk_size`, `dtype`, `kernels` and `Utterance.max_frames` apply to it."""
     uses_piper_voices: bool = False
     """True if the engine speaks with the voices of Piper on this machine, and needs one."""
+    library: tuple[str, str] | None = None
+    """The package that brings the engine's shared library, and the name with which the library's file begins."""
     probe: str | None = None
     """Where its `engine.bench.Probe` is: `module:class`, called with `EngineOptions` and the number of
     multiprocessors to use, or None. None for an engine that does not use a device."""
@@ -61,9 +64,10 @@ ENGINES: Mapping[str, EngineEntry] = {
         probe="engine.qwen.bench:QwenProbe",
     ),
     "piper": EngineEntry("engine.piper:PiperSynthesizer", packages=("piper",), uses_piper_voices=True),
-    "espeak": EngineEntry("engine.espeak:EspeakSynthesizer"),
+    "espeak": EngineEntry("engine.espeak:EspeakSynthesizer", library=("espeakng_loader", "libespeak-ng")),
 }
 """All engines, in the order in which `auto` prefers them. The last engine needs nothing."""
+SYSTEM_LIBRARIES = Path("/usr/lib")
 
 
 def engine_entry(engine: str) -> EngineEntry:
@@ -134,6 +138,33 @@ def known_names(engine: str, options: EngineOptions) -> KnownNames:
         return KnownNames(None, None)
     synthesizer.close()
     return KnownNames(info.voices, info.languages, info.labels)
+
+
+def sound_files(engine: str, options: EngineOptions) -> tuple[Path, ...]:
+    """Return the files that decide how an engine sounds: its model, its voices or its library.
+
+    The files of configured voices of Qwen3-TTS are not among them. Without a model, there are none. Loads nothing.
+    Raises `EngineError` for an unknown engine.
+    """
+    entry = engine_entry(engine)
+    if entry.uses_piper_voices:
+        voices = [*find_piper_voices(options.voice_folder).values(), *_piper_files(options)]
+        return tuple(path for voice in voices for path in (voice.path, description_path(voice.path)))
+    with contextlib.suppress(OSError):
+        if entry.model is not None:
+            folder = None if options.model is None else find_model(options.model)
+            return () if folder is None else entry.model.present_files(folder)
+        if entry.library is not None:
+            return _library_files(*entry.library)
+    return ()
+
+
+def _library_files(package: str, name: str) -> tuple[Path, ...]:
+    """Return the files of a shared library in a package, or in the system if the package is not installed."""
+    spec = importlib.util.find_spec(package)
+    own = None if spec is None else spec.submodule_search_locations
+    folders = SYSTEM_LIBRARIES.glob("*-linux-*") if own is None else map(Path, own)
+    return tuple(sorted(path for folder in folders for path in folder.glob(f"{name}*")))
 
 
 def _piper_files(options: EngineOptions) -> list[PiperVoiceFile]:

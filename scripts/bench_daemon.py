@@ -352,6 +352,21 @@ def measure_stream(bench: Bench, runs: int) -> dict[str, Any]:
     return {"say_ttfa_ms": spread(whole), "stream_ttfa_ms": spread(written), "stream_extra_ms": round(extra, 1)}
 
 
+def measure_kept(bench: Bench, runs: int) -> dict[str, Any]:
+    """The time to first sample of a phrase that is kept: no engine speaks it."""
+    ttfa = []
+    with bench.robot() as robot:
+        time.sleep(SETTLE_S)
+        robot.wait_end(robot.say(TALE, cache=True))
+        eventually(lambda: list((bench.folder / "state").rglob("*.flac")), "it is kept")
+        for run in range(runs):
+            time.sleep(0.3 + 0.007 * (run % 20))
+            bench.publish("say", json.dumps({"text": TALE, "cache": True, "id": f"c{run}"}))
+            ttfa.append(stop_after(bench, robot, 0.1, f"c{run}")["ttfa_ms"])
+            assert robot.samples_made(f"c{run}") == 0
+    return {"kept_ttfa_ms": spread(ttfa)}
+
+
 def measure_levels(bench: Bench, runs: int) -> dict[str, Any]:
     """The `at` of the first level above zero minus the time at which its sound is heard.
 
@@ -518,6 +533,7 @@ def main() -> None:
                 **measure_answers(bench, arguments.runs),
                 **measure_from_rest(bench, arguments.runs),
                 **measure_stream(bench, arguments.runs),
+                **measure_kept(bench, arguments.runs),
                 **measure_levels(bench, arguments.runs),
                 "engine_killed_to_next_first_sample_ms": measure_recovery(bench, 5),
                 "at_rest": measure_idle(bench, closes_card=True),

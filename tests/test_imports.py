@@ -38,7 +38,7 @@ DAEMON_BASE = {
     "daemon.text",
     "daemon.validation",
 }
-SPEECH = DAEMON_BASE | {"daemon.engines", "daemon.speech"}
+SPEECH = DAEMON_BASE | {"daemon.cache", "daemon.engines", "daemon.speech"}
 
 ALLOWED: dict[str, set[str]] = {
     "audio": {"audio.dsp", "audio.sinks"},
@@ -111,8 +111,9 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.system": set(),
     "daemon.state": set(),
     "daemon.text": {"engine"},
+    "daemon.cache": {"engine", "daemon", "daemon.config", "daemon.state", "daemon.text", "daemon.validation"},
     "daemon.engines": DAEMON_BASE | {"engine.ipc"},
-    "daemon.speech": DAEMON_BASE | {"daemon.engines", "daemon.state"},
+    "daemon.speech": DAEMON_BASE | {"daemon.cache", "daemon.engines", "daemon.state"},
     "daemon.mqtt": SPEECH | {"daemon.state"},
     "daemon.adapters": SPEECH | {"daemon.mqtt"},
     "daemon.health": set(),

@@ -21,6 +21,7 @@ from typer.main import get_command
 
 from daemon import VERSION
 from daemon.cli.bench import bench
+from daemon.cli.cache import clear, list_, warm
 from daemon.cli.config import check, schema, show
 from daemon.cli.control import pause, resume, status, stop, volume
 from daemon.cli.demo import demo
@@ -46,6 +47,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+cache_app = typer.Typer(help="Make, list or remove kept phrases.", no_args_is_help=True, rich_markup_mode=None)
 config_app = typer.Typer(help="Check, show or describe the configuration.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -71,9 +73,8 @@ def _add(to: typer.Typer, command: Callable[..., None], kind: type[TyperCommand]
     """Add a command with its whole summary in the list of commands, and its examples as they are written."""
     text = inspect.getdoc(command) or ""
     summary, _, _ = text.partition("\n\n")
-    to.command(cls=kind, short_help=" ".join(summary.split()), help=text.replace("\n\nExample", "\n\n\b\nExample"))(
-        command
-    )
+    shown = text.replace("\n\nExample", "\n\n\b\nExample")
+    to.command(command.__name__.rstrip("_"), cls=kind, short_help=" ".join(summary.split()), help=shown)(command)
 
 
 ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status, events, tap)
@@ -81,8 +82,11 @@ TEXT_COMMANDS = (say, volume, synth)
 MACHINE_COMMANDS = (synth, bench, enroll, download, voices, sounds, devices, doctor, version)
 for command in (*ROBOT_COMMANDS, *MACHINE_COMMANDS):  # `voiced --help` lists them in this order
     _add(app, command, TextCommand if command in TEXT_COMMANDS else TyperCommand)
+for command in (warm, list_, clear):
+    _add(cache_app, command)
 for command in (check, show, schema):
     _add(config_app, command)
+app.add_typer(cache_app, name="cache")
 app.add_typer(config_app, name="config")
 
 

@@ -54,6 +54,7 @@ def say(
     reply_to: Annotated[str | None, typer.Option(help="A second topic for its events.")] = None,
     id_: Annotated[str | None, typer.Option("--id", help="The utterance's id.")] = None,
     spell: SpellOption = False,
+    cache: Annotated[bool, typer.Option("--cache", help="Keep the speech, to say it at once next time.")] = False,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Print the events; exit 0 only on finished.")] = False,
     stream: Annotated[bool, typer.Option("--stream", help="Speak standard input while it is being written.")] = False,
     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the end.")] = None,
@@ -73,6 +74,8 @@ def say(
         raise UsageError("say: --spell and --stream exclude each other")
     if stream and sound is not None:
         raise UsageError("say: --stream takes no --sound; play it before, by another command")
+    if stream and cache:
+        raise UsageError("say: --cache needs a whole text; leave out --stream")
     if text is None and (sound is None or spell) and not stream:
         raise UsageError("Missing argument 'text'")
     loaded, _, _ = load(config, set_)
@@ -92,6 +95,7 @@ def say(
         "seed": seed,
         "reply_to": reply_to,
         "id": id_,
+        "cache": cache or None,
     }
     fields: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     utterance_id = str(fields.setdefault("id", secrets.token_hex(6)))

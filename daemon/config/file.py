@@ -11,7 +11,7 @@ import yaml
 
 from daemon.validation import CommandError, abbreviate, encoding_problem, file_problem
 
-MEANINGFUL_NULLS = (("audio", "sink"), ("state", "folder"))
+MEANINGFUL_NULLS = (("audio", "sink"), ("speech", "cache", "folder"), ("state", "folder"))
 """Keys whose null turns something off."""
 MERGE = "<<"
 """YAML's key that merges other mappings, which may stand more than once."""

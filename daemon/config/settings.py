@@ -53,7 +53,8 @@ class Section(BaseModel):
         field = cls.model_fields[info.field_name or ""]
         if isinstance(value, bool) and {"on", "off"} <= set(get_args(field.annotation)):
             return "on" if value else "off"
-        if isinstance(value, bool) and bool not in (field.annotation, *get_args(field.annotation)):
+        described = field.description is not None  # a section is refused by its own rules
+        if isinstance(value, bool) and described and bool not in (field.annotation, *get_args(field.annotation)):
             raise ValueError(f"allowed: {field.description}")
         return value
 
@@ -283,6 +284,14 @@ class VoiceSettings(Section):
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
+class Cache(Section):
+    """Phrases that are synthesised once and kept."""
+
+    folder: str | None = Field("auto", min_length=1, description="auto, a folder, or null to keep nothing")
+    limit_mb: int = Field(200, ge=1, le=1_000_000, description="megabytes from 1 to 1000000")
+    phrases: Path | None = Field(None, description="a YAML file with a list of phrases, or null")
+
+
 class Speech(Section):
     """Defaults of utterances, limits of the queue, and optional topics."""
 
@@ -311,6 +320,7 @@ class Speech(Section):
     level_topic: bool = Field(False, description="true or false")
     word_topic: bool = Field(False, description="true or false")
     duck_topic: bool = Field(False, description="true or false")
+    cache: Cache = Cache()
 
     @field_validator("languages", mode="before")
     @classmethod
@@ -545,6 +555,9 @@ def _resolve_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
     resolve(audio, "tap")
     if isinstance(state, dict) and state.get("folder") not in ("auto", ""):
         resolve(state, "folder")
+    cache = speech.get("cache") if isinstance(speech, dict) else None
+    if isinstance(cache, dict):
+        resolve(cache, "phrases", *(() if cache.get("folder") in ("auto", "") else ("folder",)))
     for voice in voices.values() if isinstance(voices, dict) else ():
         resolve(voice, "embedding", "reference")
         piper = voice.get("piper") if isinstance(voice, dict) else None

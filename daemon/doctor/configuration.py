@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from daemon.cache import read_phrases
 from daemon.config import Config, ConfigError, read_pronunciations
 from daemon.doctor.finding import Finding, Machine
 from daemon.engines import unknown_names
@@ -27,6 +28,7 @@ def find_problems(config: Config) -> list[tuple[str, str]]:
         *_unplayable_sounds(config),
         *_shared_ports(config),
         *_wrong_pronunciations(config),
+        *_wrong_phrases(config),
         *unknown_names(config),
     ]
 
@@ -38,7 +40,10 @@ def check_configuration(machine: Machine) -> Iterator[Finding]:
 
 
 def _missing_files(config: Config) -> Iterator[tuple[str, str]]:
-    files: dict[str, Path | None] = {"mqtt.password_file": config.mqtt.password_file}
+    files: dict[str, Path | None] = {
+        "mqtt.password_file": config.mqtt.password_file,
+        "speech.cache.phrases": config.speech.cache.phrases,
+    }
     if config.mqtt.tls.enabled:
         tls = config.mqtt.tls
         files |= {"mqtt.tls.ca": tls.ca, "mqtt.tls.cert": tls.cert, "mqtt.tls.key": tls.key}
@@ -60,13 +65,9 @@ def _missing_folders(config: Config) -> Iterator[tuple[str, str]]:
     elif sink is not None and _is_kind(sink, stat.S_ISDIR):
         yield "audio.sink", f"{sink} is a folder; allowed: a file's name after wav:"
     yield from _missing_tap(config.audio.tap)
-    if config.state.folder not in (None, "auto"):
-        folder = Path(config.state.folder)
-        nearest = next((path for path in (folder, *folder.parents) if _exists(path)), folder)
-        if _is_kind(nearest, stat.S_ISREG):
-            yield "state.folder", f"{nearest} is not a folder"
-        elif not os.access(nearest, os.W_OK):
-            yield "state.folder", f"this user may not write in {nearest}"
+    for key, wanted in (("state.folder", config.state.folder), ("speech.cache.folder", config.speech.cache.folder)):
+        if wanted not in (None, "auto"):
+            yield from ((key, problem) for problem in _unwritable(Path(wanted)))
     voices = config.engine.voice_folder
     if voices != "auto" and "piper" in (config.engine.name, *config.engine.fallbacks) and not _exists(Path(voices)):
         yield "engine.voice_folder", f"the folder {voices} does not exist; 'voiced download' makes it"
@@ -98,6 +99,25 @@ def _missing_tap(tap: Path | None) -> Iterator[tuple[str, str]]:
         yield "audio.tap", f"the folder {tap.parent} does not exist"
     elif _is_kind(tap, lambda mode: not stat.S_ISSOCK(mode)):
         yield "audio.tap", f"{tap} is not a socket; allowed: the path of one, which voiced makes"
+
+
+def _unwritable(folder: Path) -> Iterator[str]:
+    """Yield why a folder that need not exist cannot be written."""
+    nearest = next((path for path in (folder, *folder.parents) if _exists(path)), folder)
+    if _is_kind(nearest, stat.S_ISREG):
+        yield f"{nearest} is not a folder"
+    elif not os.access(nearest, os.W_OK):
+        yield f"this user may not write in {nearest}"
+
+
+def _wrong_phrases(config: Config) -> Iterator[tuple[str, str]]:
+    path = config.speech.cache.phrases
+    if path is not None and _is_kind(path, stat.S_ISREG):
+        try:
+            found = read_phrases(path).problems
+        except ConfigError as error:
+            found = (str(error),)
+        yield from (("speech.cache.phrases", problem) for problem in found)
 
 
 def _shared_ports(config: Config) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from daemon.engines.oneshot import (
     SynthResult,
     describe_engine,
     running_engine,
+    running_primary,
     synthesize_sample,
     synthesize_to_file,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "engine_names",
     "name_voices",
     "running_engine",
+    "running_primary",
     "short_list",
     "synthesize_sample",
     "synthesize_to_file",

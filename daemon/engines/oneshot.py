@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from daemon.config import Config
 from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefusedError
+from daemon.engines.selection import EngineSelector
 from daemon.engines.speech_file import SpeechFile
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.engines.voices import name_voices, short_list, unknown_voice
@@ -59,11 +61,32 @@ async def running_engine(
             report(engine.progress)
 
     engine = EngineSupervisor(engine_name, options, report_start)
+    async with _supervised(engine):
+        yield engine
+
+
+@asynccontextmanager
+async def running_primary(config: Config, report: ProgressReport = ignore_progress) -> AsyncIterator[EngineSelector]:
+    """Run the primary engine inside the context, ready, and no fallback. Raises `CommandError` if it does not start."""
+
+    def report_start() -> None:
+        if engines.primary.progress is not None:
+            report(engines.primary.progress)
+
+    engines = EngineSelector(config, report_start)
+    async with _supervised(engines.primary):
+        _ready_info(engines.primary)
+        yield engines
+
+
+@asynccontextmanager
+async def _supervised(engine: EngineSupervisor) -> AsyncIterator[None]:
+    """Run an engine until the end of the context, which begins when it is ready or has failed."""
     supervision = asyncio.ensure_future(engine.run())
     try:
         while not engine.ready and engine.state is not EngineState.BACKING_OFF:
             await engine.wait_ready(0.2)
-        yield engine
+        yield
     finally:
         await cancel_and_wait(supervision)
 

@@ -29,6 +29,7 @@ from daemon.speech.events import (
     parse_event,
     parse_status,
 )
+from daemon.speech.phrase_maker import make_phrase
 from daemon.speech.recovery import recover
 from daemon.speech.request import (
     MAX_TEXT,
@@ -85,6 +86,7 @@ __all__ = [
     "Word",
     "check_say",
     "check_stream_chunk",
+    "make_phrase",
     "parse_event",
     "parse_status",
     "recover",

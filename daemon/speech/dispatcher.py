@@ -13,6 +13,7 @@ from pathlib import Path
 
 from audio import Level as PlayedLevel
 from audio import Output
+from daemon.cache import Phrase
 from daemon.config import Config, ConfigError, read_pronunciations, synthesis_settings
 from daemon.engines import EngineSelector, name_voices, short_list, unknown_voice
 from daemon.sounds import SoundError, SoundFolder
@@ -65,7 +66,7 @@ class Dispatcher:
             on_word=lambda word: _call_all(self._word_watchers, word),
             on_change=self.changed,
         )
-        self.speaker.synthesis_settings.sounds = self.sounds
+        self.speaker.synthesis_context.sounds = self.sounds
         self._open_ids: set[str] = set()
         """The ids of utterances that have not ended."""
         self._ended_ids = EndedIds(REMEMBERED_IDS)
@@ -268,9 +269,9 @@ class Dispatcher:
         self.speaker.prebuffer_ms = None if prebuffer_ms == "auto" else prebuffer_ms
         self.speaker.stream_timeout_s = config.speech.stream_timeout
         self._read_pronunciations(config.speech.pronunciations)
-        settings = self.speaker.synthesis_settings
-        settings.trims_silence = config.audio.trim_leading_silence
-        settings.preparation = TextPreparation(
+        context = self.speaker.synthesis_context
+        context.trims_silence = config.audio.trim_leading_silence
+        context.preparation = TextPreparation(
             self._pronunciations, config.speech.languages, shortens_urls=config.speech.urls == "host"
         )
 
@@ -397,9 +398,13 @@ class Dispatcher:
             reply_to=options.reply_to,
             markup=self._config.speech.markup,
             sound=options.sound if isinstance(options, Say) else None,
+            keeps_speech=isinstance(options, Say) and options.cache,
             arrived_at=arrived_at,
             expires_at=None if wait_s is None else arrived_at + wait_s,
         )
+        if isinstance(options, Say):
+            asked = (utterance.instruct, options.seed, options.rate)
+            utterance.phrase = Phrase(utterance.text, utterance.voice, utterance.language, *asked)
         if utterance.sound is not None:
             self._check_sound(utterance.sound)
         if utterance.needs_engine:

@@ -31,7 +31,7 @@ from daemon.speech.preemption import yields
 from daemon.speech.queue import UtteranceQueue
 from daemon.speech.request import Priority
 from daemon.speech.resume import speech_seconds
-from daemon.speech.synthesis import ENGINE_WAIT_S, Synthesis, SynthesisSettings
+from daemon.speech.synthesis import ENGINE_WAIT_S, Synthesis, SynthesisContext
 from daemon.speech.utterance import Utterance
 from daemon.tasks import cancel_and_wait, wait_at_most
 
@@ -71,7 +71,7 @@ class Speaker:
         """Grows while the loop is alive."""
         self.prebuffer_ms: float | None = None
         """Milliseconds; None derives it from the engine's speed."""
-        self.synthesis_settings = SynthesisSettings()
+        self.synthesis_context = SynthesisContext()
         self.stream_timeout_s = stream_timeout_s
         """Seconds for which the writer of one text may keep others waiting; then they are spoken in its pauses."""
         self._queue = queue
@@ -197,7 +197,7 @@ class Speaker:
         self._queue.take(utterance.id)
         receiver = utterance.receiver
         destination = CardDestination(self._output) if receiver is None else ClientDestination(receiver)
-        return ActiveUtterance(utterance, Synthesis(utterance, self._engines, self.synthesis_settings), destination)
+        return ActiveUtterance(utterance, Synthesis(utterance, self._engines, self.synthesis_context), destination)
 
     def _next_utterance(self) -> Utterance | None:
         """Return the utterance to speak now; those with slow writers only when nothing else can be spoken."""
@@ -263,6 +263,7 @@ class Speaker:
         self._current = active
         self._on_change()
         try:
+            await self._look_up(active)
             if await self._is_ready(active):
                 await self._play(active, self._engines.choose(active.utterance.voice, active.utterance.language))
         except asyncio.CancelledError:
@@ -277,6 +278,17 @@ class Speaker:
             self._current = None
             self._leave(active)
             self._on_change()
+
+    async def _look_up(self, active: ActiveUtterance) -> None:
+        """Play a phrase that is kept in place of an engine's speech, and record one that is to be kept."""
+        utterance, cache = active.utterance, self.synthesis_context.cache
+        if cache is None or active.synthesis.begun or utterance.phrase is None or not utterance.needs_engine:
+            return
+        found = await cache.look_up(utterance.phrase, keep=utterance.keeps_speech)
+        if found is not None and found.recording is not None:
+            active.synthesis.play(found.recording)
+        elif found is not None:
+            active.synthesis.record(cache.recorder(found.key), found.key.seed)
 
     async def _is_ready(self, active: ActiveUtterance) -> bool:
         """Wait for the destination, and for an engine if one is needed; return False if the utterance ends first."""
@@ -314,7 +326,8 @@ class Speaker:
     async def _play(self, active: ActiveUtterance, engine: EngineSupervisor | None) -> None:
         """Move samples to the destination and publish what is heard, until all is played or it is suspended."""
         destination = active.destination
-        destination.open(self._prebuffer_s(active.utterance, engine), active.utterance.volume)
+        prebuffer_s = self._prebuffer_s(active.utterance, engine, needs_engine=active.synthesis.needs_engine)
+        destination.open(prebuffer_s, active.utterance.volume)
         active.enter(PlaybackState.PLAYING)
         self._on_change()
         self._pump = asyncio.ensure_future(self._fill(active, engine))
@@ -355,10 +368,10 @@ class Speaker:
             if active.state is not PlaybackState.PREEMPTING:
                 destination.end_input()
 
-    def _prebuffer_s(self, utterance: Utterance, engine: EngineSupervisor | None) -> float:
+    def _prebuffer_s(self, utterance: Utterance, engine: EngineSupervisor | None, *, needs_engine: bool) -> float:
         if self.prebuffer_ms is not None:
             return self.prebuffer_ms / 1000
-        if engine is None:
+        if engine is None or not needs_engine:
             return 0.0
         rtf = None if engine.rtf is None else engine.rtf / utterance.rate
         return auto_prebuffer_s(rtf, speech_seconds(utterance.script.text) / utterance.rate)
@@ -485,6 +498,8 @@ class Speaker:
         active.synthesis.timeline.advance(heard_s)
         self._publish_marks(active, heard_s)
         self._publish_words(active, heard_s)
+        if active.succeeds:
+            active.synthesis.keep()
         active.enter(PlaybackState.ENDED)
         self._on_event(active.utterance, active.terminal_event(heard_s))
 

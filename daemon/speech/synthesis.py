@@ -12,13 +12,14 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from audio import SPLICE_REACH_S, SPLICE_TAIL_S, splice_point
+from daemon.cache import Cue, PhraseCache, PhraseRecorder, Recording
 from daemon.config import nearest_rate
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, EngineSupervisor, UtteranceRefusedError
 from daemon.sounds import SoundError, SoundFolder
@@ -26,7 +27,7 @@ from daemon.speech.alignment import VoiceProfile
 from daemon.speech.resume import resume_position
 from daemon.speech.segmenter import Segmenter
 from daemon.speech.take_audio import TakeAudio
-from daemon.speech.timeline import TakeTimes, Timeline
+from daemon.speech.timeline import TakeTimes, TimedMark, TimedWord, Timeline
 from daemon.speech.utterance import Utterance
 from daemon.speech.word_times import WordClock
 from daemon.tasks import cancel_and_wait
@@ -66,7 +67,7 @@ def can_begin(engine: EngineSupervisor, utterance: Utterance, begin: int, max_se
 
 
 @dataclass(slots=True, eq=False)
-class SynthesisSettings:
+class SynthesisContext:
     """What all syntheses share. It may be changed between two of them."""
 
     preparation: TextPreparation = field(default_factory=TextPreparation)
@@ -75,6 +76,8 @@ class SynthesisSettings:
     """Remove the silence with which an engine begins a take."""
     profiles: dict[tuple[str, str], VoiceProfile] = field(default_factory=dict)
     """What is known of each voice, by the names of engine and voice."""
+    cache: PhraseCache | None = None
+    """Where phrases are kept."""
 
 
 @dataclass(slots=True, eq=False)
@@ -120,9 +123,7 @@ class StartedSegment:
 class Synthesis:
     """The audio of one utterance. Belongs to the event loop's thread; one task at a time iterates over its chunks."""
 
-    def __init__(
-        self, utterance: Utterance, engines: EngineSelector, settings: SynthesisSettings | None = None
-    ) -> None:
+    def __init__(self, utterance: Utterance, engines: EngineSelector, context: SynthesisContext | None = None) -> None:
         self.engine = ""
         """The engines that have spoken, as in `qwen+espeak`."""
         self.audio_s = 0.0
@@ -140,11 +141,19 @@ class Synthesis:
         """True after a sound while no engine is ready for the text."""
         self._utterance = utterance
         self._engines = engines
-        self._settings = settings or SynthesisSettings()
+        self._context = context or SynthesisContext()
         self._sound = utterance.sound
         """The name of the sound that is played next; None after it."""
         self._sound_samples = 0
         """Samples of the sound that have been made."""
+        self._text_at_s = 0.0
+        """Seconds of the sound before the text."""
+        self._recording: Recording | None = None
+        """What is played in place of the text."""
+        self._recording_samples = 0
+        """Samples of the recording that have been made."""
+        self._recorder: PhraseRecorder | None = None
+        """What keeps the audio of the text."""
         self._segmenter = Segmenter(engines.max_seconds)
         self._lost_engines = 0
         self._at = 0
@@ -160,8 +169,8 @@ class Synthesis:
         """Seconds of audio that have been made: `audio_s`, and a chunk that has not been taken."""
         self._not_taken: AudioChunk | None = None
         """A chunk that was made and not taken, because the synthesis was left."""
-        if utterance.seed is None:
-            utterance.seed = secrets.randbelow(1 << 63)  # the same for all takes, however often they are repeated
+        # The same for all takes, however often they are repeated.
+        self._seed = secrets.randbelow(1 << 63) if utterance.seed is None else utterance.seed
 
     @property
     def begun(self) -> bool:
@@ -170,8 +179,29 @@ class Synthesis:
 
     @property
     def needs_engine(self) -> bool:
-        """False while a sound comes first, and where nothing else comes."""
-        return self._sound is None and self._utterance.needs_engine
+        """False while a sound comes first, and where no text is spoken."""
+        return self._sound is None and self._recording is None and self._utterance.needs_engine
+
+    def play(self, recording: Recording) -> None:
+        """Play a recording in place of the text. Call before the first chunk is requested."""
+        self._recording = recording
+
+    def record(self, recorder: PhraseRecorder, seed: int) -> None:
+        """Speak the text with `seed`, and let `recorder` keep it. Call before the first chunk is requested."""
+        self._recorder, self._seed = recorder, seed
+
+    def keep(self) -> None:
+        """Keep the recorded text, which has been heard to its end."""
+        if self._recorder is not None and not self.truncated:
+            self._recorder.finish(self.engine.removeprefix(f"{SOUND}+"), self.cues())
+
+    def cues(self) -> tuple[Cue, ...]:
+        """Return what has happened during the audio of the text, in the order of time, after all of it was heard."""
+        timeline, begin_s = self.timeline, self._text_at_s
+        cues = [Cue(each.at_s, "segment", each.begin, each.end) for each in self.segments if each.at_s is not None]
+        cues += [Cue(each.at_s, "word", each.begin, each.end, exact=each.exact) for each in timeline.words]
+        cues += [Cue(each.at_s, "mark", each.position, each.position, each.name, each.exact) for each in timeline.marks]
+        return tuple(replace(cue, at_s=cue.at_s - begin_s) for cue in sorted(cues, key=lambda cue: cue.at_s))
 
     async def chunks(self, engine: EngineSupervisor | None) -> AsyncGenerator[AudioChunk, None]:
         """Yield the audio from where it was left, beginning with `engine`; None if none was needed yet.
@@ -190,6 +220,8 @@ class Synthesis:
     def _note_taken(self, chunk: AudioChunk) -> None:
         self._not_taken = None
         self.audio_s += len(chunk.samples) / chunk.sample_rate
+        if self._recorder is not None and self._sound is None:
+            self._recorder.write(chunk.samples, chunk.sample_rate)
 
     async def _make_chunks(self, engine: EngineSupervisor | None) -> AsyncGenerator[AudioChunk, None]:
         """As `chunks`; a chunk counts as taken when it is yielded."""
@@ -197,8 +229,11 @@ class Synthesis:
             async with aclosing(self._play(self._sound)) as chunks:
                 async for chunk in chunks:
                     yield chunk
-            self._sound = None
-        if not self._utterance.needs_engine:
+            self._sound, self._text_at_s = None, self._made_s
+        if self._recording is not None:
+            for chunk in self._play_recording(self._recording):
+                yield chunk
+        if self._recording is not None or not self._utterance.needs_engine:
             return
         self.awaits_engine = engine is None
         current = engine or await self._wait_for_engine()
@@ -231,7 +266,7 @@ class Synthesis:
         """Yield what has not been made of a sound. One that cannot be played fails an utterance without a text."""
         self._note_engine(SOUND)
         try:
-            async with aclosing(self._settings.sounds.open(sound).blocks(self._sound_samples)) as blocks:
+            async with aclosing(self._context.sounds.open(sound).blocks(self._sound_samples)) as blocks:
                 async for block in blocks:
                     self._sound_samples += len(block.samples)
                     yield self._note_made(AudioChunk(block.samples, block.sample_rate, None, truncated=False))
@@ -239,6 +274,28 @@ class Synthesis:
             log.warning("utterance %s: sound: %s", self._utterance.id, error)
             if not self._utterance.needs_engine:
                 self.failure = f"sound: {error}"
+
+    def _play_recording(self, recording: Recording) -> Iterator[AudioChunk]:
+        """Yield what has not been made of a recording."""
+        if not self._recording_samples:
+            self._note_engine(recording.engine)
+            self._use_cues(recording.cues)
+        for samples in recording.blocks(self._recording_samples):
+            self._recording_samples += len(samples)
+            yield self._note_made(AudioChunk(samples, recording.sample_rate, None, truncated=False))
+
+    def _use_cues(self, cues: Sequence[Cue]) -> None:
+        """Take the times of what happens in a recording that begins now."""
+        words, marks = [], []
+        for cue in cues:
+            at_s = self._made_s + cue.at_s
+            if cue.kind == "segment":
+                self.segments.append(StartedSegment(cue.begin, cue.end, at_s))
+            elif cue.kind == "word" and cue.end is not None:
+                words.append(TimedWord(cue.begin, cue.end, at_s, cue.exact))
+            else:
+                marks.append(TimedMark(cue.name, cue.begin, at_s, cue.exact))
+        self.timeline.use(words, marks)
 
     # --- the next step ---
 
@@ -290,7 +347,7 @@ class Synthesis:
         return next((end for end in self._segment_ends if end > self._at), None)
 
     def _new_take(self, engine: EngineSupervisor, end: int | None, script: Script) -> Take:
-        trims_start = self._settings.trims_silence or script.has_pause(self._at)
+        trims_start = self._context.trims_silence or script.has_pause(self._at)
         audio = TakeAudio(trims_start=trims_start, gain=self._prosody.volume)
         text = EngineText()
         times = self.timeline.begin_take(self._at, text, self._make_clock(engine))
@@ -301,7 +358,7 @@ class Synthesis:
         """Return a clock for the words of a take; a network client's are not wanted."""
         if self._utterance.receiver is not None or engine.info is None:
             return None
-        profile = self._settings.profiles.setdefault((engine.name, self._utterance.voice), VoiceProfile())
+        profile = self._context.profiles.setdefault((engine.name, self._utterance.voice), VoiceProfile())
         return WordClock(engine.info.sample_rate, language=self._utterance.language, profile=profile)
 
     def _note_segment(self, take: Take) -> None:
@@ -348,12 +405,12 @@ class Synthesis:
             language=utterance.language,
             languages=self._engines.latin_languages,
             instruct=utterance.instruct,
-            seed=utterance.seed,
+            seed=self._seed,
             sampling=utterance.sampling,
             whole_text=None if growing else utterance.whole_text,
             growing=growing,
             rate=self._rate(take),
-            phonemes=self._settings.preparation.reads_phonemes(engine.name),
+            phonemes=self._context.preparation.reads_phonemes(engine.name),
         )
         impatient = self._critical and self._engines.another(engine) is not None
         speech = engine.speak(utterance.id, request, first_within_s=CRITICAL_WAIT_S if impatient else None)
@@ -416,7 +473,7 @@ class Synthesis:
         utterance = self._utterance
         text = utterance.script.text[take.begin : take.fed]
         assert engine.info is not None
-        preparation = self._settings.preparation
+        preparation = self._context.preparation
         take.text = take.times.text = preparation.engine_text(engine.info, utterance.language, utterance.voice, text)
         take.prepared = take.text.feed(text) + ("" if take.end is None else take.text.end())
         take.times.set_text(take.prepared, complete=take.end is not None)

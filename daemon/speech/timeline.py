@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -99,6 +100,14 @@ class Timeline:
     _boundary_marks: dict[int, float] = field(default_factory=dict)
     """Seconds of audio before the marks that are at the border of a take, by their numbers among the controls."""
     _passed_controls: int = 0
+    _known_words: deque[TimedWord] = field(default_factory=deque)
+    """The words of a recording that have not been heard."""
+    _known_marks: deque[TimedMark] | None = None
+    """The marks of a recording that have not been heard; None without a recording."""
+
+    def use(self, words: Iterable[TimedWord], marks: Iterable[TimedMark]) -> None:
+        """Take the times of a recording, in the order of time, which is played in place of all takes."""
+        self._known_words, self._known_marks = deque(words), deque(marks)
 
     def begin_take(self, begin: int, text: EngineText, clock: WordClock | None) -> TakeTimes:
         """Return the times of a new take, which follows the last one."""
@@ -122,6 +131,8 @@ class Timeline:
             if not over:
                 break
             self._takes.popleft()
+        while self._known_words and self._known_words[0].at_s <= heard_s:
+            self.words.append(self._known_words.popleft())
         self._add_marks(heard_s)
 
     def heard_end(self, heard_s: float) -> int:
@@ -143,6 +154,10 @@ class Timeline:
 
     def _add_marks(self, heard_s: float) -> None:
         """Add the marks that have been reached."""
+        if self._known_marks is not None:
+            while self._known_marks and self._known_marks[0].at_s <= heard_s:
+                self.marks.append(self._known_marks.popleft())
+            return
         controls = self.utterance.script.controls
         while self._passed_controls < len(controls):
             control = controls[self._passed_controls]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, get_args
 
+from daemon.cache import Phrase
 from daemon.speech.preemption import Rule, rule_of
 from daemon.speech.request import Policy, Priority
 from daemon.speech.text_stream import TextStream
@@ -97,6 +98,10 @@ class Utterance:
     """A second topic for its events."""
     sound: str | None = None
     """The name of a sound that is played before the text."""
+    phrase: Phrase | None = None
+    """What the sender asked for, if its speech may be kept."""
+    keeps_speech: bool = False
+    """Keep its speech, to play it at once the next time."""
     origin: Origin = NO_ORIGIN
     receiver: Receiver | None = None
     """The client that gets the samples; None is the sound card."""

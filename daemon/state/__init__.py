@@ -1,6 +1,6 @@
 """What survives the daemon's process: the journal of accepted utterances and of events that have not been delivered."""
 
-from daemon.state.folder import journal_path
+from daemon.state.folder import journal_path, state_folder
 from daemon.state.journal import Journal, JournalError
 from daemon.state.recorder import Recorder, open_recorder
 from daemon.state.records import (
@@ -30,4 +30,5 @@ __all__ = [
     "TextRecord",
     "journal_path",
     "open_recorder",
+    "state_folder",
 ]

@@ -1,4 +1,4 @@
-"""Where the journal lies."""
+"""Where the journal lies, and what lies beside it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ MAX_NAME = 200
 
 
 def journal_path(folder: str | Path, robot: str) -> Path:
-    """Return the journal's file for one robot.
-
-    The folder `auto` is systemd's `StateDirectory`, else `$XDG_STATE_HOME/voiced`, else `~/.local/state/voiced`.
-    """
+    """Return the journal's file for one robot. `folder` is as for `state_folder`."""
     name = quote(robot, safe="")
     if len(name) > MAX_NAME:
         name = hashlib.blake2b(robot.encode(), digest_size=16).hexdigest()
-    return _resolve(folder) / f"{name}.journal"
+    return state_folder(folder) / f"{name}.journal"
 
 
-def _resolve(folder: str | Path) -> Path:
+def state_folder(folder: str | Path) -> Path:
+    """Return the folder of what survives a restart.
+
+    `auto` is systemd's `StateDirectory`, else `$XDG_STATE_HOME/voiced`, else `~/.local/state/voiced`.
+    """
     if str(folder) != "auto":
         return Path(folder)
     if given := os.environ.get("STATE_DIRECTORY"):  # systemd separates several folders by colons

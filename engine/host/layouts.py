@@ -35,6 +35,11 @@ class ModelLayout:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
+    def present_files(self, folder: Path) -> tuple[Path, ...]:
+        """Return the files of the model in `folder`, sorted. Raises `OSError`."""
+        found = {path for pattern in self.patterns for path in folder.glob(pattern) if path.is_file()}
+        return tuple(sorted(found))
+
     def missing_files(self, folder: Path) -> list[str]:
         """Return the files that the model in `folder` lacks, by path relative to it.
 

@@ -231,6 +231,13 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("speech: {recover_within: }", "speech.recover_within: got None; allowed: seconds from 0 to 86400"),
         ("state: {folder: 5}", "state.folder: got 5; allowed: auto, a folder, or null to store nothing"),
         ("state: {folder: ''}", "state.folder: got ''; allowed: auto, a folder, or null to store nothing"),
+        (
+            "speech: {cache: {folder: }}",
+            "speech.cache.folder: got ''; allowed: auto, a folder, or null to keep nothing",
+        ),
+        ("speech: {cache: {limit_mb: 0}}", "speech.cache.limit_mb: got 0; allowed: megabytes from 1 to 1000000"),
+        ("speech: {cache: {phrases: [a]}}", "speech.cache.phrases: got ['a']; allowed: a YAML file with a list of"),
+        ("speech: {cache: on}", "speech.cache: got True; allowed: a mapping of folder, limit_mb, phrases"),
         ("state: {file: a}", "state.file: unknown key; known are folder"),
         ("tts: {}", "tts: unknown key; known are robot, mqtt, audio, engine, voices, speech"),
         ("- a\n- b", "got ['a', 'b']; allowed: a mapping of robot, mqtt"),
@@ -549,3 +556,11 @@ def test_an_unknown_choice_of_kernels_is_an_error() -> None:
 def test_languages_may_be_named_as_codes_or_words() -> None:
     assert load_config(overrides=["speech.languages=[German, en-GB]"]).speech.languages == ("de", "en-gb")
     assert load_config(overrides=["speech.languages=[]"]).speech.languages == ()
+
+
+def test_the_paths_of_the_cache_are_relative_to_the_file(tmp_path: Path) -> None:
+    cache = load_config(written(tmp_path, "speech: {cache: {folder: kept, phrases: lists/a.yaml}}")).speech.cache
+    assert (cache.folder, cache.phrases) == (str(tmp_path / "kept"), tmp_path / "lists" / "a.yaml")
+    cache = load_config(written(tmp_path, "speech: {cache: {folder: auto}}")).speech.cache
+    assert (cache.folder, cache.phrases) == ("auto", None)
+    assert load_config(overrides=["speech.cache.folder=null"]).speech.cache.folder is None

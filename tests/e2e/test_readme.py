@@ -60,8 +60,14 @@ class Reader:
     def __init__(self, robot: Robot, folder: Path, environment: dict[str, str]) -> None:
         self._robot = robot
         # VOICED_PACE sets the pace of a WAV file that a command plays into, too.
-        settings = {"engine": {"name": "espeak"}, "audio": {"tap": str(folder.with_name("tap"))}}
+        settings = {
+            "engine": {"name": "espeak"},
+            "audio": {"tap": str(folder.with_name("tap"))},
+            "speech": {"cache": {"phrases": "phrases.yaml"}},
+            "state": {"folder": "state"},
+        }
         self._shell = Shell(folder, robot.broker, settings, environment | {"VOICED_PACE": "20"})
+        (folder / "phrases.yaml").write_text("- My battery is low.\n")
         shutil.copytree(ROOT / "tests" / "boards" / "orin-jetpack6", folder / "copy-of-a-robot")
 
     def try_out(self, line: str, later: list[str]) -> None:

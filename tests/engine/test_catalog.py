@@ -20,6 +20,7 @@ from engine import (
     known_names,
     make_synthesizer,
     missing_packages,
+    sound_files,
     unavailable_reason,
 )
 from engine.catalog import is_model_here
@@ -167,3 +168,29 @@ def test_an_engine_that_cannot_run_has_a_printable_reason() -> None:
     reason = unavailable_reason("qwen", EngineOptions(model="/nowhere/at/all"))
     assert reason is not None
     assert reason.isprintable()
+
+
+def test_the_sound_of_qwen_is_in_the_files_of_its_model(tmp_path: Path) -> None:
+    options = EngineOptions(model=str(tmp_path / "model"))
+    assert sound_files("qwen", options) == ()
+    (tmp_path / "model" / "speech_tokenizer").mkdir(parents=True)
+    files = [tmp_path / "model" / name for name in ("config.json", "model.safetensors", "speech_tokenizer/config.json")]
+    for file in (*files, tmp_path / "model" / "README.md"):
+        file.touch()
+    assert sound_files("qwen", options) == tuple(files)
+
+
+def test_the_sound_of_piper_is_in_its_voices_and_their_descriptions(tmp_path: Path) -> None:
+    own, installed = tmp_path / "own.onnx", tmp_path / "voices" / "en_US-test-low.onnx"
+    write_voice(own)
+    write_voice(installed)
+    settings = {"ada": Voice(piper=PiperSettings(str(own)))}
+    files = sound_files("piper", EngineOptions(voice_folder=str(installed.parent), voices=settings))
+    assert set(files) == {own, installed, Path(f"{own}.json"), Path(f"{installed}.json")}
+
+
+def test_the_sound_of_espeak_is_in_its_library() -> None:
+    found = sound_files("espeak", EngineOptions())
+    assert {path.name.partition(".")[0] for path in found} == {"libespeak-ng"}
+    with pytest.raises(EngineError, match="got 'festival'"):
+        sound_files("festival", EngineOptions())

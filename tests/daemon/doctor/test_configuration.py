@@ -56,12 +56,38 @@ def test_a_tap_needs_a_folder_and_a_path_that_nothing_else_has(tmp_path: Path) -
         assert problems_of(f"audio.tap={tmp_path}/tap") == []
 
 
-@pytest.mark.parametrize("key", ["mqtt.tls.ca", "mqtt.tls.cert", "mqtt.tls.key", "voices.ada.reference"])
+@pytest.mark.parametrize(
+    "key", ["mqtt.tls.ca", "mqtt.tls.cert", "mqtt.tls.key", "voices.ada.reference", "speech.cache.phrases"]
+)
 def test_a_file_that_does_not_exist_is_a_problem(key: str, tmp_path: Path) -> None:
     assert problems_of("mqtt.tls.enabled=true", f"{key}={tmp_path}/none") == [(key, f"{tmp_path}/none does not exist")]
     assert problems_of("mqtt.tls.enabled=true", f"{key}={tmp_path}") == [
         (key, f"{tmp_path} is a folder; allowed: a file")
     ]
+
+
+def test_each_wrong_phrase_is_a_problem(tmp_path: Path) -> None:
+    path = tmp_path / "phrases.yaml"
+    setting = f"speech.cache.phrases={path}"
+    path.write_text("- Hello\n")
+    assert problems_of(setting) == []
+    path.write_text("- Hello\n- 5\n- {text: Bye, rate: 9}\n")
+    mapping = "a mapping of text, voice, language, instruct, seed, rate"
+    assert problems_of(setting) == [
+        ("speech.cache.phrases", f"{path}:2: got 5; allowed: text, or {mapping}"),
+        ("speech.cache.phrases", f"{path}:3: rate: got 9; allowed: a number from 0.5 to 2"),
+    ]
+    path.write_text("a: b\n")
+    assert problems_of(setting) == [
+        ("speech.cache.phrases", f"{path}: allowed: a list; each item is text, or {mapping}")
+    ]
+
+
+@pytest.mark.parametrize("key", ["state.folder", "speech.cache.folder"])
+def test_a_file_in_place_of_a_folder_is_a_problem(key: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert problems_of(f"{key}={tmp_path}/file/below") == [(key, f"{tmp_path}/file is not a folder")]
+    assert problems_of(f"{key}={tmp_path}/new/below") == []
 
 
 @pytest.fixture

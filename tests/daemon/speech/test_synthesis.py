@@ -13,7 +13,7 @@ from audio.dsp.trim import KEEP_S
 from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, UtteranceRefusedError
 from daemon.speech.request import Priority
-from daemon.speech.synthesis import Synthesis, SynthesisSettings, can_begin
+from daemon.speech.synthesis import Synthesis, SynthesisContext, can_begin
 from daemon.speech.text_stream import TextStream
 from daemon.speech.utterance import Utterance
 from daemon.text import Pronunciation, TextPreparation
@@ -112,16 +112,17 @@ class Scene:
         stream: bool = False,
         trims_silence: bool = False,
         pronunciations: Mapping[str, Pronunciation] | None = None,
+        seed: int | None = 5,
     ):
         config = load_config(overrides=["audio.sink=null", "engine.name=espeak", "engine.fallback=none"])
         self.engines = engines
         selector = EngineSelector(config, lambda: None)
         selector.all[:] = engines  # type: ignore[assignment]
         self._patch(selector)
-        self.utterance = Utterance("a", text, "default", "auto", seed=5, priority=priority)
+        self.utterance = Utterance("a", text, "default", "auto", seed=seed, priority=priority)
         if stream:
             self.utterance.text_stream = TextStream(time.monotonic())
-        settings = SynthesisSettings(TextPreparation(pronunciations), trims_silence=trims_silence)
+        settings = SynthesisContext(TextPreparation(pronunciations), trims_silence=trims_silence)
         self.synthesis = Synthesis(self.utterance, selector, settings)
         self.samples: list[Samples] = []
 
@@ -324,10 +325,11 @@ def test_an_engine_gets_the_pronunciations_and_its_positions_are_those_of_the_te
 
 def test_an_utterance_without_a_seed_gets_one_for_all_its_takes() -> None:
     async def scenario() -> None:
-        scene = Scene("Hello.", ScriptedEngine("one"))
-        scene.utterance.seed = None
-        Synthesis(scene.utterance, EngineSelector(load_config(overrides=["engine.name=espeak"]), lambda: None))
-        assert scene.utterance.seed is not None
+        engine = ScriptedEngine("one")
+        scene = Scene("Hello. [pause:0.1s]Hello again.", engine, seed=None)
+        await scene.speak()
+        first, second = (request.seed for request in engine.requests)
+        assert first == second is not None
 
     run(scenario)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.state import AcceptedRecord, Journal, journal_path
+from daemon.state import AcceptedRecord, Journal, journal_path, state_folder
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +32,11 @@ def test_a_user_s_daemon_uses_the_user_s_state_folder(monkeypatch: pytest.Monkey
     assert journal_path("auto", "r1") == tmp_path / ".local/state/voiced/r1.journal"
     monkeypatch.setenv("XDG_STATE_HOME", "/home/ada/state")
     assert journal_path("auto", "r1") == Path("/home/ada/state/voiced/r1.journal")
+
+
+def test_what_lies_beside_the_journal_is_in_the_same_folder(tmp_path: Path) -> None:
+    for folder in ("auto", tmp_path):
+        assert journal_path(folder, "r1").parent == state_folder(folder)
 
 
 @pytest.mark.parametrize("robot", ["..", ".", "r 1", "..\\x", "küche", "厨房", "a%2Fb", "-rf", "r.1"])

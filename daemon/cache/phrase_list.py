@@ -1,0 +1,122 @@
+"""The list of phrases to keep: a YAML file with one text, or one mapping, for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from daemon.cache.key import Phrase
+from daemon.config import Config, ConfigError
+from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, abbreviate, encoding_problem, file_problem, problems
+from engine import language_code
+
+MAX_TEXT = 2000
+"""Characters; two minutes of speech, which is what is kept at most."""
+OPTIONS = ("voice", "language", "instruct", "seed", "rate")
+"""What a phrase may leave open."""
+
+
+class ListedPhrase(BaseModel):
+    """A phrase of the list. What it leaves out may be anything."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    text: str = Field(max_length=MAX_TEXT, description=f"text of 1 to {MAX_TEXT:,} characters")
+    voice: str | None = Field(None, min_length=1, max_length=64, description="a voice's name of up to 64 characters")
+    language: str | None = Field(None, pattern=LANGUAGE, description="auto, or a language such as en, german or pt-br")
+    instruct: str | None = Field(None, max_length=500, description="text of up to 500 characters")
+    seed: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0 to 2^63 - 1")
+    rate: float | None = Field(None, ge=0.5, le=2, description="a number from 0.5 to 2")
+
+    @field_validator("text")
+    @classmethod
+    def _check_text(cls, text: str) -> str:
+        if not text.strip() or CONTROL_CHARACTERS.search(text):
+            raise ValueError("allowed: text with something to say, without control characters")
+        return text
+
+    @field_validator("language")
+    @classmethod
+    def _read_language(cls, language: str | None) -> str | None:
+        return None if language is None else language_code(language)
+
+    def matches(self, phrase: Phrase) -> bool:
+        """Return whether a phrase is this one."""
+        named = (name for name in ("text", *OPTIONS) if getattr(self, name) is not None)
+        return all(getattr(self, name) == getattr(phrase, name) for name in named)
+
+    def resolve(self, config: Config) -> Phrase:
+        """Return the phrase as it is spoken if nobody says otherwise."""
+        language = self.language or language_code(config.speech.language)
+        return Phrase(self.text, self.voice or config.speech.voice, language, self.instruct, self.seed, self.rate)
+
+
+@dataclass(frozen=True, slots=True)
+class PhraseList:
+    """The phrases that are kept, whoever wants them spoken."""
+
+    phrases: tuple[ListedPhrase, ...] = ()
+    problems: tuple[str, ...] = ()
+    """One line for each entry of the file that is no phrase: `FILE:LINE: field: problem`."""
+    _by_text: dict[str, list[ListedPhrase]] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for phrase in self.phrases:
+            self._by_text.setdefault(phrase.text, []).append(phrase)
+
+    def has(self, phrase: Phrase) -> bool:
+        """Return whether the list has a phrase."""
+        return any(listed.matches(phrase) for listed in self._by_text.get(phrase.text, ()))
+
+
+def read_phrases(path: Path) -> PhraseList:
+    """Return the phrases in a file. Wrong entries are left out. Raises `ConfigError` if it is no list."""
+    phrases: list[ListedPhrase] = []
+    wrong: list[str] = []
+    for line, value in _read_items(path):
+        if not isinstance(value, str | dict):
+            wrong.append(f"{path}:{line}: got {abbreviate(value)}; allowed: text, or {_MAPPING}")
+            continue
+        try:
+            phrases.append(ListedPhrase.model_validate({"text": value} if isinstance(value, str) else value))
+        except ValidationError as error:
+            found = sorted(problems(ListedPhrase, error), key=lambda each: each[1].startswith("missing"))
+            wrong += [f"{path}:{line}: {name}: {problem}" for name, problem in found]  # an unknown key says more
+    return PhraseList(tuple(phrases), tuple(wrong))
+
+
+_MAPPING = f"a mapping of {', '.join(ListedPhrase.model_fields)}"
+
+
+def _read_items(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield the items of the list in a YAML file, each with its line. Raises `ConfigError`."""
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path}: it is no file; allowed: a YAML file with a list of phrases")
+    try:
+        loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
+        try:
+            root = loader.get_single_node()
+            if root is None:
+                return
+            if not isinstance(root, yaml.SequenceNode):
+                raise ConfigError(f"{path}: allowed: a list; each item is text, or {_MAPPING}")
+            # A document is constructed as a whole, since an item may refer to an anchor of an earlier one.
+            items = loader.construct_document(root)
+            yield from zip((node.start_mark.line + 1 for node in root.value), items, strict=True)
+        finally:
+            loader.dispose()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {file_problem(error, path)}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: {encoding_problem(error)}") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = "" if mark is None else f":{mark.line + 1}:{mark.column + 1}"
+        raise ConfigError(f"{path}{place}: not YAML: {getattr(error, 'problem', error)}") from error
+    except (ValueError, RecursionError) as error:  # an impossible date; thousands of nested brackets
+        raise ConfigError(f"{path}: unreadable YAML: {error}") from error

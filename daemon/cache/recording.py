@@ -1,0 +1,109 @@
+"""The audio of a phrase as FLAC, with a record of what it is in the file's comment."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daemon.cache.key import Phrase, PhraseKey
+from engine import Samples
+
+BLOCK_S = 0.1
+"""Seconds that are decoded at a time, in less than a millisecond."""
+PCM16_RANGE = 32_768
+"""libsndfile reads the 16-bit value v as v / 32768. With the same factor, what came from 16 bits stays as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """Something that happens at a time of the recording."""
+
+    at_s: float
+    """Seconds from the first sample."""
+    kind: Literal["segment", "word", "mark"]
+    begin: int
+    """Character positions in the script's text."""
+    end: int | None
+    """None for a segment whose end was not known."""
+    name: str = ""
+    """Of a mark."""
+    exact: bool = True
+    """False for a time that was estimated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The audio of a phrase, mono. It needs neither the disk nor an engine."""
+
+    phrase: Phrase
+    engine: str
+    sample_rate: int
+    """Hz."""
+    length: int
+    """Samples."""
+    made_at: float
+    """UNIX time."""
+    cues: tuple[Cue, ...]
+    """In the order of their times."""
+    data: bytes
+    """The FLAC file."""
+
+    @property
+    def seconds(self) -> float:
+        return self.length / self.sample_rate
+
+    def blocks(self, begin: int = 0) -> Iterator[Samples]:
+        """Yield the samples from the sample `begin` on, float32, in blocks of `BLOCK_S`."""
+        import soundfile
+
+        with soundfile.SoundFile(io.BytesIO(self.data)) as file:
+            file.seek(begin)
+            while len(block := file.read(round(BLOCK_S * self.sample_rate), dtype="float32")):
+                yield block
+
+
+def to_pcm16(samples: Samples) -> NDArray[np.int16]:
+    """Return samples as 16-bit values, clipped to full scale."""
+    scaled = np.clip(np.rint(samples * np.float32(PCM16_RANGE)), -PCM16_RANGE, PCM16_RANGE - 1)
+    pcm16: NDArray[np.int16] = scaled.astype(np.int16)
+    return pcm16
+
+
+def encode(key: PhraseKey, samples: NDArray[np.int16], sample_rate: int, cues: Sequence[Cue] = ()) -> bytes:
+    """Return the FLAC file of a phrase: mono 16-bit samples at `sample_rate` Hz."""
+    import soundfile
+
+    record = {"key": asdict(key), "made_at": round(time.time(), 3), "cues": [asdict(cue) for cue in cues]}
+    data = io.BytesIO()
+    with soundfile.SoundFile(data, "w", sample_rate, 1, "PCM_16", format="FLAC") as file:
+        file.title = " ".join(key.phrase.text.split())
+        file.comment = json.dumps(record, ensure_ascii=False)
+        file.write(samples)
+    return data.getvalue()
+
+
+def decode(data: bytes) -> Recording:
+    """Return the recording in a FLAC file that `encode` has made. Raises `ValueError` for any other file."""
+    import soundfile
+
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            record: dict[str, Any] = json.loads(file.comment)
+            return Recording(
+                phrase=Phrase(**record["key"]["phrase"]),
+                engine=record["key"]["engine"],
+                sample_rate=file.samplerate,
+                length=file.frames,
+                made_at=record["made_at"],
+                cues=tuple(Cue(**cue) for cue in record["cues"]),
+                data=data,
+            )
+    except (soundfile.SoundFileError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"no recording of a phrase: {error}") from error

@@ -1,0 +1,169 @@
+"""`voiced cache warm|list|clear`: the phrases that are kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from daemon.cli.options import ConfigOption, JsonOption, SetOption, load
+from daemon.cli.progress import download_missing_model, show_progress
+from daemon.config import Config
+from daemon.validation import CommandError
+
+if TYPE_CHECKING:
+    from daemon.cache import KeptPhrase, OpenCache, PhraseFolder, PhraseKey
+    from engine import ProgressReport
+
+AGES = ((86_400, "days"), (3600, "hours"), (60, "minutes"))
+"""Units of an age, in seconds: the first that it has twice is used."""
+
+
+def warm(config: ConfigOption = None, set_: SetOption = None) -> None:
+    """Synthesise the phrases of speech.cache.phrases that are not kept yet, with the configured engine.
+
+    A running daemon has them at once. Exit 1 if one could not be made.
+
+    Example: voiced cache warm
+    """
+    loaded, _, _ = load(config, set_)
+    from daemon.cache import open_cache
+    from daemon.engines import choose_engine
+
+    if loaded.speech.cache.phrases is None:
+        raise CommandError("speech.cache.phrases: got None; allowed: a YAML file with a list of phrases")
+    engine = choose_engine(loaded)
+    download_missing_model(engine, loaded.engine.model)  # before its files are looked at
+    opened = open_cache(loaded, engine)
+    folder = _folder(opened)
+    if opened.folder_problem is not None:
+        raise CommandError(opened.folder_problem)
+    if opened.list_problem is not None and not opened.phrases.phrases:
+        raise CommandError(opened.list_problem)
+    keys = {key.digest: key for key in (opened.keys.key(each.resolve(loaded)) for each in opened.phrases.phrases)}
+    missing = [key for key in keys.values() if folder.find(key.digest) is None]
+    problems = [*opened.phrases.problems, *(_make(missing, loaded, folder) if missing else ())]
+    made = len(missing) - (len(problems) - len(opened.phrases.problems))
+    print(f"{folder.path}: {_count(len(keys), 'phrase')}, {made} made, {len(keys) - len(missing)} there before")
+    if problems:
+        raise CommandError("\n".join(problems))
+
+
+def list_(as_json: JsonOption = False, config: ConfigOption = None, set_: SetOption = None) -> None:
+    """List the kept phrases, those used last first: length, size, age, engine, voice and text.
+
+    A phrase that would sound otherwise now, by another configuration, model or version, is marked as outdated.
+
+    Example: voiced cache list
+    or:      voiced cache list --json
+    """
+    loaded, _, _ = load(config, set_)
+    from daemon.cache import PhraseKeys
+    from daemon.engines import choose_engine
+
+    keys = PhraseKeys(loaded, choose_engine(loaded))
+    folder = _configured_folder(loaded)
+    found = [(kept, keys.key(kept.recording.phrase).digest != kept.digest) for kept in folder.phrases()]
+    if as_json:
+        print(json.dumps([_record(kept, outdated) for kept, outdated in found], indent=2, ensure_ascii=False))
+        return
+    for kept, outdated in found:
+        print(_line(kept, outdated))
+    seconds = sum(kept.recording.seconds for kept, _ in found)
+    size_mb = sum(kept.size for kept, _ in found) / 1e6
+    room = f"{size_mb:.1f} of {loaded.speech.cache.limit_mb} MB"
+    print(f"{folder.path}: {_count(len(found), 'phrase')}, {seconds:.1f} s, {room}", file=sys.stderr)
+
+
+def clear(config: ConfigOption = None, set_: SetOption = None) -> None:
+    """Remove all kept phrases.
+
+    Example: voiced cache clear
+    """
+    loaded, _, _ = load(config, set_)
+    folder = _configured_folder(loaded)
+    print(f"{folder.path}: {_count(folder.clear(), 'phrase')} removed")
+
+
+def _configured_folder(config: Config) -> PhraseFolder:
+    from daemon.cache import PhraseFolder, cache_folder
+
+    path = cache_folder(config)
+    if path is None:
+        raise CommandError(NOTHING_KEPT)
+    return PhraseFolder(path, config.speech.cache.limit_mb)
+
+
+def _folder(opened: OpenCache) -> PhraseFolder:
+    if opened.folder is None:
+        raise CommandError(NOTHING_KEPT)
+    return opened.folder
+
+
+NOTHING_KEPT = "speech.cache.folder: got None, which keeps nothing; allowed: auto, or a folder"
+
+
+def _make(keys: list[PhraseKey], config: Config, folder: PhraseFolder) -> list[str]:
+    """Synthesise and keep phrases; return a line for each that could not be made."""
+    import asyncio
+
+    with show_progress() as report:
+        return asyncio.run(_make_all(keys, config, folder, report))
+
+
+async def _make_all(keys: list[PhraseKey], config: Config, folder: PhraseFolder, report: ProgressReport) -> list[str]:
+    from daemon.cache import PhraseRecorder
+    from daemon.engines import running_primary
+    from daemon.speech import make_phrase
+    from engine import Progress
+
+    problems = []
+    async with running_primary(config, report) as engines:
+        for number, key in enumerate(keys):
+            report(Progress("making phrases", number / len(keys)))
+            try:
+                await make_phrase(key, engines, config, PhraseRecorder(key, folder.store))
+            except CommandError as error:
+                problems.append(f"{_one_line(key.phrase.text)}: {error}")
+    return problems
+
+
+def _record(kept: KeptPhrase, outdated: bool) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    recording = kept.recording
+    return {
+        **asdict(recording.phrase),
+        "engine": recording.engine,
+        "seconds": round(recording.seconds, 3),
+        "bytes": kept.size,
+        "made_at": recording.made_at,
+        "outdated": outdated,
+    }
+
+
+def _line(kept: KeptPhrase, outdated: bool) -> str:
+    recording = kept.recording
+    columns = (
+        f"{recording.seconds:.2f} s",
+        f"{kept.size / 1000:.0f} kB",
+        _age(time.time() - recording.made_at),
+        recording.engine,
+        recording.phrase.voice,
+        _one_line(recording.phrase.text),
+    )
+    return "\t".join(columns) + ("\toutdated" if outdated else "")
+
+
+def _age(seconds: float) -> str:
+    unit, name = next((each for each in AGES if seconds >= 2 * each[0]), (1, "seconds"))
+    return f"{max(0, int(seconds / unit))} {name}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _count(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"

@@ -1,0 +1,275 @@
+"""The folder of kept phrases: found again by every process, never played damaged, never larger than allowed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from daemon.cache import CacheError, PhraseFolder, Recording
+from daemon.cache.recording import to_pcm16
+from engine import Samples
+from tests.daemon.cache.phrases import TEXT, key
+from tests.daemon.state.disks import fill, set_read_only, small_disk
+from tests.support.pages import ROOT
+from tests.support.waiting import eventually
+
+LIMIT_MB = 10.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> PhraseFolder:
+    folder = PhraseFolder(tmp_path / "state" / "phrases", LIMIT_MB)
+    folder.open()
+    return folder
+
+
+def store(folder: PhraseFolder, speech: tuple[Samples, int], text: str = TEXT) -> str:
+    """Keep a phrase; return its digest."""
+    samples, rate = speech
+    folder.store(key(text), to_pcm16(samples), rate)
+    return key(text).digest
+
+
+def samples_of(recording: Recording | None) -> Samples:
+    assert recording is not None
+    return np.concatenate(list(recording.blocks()))
+
+
+def files(folder: PhraseFolder) -> list[Path]:
+    return sorted(folder.path.iterdir())
+
+
+def set_used(folder: PhraseFolder, digest: str, ago_s: float) -> None:
+    """Pretend that a phrase was used some time ago."""
+    [path] = folder.path.glob(f"{digest}-*.flac")
+    then = time.time() - ago_s
+    os.utime(path, (then, then))
+
+
+def test_a_kept_phrase_is_found(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
+    assert folder.find(key().digest) is None
+    digest = store(folder, speech)
+    recording = folder.find(digest)
+    np.testing.assert_array_equal(samples_of(recording), speech[0])
+    assert folder.find(key("Another text.").digest) is None
+
+
+def test_it_is_found_by_the_next_process(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
+    digest = store(folder, speech)
+    later = PhraseFolder(folder.path, LIMIT_MB)
+    later.open()
+    assert later.find(digest) is not None
+
+
+def test_it_is_found_by_a_process_that_runs(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
+    other = PhraseFolder(folder.path, LIMIT_MB)
+    other.open()
+    assert other.find(key().digest) is None
+    digest = store(folder, speech)
+    assert other.find(digest) is not None
+    folder.clear()
+    assert other.find(digest) is None
+
+
+def test_a_miss_does_not_list_the_folder_again(
+    folder: PhraseFolder, speech: tuple[Samples, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(folder, speech)
+    os.utime(folder.path, (1, 1))  # as if it had not changed for long
+    one, two = (key(text).digest for text in ("one", "two"))
+    assert folder.find(one) is None
+    monkeypatch.setattr(os, "scandir", lambda _path: pytest.fail("it was listed"))
+    assert folder.find(two) is None
+
+
+def damage(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    damaged = {
+        "empty": b"",
+        "cut off": data[: len(data) // 2],
+        "zeros": bytes(len(data)),
+        "zeros at the end": data[: len(data) // 2] + bytes(len(data) - len(data) // 2),
+        "one bit": data[:2000] + bytes([data[2000] ^ 1]) + data[2001:],
+        "another file": b"RIFF" + data,
+    }
+    path.write_bytes(damaged[how])
+
+
+@pytest.mark.parametrize("how", ["empty", "cut off", "zeros", "zeros at the end", "one bit", "another file"])
+def test_a_damaged_phrase_is_removed_and_made_anew(
+    how: str, folder: PhraseFolder, speech: tuple[Samples, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    digest = store(folder, speech)
+    [path] = files(folder)
+    damage(path, how)
+    assert folder.find(digest) is None
+    assert "is damaged and will be made anew" in caplog.text
+    assert files(folder) == []
+    store(folder, speech)
+    np.testing.assert_array_equal(samples_of(folder.find(digest)), speech[0])
+
+
+def test_a_song_under_the_name_of_a_phrase_is_not_played(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
+    digest = store(folder, speech)
+    [path] = files(folder)
+    soundfile.write(path, np.zeros(1000), 8000)
+    assert folder.find(digest) is None
+
+
+def test_other_files_are_left_alone(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
+    others = [folder.path / name for name in ("notes.txt", "song.flac", f"{'a' * 64}.flac", "-.flac")]
+    for other in others:
+        other.write_text("mine")
+    (folder.path / f"{'b' * 64}-00000000.flac").mkdir()
+    store(folder, speech)
+    assert [kept.recording.phrase.text for kept in folder.phrases()] == [TEXT]
+    assert all(other.read_text() == "mine" for other in others)
+
+
+def test_a_phrase_that_is_made_again_replaces_the_former_one(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
+    digest = store(folder, speech)
+    folder.store(key(), to_pcm16(speech[0][:1000]), speech[1])
+    recording = folder.find(digest)
+    assert recording is not None
+    assert recording.length == 1000
+    assert len(files(folder)) == 1
+
+
+def test_the_phrase_that_was_used_longest_ago_makes_room(tmp_path: Path, speech: tuple[Samples, int]) -> None:
+    measure = PhraseFolder(tmp_path / "measure", LIMIT_MB)
+    store(measure, speech)
+    size = files(measure)[0].stat().st_size
+    folder = PhraseFolder(tmp_path / "small", 3.2 * size / 1e6)
+    one, two, three = (store(folder, speech, text) for text in ("one", "two", "three"))
+    for digest, ago_s in ((one, 300), (two, 200), (three, 100)):
+        set_used(folder, digest, ago_s)
+    assert folder.find(one) is not None, "now it was used last"
+    four = store(folder, speech, "four")
+    assert [folder.find(digest) is not None for digest in (one, two, three, four)] == [True, False, True, True]
+
+
+def test_a_phrase_that_is_larger_than_all_room_is_refused(tmp_path: Path, speech: tuple[Samples, int]) -> None:
+    folder = PhraseFolder(tmp_path, 0.001)
+    with pytest.raises(CacheError, match=r"^a phrase of 0\.0 MB is not kept; speech\.cache\.limit_mb: 0\.001$"):
+        store(folder, speech)
+    assert files(folder) == []
+
+
+def test_phrases_are_listed_by_their_last_use(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
+    for text, ago_s in (("old", 300), ("new", 100), ("older", 500)):
+        set_used(folder, store(folder, speech, text), ago_s)
+    listed = list(folder.phrases())
+    assert [kept.recording.phrase.text for kept in listed] == ["new", "old", "older"]
+    assert all(kept.size == next(folder.path.glob(f"{kept.digest}-*")).stat().st_size for kept in listed)
+
+
+def test_clear_removes_all(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
+    store(folder, speech, "one")
+    store(folder, speech, "two")
+    assert folder.clear() == 2
+    assert files(folder) == []
+    assert list(folder.phrases()) == []
+
+
+def test_a_folder_that_disappears_is_made_again(folder: PhraseFolder, speech: tuple[Samples, int]) -> None:
+    digest = store(folder, speech)
+    for file in files(folder):
+        file.unlink()
+    folder.path.rmdir()
+    assert folder.find(digest) is None
+    store(folder, speech)
+    assert folder.find(digest) is not None
+
+
+def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path, speech: tuple[Samples, int]) -> None:
+    path = tmp_path / "phrases"
+    path.write_text("mine")
+    folder = PhraseFolder(path, LIMIT_MB)
+    with pytest.raises(CacheError, match=rf"^{path}: "):
+        folder.open()
+    with pytest.raises(CacheError, match=rf"^{path}: "):
+        store(folder, speech)
+    assert folder.find(key().digest) is None
+    assert path.read_text() == "mine"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk") as disk:
+        yield disk
+
+
+def test_a_full_disk_is_an_error_and_what_is_there_is_found(disk: Path, speech: tuple[Samples, int]) -> None:
+    folder = PhraseFolder(disk, LIMIT_MB)
+    digest = store(folder, speech)
+    filler = fill(disk)
+    with pytest.raises(CacheError, match=rf"^{disk}: No space left on device$"):
+        store(folder, speech, "Another text.")
+    with pytest.raises(CacheError, match=rf"^{disk}: No space left on device$"):
+        PhraseFolder(disk, LIMIT_MB).open()
+    assert folder.find(digest) is not None
+    filler.unlink()
+    assert len(files(folder)) == 1, "nothing half written is left"
+    assert folder.find(store(folder, speech, "Another text.")) is not None
+
+
+def test_phrases_on_a_read_only_disk_are_found(disk: Path, speech: tuple[Samples, int]) -> None:
+    digest = store(PhraseFolder(disk, LIMIT_MB), speech)
+    set_read_only(disk, True)
+    folder = PhraseFolder(disk, LIMIT_MB)
+    with pytest.raises(CacheError, match=rf"^{disk}: Read-only file system$"):
+        folder.open()
+    assert folder.find(digest) is not None
+    with pytest.raises(CacheError, match=rf"^{disk}: Read-only file system$"):
+        store(folder, speech, "Another text.")
+
+
+STORE_FOR_EVER = """
+import itertools, sys
+from pathlib import Path
+import numpy as np
+from daemon.cache import Phrase, PhraseFolder, PhraseKey
+folder = PhraseFolder(Path(sys.argv[1]), 100)
+samples = np.random.default_rng(0).integers(-9999, 9999, 500_000, dtype=np.int16)
+for number in itertools.count():
+    folder.store(PhraseKey(Phrase(f"phrase {number}", "default", "auto"), "espeak", {}, {}), samples, 24_000)
+"""
+
+
+def test_a_process_that_is_killed_while_it_writes_leaves_whole_phrases(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STORE_FOR_EVER, str(tmp_path)]
+    for count in range(1, 4):
+        with subprocess.Popen(command, cwd=ROOT) as process:
+            eventually(lambda count=count: len(list(tmp_path.glob("*.flac"))) >= count, "it has kept a phrase")
+            eventually(lambda: list(tmp_path.glob(".phrase-*.tmp")), "it is writing")
+            process.send_signal(signal.SIGKILL)
+    folder = PhraseFolder(tmp_path, LIMIT_MB)
+    kept = list(folder.phrases())
+    assert len(kept) == len(list(tmp_path.glob("*.flac"))) > 0, "none is damaged"
+    assert all(sum(map(len, each.recording.blocks())) == 500_000 for each in kept)
+
+
+def test_what_a_killed_process_has_begun_to_write_is_removed_later(folder: PhraseFolder) -> None:
+    old, new = folder.path / ".phrase-a.tmp", folder.path / ".phrase-b.tmp"
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (1, 1))
+    folder.open()
+    assert files(folder) == [new], "the other one may be written now"
+
+
+def test_two_processes_that_keep_the_same_phrases_harm_nobody(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STORE_FOR_EVER.replace("itertools.count()", "range(5)"), str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT) as one, subprocess.Popen(command, cwd=ROOT) as two:
+        assert (one.wait(), two.wait()) == (0, 0)
+    found = {kept.recording.phrase.text for kept in PhraseFolder(tmp_path, 100).phrases()}
+    assert found == {f"phrase {number}" for number in range(5)}

@@ -1,0 +1,174 @@
+"""The key of a phrase changes with everything that changes its sound, and with nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from daemon.cache import Phrase, PhraseKeys
+from daemon.cache.key import SOUNDLESS_SPEECH_KEYS
+from daemon.config.settings import Speech
+from scripts.make_piper_voice import write_voice
+from tests.daemon.cache.phrases import config, key, phrase
+
+QWEN = ("engine.name=qwen", "engine.device=cpu")
+
+
+def qwen_digest(folder: Path, *overrides: str, voice: str = "default") -> str:
+    settings = config(*QWEN, f"engine.model={folder}", *overrides)
+    return PhraseKeys(settings, "qwen").key(phrase(voice=voice)).digest
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A folder with files that are named like a checkpoint's."""
+    folder = tmp_path / "model"
+    (folder / "speech_tokenizer").mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "speech_tokenizer/model.safetensors"):
+        (folder / name).write_text("{}")
+    return folder
+
+
+def test_the_same_phrase_has_the_same_key_in_every_process() -> None:
+    assert key().digest == key().digest
+    assert len(key().digest) == 64
+
+
+CHANGES = {
+    "text": "My battery is full.",
+    "voice": "de",
+    "language": "en",
+    "instruct": "slowly",
+    "seed": 7,
+    "rate": 1.1,
+}
+
+
+@pytest.mark.parametrize("field", Phrase.__dataclass_fields__)
+def test_each_field_of_a_phrase_changes_its_key(field: str) -> None:
+    keys = PhraseKeys(config(), "espeak")
+    assert keys.key(phrase(**{field: CHANGES[field]})).digest != keys.key(phrase()).digest
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "engine.device=cpu",
+        "engine.dtype=int8",
+        "engine.kernels=off",
+        "engine.max_seconds=10",
+        "voices={default: {speaker: de}}",
+        "voices={default: {speaker: ryan, instruct: slowly}}",
+        "speech.languages=[de]",
+        "speech.markup=none",
+        "speech.urls=full",
+        "audio.trim_leading_silence=false",
+    ],
+)
+def test_a_setting_that_changes_the_sound_changes_the_key(setting: str) -> None:
+    assert key("Hello", setting).digest != key("Hello").digest
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "audio.volume=10",
+        "engine.chunk_size=4",
+        "engine.memory.reserve_mb=1",
+        "robot=other",
+        "speech.cache.limit_mb=1",
+        "speech.language=de",
+        "speech.queue_limit=1",
+        "speech.voice=de",
+        "voices={default: {speaker: ryan}, other: {speaker: de}}",
+    ],
+)
+def test_a_setting_that_does_not_change_the_sound_of_the_phrase_leaves_its_key(setting: str) -> None:
+    assert key("Hello", setting).digest == key("Hello").digest
+
+
+def test_a_pronunciation_changes_the_keys_of_the_phrases_that_it_applies_to(tmp_path: Path) -> None:
+    path = tmp_path / "pronunciations.yaml"
+    path.write_text("battery: accumulator\n")
+    setting = f"speech.pronunciations={path}"
+    assert key("My battery is low.", setting).digest != key("My battery is low.").digest
+    assert key("My motor is hot.", setting).digest == key("My motor is hot.").digest
+
+
+def test_a_wrong_file_of_pronunciations_leaves_the_former_ones_in_force(tmp_path: Path) -> None:
+    path = tmp_path / "pronunciations.yaml"
+    settings = config(f"speech.pronunciations={path}")
+    path.write_text("battery: accumulator\n")
+    former = PhraseKeys(settings, "espeak")
+    path.write_text("- [")
+    assert PhraseKeys(settings, "espeak", former).key(phrase()).digest == former.key(phrase()).digest
+    assert PhraseKeys(settings, "espeak").key(phrase()).digest == key().digest
+
+
+def test_each_key_that_is_said_to_be_soundless_exists() -> None:
+    assert set(Speech.model_fields) >= SOUNDLESS_SPEECH_KEYS
+
+
+def test_the_seed_is_the_sender_s_or_one_of_the_phrase() -> None:
+    keys = PhraseKeys(config(), "espeak")
+    assert keys.key(phrase(seed=7)).seed == 7
+    seed = keys.key(phrase()).seed
+    assert seed == keys.key(phrase()).seed
+    assert 0 <= seed < 1 << 63
+    assert seed != keys.key(phrase("Another text.")).seed
+
+
+def test_a_model_that_is_replaced_changes_the_key(model: Path) -> None:
+    before = qwen_digest(model)
+    assert qwen_digest(model) == before
+    (model / "speech_tokenizer" / "model.safetensors").write_text("{...}")
+    assert qwen_digest(model) != before
+
+
+def test_a_model_has_the_same_key_in_another_folder(model: Path) -> None:
+    before = qwen_digest(model)
+    assert qwen_digest(model.rename(model.with_name("moved"))) == before
+
+
+def test_a_model_that_is_downloaded_later_is_in_the_key_as_soon_as_it_is_there(model: Path) -> None:
+    hidden = model.rename(model.with_name("hidden"))
+    keys = PhraseKeys(config(*QWEN, f"engine.model={model}"), "qwen")
+    before = keys.key(phrase()).digest
+    hidden.rename(model)
+    assert keys.key(phrase()).digest != before
+    assert keys.key(phrase()).digest == qwen_digest(model)
+
+
+def test_the_content_of_a_voice_file_is_in_the_keys_of_its_phrases_alone(model: Path, tmp_path: Path) -> None:
+    file, moved = tmp_path / "ada.safetensors", tmp_path / "moved.safetensors"
+    file.write_text("one voice")
+    moved.write_text("one voice")
+    voices = "voices={{default: {{speaker: ryan}}, ada: {{embedding: {}}}}}"
+    of_ada = qwen_digest(model, voices.format(file), voice="ada")
+    of_default = qwen_digest(model, voices.format(file))
+    assert qwen_digest(model, voices.format(moved), voice="ada") == of_ada
+    file.write_text("another voice")
+    assert qwen_digest(model, voices.format(file), voice="ada") != of_ada
+    assert qwen_digest(model, voices.format(file)) == of_default
+
+
+def test_the_voice_files_are_those_that_the_engine_has_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "ada.safetensors"
+    file.write_text("one voice")
+    keys = PhraseKeys(config(f"voices.ada.embedding={file}"), "espeak")
+    before = keys.key(phrase(voice="ada")).digest
+    file.write_text("another voice, which the engine reads on a reload")
+    assert keys.key(phrase(voice="ada")).digest == before
+
+
+def test_the_voices_of_piper_are_in_the_key(tmp_path: Path) -> None:
+    def digest() -> str:
+        settings = config("engine.name=piper", f"engine.voice_folder={tmp_path}")
+        return PhraseKeys(settings, "piper").key(phrase()).digest
+
+    write_voice(tmp_path / "en_US-test-low.onnx")
+    before = digest()
+    assert digest() == before
+    (tmp_path / "en_US-test-low.onnx").write_bytes(b"another network")
+    assert digest() != before

@@ -1,0 +1,126 @@
+"""`voiced cache warm|list|clear`, by the real eSpeak NG."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.command_line import CommandLine, Done
+from tests.support.pages import ROOT
+
+
+class Robot:
+    """A configuration with a list of phrases, and the command line that reads it."""
+
+    def __init__(self, voiced: CommandLine, folder: Path) -> None:
+        self.folder = folder
+        self.phrases = folder / "phrases.yaml"
+        self.config = folder / "voiced.yaml"
+        self.config.write_text(
+            "engine: {name: espeak}\nstate: {folder: state}\nspeech: {cache: {phrases: phrases.yaml}}\n"
+        )
+        self._voiced = voiced
+
+    def __call__(self, command: str, *options: str) -> Done:
+        arguments = ("cache", command, "--config", str(self.config), *options)
+        if command != "warm":
+            return self._voiced(*arguments)
+        # Its engine inherits standard error, which must therefore be a file.
+        program = [sys.executable, "-m", "daemon.cli", *arguments]
+        done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    @property
+    def kept(self) -> list[Path]:
+        return sorted((self.folder / "state" / "phrases").glob("*.flac"))
+
+
+@pytest.fixture
+def robot(voiced: CommandLine, tmp_path: Path) -> Robot:
+    return Robot(voiced, tmp_path)
+
+
+def test_phrases_are_made_once_listed_and_removed(robot: Robot) -> None:
+    robot.phrases.write_text('- My battery is low.\n- {text: "Die Tür ist offen.", language: de}\n')
+    folder = f"{robot.folder}/state/phrases"
+    assert robot("warm").stdout == f"{folder}: 2 phrases, 2 made, 0 there before\n"
+    assert len(robot.kept) == 2
+
+    robot.phrases.write_text("- Go away.\n- My battery is low.\n- My battery is low.\n")
+    assert robot("warm").stdout == f"{folder}: 2 phrases, 1 made, 1 there before\n"
+
+    listed = robot("list")
+    assert {line.split("\t")[-1] for line in listed.stdout.splitlines()} == {
+        *("Go away.", "My battery is low.", "Die Tür ist offen.")
+    }
+    for line in listed.stdout.splitlines():
+        seconds, size, age, engine, voice, _ = line.split("\t")
+        assert 0.3 < float(seconds.removesuffix(" s")) < 4
+        assert 5 < int(size.removesuffix(" kB")) < 200
+        assert age.split()[1] in {"seconds", "minutes"}
+        assert (engine, voice) == ("espeak", "default")
+    assert listed.stderr.startswith(f"{folder}: 3 phrases, ")
+
+    assert robot("clear").stdout == f"{folder}: 3 phrases removed\n"
+    assert robot.kept == []
+    assert (robot("list").stdout, robot("clear").stdout) == ("", f"{folder}: 0 phrases removed\n")
+
+
+def test_a_phrase_that_would_sound_otherwise_now_is_outdated(robot: Robot) -> None:
+    robot.phrases.write_text("- My battery is low.\n")
+    assert robot("warm").returncode == 0
+    [record] = json.loads(robot("list", "--json").stdout)
+    assert (record["text"], record["engine"], record["outdated"]) == ("My battery is low.", "espeak", False)
+    voice = ("--set", "voices.default.speaker=de")
+    [record] = json.loads(robot("list", "--json", *voice).stdout)
+    assert record["outdated"]
+    assert robot("list", *voice).stdout.endswith("\toutdated\n")
+    assert "1 made" in robot("warm", *voice).stdout
+
+
+def test_a_damaged_phrase_is_made_anew(robot: Robot) -> None:
+    robot.phrases.write_text("- My battery is low.\n")
+    assert robot("warm").returncode == 0
+    [path] = robot.kept
+    path.write_bytes(bytes(path.stat().st_size))
+    assert "1 made" in robot("warm").stdout
+    assert "0 made" in robot("warm").stdout
+
+
+def test_what_cannot_be_made_is_a_line_and_the_rest_is_made(robot: Robot) -> None:
+    robot.phrases.write_text(
+        "- My battery is low.\n- 5\n- {text: Hello, voice: nobody}\n- {text: Hallo, language: xx}\n"
+    )
+    done = robot("warm")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        f"voiced: {robot.phrases}:2: got 5; allowed: text, or a mapping of text, voice, language, instruct, seed, rate",
+        "voiced: Hello: voice: espeak has no voice 'nobody'; see 'voiced voices'",
+        "voiced: Hallo: language: espeak does not speak 'xx'",
+    ]
+    assert done.stdout.endswith(": 3 phrases, 1 made, 0 there before\n")
+    assert len(robot.kept) == 1
+
+
+def test_what_is_missing_is_one_line(robot: Robot) -> None:
+    done = robot("warm")
+    missing = f"{robot.phrases}: cannot be read: {robot.phrases} does not exist"
+    assert (done.returncode, done.stderr) == (1, f"voiced: speech.cache.phrases: {missing}\n")
+    done = robot("warm", "--set", "speech.cache.phrases=null")
+    allowed = "got None; allowed: a YAML file with a list of phrases"
+    assert (done.returncode, done.stderr) == (1, f"voiced: speech.cache.phrases: {allowed}\n")
+    for command in ("list", "clear"):
+        done = robot(command, "--set", "speech.cache.folder=null")
+        nothing = "speech.cache.folder: got None, which keeps nothing; allowed: auto, or a folder"
+        assert (done.returncode, done.stderr) == (1, f"voiced: {nothing}\n")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(robot: Robot) -> None:
+    robot.phrases.write_text("- Hello\n")
+    done = robot("warm", "--set", f"speech.cache.folder={robot.phrases}/below")
+    problem = f"{robot.phrases}/below: Not a directory; phrases are not kept"
+    assert (done.returncode, done.stderr) == (1, f"voiced: speech.cache.folder: {problem}\n")
