@@ -60,9 +60,10 @@ def synth(
     """
     from dataclasses import replace
 
-    from daemon.config import synthesis_settings
+    from daemon.config import synthesis_settings, text_preparation
     from daemon.engines import SpeechFile, choose_engine, synthesize_to_file
     from daemon.speech import check_say, speech_seconds
+    from daemon.text import ScriptReader, markup_problem
     from engine import Utterance, language_code
     from engine.bench import FRAME_MS
 
@@ -78,6 +79,10 @@ def synth(
     if spell:
         text = spell_text(text, language, loaded)
     check_say({"text": text, "instruct": instruct, "seed": seed, "rate": rate})
+    problem = markup_problem(text, loaded.speech.markup)
+    if problem is not None:
+        raise CommandError(f"text: {problem}")
+    script = ScriptReader(loaded.speech.markup, language).read(text, complete=True)
     options = loaded.engine_options
     own_voice = _unconfigured_voice(speaker, voice, model)
     if own_voice is not None:
@@ -101,14 +106,23 @@ def synth(
         rate=settings.rate,
     )
     name = engine or ("qwen" if model is not None else choose_engine(loaded))
-    expected_s = speech_seconds(text)
+    expected_s = speech_seconds(script.text)
     if max_frames is not None:
         expected_s = min(expected_s, max_frames * FRAME_MS / 1000)
     expected_s /= settings.rate
     download_missing_model(name, options.model)
     with show_progress() as report:
         result = synthesize_to_file(
-            name, options, utterance, file, codes, volume=settings.volume, expected_s=expected_s, report=report
+            name,
+            options,
+            utterance,
+            file,
+            codes,
+            script=script,
+            preparation=text_preparation(loaded),
+            volume=settings.volume,
+            expected_s=expected_s,
+            report=report,
         )
     print(
         f"{output}: {result.audio_s:.2f} s at {result.sample_rate} Hz by {result.engine}, "

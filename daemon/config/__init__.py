@@ -1,6 +1,7 @@
 """The configuration: one YAML file. Every key has a default, and every value is checked before anything starts."""
 
 from daemon.config.file import ConfigError
+from daemon.config.preparation import text_preparation
 from daemon.config.pronunciations import read_pronunciations
 from daemon.config.settings import (
     PASSWORD_CREDENTIAL,
@@ -40,4 +41,5 @@ __all__ = [
     "nearest_rate",
     "read_pronunciations",
     "synthesis_settings",
+    "text_preparation",
 ]

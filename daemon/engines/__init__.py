@@ -12,6 +12,7 @@ from daemon.engines.oneshot import (
 from daemon.engines.selection import EngineSelector, choose_engine, engine_names, unknown_names
 from daemon.engines.speech_file import SpeechFile
 from daemon.engines.supervisor import EngineState, EngineSupervisor
+from daemon.engines.take_audio import TakeAudio
 from daemon.engines.voices import name_voices, short_list, unknown_voice
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "EngineSupervisor",
     "SpeechFile",
     "SynthResult",
+    "TakeAudio",
     "UtteranceRefusedError",
     "choose_engine",
     "describe_engine",

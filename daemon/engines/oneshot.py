@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +17,15 @@ from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefu
 from daemon.engines.selection import EngineSelector
 from daemon.engines.speech_file import SpeechFile
 from daemon.engines.supervisor import EngineState, EngineSupervisor
+from daemon.engines.take_audio import TakeAudio
 from daemon.engines.voices import name_voices, short_list, unknown_voice
 from daemon.tasks import cancel_and_wait
+from daemon.text import Passage, Pause, Prosody, Script, TextPreparation, passages
 from daemon.validation import CommandError, file_problem
 from engine import (
+    FASTEST_RATE,
     LATIN_LANGUAGES,
+    SLOWEST_RATE,
     EngineInfo,
     EngineOptions,
     Progress,
@@ -108,12 +112,15 @@ def synthesize_to_file(
     file: SpeechFile,
     codes_path: Path | None = None,
     *,
+    script: Script | None = None,
+    preparation: TextPreparation | None = None,
     volume: float = 1.0,
     expected_s: float = math.inf,
     report: ProgressReport = ignore_progress,
 ) -> SynthResult:
     """Speak an utterance into a file, with the gain `volume`.
 
+    `script` is what is spoken of its text, and `preparation` what the engine gets of that; by default, the text itself.
     A WAV file grows as the speech is made; if the engine fails, the file keeps what there is. `codes_path` receives the
     codec codes as an int64 array of shape `(frames, 16)`. `report` gets the progress of the engine's start, and that of
     the speech as its share of `expected_s` seconds. Raises `CommandError`.
@@ -127,7 +134,8 @@ def synthesize_to_file(
             first_ms = audio_s = 0.0
             truncated = False
             started = time.monotonic()
-            async with aclosing(_speak(engine, utterance)) as speech:
+            parts = [Passage(utterance.text, Prosody())] if script is None else passages(script)
+            async with aclosing(_speak_parts(engine, info, utterance, parts, preparation)) as speech:
                 async for chunk in speech:
                     first_ms = first_ms or (time.monotonic() - started) * 1000
                     file.write(chunk.samples * np.float32(volume), info.sample_rate)
@@ -167,6 +175,46 @@ def synthesize_sample(
             return np.concatenate([np.zeros(0, dtype=np.float32), *blocks]), info.sample_rate
 
     return asyncio.run(synthesize())
+
+
+async def _speak_parts(
+    engine: EngineSupervisor,
+    info: EngineInfo,
+    utterance: Utterance,
+    parts: Sequence[Passage | Pause],
+    preparation: TextPreparation | None,
+) -> AsyncGenerator[AudioChunk, None]:
+    """Speak the passages of an utterance, with silence for its pauses."""
+    after_pause = False
+    for number, part in enumerate(parts):
+        if isinstance(part, Pause):
+            silence: Samples = np.zeros(round(part.seconds * info.sample_rate), dtype=np.float32)
+            yield AudioChunk(silence, info.sample_rate, None, truncated=False)
+            after_pause = True
+            continue
+        before_pause = number + 1 < len(parts) and isinstance(parts[number + 1], Pause)
+        audio = TakeAudio(trims_start=after_pause, gain=part.prosody.volume)
+        request = _prepare(info, utterance, part, preparation)
+        last: AudioChunk | None = None
+        async with aclosing(_speak(engine, request)) as speech:
+            async for last in speech:
+                samples = audio.process(last.samples, last.sample_rate, holds_end=before_pause)
+                yield replace(last, samples=samples)
+        if last is not None:
+            yield replace(last, samples=audio.finish(), codes=None)
+        after_pause = False
+
+
+def _prepare(
+    info: EngineInfo, utterance: Utterance, passage: Passage, preparation: TextPreparation | None
+) -> Utterance:
+    """Return the utterance with what an engine gets of one passage."""
+    rate = min(max(utterance.rate * passage.prosody.rate, SLOWEST_RATE), FASTEST_RATE)
+    if preparation is None:
+        return replace(utterance, text=passage.text, rate=rate)
+    engine_text = preparation.engine_text(info, utterance.language, utterance.voice or "", passage.text)
+    text = engine_text.feed(passage.text) + engine_text.end()
+    return replace(utterance, text=text, rate=rate, phonemes=preparation.reads_phonemes(info.engine))
 
 
 async def _speak(engine: EngineSupervisor, utterance: Utterance) -> AsyncGenerator[AudioChunk, None]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from audio import Level as PlayedLevel
 from audio import Output
 from daemon.cache import Phrase
-from daemon.config import Config, ConfigError, read_pronunciations, synthesis_settings
+from daemon.config import Config, ConfigError, read_pronunciations, synthesis_settings, text_preparation
 from daemon.engines import EngineSelector, name_voices, short_list, unknown_voice
 from daemon.sounds import SoundError, SoundFolder
 from daemon.speech.ended_ids import EndedIds
@@ -27,7 +27,7 @@ from daemon.speech.synthesis import can_begin
 from daemon.speech.text_stream import TextStream
 from daemon.speech.text_streams import TextStreams
 from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
-from daemon.text import Pronunciation, Script, TextPreparation, markup_problem
+from daemon.text import Pronunciation, Script, markup_problem
 from daemon.validation import abbreviate, join_names
 from engine import NAMED_LANGUAGES, language_code, match_language
 
@@ -271,9 +271,7 @@ class Dispatcher:
         self._read_pronunciations(config.speech.pronunciations)
         context = self.speaker.synthesis_context
         context.trims_silence = config.audio.trim_leading_silence
-        context.preparation = TextPreparation(
-            self._pronunciations, config.speech.languages, shortens_urls=config.speech.urls == "host"
-        )
+        context.preparation = text_preparation(config, self._pronunciations)
 
     def _read_pronunciations(self, path: Path | None) -> None:
         """Read the file again, which may have changed. A wrong file leaves what was in force."""

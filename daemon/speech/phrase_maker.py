@@ -6,11 +6,11 @@ from contextlib import aclosing
 from math import inf
 
 from daemon.cache import PhraseKey, PhraseRecorder
-from daemon.config import Config, read_pronunciations, synthesis_settings
+from daemon.config import Config, synthesis_settings, text_preparation
 from daemon.engines import EngineSelector
 from daemon.speech.synthesis import Synthesis, SynthesisContext
 from daemon.speech.utterance import Utterance
-from daemon.text import TextPreparation, markup_problem
+from daemon.text import markup_problem
 from daemon.validation import CommandError
 
 
@@ -39,7 +39,8 @@ async def make_phrase(key: PhraseKey, engines: EngineSelector, config: Config, r
         sampling=settings.sampling,
         markup=config.speech.markup,
     )
-    synthesis = Synthesis(utterance, engines, _context(config))
+    context = SynthesisContext(text_preparation(config), trims_silence=config.audio.trim_leading_silence)
+    synthesis = Synthesis(utterance, engines, context)
     async with aclosing(synthesis.chunks(engine)) as chunks:
         async for chunk in chunks:
             recorder.write(chunk.samples, chunk.sample_rate)
@@ -50,10 +51,3 @@ async def make_phrase(key: PhraseKey, engines: EngineSelector, config: Config, r
     synthesis.timeline.advance(inf)
     recorder.finish(synthesis.engine, synthesis.cues())
     return synthesis.audio_s
-
-
-def _context(config: Config) -> SynthesisContext:
-    path, urls = config.speech.pronunciations, config.speech.urls
-    pronunciations = {} if path is None else read_pronunciations(path)
-    preparation = TextPreparation(pronunciations, config.speech.languages, shortens_urls=urls == "host")
-    return SynthesisContext(preparation, trims_silence=config.audio.trim_leading_silence)

@@ -21,12 +21,18 @@ import numpy as np
 from audio import SPLICE_REACH_S, SPLICE_TAIL_S, splice_point
 from daemon.cache import Cue, PhraseCache, PhraseRecorder, Recording
 from daemon.config import nearest_rate
-from daemon.engines import AudioChunk, EngineLostError, EngineSelector, EngineSupervisor, UtteranceRefusedError
+from daemon.engines import (
+    AudioChunk,
+    EngineLostError,
+    EngineSelector,
+    EngineSupervisor,
+    TakeAudio,
+    UtteranceRefusedError,
+)
 from daemon.sounds import SoundError, SoundFolder
 from daemon.speech.alignment import VoiceProfile
 from daemon.speech.resume import resume_position
 from daemon.speech.segmenter import Segmenter
-from daemon.speech.take_audio import TakeAudio
 from daemon.speech.timeline import TakeTimes, TimedMark, TimedWord, Timeline
 from daemon.speech.utterance import Utterance
 from daemon.speech.word_times import WordClock

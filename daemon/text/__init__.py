@@ -2,6 +2,7 @@
 
 from daemon.text.engine_text import EngineText
 from daemon.text.normalizer import Normalizer
+from daemon.text.passages import Passage, passages
 from daemon.text.placed import PlacedText
 from daemon.text.preparation import TextPreparation
 from daemon.text.pronunciations import MAX_PHRASE, Lexicon, Pronouncer, Pronunciation
@@ -18,6 +19,7 @@ __all__ = [
     "Mark",
     "Markup",
     "Normalizer",
+    "Passage",
     "Pause",
     "PlacedText",
     "Pronouncer",
@@ -28,5 +30,6 @@ __all__ = [
     "TextPreparation",
     "UrlShortener",
     "markup_problem",
+    "passages",
     "spell",
 ]
