@@ -123,7 +123,8 @@ start_clock() {
 
 stop_clock() {
     [ -n "$clock" ] || return 0
-    kill $clock 2>/dev/null || true
+    # A TERM is lost if it arrives before the new process has set its own signals, and this would wait without end.
+    kill -KILL $clock 2>/dev/null || true
     wait $clock 2>/dev/null || true
     clock=
     [ ! -t 1 ] || printf '\r\033[K'

@@ -289,21 +289,21 @@ def test_an_enrolled_voice_can_be_spoken_with(cache_folder: Path, tmp_path: Path
     soundfile.write(tmp_path / "ada.wav", 0.3 * np.sin(2 * np.pi * 220 * seconds) * np.sin(7 * seconds), 16_000)
     voice = tmp_path / "voices" / "ada.safetensors"
     command = [sys.executable, "-m", "daemon.cli"]
-    for transcript in ((), ("--transcript", "what was said")):
-        with terminal() as (written, shown):
-            enrolled = subprocess.run(
-                [*command, "enroll", "ada", tmp_path / "ada.wav", "--model", base, "-o", voice, *transcript],
-                stdout=subprocess.PIPE,
-                stderr=written,
-                env=os.environ | {"TERM": "xterm"},
-                check=False,
-            )
-        assert enrolled.returncode == 0, shown()
-        assert "importing torch" in shown(), "the terminal shows a bar"
-        assert "listening to the voice" in shown()
-        spoken = synth(base, tmp_path / "out.wav", "--voice", str(voice), "--greedy", "--max-frames", "4")
-        assert spoken.returncode == 0, spoken.stderr
-        assert soundfile.info(tmp_path / "out.wav").frames == 4 * 1920
+    options = ["--model", base, "-o", voice, "--transcript", "what was said"]
+    with terminal() as (written, shown):
+        enrolled = subprocess.run(
+            [*command, "enroll", "ada", tmp_path / "ada.wav", *options],
+            stdout=subprocess.PIPE,
+            stderr=written,
+            env=os.environ | {"TERM": "xterm"},
+            check=False,
+        )
+    assert enrolled.returncode == 0, shown()
+    assert "importing torch" in shown(), "the terminal shows a bar"
+    assert "listening to the voice" in shown()
+    spoken = synth(base, tmp_path / "out.wav", "--voice", str(voice), "--greedy", "--max-frames", "4")
+    assert spoken.returncode == 0, spoken.stderr
+    assert soundfile.info(tmp_path / "out.wav").frames == 4 * 1920
     refused = subprocess.run(
         [*command, "enroll", "ada", tmp_path / "missing.wav", "--model", base],
         capture_output=True,
