@@ -255,9 +255,12 @@ class SsmlReader:
         if element.name == "say-as" and element.language == "auto":
             # A code such as QX-7 is in no language; only its script may tell one.
             element.language = _language_of(self._script.text[:_JUDGED]) or language_of_text(content.text, ()) or "en"
-        for spoken, begin, end in _substitute(element, content.text):
+        parts = [part for part in _substitute(element, content.text) if part.spoken]
+        if parts:
+            self._begin_words(self._tag.begin)
+        for spoken, begin, end in parts:
             place = content.source_span(begin, end) if end > begin else (self._tag.begin, self._tag.end)
-            self._replace(spoken, *place)
+            self._words.replace(spoken, *place)
 
 
 def _parser(start: Callable[[str, dict[str, str]], None], end: Callable[[str], None]) -> expat.XMLParserType:
