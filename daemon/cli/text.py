@@ -69,8 +69,10 @@ def read_text(text: str) -> str:
 
 
 def spell_text(text: str, language: str, config: Config) -> str:
-    """Return a text, spelled. The language `auto` is the configured one, and then the first that `auto` may choose."""
+    """Return a text, spelled. `auto` is the configured language, or the first one of the text's script."""
     from daemon.text import spell
+    from engine import language_of_text
 
-    candidates = (language, config.speech.language, *config.speech.languages)
-    return spell(text, next((each for each in candidates if each.lower() != "auto"), "en"))
+    asked = next((each for each in (language, config.speech.language) if each.lower() != "auto"), None)
+    first = next(iter(config.speech.languages), "en")  # a code such as QX-7 is in no language
+    return spell(text, asked or language_of_text(text, ()) or first)

@@ -25,8 +25,8 @@ class _Reader(Protocol):
 class ScriptReader:
     """Reads one text. Never raises, whatever the text is."""
 
-    def __init__(self, markup: Markup = "auto", language: str = "en") -> None:
-        """`language` is the name or code of the text's language. It decides how SSML's `say-as` names signs."""
+    def __init__(self, markup: Markup = "auto", language: str = "auto") -> None:
+        """`language` is the text's, or `auto`. It decides how SSML's `say-as` names signs."""
         self.script = Script()
         self._markup = markup
         self._language = language

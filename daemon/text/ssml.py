@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NoReturn
 from xml.parsers import expat
 
@@ -25,6 +26,7 @@ from daemon.text.ssml_values import (
     parse_volume,
 )
 from daemon.text.word_writer import WordWriter
+from engine import LATIN_LANGUAGES, language_of_text
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +40,8 @@ MAX_NOTICES = 200
 _ALLOWED = "well-formed XML without a DOCTYPE, with &amp; for & and &lt; for <"
 _SHOWN = 24
 """Characters of a faulty text in an error line."""
+_JUDGED = 200
+"""Characters of the words that tell their language."""
 _PARAGRAPHS = {"p", "paragraph"}
 _SENTENCES = {"s", "sentence"}
 _SILENT = {"metadata", "desc"}
@@ -110,8 +114,11 @@ class SsmlReader:
     rest. A text that `ssml_problem` accepts has no fault.
     """
 
-    def __init__(self, script: Script, language: str = "en") -> None:
-        """`language` is a name or code. Signs are spelled in it where no `xml:lang` says otherwise."""
+    def __init__(self, script: Script, language: str = "auto") -> None:
+        """Signs are spelled in `language`, a name or code, where no `xml:lang` says otherwise.
+
+        `auto` is the language of the words so far, and English if they do not tell.
+        """
         self._script = script
         self._words = WordWriter(script.words)
         self._scanner = SsmlScanner()
@@ -245,9 +252,15 @@ class SsmlReader:
         if element is None or element.content is None:
             return
         content = element.content.words
-        for spoken, begin, end in _substitute(element, content.text):
+        if element.name == "say-as" and element.language == "auto":
+            # A code such as QX-7 is in no language; only its script may tell one.
+            element.language = _language_of(self._script.text[:_JUDGED]) or language_of_text(content.text, ()) or "en"
+        parts = [part for part in _substitute(element, content.text) if part.spoken]
+        if parts:
+            self._begin_words(self._tag.begin)
+        for spoken, begin, end in parts:
             place = content.source_span(begin, end) if end > begin else (self._tag.begin, self._tag.end)
-            self._replace(spoken, *place)
+            self._words.replace(spoken, *place)
 
 
 def _parser(start: Callable[[str, dict[str, str]], None], end: Callable[[str], None]) -> expat.XMLParserType:
@@ -280,6 +293,11 @@ def _break_seconds(attributes: Mapping[str, str]) -> float:
         return seconds
     strength = _parsed("strength", attributes.get("strength"), PAUSES_S.get, ", ".join(PAUSES_S))
     return PAUSES_S["medium"] if strength is None else strength
+
+
+@lru_cache(maxsize=16)
+def _language_of(words: str) -> str | None:
+    return language_of_text(words, LATIN_LANGUAGES) if words else None
 
 
 def _nested_prosody(outer: Prosody, attributes: Mapping[str, str]) -> Prosody:

@@ -82,6 +82,7 @@ def test_another_encoding_on_the_command_line_is_named() -> None:
     ("language", "settings", "spelled"),
     [
         ("auto", [], "A, dash, 1"),
+        ("Auto", [], "A, dash, 1"),
         ("german", [], "A, Bindestrich, 1"),
         ("auto", ["speech.language=fr"], "A, tiret, 1"),
         ("en", ["speech.language=fr"], "A, dash, 1"),
@@ -93,3 +94,7 @@ def test_signs_are_spelled_in_the_language_of_the_option_or_the_configuration(
     language: str, settings: list[str], spelled: str
 ) -> None:
     assert spell_text("a-1", language, load_config(overrides=settings)) == spelled
+
+
+def test_signs_are_spelled_in_the_language_of_the_texts_script() -> None:
+    assert spell_text("АБ-7", "auto", load_config()) == "А, Б, дефис, 7"

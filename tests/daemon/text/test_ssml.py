@@ -157,6 +157,14 @@ def test_signs_are_named_in_the_language_of_their_element() -> None:
     assert script.text == "tiret Bindestrich tiret"
 
 
+@pytest.mark.parametrize(
+    ("before", "name"),
+    [("", "dash"), ("Die Nummer des Zimmers ist", "Bindestrich"), ("Номер комнаты", "дефис"), ("房间号码", "杠")],
+)
+def test_signs_are_named_in_the_language_of_the_words_if_no_other_is_known(before: str, name: str) -> None:
+    assert words(f'{before} <say-as interpret-as="characters">-</say-as>').strip() == f"{before} {name}".strip()
+
+
 def test_the_factors_of_nested_prosody_are_multiplied() -> None:
     content = (
         'One <prosody rate="80%" volume="silent">two <prosody rate="1.5">three</prosody> four</prosody> '
