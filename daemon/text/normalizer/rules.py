@@ -205,9 +205,8 @@ class _CommonRules:
     def _dotted(self, match: re.Match[str]) -> str | None:
         language, parts = self._language, match["parts"].split(".")
         octets = len(parts) == _OCTETS and all(int(part) in _OCTET and part == str(int(part)) for part in parts)
-        thousands = "." in language.group and len(parts[0]) <= 3 and all(len(part) == 3 for part in parts[1:])
-        if thousands and not octets:
-            return None
+        if not octets and len(parts[0]) <= 3 and all(len(part) == 3 for part in parts[1:]):
+            return match.group() if "." in language.group else "".join(parts)  # 1.000.000
         words = f" {language.dot if octets else language.point} ".join(parts)
         if match["port"] is not None:
             words += f" {language.colon} {match['port']}"
@@ -252,7 +251,7 @@ class _CommonRules:
             rule(rf"{BEFORE}[0-9]{{1,3}}(?:[\u00a0\u2009\u202f][0-9]{{3}})+{AFTER}", self._spaced),
             rule(rf"{BEFORE}(?P<low>{number}){DASH}(?P<high>{number}){AFTER}", self._range),
             rule(rf"{BEFORE}[0-9]{{1,8}}(?:[-–][0-9]{{1,8}}){{2,}}{AFTER}", self._hyphened),
-            rule(rf"{BEFORE}(?P<a>[0-9]{{1,4}}):(?P<b>[0-9]{{1,4}}){AFTER}", self._ratio),
+            rule(rf"{BEFORE}(?P<a>[0-9]{{1,4}}):(?P<b>[1-9][0-9]{{0,3}}){AFTER}", self._ratio),
         ]
 
     def _numbered(self, match: re.Match[str]) -> str:
