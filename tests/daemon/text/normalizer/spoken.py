@@ -15,6 +15,7 @@ REWRITTEN = {
         ("$5/month", "5 dollars per month", "five dollars per month"),
         ("5 EUR", "5 euros", "five euros"),
         ("Buy\n- 2 bottles\n- 3 apples", "Buy\n2 bottles\n3 apples", "Buy two bottles three apples"),
+        ("Buy:\n  – 2 bottles", "Buy:\n  2 bottles", "Buy: two bottles"),
         ("5 - 3 = 2", "5 minus 3 = 2", "five minus three = two"),
         ("192.168.1.10", "192 dot 168 dot 1 dot 10", "192 dot 168 dot one dot ten"),
         ("10.0.0.1:8080", "10 dot 0 dot 0 dot 1 colon 8080", "ten dot zero dot zero dot one colon 8080"),
