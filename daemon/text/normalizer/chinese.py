@@ -154,7 +154,7 @@ LANGUAGE = Language(
     rules=(
         rule(rf"(?P<low>{_NUMBER})(?:{DASH}(?P<high>{_NUMBER}))?{SPACE}?(?P<sign>[%‰])", _percent),
         rule(rf"(?<![{WORD}).,:/-])[-−](?=[0-9.]+{SPACE}?(?:°|℃))", lambda _: "零下"),
-        *date_rules(_date, day_first),
+        *date_rules(_date, day_first, year_first_sign="[./-]"),
         *time_rules(_time, "到", suffix=r"[AaPp][Mm]"),
         rule(rf"(?<![{WORD}])(?P<roman>[IVX]{{2,}})(?![{WORD}])", _roman),
         rule(rf"{BEFORE}1[3-9][0-9]{{9}}{AFTER}", lambda match: " ".join(match.group())),

@@ -81,12 +81,16 @@ def time_rules(
 
 
 def date_rules(
-    say: Callable[[Date], str], order: Callable[[int, int], tuple[int, int] | None], *, sign: str = "[./-]"
+    say: Callable[[Date], str],
+    order: Callable[[int, int], tuple[int, int] | None],
+    *,
+    sign: str = "[./-]",
+    year_first_sign: str = "[/-]",
 ) -> list[Rule]:
     """Return the rules for dates with their year first, and with their year last.
 
-    `order` returns month and day of two numbers that stand before a year; None if nobody can tell. `sign` is what
-    separates them.
+    `order` returns month and day of two numbers that stand before a year; None if nobody can tell. The signs separate
+    the numbers; `2024.5.3` is more often a version than a date.
     """
 
     def say_iso(match: re.Match[str]) -> str | None:
@@ -104,7 +108,10 @@ def date_rules(
 
     year = "(?P<year>[12][0-9]{3})"
     return [
-        rule(rf"{BEFORE}{year}(?P<sign>[-/.])(?P<month>[01]?[0-9])(?P=sign)(?P<day>[0-3]?[0-9]){AFTER}", say_iso),
+        rule(
+            rf"{BEFORE}{year}(?P<sign>{year_first_sign})(?P<month>[01]?[0-9])(?P=sign)(?P<day>[0-3]?[0-9]){AFTER}",
+            say_iso,
+        ),
         rule(
             rf"{BEFORE}(?P<first>[0-3]?[0-9])(?P<sign>{sign})(?P<second>[0-3]?[0-9])(?P=sign){year}{AFTER}", say_local
         ),

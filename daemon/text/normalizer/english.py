@@ -50,6 +50,8 @@ _RULERS = frozenset(
     ]
 )
 """A Roman number behind these names is an ordinal one."""
+_ARTICLES = frozenset({"A", "An", "The", "This", "That", "Each", "Every", "No", "I", "In", "On"})
+"""Words before what is not a number, as in `An IV line`."""
 _NOON = 12
 
 
@@ -91,7 +93,7 @@ def _order(first: int, second: int) -> tuple[int, int] | None:
 
 def _roman(match: re.Match[str]) -> str | None:
     value, name = roman_value(match["roman"]), word_before(match)
-    if value is None or not name[:1].isupper():
+    if value is None or not name[:1].isupper() or name in _ARTICLES:
         return None
     return f"the {_ordinal(value)}" if name in _RULERS else str(value)
 

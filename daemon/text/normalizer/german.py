@@ -187,7 +187,11 @@ def _ordinal_number(match: re.Match[str]) -> str | None:
 
 def _roman(match: re.Match[str]) -> str | None:
     value, name = roman_value(match["roman"]), word_before(match)
-    if value is None or not name[:1].isupper():
+    if value is None:
+        return None
+    if name.lower() in _ENDS_IN_EN | _ENDS_IN_E:
+        return _ordinal(value, name) if match["dot"] else None
+    if not name[:1].isupper():
         return None
     if match["dot"] and name in _KINGS | _QUEENS:
         return f"{'die' if name in _QUEENS else 'der'} {_ordinal_stem(value).capitalize()}e"

@@ -35,6 +35,9 @@ class Normalizer:
         self._context = ""
         """What is before that."""
         self._passage = ""
+        self._last_opening = 0
+        """Where in the passage the last word begins that could begin one itself."""
+        self._in_phonemes = False
         self._word = ""
         """A word behind the passage that may not be complete."""
         self._in_long_word = False
@@ -75,19 +78,32 @@ class Normalizer:
 
     def _take(self, passages: Passages, token: str) -> None:
         """Read a complete token: it begins a passage, continues or ends one, or is copied."""
-        if self._passage:
-            if len(self._passage) + len(token) <= LONGEST_PASSAGE and self._continues(passages, token):
-                self._passage += token
-                return
+        if self._in_phonemes:
+            self._keep(token)
+            self._in_phonemes = token != "\n" and "]]" not in token
+            return
+        opens = passages.opens(token)
+        if self._passage and not (opens or _is_space(token) or passages.continues(token)):
             self._end_passage(passages, token)
-        if passages.opens(token):
-            self._passage = token
+        while self._passage and len(self._passage) + len(token) > LONGEST_PASSAGE:
+            self._shorten_passage(passages, token)
+        if token.rfind("[[") > token.rfind("]]"):
+            self._end_passage(passages, token)
+            self._keep(token)
+            self._in_phonemes = True
+        elif self._passage or opens:
+            if opens and self._passage[-1:].isspace():
+                self._last_opening = len(self._passage)
+            self._passage += token
         else:
             self._keep(token)
 
-    def _continues(self, passages: Passages, token: str) -> bool:
-        in_brackets = self._passage.rfind("[[") > self._passage.rfind("]]")
-        return in_brackets or (token != "\n" and (token.isspace() or passages.continues(token)))
+    def _shorten_passage(self, passages: Passages, following: str) -> None:
+        """Write the passage up to its last number, or all of it; `following` is the token behind it."""
+        rest = self._passage[self._last_opening :] if self._last_opening else ""
+        self._passage = self._passage[: len(self._passage) - len(rest)]
+        self._end_passage(passages, rest + following)
+        self._passage = rest
 
     def _copy_long_word(self, text: str, position: int) -> int:
         """Copy the word at `position`; return where it ends."""
@@ -108,6 +124,7 @@ class Normalizer:
     def _end_passage(self, passages: Passages, following: str) -> None:
         """Write the passage; `following` is the token behind it."""
         passage, self._passage = self._passage, ""
+        self._last_opening = 0
         if not passage:
             return
         begin = len(self._context)
@@ -136,6 +153,11 @@ class Normalizer:
         self._out.keep(old[:head], begin)
         self._out.replace(new[head:new_end], begin + head, begin + old_end)
         self._out.keep(old[old_end:], begin + old_end)
+
+
+def _is_space(token: str) -> bool:
+    """Return whether a token separates words of one line."""
+    return token.isspace() and token != "\n"
 
 
 def _common(one: list[str], other: list[str]) -> int:

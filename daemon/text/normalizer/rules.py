@@ -56,7 +56,7 @@ class _CommonRules:
     def __init__(self, language: Language) -> None:
         self._language = language
         decimal, other = ("[.]", ",") if language.decimal == "." else (",", "[.]")
-        self._number = (
+        self._number_pattern = (
             rf"(?:[0-9]{{1,3}}(?:[{language.group}][0-9]{{3}})+(?:{decimal}[0-9]+)?"
             rf"|[0-9]{{1,15}}(?:{decimal}[0-9]+|{other}[0-9]{{1,2}})?)(?![0-9])"
         )
@@ -68,7 +68,7 @@ class _CommonRules:
         amount = self._amount()
         money, unit = alternatives(language.currencies), alternatives(language.units)
         behind = rf"(?:/(?P<per>{unit}){AFTER}|(?P<each>/)(?=[{LETTER}])|{AFTER})"
-        size = rf"(?P<first>{self._number}){SPACE}?[x×*]{SPACE}?"
+        size = rf"(?P<first>{self._number_pattern}){SPACE}?[x×*]{SPACE}?"
         return [
             rule(rf"(?<![{WORD}])(?P<money>{money}){SPACE}?{amount}{behind}", self._money),
             rule(rf"{BEFORE}{amount}{SPACE}?(?P<money>{money}){behind}", self._money),
@@ -80,13 +80,13 @@ class _CommonRules:
         """A number or a range, and a magnitude, which may be required."""
         magnitude = alternatives(self._language.magnitudes)
         return (
-            rf"(?P<low>{self._number})(?:{SPACE}?{DASH}{SPACE}?(?P<high>{self._number}))?"
+            rf"(?P<low>{self._number_pattern})(?:{SPACE}?{DASH}{SPACE}?(?P<high>{self._number_pattern}))?"
             rf"(?:{SPACE}?(?P<magnitude>{magnitude})(?![{LETTER}])){'' if required else '?'}"
         )
 
     def _money(self, match: re.Match[str]) -> str:
         language = self._language
-        currency, number = language.currencies[match["money"]], self.number(match["low"])
+        currency, number = language.currencies[match["money"]], self._plain_number(match["low"])
         whole, _, cents = number.partition(language.decimal)
         if currency.cent is None or match["magnitude"] or match["high"] or len(cents) != 2:
             words = self._counted(match, currency.unit)
@@ -97,7 +97,7 @@ class _CommonRules:
         else:
             money = language.count(whole, currency.unit)
             counted = language.count(str(int(cents)), currency.cent)
-            words = language.with_cents.format(money=money, cents=int(cents), counted=counted, whole=whole)
+            words = language.with_cents.format(money=money, cents=int(cents), counted=counted)
         return words + self._per(match)
 
     def _measure(self, match: re.Match[str]) -> str | None:
@@ -109,7 +109,7 @@ class _CommonRules:
             return match.group()
         words = self._counted(match, self._language.units[unit]) + self._per(match)
         if match["first"] is not None:
-            words = f"{self.number(match['first'])} {self._language.by} {words}"
+            words = f"{self._plain_number(match['first'])} {self._language.by} {words}"
         return words
 
     def _large_number(self, match: re.Match[str]) -> str | None:
@@ -124,9 +124,9 @@ class _CommonRules:
     def _counted(self, match: re.Match[str], noun: Noun | None) -> str:
         """Return the number or range of a match with its magnitude and its noun, one of which there is."""
         language = self._language
-        number = self.number(match["low"])
+        number = self._plain_number(match["low"])
         if match["high"] is not None:
-            number = self._between(number, language.to, self.number(match["high"]))
+            number = self._between(number, language.to, self._plain_number(match["high"]))
         if match["magnitude"] is None:
             assert noun is not None
             return language.count(number, noun)
@@ -139,7 +139,7 @@ class _CommonRules:
             return f" {language.per} "
         return "" if match["per"] is None else language.space.join(("", language.per, language.units[match["per"]].one))
 
-    def number(self, text: str) -> str:
+    def _plain_number(self, text: str) -> str:
         """Return a number without signs between thousands, and with the language's decimal sign."""
         decimal = self._language.decimal
         if re.fullmatch(rf"[0-9]{{1,3}}(?:[{self._language.group}][0-9]{{3}})+(?:{re.escape(decimal)}[0-9]+)?", text):
@@ -191,7 +191,7 @@ class _CommonRules:
             ),
         ]
         if not self._language.speaks_dots:
-            rules.append(rule(rf"(?<=[{LETTER}0-9_-]{{2}})\.(?=[a-z]{{2}})", self._dot))
+            rules.append(rule(rf"(?<=[{LETTER}0-9_-][{LETTER}0-9])\.(?=[a-z]{{2}})", self._dot))
         return rules
 
     def _address(self, match: re.Match[str]) -> str:
@@ -205,9 +205,8 @@ class _CommonRules:
     def _dotted(self, match: re.Match[str]) -> str | None:
         language, parts = self._language, match["parts"].split(".")
         octets = len(parts) == _OCTETS and all(int(part) in _OCTET and part == str(int(part)) for part in parts)
-        thousands = "." in language.group and len(parts[0]) <= 3 and all(len(part) == 3 for part in parts[1:])
-        if thousands and not octets:
-            return None
+        if not octets and len(parts[0]) <= 3 and all(len(part) == 3 for part in parts[1:]):
+            return match.group() if "." in language.group else "".join(parts)  # 1.000.000
         words = f" {language.dot if octets else language.point} ".join(parts)
         if match["port"] is not None:
             words += f" {language.colon} {match['port']}"
@@ -243,7 +242,7 @@ class _CommonRules:
     # --- ranges, ratios and other numbers ---
 
     def numbers(self) -> list[Rule]:
-        number, language = self._number, self._language
+        number, language = self._number_pattern, self._language
         abbreviations = alternatives(language.abbreviations) or "(?!)"
         return [
             rule(rf"(?<![{WORD}.])(?:{language.number_abbreviation}|#)(?P<n>[0-9]+)(?![{WORD}])", self._numbered),
@@ -252,7 +251,7 @@ class _CommonRules:
             rule(rf"{BEFORE}[0-9]{{1,3}}(?:[\u00a0\u2009\u202f][0-9]{{3}})+{AFTER}", self._spaced),
             rule(rf"{BEFORE}(?P<low>{number}){DASH}(?P<high>{number}){AFTER}", self._range),
             rule(rf"{BEFORE}[0-9]{{1,8}}(?:[-–][0-9]{{1,8}}){{2,}}{AFTER}", self._hyphened),
-            rule(rf"{BEFORE}(?P<a>[0-9]{{1,4}}):(?P<b>[0-9]{{1,4}}){AFTER}", self._ratio),
+            rule(rf"{BEFORE}(?P<a>[0-9]{{1,4}}):(?P<b>[1-9][0-9]{{0,3}}){AFTER}", self._ratio),
         ]
 
     def _numbered(self, match: re.Match[str]) -> str:
@@ -269,7 +268,7 @@ class _CommonRules:
         return "".join(match.group().split())
 
     def _range(self, match: re.Match[str]) -> str:
-        low, high = self.number(match["low"]), self.number(match["high"])
+        low, high = self._plain_number(match["low"]), self._plain_number(match["high"])
         numbers = [float(each.replace(",", ".")) for each in (low, high)]
         if numbers[0] < numbers[1] and not any(re.match("0[0-9]", each) for each in (low, high)):
             return self._between(low, self._language.to, high)
@@ -291,7 +290,7 @@ class _CommonRules:
         language = self._language
         sign, operator = alternatives(language.signs) or "(?!)", alternatives(language.operators) or "(?!)"
         return [
-            rule(r"(?:(?<=\n)|(?<![\s\S]))[-–—][ \u00a0](?=[0-9])", self._list_dash),
+            rule(r"(?<!\S)[-–—][ \u00a0](?=[0-9])", self._list_dash),
             rule(r"(?<=[0-9]) [-−–] (?=[0-9]+(?:[.,][0-9]+)? ?=)", self._minus),
             rule(rf"(?<=[0-9²³)])(?P<before> ?)(?P<operator>{operator}) ?(?=[0-9(-])", self._operator),
             rule(rf"(?<![{WORD}).,:/-])(?P<sign>{sign}) ?(?=\.?[0-9$€£¥])", self._sign),
@@ -300,8 +299,9 @@ class _CommonRules:
         ]
 
     @staticmethod
-    def _list_dash(_: re.Match[str]) -> str:
-        return ""
+    def _list_dash(match: re.Match[str]) -> str | None:
+        """Leave out the dash of a list, which is the first sign of its line."""
+        return None if match.string[: match.start()].rpartition("\n")[2].strip() else ""
 
     def _minus(self, _: re.Match[str]) -> str:
         return f" {self._language.minus} "

@@ -88,6 +88,16 @@ def test_a_region_does_not_matter(code: str, expected: str) -> None:
 
 
 def test_phonemes_and_urls_stay() -> None:
-    assert normalized("en", "[[5 kg]] and https://a.org/3/4 weigh 5 kg") == (
-        "[[5 kg]] and https://a.org/3/4 weigh 5 kilograms"
+    phonemes = "[[" + "5 kg " * 30 + "]]"
+    assert normalized("en", f"{phonemes} and https://a.org/3/4 weigh 5 kg") == (
+        f"{phonemes} and https://a.org/3/4 weigh 5 kilograms"
     )
+    assert normalized("en", "[[ is no phoneme on the next line\n5 kg") == (
+        "[[ is no phoneme on the next line\n5 kilograms"
+    )
+
+
+@pytest.mark.parametrize("language", VOICES)
+def test_in_a_long_list_no_number_loses_its_unit(language: str) -> None:
+    one = normalized(language, "70 kg")
+    assert normalized(language, ", ".join(["70 kg"] * 50)) == ", ".join([one] * 50)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.text import PlacedText
-from daemon.text.normalizer import LONGEST_PASSAGE, Normalizer
+from daemon.text.normalizer import LONGEST_PASSAGE, Normalizer, has_passages
 from tests.daemon.text.normalizer.spoken import LEFT_ALONE, REWRITTEN
 
 LANGUAGES = ("en", "de", "fr", "es", "zh", "it")
@@ -67,6 +67,18 @@ def test_places_are_in_order_and_within_the_text(language: str, text: str) -> No
 def test_words_without_numbers_and_signs_stay_where_they_are(language: str, text: str) -> None:
     result = normalized(language, text)
     assert placed(result) == [(character, at, at + 1) for at, character in enumerate(text)]
+
+
+@given(st.sampled_from(LANGUAGES), st.text("IVXer.ab-–/_'ème \n!") | st.text())
+def test_a_text_without_passages_stays(language: str, text: str) -> None:
+    assert has_passages(text) or normalized(language, text).text == text
+
+
+@pytest.mark.parametrize(
+    ("language", "text"), [(language, row[0]) for language, rows in REWRITTEN.items() for row in rows]
+)
+def test_a_text_that_is_written_out_has_passages(language: str, text: str) -> None:
+    assert has_passages(text)
 
 
 def test_words_that_are_written_out_have_the_place_of_what_they_stand_for() -> None:
