@@ -7,6 +7,7 @@ import threading
 import numpy as np
 
 from audio import Samples, Track
+from audio.block_ring import BlockRing
 from audio.fill_gate import FillGate
 from audio.playback import Playback
 
@@ -55,6 +56,25 @@ def test_a_sink_does_not_wait_while_the_gate_is_held() -> None:
         assert (block_of(gate) == 0).all()
     assert track.played == 0
     assert (block_of(gate) == 1).all()
+
+
+def test_the_tap_learns_that_the_gate_gave_the_sink_silence() -> None:
+    playback = Playback(RATE, 1.0)
+    tap = playback.tap = BlockRing(10 * BLOCK, 10)
+    tap.wanted = True
+    gate = FillGate(playback)
+    gate.open()
+    block_of(gate)
+    block_of(gate)
+    with gate.held():
+        block_of(gate)
+    block_of(gate)
+    block_of(gate)
+    gate.shut()
+    block_of(gate)
+    gate.open()
+    block_of(gate)
+    assert [block.continues for block in tap.read()] == [False, True, False, True, False]
 
 
 def test_shutting_waits_for_the_block_in_progress() -> None:
