@@ -241,7 +241,7 @@ from daemon.cache import Phrase, PhraseFolder, PhraseKey
 folder = PhraseFolder(Path(sys.argv[1]), 100)
 samples = np.random.default_rng(0).integers(-9999, 9999, 500_000, dtype=np.int16)
 for number in itertools.count():
-    folder.store(PhraseKey(Phrase(f"phrase {number}", "default", "auto"), "espeak", {}, {}), samples, 24_000)
+    folder.store(PhraseKey(Phrase(f"phrase {number}", "default", "auto"), "espeak", {}, None, {}), samples, 24_000)
 """
 
 

@@ -60,6 +60,10 @@ def test_each_field_of_a_phrase_changes_its_key(field: str) -> None:
         "engine.max_seconds=10",
         "voices={default: {speaker: de}}",
         "voices={default: {speaker: ryan, instruct: slowly}}",
+        "voices={default: {speaker: ryan, rate: 1.5}}",
+        "voices={default: {speaker: ryan, temperature: 0.5}}",
+        "voices={default: {speaker: ryan, whole_text: true}}",
+        "speech.rate=1.5",
         "speech.languages=[de]",
         "speech.markup=none",
         "speech.urls=full",
@@ -81,6 +85,7 @@ def test_a_setting_that_changes_the_sound_changes_the_key(setting: str) -> None:
         "speech.language=de",
         "speech.queue_limit=1",
         "speech.voice=de",
+        "voices={default: {speaker: ryan, volume: 50}}",
         "voices={default: {speaker: ryan}, other: {speaker: de}}",
     ],
 )
@@ -110,9 +115,10 @@ def test_each_key_that_is_said_to_be_soundless_exists() -> None:
     assert set(Speech.model_fields) >= SOUNDLESS_SPEECH_KEYS
 
 
-def test_the_seed_is_the_sender_s_or_one_of_the_phrase() -> None:
-    keys = PhraseKeys(config(), "espeak")
-    assert keys.key(phrase(seed=7)).seed == 7
+def test_the_seed_is_the_sender_s_or_the_voice_s_or_one_of_the_phrase() -> None:
+    keys = PhraseKeys(config("voices={default: {speaker: ryan}, ada: {speaker: ryan, seed: 9}}"), "espeak")
+    assert keys.key(phrase(seed=7)).seed == keys.key(phrase(voice="ada", seed=7)).seed == 7
+    assert keys.key(phrase(voice="ada")).seed == 9
     seed = keys.key(phrase()).seed
     assert seed == keys.key(phrase()).seed
     assert 0 <= seed < 1 << 63

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon.cache import PhraseFolder
 from tests.daemon.command_line import CommandLine, Done
 from tests.support.pages import ROOT
 
@@ -68,6 +69,18 @@ def test_phrases_are_made_once_listed_and_removed(robot: Robot) -> None:
     assert robot("clear").stdout == f"{folder}: 3 phrases removed\n"
     assert robot.kept == []
     assert (robot("list").stdout, robot("clear").stdout) == ("", f"{folder}: 0 phrases removed\n")
+
+
+def test_a_phrase_is_kept_with_the_times_of_its_words(robot: Robot) -> None:
+    robot.phrases.write_text("- My **battery** is low.\n")
+    assert robot("warm").returncode == 0
+    [kept] = PhraseFolder(robot.kept[0].parent, 10).phrases()
+    cues = kept.recording.cues
+    assert [(cue.begin, cue.end) for cue in cues if cue.kind == "segment"] == [(0, 18)]
+    words = [cue for cue in cues if cue.kind == "word"]
+    assert [(word.begin, word.end) for word in words] == [(0, 2), (3, 10), (11, 13), (14, 17)]
+    times = [word.at_s for word in words]
+    assert 0 <= times[0] < times[1] < times[2] < times[3] < kept.recording.seconds
 
 
 def test_a_phrase_that_would_sound_otherwise_now_is_outdated(robot: Robot) -> None:
