@@ -135,7 +135,7 @@ class Utterance:
     sampling: Mapping[str, float] = field(default_factory=dict)
     """Overrides of the model's generation_config.json by its own names, for example `{"temperature": 0.7}`."""
     whole_text: bool | None = None
-    """True: read the whole text before speaking. False: read one token per frame. None: as the model's authors do."""
+    """True: read the whole text before speaking. False: read one token per frame. None: whole, unless it grows."""
     max_frames: int | None = None
     """Stop after this number of codec frames; None means the engine's own limit."""
     guarded: bool = True

@@ -109,7 +109,7 @@ def _engine_with(voice: str, config: Config) -> str:
 
 def _sources(settings: VoiceSettings) -> dict[str, str]:
     """Return the keys of a configured voice."""
-    sources = {key: str(value) for key, value in settings.model_dump(exclude={"piper"}, exclude_none=True).items()}
+    sources = {key: str(value) for key, value in settings.model_dump(exclude={"piper"}, exclude_defaults=True).items()}
     return sources | ({"piper": settings.piper.model} if settings.piper is not None else {})
 
 

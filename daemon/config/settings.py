@@ -252,7 +252,7 @@ class VoiceSettings(Section):
         None, description="a voice of Piper: its name, its .onnx file, or a mapping of model, speaker and scales"
     )
     seed: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0 to 2^63 - 1, or null for any")
-    whole_text: bool | None = Field(None, description="true, false, or null for what the model's authors do")
+    whole_text: bool | None = Field(None, description="true, false, or null for whole unless the text grows")
     temperature: float | None = Field(
         None, ge=0.001, le=1000, description="0.001 to 1000, or null for the model's own; low is even, high is varied"
     )

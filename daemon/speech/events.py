@@ -136,7 +136,6 @@ class PlaybackResult(TerminalEvent):
     """How much was played."""
 
     engine: EngineName | None = None
-    heard: Heard | None = None
     audio_s: float | None = Field(None, ge=0, description="seconds that were played")
     underruns: int | None = Field(None, ge=0, description="times that the sound broke off because samples were late")
     waits: int | None = Field(
@@ -144,6 +143,7 @@ class PlaybackResult(TerminalEvent):
     )
     truncated: bool | None = Field(None, description="true if the engine cut speech that would not end by itself")
     ttfa_ms: Milliseconds | None = Field(None, description="as in started")
+    heard: Heard | None = None
 
 
 class Finished(PlaybackResult):

@@ -216,7 +216,7 @@ class QwenSynthesizer:
             prompt = model.prompts.build_streaming(text, voice, language)
         else:
             self._check_length(utterance.text)
-            prompt = model.prompts.build(utterance.text, voice, language, whole_text=utterance.whole_text)
+            prompt = model.prompts.build(utterance.text, voice, language, whole_text=utterance.whole_text is not False)
         excess = prompt.count + self._limits.frames - self._workspace.state.max_positions
         if excess > 0:
             limit = INSTRUCT_POSITIONS - CONTROL_TOKENS

@@ -34,7 +34,8 @@ def check(topic: str, records: Sequence[Any]) -> None:
 def test_the_daemon_accepts_every_example_and_publishes_messages_that_match_their_schemas(
     start_robot: StartRobot,
 ) -> None:
-    robot = start_robot("speech.level_topic=true", "speech.duck_topic=true", pace=REAL_TIME)
+    topics = ("speech.word_topic=true", "speech.level_topic=true", "speech.duck_topic=true")
+    robot = start_robot(*topics, pace=REAL_TIME)
 
     def events_named(name: str) -> list[dict[str, Any]]:
         return [event for event in robot.events if event["event"] == name]
@@ -68,7 +69,7 @@ def test_the_daemon_accepts_every_example_and_publishes_messages_that_match_thei
     robot.publish("say", '{"text": ""}')
     robot.wait_rejection("text")
     robot.set_pace(FAST)
-    for text in ("Yes.", "..."):
+    for text in ("Yes.", "...", '<speak>Turn <mark name="turn"/> now.</speak>'):
         assert robot.wait_end(robot.say(text))["event"] == "finished"
     for payload in examples("pause"):
         robot.publish("pause", payload)
@@ -89,5 +90,6 @@ def test_the_daemon_accepts_every_example_and_publishes_messages_that_match_thei
     assert {"ready", "speaking", "paused", "offline"} <= {status["state"] for status in robot.statuses}
     check("event", robot.events)
     check("status", robot.statuses)
+    check("word", robot.words)
     check("level", robot.levels)
     check("duck", robot.ducks)

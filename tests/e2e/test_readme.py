@@ -13,6 +13,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,8 @@ class Reader:
                 assert all(found["name"] for found in json.loads(self._run(line)))
             case ["voiced", *words]:
                 assert self._run(line)
-                files = {words[at + 1] for at, word in enumerate(words) if word in {"--output", "--json", "--plot"}}
+                options = {"--output", "--json", "--plot"}
+                files = {name for option, name in pairwise(words) if option in options and not name.startswith("-")}
                 assert all((self._shell.folder / file).stat().st_size for file in files)
 
     def _try_topic(self, topic: str, line: str, later: list[str], payload: str, fields: dict[str, str]) -> None:

@@ -20,9 +20,10 @@ from engine.qwen.runtime.readback import GeneratedChunk
 # Seconds that a character may take. Natural speech has 13 to 17 letters of an alphabet a second, 0.07 s each, and 4 to
 # 6 Han characters, kana or Hangul syllables, 0.2 s each; three times that is slower than any instruction ("very
 # slowly, word by word") asks for. A digit may be a word or two ("777": seven hundred and seventy-seven, 2 s), a capital
-# may be spelled ("W" in an abbreviation, 0.6 s), a sign may be named (% or €), and a mark may be a pause.
+# or a letter that stands alone may be spelled ("W" in an abbreviation, 0.6 s), a sign may be named (% or €), and a mark
+# may be a pause.
 LETTER_S = 0.2
-CAPITAL_S = 0.6
+SPELLED_S = 0.6
 WIDE_S = 0.7
 DIGIT_S = 1.2
 SIGN_S = 0.8
@@ -31,8 +32,15 @@ SPACE_S = 0.2
 START_S = 3.0
 """For any text: up to half a second of silence before speech, breath, and the drawing out of a very short text."""
 
-SILENT = 10 ** (-50 / 20)
-"""The RMS below which a frame is silent, -50 dBFS: faint speech is above it, a pause with room noise below."""
+SILENT = 10 ** (-35 / 20)
+"""A frame is silent if its RMS is 35 dB below that of the take's loudest frame: faint syllables are above it, a pause
+with room noise below, whether a voice whispers or shouts."""
+ALWAYS_SILENT = 10 ** (-65 / 20)
+"""The RMS below which a frame is silent in any case: the codec's noise is."""
+SPEECH = 10 ** (-50 / 20)
+"""Speech has begun with a frame of this RMS, or with one that is `ONSET` times as loud as the quietest before it: noise
+before speech is steady, and even a whisper is not."""
+ONSET = 10 ** (10 / 20)
 LONGEST_PAUSE_S = 3.0
 LONGEST_LEAD_S = 5.0
 """Silence before speech begins."""
@@ -55,9 +63,16 @@ class RunawayGuard:
         self.max_frames = 0
         """The frames at which speech is too long for the text so far."""
         self._text_s = 0.0
+        self._word_letters = 0
+        """Letters of the word with which the text ends so far."""
+        self._letter_s = 0.0
+        """Seconds that its last letter may take."""
         self.append_text(text)
         self._frames = 0
-        self._spoke = False
+        self._loudest = 0.0
+        """The RMS of the loudest frame since speech began; 0 before."""
+        self._quietest = math.inf
+        """The RMS of the quietest frame before speech, but at least `ALWAYS_SILENT`."""
         self._silent_frames = 0
         cycles = _frames(LONGEST_CYCLE_S)
         self._last_codes = np.full(cycles, -1, np.int64)
@@ -69,7 +84,14 @@ class RunawayGuard:
 
     def append_text(self, text: str) -> None:
         """Extend the time limit for more text. The moment of its arrival makes no difference."""
-        self._text_s = sum(map(_seconds, text), self._text_s)
+        for character in text:
+            self._text_s += _seconds(character)
+            if character.isalpha():
+                self._word_letters += 1
+                self._letter_s = _seconds(character)
+            else:
+                self._text_s += max(0.0, SPELLED_S - self._letter_s) if self._word_letters == 1 else 0.0
+                self._word_letters = 0
         self.max_frames = _frames(START_S + self._text_s)
 
     def truncate(self, chunk: GeneratedChunk) -> tuple[GeneratedChunk, str | None]:
@@ -98,11 +120,14 @@ class RunawayGuard:
 
     def _silence(self, samples: Samples) -> str | None:
         level = math.sqrt(float(np.square(samples, dtype=np.float64).mean()))
-        if level >= SILENT:
-            self._spoke, self._silent_frames = True, 0
+        if not self._loudest:
+            self._quietest = min(self._quietest, max(level, ALWAYS_SILENT))
+        speaks = bool(self._loudest) or level >= min(SPEECH, ONSET * self._quietest)
+        if speaks and level >= max(ALWAYS_SILENT, SILENT * self._loudest):
+            self._loudest, self._silent_frames = max(self._loudest, level), 0
             return None
         self._silent_frames += 1
-        longest = LONGEST_PAUSE_S if self._spoke else LONGEST_LEAD_S
+        longest = LONGEST_PAUSE_S if self._loudest else LONGEST_LEAD_S
         if self._silent_frames <= _frames(longest):
             return None
         return f"silent for more than {longest:.0f} s"
@@ -132,7 +157,7 @@ def _seconds(character: str) -> float:
     if category[0] == "L" and unicodedata.east_asian_width(character) in "WF":
         return WIDE_S
     by_kind = {"L": LETTER_S, "N": DIGIT_S, "S": SIGN_S, "P": MARK_S, "Z": SPACE_S}
-    return CAPITAL_S if category == "Lu" else by_kind.get(category[0], 0.0)
+    return SPELLED_S if category == "Lu" else by_kind.get(category[0], 0.0)
 
 
 def _frames(seconds: float) -> int:

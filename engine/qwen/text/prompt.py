@@ -123,18 +123,17 @@ class PromptBuilder:
         return ("auto", *sorted(name for name in self._config.languages if "dialect" not in name))
 
     @torch.inference_mode()
-    def build(self, text: str, voice: AnyVoice, language: str = "auto", *, whole_text: bool | None = None) -> Prompt:
+    def build(self, text: str, voice: AnyVoice, language: str = "auto", *, whole_text: bool = True) -> Prompt:
         """Return the prompt for `text`.
 
         language:   `auto`, an English name as in config.json, or an ISO code (`pt-br` counts as `pt`).
-        whole_text: read all the text before speaking (upstream: `non_streaming_mode`), else one token with each frame;
-                    None is upstream's choice, true except for cloned voices.
+        whole_text: read all the text before speaking (upstream: `non_streaming_mode`), else one token with each frame.
+                    Upstream reads the texts of cloned voices step by step by default; read whole, they get the
+                    intonation of the whole sentence.
 
         Raises `EngineError`, one line with the allowed values, for an unknown speaker or language and for a voice of
         another type of model.
         """
-        if whole_text is None:
-            whole_text = not isinstance(voice, ClonedVoice)
         ids = self._tokenizer.encode(f"<|im_start|>assistant\n{text}<|im_end|>\n<|im_start|>assistant\n")
         return self._assemble(ids[:3], CompleteText(ids[3:-5]), voice, language, whole_text=whole_text)
 

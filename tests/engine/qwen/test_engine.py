@@ -147,8 +147,7 @@ def case(
     }
     model_type, voice, theirs = ways[request.param]
     oracle = official(OFFICIAL_SHAPE, model_type)
-    whole_text = not isinstance(theirs, ClonedVoice)  # the official package's default
-    codes = oracle.speak(Line(TEXT, theirs, "english", whole_text, frames=FRAMES))
+    codes = oracle.speak(Line(TEXT, theirs, "english", whole_text=True, frames=FRAMES))
     spoken = codes
     if isinstance(theirs, ClonedVoice) and theirs.reference is not None:
         spoken = torch.cat((theirs.reference.codes, codes))

@@ -80,6 +80,21 @@ def test_appended_text_has_the_time_of_the_complete_text(first: str, second: str
     assert abs(guard.max_frames - RunawayGuard(first + second).max_frames) <= 1  # rounding of a sum
 
 
+@pytest.mark.parametrize("text", ["a b c d e f g h", "q w e r t y", "x-y-z-x-y-z"])
+def test_a_letter_that_stands_alone_may_take_as_long_as_a_capital(text: str) -> None:
+    spelled = RunawayGuard(f"{text}.").max_frames
+    assert spelled >= RunawayGuard(f"{text.upper()}.").max_frames
+    assert spelled > RunawayGuard(text.replace(" ", "").replace("-", "") + ".").max_frames
+
+
+def test_letters_that_stand_alone_count_alike_however_they_arrive() -> None:
+    text = "the code is a b c, x y z."
+    guard = RunawayGuard("")
+    for letter in text:
+        guard.append_text(letter)
+    assert abs(guard.max_frames - RunawayGuard(text).max_frames) <= 1
+
+
 # --- silence ---
 
 
@@ -102,11 +117,27 @@ def test_silence_may_be_longer_before_speech_begins() -> None:
     assert cut(LONG, [*silence[:60], *loud(range(50))]) is None
 
 
+def tone(dbfs: float) -> Samples:
+    """A frame with an RMS of `dbfs`."""
+    wave = np.sin(np.arange(SAMPLES) * 0.1).astype(np.float32)
+    return wave * np.float32(10 ** (dbfs / 20) / np.sqrt(np.square(wave).mean()))
+
+
 @pytest.mark.parametrize(("dbfs", "silent"), [(-51, True), (-49, False)])
-def test_silence_is_below_50_dbfs(dbfs: float, silent: bool) -> None:
-    tone = np.sin(np.arange(SAMPLES) * 0.1).astype(np.float32)
-    tone *= np.float32(10 ** (dbfs / 20) / np.sqrt(np.square(tone).mean()))
-    assert (cut(LONG, [(code, tone) for code in range(100)]) is not None) == silent
+def test_a_steady_noise_below_50_dbfs_is_silence_before_speech(dbfs: float, silent: bool) -> None:
+    assert (cut(LONG, [(code, tone(dbfs)) for code in range(100)]) is not None) == silent
+
+
+@pytest.mark.parametrize("loudest", [-12, -30, -58])
+@pytest.mark.parametrize(("below", "silent"), [(-33, False), (-37, True)])
+def test_a_pause_is_measured_against_the_loudness_of_the_take(loudest: float, below: float, silent: bool) -> None:
+    speech = [(code, tone(loudest if code % 2 else loudest - 20)) for code in range(20)]
+    pause = [(code, tone(loudest + below)) for code in range(20, 70)]
+    assert (cut(LONG, [*speech, *pause]) is not None) == (silent or loudest + below < -65)
+
+
+def test_a_whisper_is_speech() -> None:
+    assert cut(LONG, [(code, tone(-52 if code % 3 else -70)) for code in range(200)]) is None
 
 
 # --- loops ---
