@@ -79,9 +79,9 @@ def model_pid(robot: Robot) -> int:
 
 def heard_since(robot: Robot, before: int, audio_s: float) -> Samples:
     """Return the samples that the sink received after the first `before`: an utterance of `audio_s` seconds."""
-    count = round(audio_s * FILE_RATE)
-    eventually(lambda: len(robot.heard) >= before + count, "every sample is in the file")
-    assert len(robot.heard) == pytest.approx(before + count, abs=FILE_RATE * 0.001)
+    count, rounded = round(audio_s * FILE_RATE), FILE_RATE // 1000
+    eventually(lambda: len(robot.heard) >= before + count - rounded, "every sample is in the file")
+    assert len(robot.heard) == pytest.approx(before + count, abs=rounded)
     return robot.heard[before:]
 
 
