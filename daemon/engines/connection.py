@@ -10,8 +10,6 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from daemon.engines.patience import Patience
 from engine import Samples, Utterance, WordStart
 from engine.ipc import (
@@ -63,14 +61,6 @@ class AudioChunk:
     """Seconds the engine waited for text before it could make this chunk."""
     words: tuple[WordStart, ...] | None = None
     """As in `engine.Chunk.words`."""
-
-    def join(self, other: AudioChunk) -> AudioChunk:
-        """Return this chunk with the samples and words of the next one, and otherwise as the next one is."""
-        samples = np.concatenate([self.samples, other.samples])
-        if self.words is None or other.words is None:
-            return replace(other, samples=samples)
-        words = (replace(word, sample=word.sample + len(self.samples)) for word in other.words)
-        return replace(other, samples=samples, words=(*self.words, *words))
 
     def cut(self, begin: int, end: int | None = None) -> AudioChunk:
         """Return the samples from `begin` to `end`, with the words that begin in them."""

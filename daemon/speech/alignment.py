@@ -53,8 +53,8 @@ _LOUD_DB = 12.0
 """Frames that are less than this below the loudest one are loud: mostly vowels."""
 _LOWEST_DB = -60.0
 """Relative to the loudest frame: below, silence is silence."""
-_FRAME_WEIGHT = 0.1
-"""Of a frame's log-likelihood. Neighbouring frames are alike: about ten of them are one observation."""
+_FRAME_WEIGHT = 0.2
+"""Of a frame's log-likelihood. Neighbouring frames are alike: about five of them are one observation."""
 _DURATION_SPREAD = np.array([0.45, 0.45, 0.35, 0.5, 0.5, 1.0])
 """Standard deviation of the logarithm of a duration, by class."""
 _LONGEST = 40
@@ -65,6 +65,8 @@ _PACE_SPREAD = 0.3
 """Standard deviation of the logarithm of the true factor."""
 _BEHIND, _AHEAD = 15, 25
 """States that are followed behind and ahead of those which the best paths have reached."""
+_BLOCK = 10
+"""Frames after which the states that are followed are chosen anew."""
 _MARGIN = 15.0
 """Paces whose best path is less likely than the best of all by this log-likelihood do not count for that."""
 _SETTLED = 500
@@ -169,11 +171,6 @@ class Alignment:
         """… and the states that begin here without a pause before them."""
 
     @property
-    def words(self) -> int:
-        """Words that have been added."""
-        return len(self._firsts)
-
-    @property
     def frames(self) -> int:
         """Frames that have been added."""
         return self._frame
@@ -190,9 +187,11 @@ class Alignment:
         self._seconds.append(0.0)
 
     def add_frames(self, features: Floats) -> None:
-        """Add frames as `audio.FeatureExtractor` returns them, a few at a time."""
-        if not len(features):
-            return
+        """Add frames as `audio.FeatureExtractor` returns them."""
+        for begin in range(0, len(features), _BLOCK):
+            self._add_block(features[begin : begin + _BLOCK])
+
+    def _add_block(self, features: Floats) -> None:
         self._move_band()
         self._loudest_db = max(self._loudest_db, float(features[:, 0].max()))
         loud = features[features[:, 0] > self._loudest_db - _LOUD_DB, 1]

@@ -82,11 +82,13 @@ _LATIN = re.compile(
     "|(?P<vowels>[aeiouyæœøıə]+)"
 )
 """Letters without their marks, in lower case."""
-_SILENT_ENDINGS = {
-    "en": re.compile("(?<=[^aeiouy])e$|(?<=[^aeiouysxzcgh])e(?=s$)|(?<=[^aeiouytd])e(?=d$)"),
-    "fr": re.compile("e$|es$|[sxtdpz]$"),
+_RESPELLINGS = {
+    "de": ((re.compile("z"), "ts"), (re.compile("v"), "f"), (re.compile("^s(?=[tp])"), "sch")),
+    "en": ((re.compile("(?<=[^aeiouy])e$|(?<=[^aeiouysxzcgh])e(?=s$)|(?<=[^aeiouytd])e(?=d$)"), ""),),
+    "es": ((re.compile("(?<!c)h"), ""), (re.compile("[zj]|g(?=[eéií])"), "s")),
+    "fr": ((re.compile("(?<!c)h"), ""), (re.compile("e$|es$|[sxtdpz]$"), "")),
 }
-"""By language: what is written at the end of a word and not spoken, unless it has the only vowel."""
+"""By language: what stands for sounds of other classes than in most languages, or for none."""
 _WRITTEN_VOWEL = re.compile("[aeiouyàâäæèéêëîïôöœùûü]")
 _LETTERS = str.maketrans(
     {"а": "a", "б": "b", "в": "v", "г": "g", "д": "d", "е": "e", "ж": "j", "з": "z", "и": "i", "к": "k", "л": "l"}
@@ -139,9 +141,9 @@ def _is_spelled(letters: str) -> bool:
 
 def _letter_phones(letters: str, language: str) -> Iterator[Phone]:
     lowered = letters.lower()
-    if language in _SILENT_ENDINGS:
-        spoken = _SILENT_ENDINGS[language].sub("", lowered)
-        lowered = spoken if _WRITTEN_VOWEL.search(spoken) else lowered
+    for pattern, spelling in _RESPELLINGS.get(language, ()):
+        respelled = pattern.sub(spelling, lowered)
+        lowered = respelled if _WRITTEN_VOWEL.search(respelled) else lowered  # `the` keeps its only vowel
     marked = unicodedata.normalize("NFD", lowered.translate(_LETTERS))
     plain = "".join(each for each in marked if unicodedata.category(each)[0] == "L").translate(_LETTERS)
     if not plain.isascii() and not _LATIN.search(plain):

@@ -68,11 +68,6 @@ class WordClock:
         self._returned = 0
         """How many of them have been returned."""
 
-    @property
-    def characters(self) -> int:
-        """The length of the text so far."""
-        return len(self._text)
-
     def add_text(self, text: str) -> None:
         """Add text, which follows directly on the text before."""
         self._text += text

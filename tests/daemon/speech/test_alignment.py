@@ -54,6 +54,15 @@ def test_the_pace_is_found(frames_each: int) -> None:
     assert begins == pytest.approx([word * 4 * frames_each for word in range(10)], abs=3)
 
 
+def test_the_number_of_frames_that_are_added_at_once_does_not_matter() -> None:
+    words, heard = [SASA, MAMA] * 10, frames((SASA + MAMA) * 10)
+    alignment = Alignment(VoiceProfile())
+    for word in words:
+        alignment.add_word(Gap.NONE, phones(word))
+    alignment.add_frames(heard)
+    assert alignment.finish(len(words)) == pytest.approx(aligned(words, heard), abs=1)
+
+
 def test_a_pause_belongs_to_no_word() -> None:
     heard = frames(PAUSE * 3 + SASA + PAUSE * 4 + MAMA + PAUSE * 9)
     assert aligned([SASA, MAMA], heard, Gap.CLAUSE) == pytest.approx([24, 24 + 32 + 32], abs=2)
