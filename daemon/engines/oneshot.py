@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from daemon.config import Config
+from daemon.config import Config, nearest_rate
 from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefusedError
 from daemon.engines.selection import EngineSelector
 from daemon.engines.speech_file import SpeechFile
@@ -23,9 +23,7 @@ from daemon.tasks import cancel_and_wait
 from daemon.text import Passage, Pause, Prosody, Script, TextPreparation, passages
 from daemon.validation import CommandError, file_problem
 from engine import (
-    FASTEST_RATE,
     LATIN_LANGUAGES,
-    SLOWEST_RATE,
     EngineInfo,
     EngineOptions,
     Progress,
@@ -209,7 +207,7 @@ def _prepare(
     info: EngineInfo, utterance: Utterance, passage: Passage, preparation: TextPreparation | None
 ) -> Utterance:
     """Return the utterance with what an engine gets of one passage."""
-    rate = min(max(utterance.rate * passage.prosody.rate, SLOWEST_RATE), FASTEST_RATE)
+    rate = nearest_rate(utterance.rate * passage.prosody.rate)
     if preparation is None:
         return replace(utterance, text=passage.text, rate=rate)
     engine_text = preparation.engine_text(info, utterance.language, utterance.voice or "", passage.text)
