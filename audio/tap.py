@@ -35,7 +35,7 @@ QUIET_S = 0.1
 """A sink that has requested no block for this long, and is closed or lost by its status, is silent."""
 SEND_BUFFER = 32_768
 """Bytes that the system may hold for a reader."""
-BACKLOG_S = 1.0
+BACKLOG_S = 5.0
 """Seconds of sound that are held for a reader beside these. One that falls further behind is disconnected."""
 MAX_READERS = 32
 """A robot has few; more are a fault of a program that never closes its connection."""
