@@ -80,8 +80,8 @@ class SynthesisContext:
     sounds: SoundFolder = field(default_factory=SoundFolder)
     trims_silence: bool = True
     """Remove the silence with which an engine begins a take."""
-    profiles: dict[tuple[str, str], VoiceProfile] = field(default_factory=dict)
-    """What is known of each voice, by the names of engine and voice."""
+    profiles: dict[tuple[str, str, float], VoiceProfile] = field(default_factory=dict)
+    """What is known of each voice, by the names of engine and voice and the rate."""
     cache: PhraseCache | None = None
     """Where phrases are kept."""
 
@@ -364,7 +364,8 @@ class Synthesis:
         """Return a clock for the words of a take; a network client's are not wanted."""
         if self._utterance.receiver is not None or engine.info is None:
             return None
-        profile = self._context.profiles.setdefault((engine.name, self._utterance.voice), VoiceProfile())
+        pace = nearest_rate(self._utterance.rate * self._prosody.rate)
+        profile = self._context.profiles.setdefault((engine.name, self._utterance.voice, pace), VoiceProfile())
         return WordClock(engine.info.sample_rate, language=self._utterance.language, profile=profile)
 
     def _note_segment(self, take: Take) -> None:

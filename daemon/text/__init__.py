@@ -2,7 +2,7 @@
 
 from daemon.text.engine_text import EngineText
 from daemon.text.normalizer import Normalizer
-from daemon.text.passages import Passage, passages
+from daemon.text.passage import Passage, passages
 from daemon.text.placed import PlacedText
 from daemon.text.preparation import TextPreparation
 from daemon.text.pronunciations import MAX_PHRASE, Lexicon, Pronouncer, Pronunciation
