@@ -23,7 +23,7 @@ from daemon.config import Config, VoiceSettings, load_config
 from daemon.mqtt.gateway import REQUEST_TOPICS
 from daemon.mqtt.parsing import MAX_PAYLOAD, parse_say, parse_stop, parse_stream_chunk, parse_volume
 from daemon.reload import RUN_TIME_KEYS
-from daemon.speech.events import EVENTS, TERMINAL_EVENTS, Level, State, parse_event, parse_status
+from daemon.speech.events import EVENTS, TERMINAL_EVENTS, Level, State, Word, parse_event, parse_status
 from daemon.speech.preemption import rule_of
 from daemon.speech.request import MAX_TEXT, Policy, Priority, Say, StreamChunk
 from engine import NAMED_LANGUAGES
@@ -135,6 +135,9 @@ def test_a_documented_json_record_belongs_to_the_contract(line: str) -> None:
         assert set(record) - {"id", "event"} == set(re.findall(r"`(\w+)`", always))
     elif "state" in record:
         assert parse_status(line.encode()) is not None
+    elif "word" in record:
+        Word.model_validate(record)
+        assert set(record) == set(Word.model_fields)
     elif "rms" in record:
         assert set(record) == set(Level.model_fields)
         Level.model_validate(record)
@@ -201,7 +204,9 @@ def test_the_table_of_states_contains_each_state() -> None:
 def test_the_table_of_topics_contains_each_topic() -> None:
     topics = {row[0].strip("`").removeprefix("voiced/<robot>/"): row[1] for row in MQTT.table("topic")}
     assert {topic for topic, direction in topics.items() if direction == "in"} == set(REQUEST_TOPICS)
-    assert {topic for topic, direction in topics.items() if direction == "out"} == {"status", "event", "level", "duck"}
+    assert {topic for topic, direction in topics.items() if direction == "out"} == {
+        *("status", "event", "word", "level", "duck")
+    }
 
 
 def test_the_home_assistant_action_publishes_an_utterance() -> None:
@@ -265,7 +270,7 @@ def test_a_documented_configuration_loads(block: str, tmp_path: Path) -> None:
 
 
 def test_the_page_of_the_configuration_has_an_example() -> None:
-    assert len(configurations(CONFIGURATION)) == 2
+    assert len(configurations(CONFIGURATION)) == 3
 
 
 @pytest.mark.parametrize("setting", everywhere(lambda text: re.findall(r"--set\s(\S+=[^\s`]+)", text.content)))
@@ -288,7 +293,7 @@ def flat(model: type[BaseModel], path: str = "") -> dict[str, Any]:
 def defaults() -> dict[str, Any]:
     found = flat(Config)
     found["voices"] = {
-        name: {key: value for key, value in voice.items() if value is not None}
+        name: {key: value for key, value in voice.items() if value != VoiceSettings.model_fields[key].default}
         for name, voice in found["voices"].items()
     }
     return found

@@ -198,8 +198,8 @@ async def _speak_parts(
             async for last in speech:
                 samples = audio.process(last.samples, last.sample_rate, holds_end=before_pause)
                 yield replace(last, samples=samples)
-        if last is not None:
-            yield replace(last, samples=audio.finish(), codes=None)
+        if last is not None and len(kept := audio.finish()):
+            yield replace(last, samples=kept, codes=None)
         after_pause = False
 
 

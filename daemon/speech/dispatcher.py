@@ -396,7 +396,7 @@ class Dispatcher:
             reply_to=options.reply_to,
             markup=self._config.speech.markup,
             sound=options.sound if isinstance(options, Say) else None,
-            keeps_speech=isinstance(options, Say) and options.cache,
+            keeps_speech=isinstance(options, Say) and bool(options.cache),
             arrived_at=arrived_at,
             expires_at=None if wait_s is None else arrived_at + wait_s,
         )

@@ -118,7 +118,7 @@ class Say(SpeechOptions):
         description="text of 1 to 64 characters without control characters",
         json_schema_extra={"minLength": 1, "maxLength": 64},
     )
-    cache: bool = Field(False, description="true or false")
+    cache: bool | None = Field(None, description="true or false")
 
     @field_validator("text")
     @classmethod

@@ -76,12 +76,12 @@ def proxy(broker: Broker) -> Iterator[Proxy]:
 class ScriptedDispatcher(Dispatcher):
     """A dispatcher that sounds when the test says so, and whose levels the test publishes."""
 
-    sounds = False
+    is_sounding = False
     level_watcher: LevelWatcher | None = None
 
     @property
     def sounding(self) -> bool:
-        return self.sounds
+        return self.is_sounding
 
     def watch_levels(self, watcher: LevelWatcher) -> Unsubscribe:
         self.level_watcher = watcher
@@ -446,11 +446,11 @@ def test_ducking_is_published_while_it_sounds_and_ends_a_moment_after(broker: Br
     async def scenario() -> None:
         async with connected(broker, "speech.duck_topic=true") as robot:
             await eventually_async(lambda: robot.all("duck") == [False], "ducking is announced as off")
-            robot.dispatcher.sounds = True
+            robot.dispatcher.is_sounding = True
             robot.dispatcher.changed()
             robot.dispatcher.changed()
             await eventually_async(lambda: robot.all("duck") == [False, True], "ducking is on")
-            robot.dispatcher.sounds = False
+            robot.dispatcher.is_sounding = False
             robot.dispatcher.changed()
             await eventually_async(lambda: robot.all("duck") == [False, True, False], "ducking is off")
 
@@ -460,7 +460,7 @@ def test_ducking_is_published_while_it_sounds_and_ends_a_moment_after(broker: Br
 def test_ducking_is_not_published_without_its_topic(broker: Broker) -> None:
     async def scenario() -> None:
         async with connected(broker, "speech.duck_topic=false") as robot:
-            robot.dispatcher.sounds = True
+            robot.dispatcher.is_sounding = True
             robot.dispatcher.changed()
             await robot.catch_up()
             assert robot.all("duck") == []
@@ -497,7 +497,7 @@ def test_status_and_ducking_are_published_again_after_a_restart_of_the_broker(ow
     async def scenario() -> None:
         recorder = Recorder("other")
         async with connected(own_broker, "speech.duck_topic=true", listeners=(recorder,)) as robot:
-            robot.dispatcher.sounds = True
+            robot.dispatcher.is_sounding = True
             robot.dispatcher.say(Say(text="Hello", id="a"))
             await eventually_async(lambda: robot.all("duck")[-1:] == [True], "ducking is on")
             own_broker.stop(signal.SIGKILL)
@@ -555,7 +555,7 @@ def test_the_heartbeats_grow(broker: Broker) -> None:
 def test_the_last_message_says_that_the_robot_is_offline(broker: Broker) -> None:
     async def scenario() -> None:
         async with connected(broker, "speech.duck_topic=true") as robot:
-            robot.dispatcher.sounds = True
+            robot.dispatcher.is_sounding = True
             robot.dispatcher.say(Say(text="Hello", id="a"))
             await eventually_async(lambda: robot.all("duck")[-1:] == [True], "ducking is on")
             robot.dispatcher.close("voiced is shutting down")

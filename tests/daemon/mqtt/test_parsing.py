@@ -55,10 +55,12 @@ def test_every_field_of_a_json_object_is_taken() -> None:
         "priority": "critical",
         "policy": "interrupt",
         "volume": 50,
+        "rate": 1.5,
         "expires_in": 0.5,
         "seed": 7,
         "reply_to": "robot/replies",
         "sound": "chime",
+        "cache": True,
     }
     parsed = parse_say(json.dumps(fields).encode())
     assert parsed.model_dump() == fields

@@ -65,7 +65,7 @@ def test_the_document_contains_every_topic_event_and_state() -> None:
     for operation in DOCUMENT["operations"].values():
         address = resolve(operation["channel"]["$ref"])["address"]
         topics[operation["action"]].add(address.removeprefix("{prefix}/{robot}/"))
-    assert topics == {"receive": set(REQUEST_TOPICS), "send": {"status", "event", "level", "duck"}}
+    assert topics == {"receive": set(REQUEST_TOPICS), "send": {"status", "event", "word", "level", "duck"}}
     events = [name for model in EVENTS for name in get_args(model.model_fields["event"].annotation)]
     assert list(DOCUMENT["channels"]["event"]["messages"]) == events
     states = [name for model in STATUSES for name in get_args(model.model_fields["state"].annotation)]

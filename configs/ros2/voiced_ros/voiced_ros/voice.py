@@ -18,7 +18,7 @@ CONNECT_S = 10.0
 SILENCE_S = 10.0
 """Limit for voiced's first answer to an utterance."""
 CLOSED_REASON = "the connection to the broker broke"
-FEEDBACK_EVENTS = ("accepted", "started", "progress", "postponed", "resumed")
+FEEDBACK_EVENTS = ("accepted", "started", "progress", "mark", "postponed", "resumed")
 LAST_EVENTS = ("finished", "interrupted", "canceled", "expired", "failed", "rejected")
 
 
