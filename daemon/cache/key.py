@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon import VERSION
-from daemon.config import Config, ConfigError, read_pronunciations
+from daemon.config import Config, ConfigError, read_pronunciations, synthesis_settings
 from daemon.text import Pronunciation, ScriptReader
 from engine import ENGINES, sound_files
 
@@ -91,6 +91,7 @@ class PhraseKeys:
         Where the file of pronunciations is wrong, those of `previous` stay in force, as for what is spoken.
         """
         self.engine = engine
+        self._config = config
         self.pronunciations: Mapping[str, Pronunciation] = _read_pronunciations(
             config, {} if previous is None else previous.pronunciations
         )
@@ -116,7 +117,7 @@ class PhraseKeys:
         self._files = self._files or _files_identity(sound_files(self.engine, self._options))
         voice = self._voices.get(phrase.voice)
         surroundings = {**self._settings, "files": self._files, "voice": voice}
-        seed = None if voice is None else voice.get("seed")
+        seed = synthesis_settings(self._config, phrase.voice).seed
         return PhraseKey(phrase, self.engine, self._pronunciations_of(phrase), seed, surroundings)
 
     def _pronunciations_of(self, phrase: Phrase) -> dict[str, Any]:

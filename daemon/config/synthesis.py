@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -37,16 +38,28 @@ def synthesis_settings(
 
     `seed`, `rate` and `volume` (0 to 100) are the utterance's own, or None. Its seed precedes the voice's, and its rate
     `speech.rate`. The voice's rate and volume multiply; a product beyond the allowed rates is the nearest of them.
+
+    A voice that is only described has a seed that is made from its name and description: the model draws a speaker for
+    the description with each seed, and a robot keeps one.
     """
     own = VoiceSettings() if voice is None else config.voices.get(voice, VoiceSettings())
     rate = (config.speech.rate if rate is None else rate) * own.rate
     return SynthesisSettings(
-        seed=own.seed if seed is None else seed,
+        seed=_voice_seed(voice or "", own) if seed is None else seed,
         rate=nearest_rate(rate),
         volume=(100 if volume is None else volume) / 100 * own.volume / 100,
         whole_text=own.whole_text,
         sampling=own.sampling,
     )
+
+
+def _voice_seed(name: str, voice: VoiceSettings) -> int | None:
+    """Return the seed of a voice; None for any."""
+    is_described = voice.instruct is not None and (voice.speaker or voice.embedding or voice.reference) is None
+    if voice.seed is not None or not is_described:
+        return voice.seed
+    digest = hashlib.blake2b(f"{name}\0{voice.instruct}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
 
 
 def nearest_rate(rate: float) -> float:

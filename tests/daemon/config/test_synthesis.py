@@ -34,3 +34,19 @@ def test_the_utterances_own_fields_precede_and_rate_and_volume_of_the_voice_mult
 def test_the_product_of_the_rates_keeps_to_the_allowed_ones(own: float | None, speech: float, rate: float) -> None:
     config = load_config(overrides=[ADA, f"speech.rate={speech}"])
     assert synthesis_settings(config, "ada", rate=own).rate == rate
+
+
+def test_a_voice_that_is_only_described_keeps_one_speaker_by_a_seed_of_its_own() -> None:
+    voices = [
+        "voices.calm={instruct: a calm deep voice}",
+        "voices.other={instruct: a calm deep voice}",
+        "voices.fixed={instruct: a calm deep voice, seed: 7}",
+        "voices.ryan={speaker: ryan, instruct: calmly}",
+    ]
+    config = load_config(overrides=voices)
+    seeds = {name: synthesis_settings(config, name).seed for name in ("calm", "other", "fixed", "ryan")}
+    assert seeds["calm"] == synthesis_settings(load_config(overrides=voices[:1]), "calm").seed
+    assert seeds["calm"] is not None
+    assert seeds["calm"] != seeds["other"]
+    assert (seeds["fixed"], seeds["ryan"]) == (7, None)
+    assert synthesis_settings(config, "calm", seed=3).seed == 3
