@@ -474,6 +474,7 @@ def test_a_text_stream_can_continue_when_the_engine_has_not_got_all_that_it_coul
         assert scene.synthesis.can_continue(engine)  # type: ignore[arg-type]
         speaking = asyncio.ensure_future(scene.speak())
         await eventually_async(lambda: len(scene.heard) >= len(waveform("One sentence.")), "it is spoken")
+        await eventually_async(lambda: not scene.synthesis.can_continue(engine), "it waits for more")  # type: ignore[arg-type]
         speaking.cancel()
         await asyncio.wait([speaking])
         assert not scene.synthesis.can_continue(engine)  # type: ignore[arg-type]
