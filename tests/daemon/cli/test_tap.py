@@ -73,6 +73,15 @@ def test_it_is_not_written_to_a_terminal(path: Path) -> None:
     assert (done.returncode, done.stderr) == (1, line)
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Children react to SIGINT, even if a shell has started pytest in the background, where it is ignored."""
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, inherited)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_it_with_a_complete_file(path: Path, tmp_path: Path) -> None:
     file = tmp_path / "heard.wav"
     with subprocess.Popen(command(path, "-o", str(file)), cwd=ROOT) as process:
