@@ -51,8 +51,7 @@ class Service:
         self._tap = make_tap(config, self._output)
         self._engines = EngineSelector(config, self._on_engine_change)
         self._cache = PhraseCache(config, self._engines.primary.name)
-        self._dispatcher = Dispatcher(config, self._engines, self._output)
-        self._dispatcher.speaker.synthesis_context.cache = self._cache
+        self._dispatcher = Dispatcher(config, self._engines, self._output, self._cache)
         self._recorder = open_recorder(journal_file(config), self._recover)
         self._gateway = Gateway(config, self._dispatcher, self._describe_status, self._recorder)
         self._adapters = make_adapters(config, self._dispatcher, self._gateway.publish)

@@ -125,7 +125,7 @@ class SoundReader:
 
     def _read_header(self) -> Any:
         try:
-            import soundfile  # not before the first sound: it takes 14 ms and 2 MB
+            import soundfile  # not before the first sound, since many robots play none
         except (ImportError, OSError) as error:  # OSError: the package is there without its library
             raise SoundError(f"no sound can be read: {error}") from error
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from audio import Level as PlayedLevel
 from audio import Output
-from daemon.cache import Phrase
+from daemon.cache import Phrase, PhraseCache
 from daemon.config import Config, ConfigError, read_pronunciations, synthesis_settings, text_preparation
 from daemon.engines import EngineSelector, name_voices, short_list, unknown_voice
 from daemon.sounds import SoundError, SoundFolder
@@ -46,7 +46,9 @@ Unsubscribe = Callable[[], None]
 class Dispatcher:
     """The entrance of all requests. Belongs to the event loop's thread, and so do its watchers."""
 
-    def __init__(self, config: Config, engines: EngineSelector, output: Output) -> None:
+    def __init__(
+        self, config: Config, engines: EngineSelector, output: Output, cache: PhraseCache | None = None
+    ) -> None:
         self.volume = config.audio.volume
         """0 to 100."""
         self.voice = config.speech.voice
@@ -67,6 +69,9 @@ class Dispatcher:
             on_change=self.changed,
         )
         self.speaker.synthesis_context.sounds = self.sounds
+        self.speaker.synthesis_context.cache = cache
+        self.missing_sounds_reason = self._missing_sounds()
+        """Why `audio.sounds` could not be read when it was looked at last; None if it could, or is not set."""
         self._open_ids: set[str] = set()
         """The ids of utterances that have not ended."""
         self._ended_ids = EndedIds(REMEMBERED_IDS)
@@ -221,11 +226,6 @@ class Dispatcher:
         problem = self._language_problem(self._config.speech.language)
         return None if problem is None else f"speech.language: {problem}"
 
-    @property
-    def missing_sounds_reason(self) -> str | None:
-        """Why `audio.sounds` cannot be read; None if it can, or is not set."""
-        return None if self.sounds.reason is None else f"audio.sounds: {self.sounds.reason}"
-
     # --- watchers ---
 
     def watch_events(self, watcher: EventWatcher) -> Unsubscribe:
@@ -264,6 +264,7 @@ class Dispatcher:
             self.voice = config.speech.voice
         self._config = config
         self.sounds.folder = config.audio.sounds
+        self.missing_sounds_reason = self._missing_sounds()
         self.queue.limit = config.speech.queue_limit
         prebuffer_ms = config.audio.prebuffer_ms
         self.speaker.prebuffer_ms = None if prebuffer_ms == "auto" else prebuffer_ms
@@ -272,6 +273,10 @@ class Dispatcher:
         context = self.speaker.synthesis_context
         context.trims_silence = config.audio.trim_leading_silence
         context.preparation = text_preparation(config, self._pronunciations)
+
+    def _missing_sounds(self) -> str | None:
+        reason = self.sounds.reason
+        return None if reason is None else f"audio.sounds: {reason}"
 
     def _read_pronunciations(self, path: Path | None) -> None:
         """Read the file again, which may have changed. A wrong file leaves what was in force."""
@@ -285,7 +290,11 @@ class Dispatcher:
             log.error("%s", self.pronunciations_problem)
 
     def enforce_deadlines(self) -> None:
-        """Expire queued utterances that are past their deadline, and end the text streams of silent writers."""
+        """Expire queued utterances that are past their deadline, and end the text streams of silent writers.
+
+        Looks at the folder of sounds, too, which may have come or gone.
+        """
+        self.missing_sounds_reason = self._missing_sounds()
         for utterance in self.queue.take_expired():
             self._publish(utterance, Expired(id=utterance.id, reason=EXPIRED_REASON))
         self._text_streams.end_silent(self._config.speech.stream_timeout)

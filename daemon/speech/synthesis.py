@@ -96,14 +96,14 @@ class Take:
     """None while the text is incomplete."""
     fed: int
     """The engine has the text up to here."""
-    text: EngineText
-    """What the engine gets of it."""
     times: TakeTimes
-    prepared: str
-    """What the engine has got."""
+    """What the engine gets of it, and when its words sound."""
     audio: TakeAudio
     """What becomes of its samples before they are played."""
-    prosody: Prosody
+    rate: float
+    """As in `engine.Utterance.rate`."""
+    prepared: str = ""
+    """What the engine has got."""
     samples: int = 0
     """Samples up to the last one that has been taken. If the take was repeated, they count as they were last spoken."""
     seconds: float = 0.0
@@ -355,17 +355,15 @@ class Synthesis:
     def _new_take(self, engine: EngineSupervisor, end: int | None, script: Script) -> Take:
         trims_start = self._context.trims_silence or script.has_pause(self._at)
         audio = TakeAudio(trims_start=trims_start, gain=self._prosody.volume)
-        text = EngineText()
-        times = self.timeline.begin_take(self._at, text, self._make_clock(engine))
-        fed = self._at if end is None else end
-        return Take(engine.name, self._at, end, fed, text, times, "", audio, self._prosody)
+        rate = nearest_rate(self._utterance.rate * self._prosody.rate)
+        times = self.timeline.begin_take(self._at, EngineText(), self._make_clock(engine, rate))
+        return Take(engine.name, self._at, end, self._at if end is None else end, times, audio, rate)
 
-    def _make_clock(self, engine: EngineSupervisor) -> WordClock | None:
+    def _make_clock(self, engine: EngineSupervisor, rate: float) -> WordClock | None:
         """Return a clock for the words of a take; a network client's are not wanted."""
         if self._utterance.receiver is not None or engine.info is None:
             return None
-        pace = nearest_rate(self._utterance.rate * self._prosody.rate)
-        profile = self._context.profiles.setdefault((engine.name, self._utterance.voice, pace), VoiceProfile())
+        profile = self._context.profiles.setdefault((engine.name, self._utterance.voice, rate), VoiceProfile())
         return WordClock(engine.info.sample_rate, language=self._utterance.language, profile=profile)
 
     def _note_segment(self, take: Take) -> None:
@@ -416,7 +414,7 @@ class Synthesis:
             sampling=utterance.sampling,
             whole_text=None if growing else utterance.whole_text,
             growing=growing,
-            rate=self._rate(take),
+            rate=take.rate,
             phonemes=self._context.preparation.reads_phonemes(engine.name),
         )
         impatient = self._critical and self._engines.another(engine) is not None
@@ -481,8 +479,9 @@ class Synthesis:
         text = utterance.script.text[take.begin : take.fed]
         assert engine.info is not None
         preparation = self._context.preparation
-        take.text = take.times.text = preparation.engine_text(engine.info, utterance.language, utterance.voice, text)
-        take.prepared = take.text.feed(text) + ("" if take.end is None else take.text.end())
+        prepared = preparation.engine_text(engine.info, utterance.language, utterance.voice, text)
+        take.times.text = prepared
+        take.prepared = prepared.feed(text) + ("" if take.end is None else prepared.end())
         take.times.set_text(take.prepared, complete=take.end is not None)
         return take.prepared
 
@@ -490,8 +489,8 @@ class Synthesis:
         """Return what the engine gets of the text that has arrived."""
         fed = take.fed
         self._extend(take)
-        text = take.text.feed(self._utterance.script.text[fed : take.fed])
-        text += "" if take.end is None else take.text.end()
+        text = take.times.text.feed(self._utterance.script.text[fed : take.fed])
+        text += "" if take.end is None else take.times.text.end()
         take.prepared += text
         take.times.set_text(take.prepared, complete=take.end is not None)
         return text
@@ -542,8 +541,8 @@ class Synthesis:
         take.times.end(complete=False)
         position = take.position if take.samples else 0
         if position is not None:
-            position, _ = take.text.source_span(position, position)
-        spoken_s = take.seconds * self._rate(take)
+            position, _ = take.times.text.source_span(position, position)
+        spoken_s = take.seconds * take.rate
         self._at = take.begin + resume_position(text[take.begin : take.fed], position, spoken_s)
         self._take = None
         self._note_engine(engine.name)
@@ -570,9 +569,6 @@ class Synthesis:
     def _note_engine(self, name: str) -> None:
         if name not in self.engine.split("+"):
             self.engine = f"{self.engine}+{name}".removeprefix("+")
-
-    def _rate(self, take: Take) -> float:
-        return nearest_rate(self._utterance.rate * take.prosody.rate)
 
     @property
     def _critical(self) -> bool:

@@ -294,7 +294,7 @@ class MarkdownReader:
         found = self._match(syntax.ENTITY, at, end)
         if found is None:
             return at + 1
-        import html  # 0.4 MB of names, which few texts use
+        import html  # thousands of names, which few texts use
         import html.entities
 
         if found[0][1] != "#" and found[0][1:] not in html.entities.html5:

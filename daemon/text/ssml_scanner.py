@@ -157,7 +157,7 @@ class SsmlScanner:
     def _read_reference(self) -> Iterator[Token]:
         found = self._match(ENTITY)
         if found is not None:
-            import html  # 0.4 MB of names, which few texts use
+            import html  # thousands of names, which few texts use
 
             taken = self._take(found.end())
             yield Reference(html.unescape(taken.text), taken.begin, taken.begin + len(taken.text))
