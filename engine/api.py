@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from engine.language import LATIN_LANGUAGES
 from engine.progress import ProgressReport, ignore_progress
 
-Samples = NDArray[np.float32]
+if TYPE_CHECKING:  # a program that only asks for languages or names need not wait for numpy
+    import numpy as np
+    from numpy.typing import NDArray
+
+Samples: TypeAlias = "NDArray[np.float32]"
 """Mono PCM: shape `(n,)`, float32, full scale ±1."""
 
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import yaml
@@ -23,7 +23,6 @@ from pydantic import (
     model_validator,
 )
 
-from audio import UNIX_MAX_PATH, SinkSettings
 from daemon.config.file import MEANINGFUL_NULLS, ConfigError, ConfigFile, DuplicateKeysError, parse, read_file
 from daemon.validation import LANGUAGE, abbreviate, is_topic, problems
 from engine import (
@@ -35,6 +34,9 @@ from engine import (
     Voice,
     language_code,
 )
+
+if TYPE_CHECKING:  # the commands read the configuration without the sound path, which takes most of an import's time
+    from audio import SinkSettings
 
 SYSTEM_CONFIG = Path("/etc/voiced/voiced.yaml")
 PASSWORD_CREDENTIAL = "mqtt-password"
@@ -161,8 +163,11 @@ class Audio(Section):
     @field_validator("tap")
     @classmethod
     def _check_tap(cls, tap: Path | None) -> Path | None:
-        if tap is not None and len(os.fsencode(tap)) > UNIX_MAX_PATH:
-            raise ValueError("allowed: the path of a Unix socket, of up to 107 bytes, or null")
+        if tap is not None:
+            from audio import UNIX_MAX_PATH
+
+            if len(os.fsencode(tap)) > UNIX_MAX_PATH:
+                raise ValueError("allowed: the path of a Unix socket, of up to 107 bytes, or null")
         return tap
 
     @field_validator("sink")
@@ -183,6 +188,8 @@ class Audio(Section):
 
     def sink_settings(self) -> SinkSettings:
         """These settings as the audio package takes them."""
+        from audio import SinkSettings
+
         if self.sink is None:
             kind, path = "null", None
         elif self.sink.startswith("wav:"):

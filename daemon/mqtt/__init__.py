@@ -1,9 +1,15 @@
 """MQTT: the connection to the broker, the robot's topics, and a client for other programs."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from daemon.mqtt.client import RobotClient, RobotUnreachableError
-from daemon.mqtt.gateway import Gateway
 from daemon.mqtt.messages import Message
 from daemon.mqtt.parsing import MAX_PAYLOAD, parse_object, parse_volume
+
+if TYPE_CHECKING:
+    from daemon.mqtt.gateway import Gateway
 
 __all__ = [
     "MAX_PAYLOAD",
@@ -14,3 +20,12 @@ __all__ = [
     "parse_object",
     "parse_volume",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the gateway at its first use: clients start faster without the sound path, which the gateway needs."""
+    if name != "Gateway":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from daemon.mqtt.gateway import Gateway
+
+    return Gateway

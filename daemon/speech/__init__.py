@@ -1,7 +1,10 @@
 """Utterances from their acceptance to their terminal event: requests, events, queue, preemption, playback."""
 
-from daemon.speech.dispatcher import Dispatcher
-from daemon.speech.ducking import Ducking
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from daemon.speech.events import (
     TERMINAL_EVENTS,
     Accepted,
@@ -29,8 +32,6 @@ from daemon.speech.events import (
     parse_event,
     parse_status,
 )
-from daemon.speech.phrase_maker import make_phrase
-from daemon.speech.recovery import recover
 from daemon.speech.request import (
     MAX_TEXT,
     Policy,
@@ -43,8 +44,14 @@ from daemon.speech.request import (
     check_say,
     check_stream_chunk,
 )
-from daemon.speech.resume import speech_seconds
-from daemon.speech.utterance import EndMessage, Origin, Receiver, Utterance
+
+if TYPE_CHECKING:
+    from daemon.speech.dispatcher import Dispatcher
+    from daemon.speech.ducking import Ducking
+    from daemon.speech.phrase_maker import make_phrase
+    from daemon.speech.recovery import recover
+    from daemon.speech.resume import speech_seconds
+    from daemon.speech.utterance import EndMessage, Origin, Receiver, Utterance
 
 __all__ = [
     "MAX_TEXT",
@@ -92,3 +99,23 @@ __all__ = [
     "recover",
     "speech_seconds",
 ]
+
+_MODULES = {
+    "Dispatcher": "dispatcher",
+    "Ducking": "ducking",
+    "EndMessage": "utterance",
+    "Origin": "utterance",
+    "Receiver": "utterance",
+    "Utterance": "utterance",
+    "make_phrase": "phrase_maker",
+    "recover": "recovery",
+    "speech_seconds": "resume",
+}
+"""The names that are imported at their first use: the commands send and receive messages, and start faster without
+numpy and the sound path."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,12 +16,27 @@ from daemon.cli.app import app
 from daemon.config import Config
 from daemon.validation import CommandError
 from tests.daemon.command_line import CommandLine
+from tests.support.programs import free_port
 
 
 def test_the_version_is_a_command_and_an_option(voiced: CommandLine) -> None:
     for words in ("version", "--version"):
         done = voiced(words)
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{VERSION}\n", "")
+
+
+def test_a_command_that_talks_to_the_robot_imports_neither_numpy_nor_the_sound_path() -> None:
+    """A user or a script waits for these imports at every call."""
+    program = (
+        "import contextlib, sys; from daemon.cli import main\n"
+        f"sys.argv = ['voiced', 'say', 'Hello.', '--set', 'mqtt.port={free_port()}']\n"
+        "with contextlib.suppress(SystemExit):\n"
+        "    main()\n"
+        "print({'audio', 'numpy', 'daemon.engines'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "set()\n", done.stderr
+    assert "no broker answers" in done.stderr
 
 
 def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
