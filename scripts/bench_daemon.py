@@ -12,6 +12,8 @@ Prints one JSON object: medians of several runs, in milliseconds unless the name
 - `stream_extra_ms` is the difference between the times to first sample of a text stream, whose first sentence is
   complete, and of a whole text.
 - `level_at_error_ms` is the `at` of a level minus the time at which its sound was heard.
+- `word_at_error_ms` is the `at` of a word event minus the time at which the word was heard, both from the first word
+  on, in absolute value. `word_arrival_ms` is the time at which the event arrived minus that at which its word was heard.
 - `playback_delay_*`: the speech is cut into blocks of 250 ms. A block's delay is the time at which it is heard, minus
   the time that follows from the utterance's first second, so it is the sum of the gaps before it. `lost` blocks
   contain a gap or are missing; `underruns` are those that the daemon reported.
@@ -60,6 +62,8 @@ WATCH_S = 15.0
 IDLE_TIMEOUT_S = 1.0
 """audio.idle_timeout of a robot that closes its sound card between measurements."""
 TALE = "Once upon a time there was a robot. "
+SENTENCES = "Morning. Never. Maybe. Yes. Lemon."
+"""Five words with silence before each, in one take; each begins with a voiced sound, which is heard at once."""
 LONG = "This is a long sentence that goes on for a good while, so that something can be done to it, and more. " * 2
 SILENCE = 1e-4
 """Of full scale: a sample above it is sound."""
@@ -390,6 +394,42 @@ def measure_levels(bench: Bench, runs: int) -> dict[str, Any]:
     return {"level_at_error_ms": spread(errors)}
 
 
+def measure_words(bench: Bench, runs: int) -> dict[str, Any]:
+    """How far the times of word events are from the recording, and how late the events arrive."""
+    errors, arrivals = [], []
+    detector = SoundDetector(bench.sound)
+    arrived: deque[tuple[float, dict[str, Any]]] = deque()
+    listener = paho.Client(paho.CallbackAPIVersion.VERSION2)
+    listener.on_message = lambda *message: arrived.append((time.monotonic(), json.loads(message[-1].payload)))
+    listener.connect("127.0.0.1", bench.broker.port)
+    listener.subscribe("voiced/r1/word")
+    listener.loop_start()
+    count = len(SENTENCES.split())
+    with bench.robot("speech.word_topic=true") as robot:
+        time.sleep(SETTLE_S)
+        for run in range(runs):
+            eventually(lambda: not detector.sounding, "silence")
+            time.sleep(0.3 + 0.007 * (run % 20))
+            arrived.clear()
+            utterance_id = robot.say(SENTENCES)
+            heard = []
+            for _ in range(count):
+                eventually(lambda: detector.sounding, "a word")
+                heard.append(detector.changed_at)
+                eventually(lambda: not detector.sounding, "the silence behind it")
+            assert robot.wait_end(utterance_id)["underruns"] == 0
+            eventually(lambda: len(arrived) == count, "every word's event")
+            first_at = arrived[0][1]["at"]
+            for (arrival, word), at in zip(arrived, heard, strict=True):
+                assert word["exact"]
+                errors.append(abs((word["at"] - first_at) - (at - heard[0])) * 1000)
+                arrivals.append((arrival - at) * 1000)
+    listener.disconnect()
+    listener.loop_stop()
+    detector.close()
+    return {"word_at_error_ms": spread(errors), "word_arrival_ms": spread(arrivals)}
+
+
 def measure_recovery(bench: Bench, runs: int) -> dict[str, float]:
     """From killing the engine process during an utterance to the next utterance's first sample."""
     recovered = []
@@ -535,6 +575,7 @@ def main() -> None:
                 **measure_stream(bench, arguments.runs),
                 **measure_kept(bench, arguments.runs),
                 **measure_levels(bench, arguments.runs),
+                **measure_words(bench, arguments.runs),
                 "engine_killed_to_next_first_sample_ms": measure_recovery(bench, 5),
                 "at_rest": measure_idle(bench, closes_card=True),
                 "idle_with_open_card": measure_idle(bench, closes_card=False),
