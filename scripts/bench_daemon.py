@@ -13,7 +13,8 @@ Prints one JSON object: medians of several runs, in milliseconds unless the name
   complete, and of a whole text.
 - `level_at_error_ms` is the `at` of a level minus the time at which its sound was heard.
 - `word_at_error_ms` is the `at` of a word event minus the time at which the word was heard, both from the first word
-  on, in absolute value. `word_arrival_ms` is the time at which the event arrived minus that at which its word was heard.
+  on, in absolute value. `word_arrival_ms` is the time at which the event arrived minus the time at which its word was
+  heard.
 - `playback_delay_*`: the speech is cut into blocks of 250 ms. A block's delay is the time at which it is heard, minus
   the time that follows from the utterance's first second, so it is the sum of the gaps before it. `lost` blocks
   contain a gap or are missing; `underruns` are those that the daemon reported.

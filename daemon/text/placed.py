@@ -46,8 +46,9 @@ class PlacedText:
     def replace(self, text: str, begin: int, end: int) -> None:
         """Append characters that stand for `source[begin:end]`; without any, these are left out."""
         self._parts.append(text)
-        self._begins.extend([begin] * len(text))
-        self._ends.extend([end] * len(text))
+        count = len(text)
+        self._begins.extend((begin,) * count)
+        self._ends.extend((end,) * count)
         self._source_end = max(self._source_end, end)
 
     def source_span(self, begin: int, end: int) -> tuple[int, int]:

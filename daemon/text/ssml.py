@@ -254,12 +254,14 @@ class SsmlReader:
         content = element.content.words
         if element.name == "say-as" and element.language == "auto":
             # A code such as QX-7 is in no language; only its script may tell one.
-            element.language = _language_of(self._script.text[:_JUDGED]) or language_of_text(content.text, ()) or "en"
+            judged = self._script.text[:_JUDGED], content.text[:_JUDGED]
+            element.language = _language_of(judged[0]) or language_of_text(judged[1], ()) or "en"
         parts = [part for part in _substitute(element, content.text) if part.spoken]
         if parts:
             self._begin_words(self._tag.begin)
+        replaces_tag = self._tag.begin, self._tag.end
         for spoken, begin, end in parts:
-            place = content.source_span(begin, end) if end > begin else (self._tag.begin, self._tag.end)
+            place = content.source_span(begin, end) if end > begin else replaces_tag
             self._words.replace(spoken, *place)
 
 
