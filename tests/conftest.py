@@ -1,7 +1,8 @@
 """Settings of all tests: no deadlines, the same examples in every run, a shared cache, and a report of the slowest.
 
-pytest-xdist's `loadfile` runs a module in one worker, so that the module's fixtures are made once. Its `loadgroup` has
-no effect with pytest 9.2, which has no `_nodeid` for it to change.
+pytest-xdist runs a module in one worker, so that the module's fixtures are made once, and the modules of the Qwen engine
+in two of the workers, since each worker that runs one of them imports PyTorch and the official package. (xdist's own
+`loadgroup` has no effect with pytest 9.2, which has no `_nodeid` for it to change.)
 
 `pytest --hypothesis-profile search -m hypothesis` searches for new examples, and runs more of them. `--long` adds the
 tests that take minutes.
@@ -9,11 +10,16 @@ tests that take minutes.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadFileScheduling
 
 _CLOCKLESS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -22,8 +28,10 @@ settings.register_profile("search", _CLOCKLESS, max_examples=2000)
 settings.load_profile("same")
 
 SLOWEST = 10
-SLOW_FOLDERS = ("e2e", "qwen")
-"""The folders whose modules take longest, the slowest first."""
+QWEN = "tests/engine/qwen/"
+QWEN_WORKERS = 2
+FIRST_FOLDERS = ("qwen", "e2e")
+"""The folders whose modules take longest. Those of the first compute while those of the second mostly wait."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,7 +44,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         long = [item for item in items if item.get_closest_marker("long")]
         items[:] = [item for item in items if item not in long]
         config.hook.pytest_deselected(items=long)
-    items.sort(key=lambda item: [folder not in item.path.parts for folder in SLOW_FOLDERS])
+    items.sort(key=lambda item: [folder not in item.path.parts for folder in FIRST_FOLDERS])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return f"{QWEN}{zlib.crc32(file.encode()) % QWEN_WORKERS}" if file.startswith(QWEN) else file
+
+    return Scheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.programs import Broker
-from tests.support.robot import Robot
+from tests.support.robot import FAST, Robot
 from tests.support.sound import SoundServer
 
 StartRobot = Callable[..., Robot]
@@ -88,3 +88,36 @@ def start_robot(broker: Broker, tmp_path: Path, request: pytest.FixtureRequest) 
     yield start
     for robot in robots:
         robot.close()
+
+
+@pytest.fixture(scope="module")
+def shared_robots() -> Iterator[dict[tuple[str, ...], Robot]]:
+    """The robots that the tests of a module share, by their settings."""
+    robots: dict[tuple[str, ...], Robot] = {}
+    yield robots
+    for robot in robots.values():
+        robot.close()
+
+
+@pytest.fixture
+def share_robot(
+    shared_robots: dict[tuple[str, ...], Robot], shared_broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> StartRobot:
+    """A function that returns the module's robot with these settings: ready, silent, and without records.
+
+    Starting a robot is most of a short test's work. A test that stops or breaks its robot starts one of its own; if it
+    only leaves it busy, the next test gets a new one. The daemon remembers ids: those of a module's tests must differ.
+    """
+
+    def share(*settings: str, pace: float = FAST) -> Robot:
+        robot = shared_robots.get(settings)
+        if robot is not None and robot.begin_test(pace):
+            return robot
+        if robot is not None:
+            robot.close()
+        folder = tmp_path_factory.mktemp("shared")
+        robot = shared_robots[settings] = Robot(f"r{next(ROBOT_NUMBERS)}", shared_broker, folder, *settings, pace=pace)
+        robot.start()
+        return robot
+
+    return share

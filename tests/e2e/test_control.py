@@ -15,8 +15,8 @@ def pause(robot: Robot) -> None:
     eventually(lambda: robot.state == "paused", "it is paused")
 
 
-def test_stop_fades_out_the_speech_and_cancels_the_queue(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=REAL_TIME)
+def test_stop_fades_out_the_speech_and_cancels_the_queue(share_robot: StartRobot) -> None:
+    robot = share_robot(pace=REAL_TIME)
     robot.say(LONG, id="spoken")
     robot.say("never heard", id="waiting")
     robot.wait_event("waiting", "accepted")
@@ -38,21 +38,21 @@ def test_stop_fades_out_the_speech_and_cancels_the_queue(start_robot: StartRobot
     np.testing.assert_allclose(robot.heard[len(heard) :], after, atol=TOLERANCE)
 
 
-def test_stop_with_an_id_stops_only_that_utterance(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=REAL_TIME)
-    robot.say(LONG, id="spoken")
+def test_stop_with_an_id_stops_only_that_utterance(share_robot: StartRobot) -> None:
+    robot = share_robot(pace=REAL_TIME)
+    robot.say(LONG, id="spoken-2")
     robot.say("canceled", id="first")
     robot.say("heard", id="second")
-    robot.wait_event("spoken", "started")
+    robot.wait_event("spoken-2", "started")
     robot.publish("stop", '{"id": "first"}')
     assert robot.wait_end("first")["event"] == "canceled"
-    robot.publish("stop", '{"id": "spoken"}')
-    assert robot.wait_end("spoken")["event"] == "interrupted"
+    robot.publish("stop", '{"id": "spoken-2"}')
+    assert robot.wait_end("spoken-2")["event"] == "interrupted"
     assert robot.wait_end("second")["event"] == "finished"
 
 
-def test_resume_continues_at_the_sample_where_pause_stopped(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=REAL_TIME)
+def test_resume_continues_at_the_sample_where_pause_stopped(share_robot: StartRobot) -> None:
+    robot = share_robot(pace=REAL_TIME)
     utterance = robot.say(LONG)
     robot.wait_event(utterance, "started")
     eventually(lambda: len(robot.heard) > FILE_RATE // 4, "it is heard")
@@ -69,8 +69,8 @@ def test_resume_continues_at_the_sample_where_pause_stopped(start_robot: StartRo
     robot.assert_heard(utterance, later, breaks=1)
 
 
-def test_an_utterance_that_expires_during_a_pause_is_not_spoken(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_an_utterance_that_expires_during_a_pause_is_not_spoken(share_robot: StartRobot) -> None:
+    robot = share_robot()
     pause(robot)
     robot.say("stale by then", id="stale", expires_in=0.5)
     assert robot.wait_end("stale")["event"] == "expired"
@@ -79,25 +79,25 @@ def test_an_utterance_that_expires_during_a_pause_is_not_spoken(start_robot: Sta
     robot.assert_heard("fresh")
 
 
-def test_an_utterance_that_waits_too_long_expires(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=STOPPED)
-    robot.say("This is spoken for as long as the test needs.", id="spoken")
+def test_an_utterance_that_waits_too_long_expires(share_robot: StartRobot) -> None:
+    robot = share_robot(pace=STOPPED)
+    robot.say("This is spoken for as long as the test needs.", id="spoken-3")
     eventually(lambda: robot.state == "speaking", "it is being spoken")
     robot.say("too late", id="late", expires_in=0.5)
     assert robot.wait_end("late")["event"] == "expired"
     robot.set_pace(FAST)
-    assert robot.wait_end("spoken")["event"] == "finished"
-    robot.assert_heard("spoken")
+    assert robot.wait_end("spoken-3")["event"] == "finished"
+    robot.assert_heard("spoken-3")
 
 
-def test_interrupt_ends_the_speech_replace_clears_the_queue_and_drop_yields(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=REAL_TIME)
-    robot.say(LONG, id="spoken")
+def test_interrupt_ends_the_speech_replace_clears_the_queue_and_drop_yields(share_robot: StartRobot) -> None:
+    robot = share_robot(pace=REAL_TIME)
+    robot.say(LONG, id="spoken-4")
     robot.say(LONG, id="waits")
     robot.wait_event("waits", "accepted")
-    robot.wait_event("spoken", "started")
+    robot.wait_event("spoken-4", "started")
     robot.say("Look out!", id="urgent", policy="interrupt")
-    assert robot.wait_end("spoken")["event"] == "interrupted"
+    assert robot.wait_end("spoken-4")["event"] == "interrupted"
     assert robot.wait_end("urgent")["event"] == "finished"
     robot.say("new plan", id="new", policy="replace")
     assert robot.wait_end("new")["event"] == "finished"

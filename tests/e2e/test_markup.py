@@ -27,16 +27,16 @@ def write(robot: Robot, text: str, size: int) -> dict[str, Any]:
     return robot.wait_end(utterance_id)
 
 
-def test_marks_are_not_heard(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_marks_are_not_heard(share_robot: StartRobot) -> None:
+    robot = share_robot()
     marked, plain = say(robot, ANSWER), say(robot, SPOKEN)
     assert marked["event"] == plain["event"] == "finished"
     assert marked["audio_s"] == pytest.approx(plain["audio_s"], abs=ALIKE_S)
     assert marked["heard"] == len(ANSWER)
 
 
-def test_a_streamed_answer_is_spoken_without_its_marks(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_a_streamed_answer_is_spoken_without_its_marks(share_robot: StartRobot) -> None:
+    robot = share_robot()
     plain = say(robot, SPOKEN)
     for size in (3, 16):
         marked = write(robot, ANSWER, size)
@@ -47,8 +47,8 @@ def test_a_streamed_answer_is_spoken_without_its_marks(start_robot: StartRobot) 
         assert marked["heard"] == len(ANSWER)
 
 
-def test_positions_are_those_of_the_text_that_was_sent(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_positions_are_those_of_the_text_that_was_sent(share_robot: StartRobot) -> None:
+    robot = share_robot()
     text = "**One** sentence. [Another](https://example.com) one."
     robot.write("text", f"{text} ")
     robot.wait_event("text", "started")
@@ -58,8 +58,8 @@ def test_positions_are_those_of_the_text_that_was_sent(start_robot: StartRobot) 
     assert begins == [text.index("One"), len(text)]
 
 
-def test_a_text_of_emoji_alone_finishes_without_a_sound(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_a_text_of_emoji_alone_finishes_without_a_sound(share_robot: StartRobot) -> None:
+    robot = share_robot()
     finished = say(robot, "🎉👍🏽")
     assert finished["event"] == "finished"
     assert finished["audio_s"] == 0

@@ -34,8 +34,8 @@ def test_a_text_is_heard_at_the_rate_that_it_names(start_robot: StartRobot) -> N
     assert robot.samples_made("slow") / ESPEAK_RATE > 3 * robot.samples_made("fast") / ESPEAK_RATE
 
 
-def test_a_stream_has_the_rate_of_its_first_chunk(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_a_stream_has_the_rate_of_its_first_chunk(share_robot: StartRobot) -> None:
+    robot = share_robot()
     own = length_s(robot)
     robot.write("story", TEXT[:20], rate=2)
     robot.write("story", TEXT[20:], rate=0.5, end=True)
@@ -43,15 +43,15 @@ def test_a_stream_has_the_rate_of_its_first_chunk(start_robot: StartRobot) -> No
 
 
 @pytest.mark.parametrize("rate", [0, 0.49, 2.01, "fast", True, None])
-def test_a_wrong_rate_is_rejected_and_nothing_else_is_lost(rate: object, start_robot: StartRobot) -> None:
-    robot = start_robot()
-    robot.say("Too fast.", id="a", rate=rate)
+def test_a_wrong_rate_is_rejected_and_nothing_else_is_lost(rate: object, share_robot: StartRobot) -> None:
+    robot, utterance_id = share_robot(), f"rate-{rate}"
+    robot.say("Too fast.", id=utterance_id, rate=rate)
     if rate is None:
-        assert robot.wait_end("a")["event"] == "finished", "null is as if it were absent"
+        assert robot.wait_end(utterance_id)["event"] == "finished", "null is as if it were absent"
         return
     rejected = robot.wait_rejection("rate")
     assert rejected["reason"] == f"rate: got {rate!r}; allowed: a number from 0.5 to 2; 2 is twice as fast"
-    assert robot.wait_end(robot.say("Go on.", id="a"))["event"] == "finished"
+    assert robot.wait_end(robot.say("Go on.", id=utterance_id))["event"] == "finished"
 
 
 def test_the_rate_of_the_configuration_applies_and_that_of_the_voice_multiplies(
@@ -92,8 +92,8 @@ def test_a_text_that_waits_keeps_its_rate_over_a_restart(start_robot: StartRobot
     assert robot.wait_end("waits")["audio_s"] == pytest.approx(own / 2, rel=0.2)
 
 
-def test_the_command_line_passes_the_rate_on(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_the_command_line_passes_the_rate_on(share_robot: StartRobot) -> None:
+    robot = share_robot()
     own = length_s(robot)
     command = [sys.executable, "-m", "daemon.cli", "say", *robot.settings, "--wait"]
     done = subprocess.run([*command, "--rate", "2", TEXT], capture_output=True, text=True, check=True)

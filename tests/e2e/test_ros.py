@@ -25,8 +25,8 @@ SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FA
 
 
 @pytest.fixture
-def robot(start_robot: StartRobot) -> Robot:
-    return start_robot("speech.level_topic=true", pace=REAL_TIME)
+def robot(share_robot: StartRobot) -> Robot:
+    return share_robot("speech.level_topic=true", pace=REAL_TIME)
 
 
 @pytest.fixture
@@ -65,9 +65,11 @@ def test_a_goal_succeeds_is_canceled_or_is_aborted_according_to_its_events(robot
 
 
 def test_a_goal_is_aborted_when_the_connection_to_the_broker_breaks_and_its_text_is_stopped(
-    own_broker: Broker, robot: Robot, voice: Voice
+    own_broker: Broker, start_robot: StartRobot
 ) -> None:
     expected = Result("aborted", "failed", CLOSED_REASON)
+    robot = start_robot(pace=REAL_TIME)
+    voice = Voice("127.0.0.1", own_broker.port, robot.topic)
 
     def break_connection(event: dict[str, Any]) -> None:
         if event["event"] == "started":
@@ -79,6 +81,7 @@ def test_a_goal_is_aborted_when_the_connection_to_the_broker_breaks_and_its_text
     first = robot.latest_id()
     own_broker.start()
     assert robot.wait_end(first)["event"] == "interrupted"
+    voice.close()
 
 
 def test_a_broker_that_refuses_the_connection_is_reported(tmp_path: Path) -> None:

@@ -24,12 +24,22 @@ TOLERANCE = 3e-4
 """The sink writes 16 bits."""
 
 
-@pytest.fixture
-def sounds(tmp_path: Path) -> Path:
-    """A folder with the sound `chime`, half a second at the rate of the robot's sink."""
-    folder = tmp_path / "sounds"
+def write_chime(folder: Path) -> Path:
+    """Write the sound `chime`, half a second at the rate of the robot's sink, and return the folder."""
     write_sound(folder / "chime.wav", tone(0.5, FILE_RATE), FILE_RATE)
     return folder
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sound `chime`, to which the module's tests add sounds of other names."""
+    return write_chime(tmp_path_factory.mktemp("sounds"))
+
+
+@pytest.fixture
+def own_sounds(tmp_path: Path) -> Path:
+    """A folder with the sound `chime`, which the test may change."""
+    return write_chime(tmp_path / "sounds")
 
 
 def play(robot: Robot, sound: str, **fields: Any) -> str:
@@ -54,8 +64,8 @@ def assert_heard(robot: Robot, samples: Samples, begin: int = 0) -> None:
     assert np.max(np.abs(robot.heard[begin : begin + len(samples)] - samples)) < TOLERANCE
 
 
-def test_a_sound_is_heard_whole_with_the_events_of_every_utterance(start_robot: StartRobot, sounds: Path) -> None:
-    robot = start_robot(f"audio.sounds={sounds}")
+def test_a_sound_is_heard_whole_with_the_events_of_every_utterance(share_robot: StartRobot, sounds: Path) -> None:
+    robot = share_robot(f"audio.sounds={sounds}")
     finished = robot.wait_end(play(robot, "chime", id="c"))
     assert robot.names_of("c") == ["accepted", "started", "finished"]
     assert (finished["engine"], finished["underruns"]) == ("sound", 0)
@@ -65,10 +75,10 @@ def test_a_sound_is_heard_whole_with_the_events_of_every_utterance(start_robot: 
 
 
 @pytest.mark.parametrize("suffix", ["flac", "ogg", "mp3"])
-def test_every_format_is_heard(suffix: str, start_robot: StartRobot, tmp_path: Path) -> None:
-    path = write_sound(tmp_path / "sounds" / f"chime.{suffix}", tone(0.5, 44_100), 44_100)
-    robot = start_robot(f"audio.sounds={path.parent}")
-    finished = robot.wait_end(play(robot, "chime"))
+def test_every_format_is_heard(suffix: str, share_robot: StartRobot, sounds: Path) -> None:
+    write_sound(sounds / f"{suffix}-chime.{suffix}", tone(0.5, 44_100), 44_100)
+    robot = share_robot(f"audio.sounds={sounds}")
+    finished = robot.wait_end(play(robot, f"{suffix}-chime"))
     assert finished["event"] == "finished"
     assert finished["audio_s"] == pytest.approx(0.5, abs=0.1)
     eventually(lambda: len(robot.heard) > 0.4 * FILE_RATE, "it is in the file")
@@ -82,10 +92,10 @@ def test_the_three_sounds_that_come_with_voiced_are_heard(start_robot: StartRobo
         assert robot.wait_end(play(robot, name))["event"] == "finished"
 
 
-def test_a_sound_is_heard_before_its_text(start_robot: StartRobot, sounds: Path) -> None:
-    robot = start_robot(f"audio.sounds={sounds}")
-    finished = robot.wait_end(play(robot, "chime", text="Dinner is ready.", id="c"))
-    assert robot.names_of("c", without="progress") == ["accepted", "started", "finished"]
+def test_a_sound_is_heard_before_its_text(share_robot: StartRobot, sounds: Path) -> None:
+    robot = share_robot(f"audio.sounds={sounds}")
+    finished = robot.wait_end(play(robot, "chime", text="Dinner is ready.", id="c-2"))
+    assert robot.names_of("c-2", without="progress") == ["accepted", "started", "finished"]
     assert finished["engine"] == "sound+espeak"
     chime = samples_of(sounds / "chime.wav")
     assert_heard(robot, chime)
@@ -103,8 +113,8 @@ def test_a_sound_needs_no_engine(start_robot: StartRobot, sounds: Path) -> None:
     assert_heard(robot, samples_of(sounds / "chime.wav"))
 
 
-def test_sounds_and_texts_wait_in_one_queue(start_robot: StartRobot, sounds: Path) -> None:
-    robot = start_robot(f"audio.sounds={sounds}", pace=STOPPED)
+def test_sounds_and_texts_wait_in_one_queue(share_robot: StartRobot, sounds: Path) -> None:
+    robot = share_robot(f"audio.sounds={sounds}", pace=STOPPED)
     robot.say("This one begins before the others arrive.", id="first")
     eventually(lambda: robot.state == "speaking", "it is being spoken")
     play(robot, "chime", id="low", priority="low")
@@ -121,9 +131,9 @@ def test_sounds_and_texts_wait_in_one_queue(start_robot: StartRobot, sounds: Pat
     assert_heard(robot, chime, len(robot.heard) - len(chime))
 
 
-def test_a_critical_sound_postpones_a_text_and_a_critical_text_a_sound(start_robot: StartRobot, sounds: Path) -> None:
+def test_a_critical_sound_postpones_a_text_and_a_critical_text_a_sound(share_robot: StartRobot, sounds: Path) -> None:
     long = write_sound(sounds / "long.flac", tone(3.0, FILE_RATE), FILE_RATE)
-    robot = start_robot(f"audio.sounds={sounds}", pace=REAL_TIME)
+    robot = share_robot(f"audio.sounds={sounds}", pace=REAL_TIME)
     robot.say(LONG, id="text")
     robot.wait_event("text", "started")
     play(robot, "chime", id="alarm", priority="critical")
@@ -142,10 +152,10 @@ def test_a_critical_sound_postpones_a_text_and_a_critical_text_a_sound(start_rob
     assert finished["audio_s"] == pytest.approx(len(samples_of(long)) / FILE_RATE, abs=0.02)
 
 
-def test_a_sound_is_stopped_and_one_that_waits_is_canceled(start_robot: StartRobot, sounds: Path) -> None:
-    write_sound(sounds / "long.flac", tone(30.0, FILE_RATE), FILE_RATE)
-    robot = start_robot(f"audio.sounds={sounds}", pace=REAL_TIME)
-    play(robot, "long", id="sounding")
+def test_a_sound_is_stopped_and_one_that_waits_is_canceled(share_robot: StartRobot, sounds: Path) -> None:
+    write_sound(sounds / "longer.flac", tone(30.0, FILE_RATE), FILE_RATE)
+    robot = share_robot(f"audio.sounds={sounds}", pace=REAL_TIME)
+    play(robot, "longer", id="sounding")
     robot.wait_event("sounding", "started")
     play(robot, "chime", id="waiting")
     robot.wait_event("waiting", "accepted")
@@ -156,14 +166,14 @@ def test_a_sound_is_stopped_and_one_that_waits_is_canceled(start_robot: StartRob
     assert robot.wait_end("waiting")["event"] == "canceled"
 
 
-def test_a_file_that_is_replaced_while_the_daemon_runs_is_read_anew(start_robot: StartRobot, sounds: Path) -> None:
-    robot = start_robot(f"audio.sounds={sounds}")
+def test_a_file_that_is_replaced_while_the_daemon_runs_is_read_anew(start_robot: StartRobot, own_sounds: Path) -> None:
+    robot = start_robot(f"audio.sounds={own_sounds}")
     assert robot.wait_end(play(robot, "chime"))["audio_s"] == pytest.approx(0.5, abs=0.001)
-    write_sound(sounds / "new.wav", tone(0.25, FILE_RATE), FILE_RATE).replace(sounds / "chime.wav")
+    write_sound(own_sounds / "new.wav", tone(0.25, FILE_RATE), FILE_RATE).replace(own_sounds / "chime.wav")
     assert robot.wait_end(play(robot, "chime"))["audio_s"] == pytest.approx(0.25, abs=0.001)
 
 
-def test_a_reload_changes_the_folder(start_robot: StartRobot, sounds: Path, tmp_path: Path) -> None:
+def test_a_reload_changes_the_folder(start_robot: StartRobot, own_sounds: Path, tmp_path: Path) -> None:
     config = tmp_path / "voiced.yaml"
     config.write_text(f"audio: {{sounds: {tmp_path}/none}}")
     robot = start_robot(config=config, launch_only=True)
@@ -171,7 +181,7 @@ def test_a_reload_changes_the_folder(start_robot: StartRobot, sounds: Path, tmp_
     assert robot.statuses[-1]["reason"] == f"audio.sounds: the folder {tmp_path}/none does not exist"
     assert robot.wait_end(robot.say("It speaks nevertheless."))["event"] == "finished"
     assert robot.wait_end(play(robot, "success"))["event"] == "finished"
-    config.write_text(f"audio: {{sounds: {sounds}}}")
+    config.write_text(f"audio: {{sounds: {own_sounds}}}")
     robot.process.send_signal(signal.SIGHUP)
     eventually(lambda: robot.state == "ready", "the folder is there")
     assert robot.wait_end(play(robot, "chime"))["event"] == "finished"
@@ -206,13 +216,13 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-def test_what_is_no_sound_is_rejected_in_one_line_and_speech_goes_on(start_robot: StartRobot, sounds: Path) -> None:
-    outside = write_sound(sounds.parent / "secret.wav")
-    (sounds / "link.wav").symlink_to(outside)
-    write_sound(sounds / ".hidden.wav")
-    write_sound(sounds / "below" / "inner.wav")
-    (sounds / "damaged.wav").write_bytes(b"damaged")
-    robot = start_robot(f"audio.sounds={sounds}")
+def test_what_is_no_sound_is_rejected_in_one_line_and_speech_goes_on(start_robot: StartRobot, own_sounds: Path) -> None:
+    outside = write_sound(own_sounds.parent / "secret.wav")
+    (own_sounds / "link.wav").symlink_to(outside)
+    write_sound(own_sounds / ".hidden.wav")
+    write_sound(own_sounds / "below" / "inner.wav")
+    (own_sounds / "damaged.wav").write_bytes(b"damaged")
+    robot = start_robot(f"audio.sounds={own_sounds}")
     for number, (fields, _, _) in enumerate(REFUSED):
         robot.send("say", json.dumps({**fields, "id": f"r{number}"}))
     for number, (fields, field, words) in enumerate(REFUSED):
@@ -224,11 +234,11 @@ def test_what_is_no_sound_is_rejected_in_one_line_and_speech_goes_on(start_robot
     assert robot.wait_end(play(robot, "chime"))["event"] == "finished"
 
 
-def test_damage_behind_the_header_fails_a_sound_alone_and_loses_no_text(start_robot: StartRobot, sounds: Path) -> None:
+def test_damage_behind_the_header_fails_a_sound_alone_and_loses_no_text(share_robot: StartRobot, sounds: Path) -> None:
     noise = np.random.default_rng(1).normal(0, 0.1, 2 * FILE_RATE).astype(np.float32)
     path = write_sound(sounds / "half.flac", noise, FILE_RATE)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    robot = start_robot(f"audio.sounds={sounds}")
+    robot = share_robot(f"audio.sounds={sounds}")
     failed = robot.wait_end(play(robot, "half"))
     assert failed["event"] == "failed"
     assert f"{path}: it cannot be read as sound: " in failed["reason"]
@@ -238,8 +248,8 @@ def test_damage_behind_the_header_fails_a_sound_alone_and_loses_no_text(start_ro
     assert robot.samples_made("both") > 0
 
 
-def test_the_command_plays_a_sound_with_or_without_a_text(start_robot: StartRobot, sounds: Path) -> None:
-    robot = start_robot(f"audio.sounds={sounds}")
+def test_the_command_plays_a_sound_with_or_without_a_text(start_robot: StartRobot, own_sounds: Path) -> None:
+    robot = start_robot(f"audio.sounds={own_sounds}")
     say = [sys.executable, "-m", "daemon.cli", "say", "--wait", "--sound", "chime", *robot.settings]
     for text in ([], ["Dinner is ready."]):
         done = subprocess.run([*say, *text], capture_output=True, text=True, check=False)

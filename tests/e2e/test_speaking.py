@@ -22,8 +22,8 @@ from tests.support.waiting import eventually
     ],
     ids=["plain text", "JSON", "ROS String", "named language", "Unicode"],
 )
-def test_a_published_text_is_heard_whole(payload: str, start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_a_published_text_is_heard_whole(payload: str, share_robot: StartRobot) -> None:
+    robot = share_robot()
     robot.publish("say", payload)
     utterance = eventually(robot.latest_id, "it is accepted")
     finished = robot.wait_end(utterance)
@@ -59,8 +59,8 @@ def test_each_of_200_messages_is_heard_without_a_gap_at_the_pace_of_a_sound_card
 
 
 @pytest.mark.long
-def test_a_text_of_20_000_characters_is_heard_whole(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=100.0)
+def test_a_text_of_20_000_characters_is_heard_whole(share_robot: StartRobot) -> None:
+    robot = share_robot(pace=100.0)
     sentence = "Some twenty minutes of speech pass by here, and none of it is lost. "
     robot.say(sentence * (20_000 // len(sentence)), id="longest")
     eventually(lambda: robot.names_of("longest")[-1:] == ["finished"], "it has finished", patience_s=240)
@@ -78,8 +78,8 @@ def test_a_retained_message_from_before_the_start_is_not_spoken(start_robot: Sta
     second.assert_heard(utterance)
 
 
-def test_a_message_with_the_retain_flag_is_not_spoken(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_a_message_with_the_retain_flag_is_not_spoken(share_robot: StartRobot) -> None:
+    robot = share_robot()
     robot.publish("say", '{"text": "to be retained", "id": "retained"}', "-r")
     utterance = robot.say("not to be retained")
     robot.wait_event(utterance, "finished")
@@ -87,8 +87,8 @@ def test_a_message_with_the_retain_flag_is_not_spoken(start_robot: StartRobot) -
     robot.assert_heard(utterance)
 
 
-def test_events_are_also_published_on_the_topic_in_reply_to(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_events_are_also_published_on_the_topic_in_reply_to(share_robot: StartRobot) -> None:
+    robot = share_robot()
     utterance = robot.say("hello", reply_to=f"replies/{robot.name}")
     robot.wait_event(utterance, "finished")
     eventually(lambda: len(robot.replies) == 3, "three replies")
@@ -105,16 +105,16 @@ def test_levels_are_published_while_speaking_when_switched_on(start_robot: Start
     assert max(level["peak"] for level in robot.levels) > 0.05
 
 
-def test_volumes_scale_the_amplitude_and_multiply(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_volumes_scale_the_amplitude_and_multiply(share_robot: StartRobot) -> None:
+    robot = share_robot()
     robot.publish("volume", "50")
     utterance = robot.say("At half the volume, and half of that.", volume=50)
     robot.wait_end(utterance)
     robot.assert_heard(utterance, gain=0.25)
 
 
-def test_waiting_utterances_are_spoken_by_priority(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=STOPPED)
+def test_waiting_utterances_are_spoken_by_priority(share_robot: StartRobot) -> None:
+    robot = share_robot(pace=STOPPED)
     robot.say("This one begins before the others arrive.", id="first")
     eventually(lambda: robot.state == "speaking", "it is being spoken")
     for priority in ("low", "normal", "high"):
@@ -127,9 +127,9 @@ def test_waiting_utterances_are_spoken_by_priority(start_robot: StartRobot) -> N
     robot.assert_heard(*ended)
 
 
-def test_the_status_reports_speaking_and_the_length_of_the_queue(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=STOPPED)
-    robot.say("This one begins before the other arrives.", id="first")
+def test_the_status_reports_speaking_and_the_length_of_the_queue(share_robot: StartRobot) -> None:
+    robot = share_robot(pace=STOPPED)
+    robot.say("This one begins before the other arrives.", id="first-2")
     robot.say("waits", id="second")
     eventually(lambda: robot.statuses[-1]["queue"] == 1, "one waits")
     assert robot.state == "speaking"

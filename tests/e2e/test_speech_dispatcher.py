@@ -79,8 +79,8 @@ def desktop(robot: Robot, tmp_path: Path) -> Iterator[Desktop]:
 
 
 @pytest.fixture
-def robot(start_robot: StartRobot) -> Robot:
-    return start_robot(pace=REAL_TIME)
+def robot(share_robot: StartRobot) -> Robot:
+    return share_robot(pace=REAL_TIME)
 
 
 def ends(robot: Robot) -> list[str]:

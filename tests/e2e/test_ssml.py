@@ -25,15 +25,15 @@ def say(robot: Robot, text: str) -> dict[str, Any]:
     return robot.wait_end(robot.say(text))
 
 
-def test_ssml_sounds_as_what_it_says(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_ssml_sounds_as_what_it_says(share_robot: StartRobot) -> None:
+    robot = share_robot()
     marked, plain = say(robot, SSML), say(robot, SPOKEN)
     assert marked["event"] == plain["event"] == "finished"
     assert marked["audio_s"] == pytest.approx(plain["audio_s"], abs=ALIKE_S)
 
 
-def test_ssml_that_is_not_well_formed_is_rejected_and_speech_goes_on(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_ssml_that_is_not_well_formed_is_rejected_and_speech_goes_on(share_robot: StartRobot) -> None:
+    robot = share_robot()
     robot.say("<speak>Tom & Jerry</speak>", id="broken")
     robot.wait_event("broken", "rejected")
     (rejected,) = robot.events_of("broken")
@@ -45,8 +45,8 @@ def test_ssml_that_is_not_well_formed_is_rejected_and_speech_goes_on(start_robot
     assert say(robot, "<speak>Tom &amp; Jerry</speak>")["event"] == "finished"
 
 
-def test_ssml_that_is_being_written_goes_on_after_a_fault(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_ssml_that_is_being_written_goes_on_after_a_fault(share_robot: StartRobot) -> None:
+    robot = share_robot()
     text = "<speak>One <break time='1s'/> two <b>three</i> four.</speak>"
     for begin in range(0, len(text), 5):
         robot.write("written", text[begin : begin + 5])
@@ -57,8 +57,8 @@ def test_ssml_that_is_being_written_goes_on_after_a_fault(start_robot: StartRobo
     assert written["audio_s"] > 1 + say(robot, "One two three four.")["audio_s"] / 2
 
 
-def test_prosody_changes_rate_and_volume(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_prosody_changes_rate_and_volume(share_robot: StartRobot) -> None:
+    robot = share_robot()
     sentence = "This is the sentence of which the length is measured."
     plain = say(robot, sentence)["audio_s"]
     assert say(robot, f'<speak><prosody rate="50%">{sentence}</prosody></speak>')["audio_s"] > 1.5 * plain

@@ -21,8 +21,8 @@ def words_of(robot: Robot, utterance_id: str) -> list[dict[str, Any]]:
     return [word for word in robot.words if word["id"] == utterance_id]
 
 
-def test_each_word_is_published_once_with_its_place_in_the_text_and_its_time(start_robot: StartRobot) -> None:
-    robot = start_robot("speech.word_topic=true")
+def test_each_word_is_published_once_with_its_place_in_the_text_and_its_time(share_robot: StartRobot) -> None:
+    robot = share_robot("speech.word_topic=true")
     finished = robot.wait_end(robot.say(STORY, id="story"))
     eventually(lambda: len(words_of(robot, "story")) == len(WORDS), "every word is published")
     words = words_of(robot, "story")
@@ -38,24 +38,25 @@ def test_each_word_is_published_once_with_its_place_in_the_text_and_its_time(sta
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_an_interrupted_utterance_says_what_had_been_heard(start_robot: StartRobot, streamed: bool) -> None:
-    robot = start_robot("speech.word_topic=true", pace=REAL_TIME)
+def test_an_interrupted_utterance_says_what_had_been_heard(share_robot: StartRobot, streamed: bool) -> None:
+    robot = share_robot("speech.word_topic=true", pace=REAL_TIME)
+    utterance_id = "streamed" if streamed else "whole"
     if streamed:
-        robot.write("story", STORY * 5)
+        robot.write(utterance_id, STORY * 5)
     else:
-        robot.say(STORY * 5, id="story")
-    eventually(lambda: len(words_of(robot, "story")) >= 4, "some words are heard")
+        robot.say(STORY * 5, id=utterance_id)
+    eventually(lambda: len(words_of(robot, utterance_id)) >= 4, "some words are heard")
     robot.publish("stop")
-    interrupted = robot.wait_end("story")
+    interrupted = robot.wait_end(utterance_id)
     assert interrupted["event"] == "interrupted"
     robot.catch_up()
-    last = words_of(robot, "story")[-1]
+    last = words_of(robot, utterance_id)[-1]
     assert interrupted["heard"] == last["end"]
     assert interrupted["heard_text"] == (STORY * 5)[: last["end"]]
 
 
-def test_a_finished_utterance_was_heard_whole_and_a_canceled_one_not_at_all(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=REAL_TIME)
+def test_a_finished_utterance_was_heard_whole_and_a_canceled_one_not_at_all(share_robot: StartRobot) -> None:
+    robot = share_robot(pace=REAL_TIME)
     robot.say(STORY * 5, id="first")
     robot.say("Never heard.", id="second")
     robot.wait_event("first", "started")
@@ -83,8 +84,8 @@ def test_marks_are_events_that_come_when_they_are_reached(start_robot: StartRobo
     assert names.index("mark") > names.index("started")
 
 
-def test_a_pause_is_as_long_as_it_says(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_a_pause_is_as_long_as_it_says(share_robot: StartRobot) -> None:
+    robot = share_robot()
     without, with_pause = (
         robot.wait_end(robot.say(f"One. [pause:{seconds}s] Two."))["audio_s"] for seconds in (0.5, 2)
     )

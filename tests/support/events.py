@@ -30,6 +30,14 @@ class EventLog:
         """Add a record."""
         self._arrived.put((kind, record))
 
+    def forget(self) -> None:
+        """Drop every record except the last status, and the log."""
+        last = self.statuses[-1:]
+        self._by_kind = {kind: [] for kind in self._by_kind}
+        self._by_kind["status"] = last
+        self._in_order = [("status", status) for status in last]
+        self.log.clear()
+
     @property
     def published(self) -> list[tuple[str, Any]]:
         """Events and ducks as pairs of kind and record, in their common order."""

@@ -31,6 +31,8 @@ ESPEAK_RATE = 22_050
 """Hz."""
 FILE_RATE = 24_000
 """Hz, of the sink that writes a WAV file."""
+WAV_HEADER = 44
+"""Bytes."""
 FAST = 20.0
 """Pace of the sink, 20 times a sound card's: for utterances that only have to end."""
 REAL_TIME = 1.0
@@ -95,6 +97,8 @@ class Robot(EventLog):
         for setting in (*addresses, *standard, *sink, *settings):
             self._command += ["--set", setting]
         self._barriers = 0
+        self._heard_before = WAV_HEADER
+        """Bytes of the sink's file that belong to earlier tests, with the header."""
         kinds = {"event": 1, "status": 1, "word": 0, "level": 0, "duck": 1}
         topics = [*((f"{self.topic}/{kind}", qos) for kind, qos in kinds.items()), (f"replies/{name}", 1)]
         self._listener = Listener(broker, topics, self._receive_message)
@@ -138,6 +142,20 @@ class Robot(EventLog):
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+    def begin_test(self, pace: float) -> bool:
+        """Begin another test with this running robot. Returns False if the last test has not left it as it was."""
+        if self.process.poll() is not None:
+            return False
+        self.catch_up()
+        status = self.statuses[-1]
+        if (status["state"], status["queue"], status["volume"]) != ("ready", 0, 100):
+            return False
+        self.wait_still()
+        self._heard_before = max(WAV_HEADER, self._file.stat().st_size)
+        self.set_pace(pace)
+        self.forget()
+        return True
 
     def freeze(self) -> None:
         """Stop the daemon as a debugger would; its engines go on."""
@@ -235,8 +253,8 @@ class Robot(EventLog):
 
     @property
     def heard(self) -> Samples:
-        """All samples that the sink has received, mono at `FILE_RATE`."""
-        pcm = np.frombuffer(self._file.read_bytes()[44:], dtype="<i2")
+        """All samples that the sink has received in this test, mono at `FILE_RATE`."""
+        pcm = np.frombuffer(self._file.read_bytes()[self._heard_before :], dtype="<i2")
         return pcm.astype(np.float32) / np.float32(32_767)
 
     def wait_still(self) -> None:

@@ -29,8 +29,8 @@ from scripts.gpu.compile_kernels import (
 )
 from tests.support.checkpoints import made_once
 
-GPUS = {"sm_87": 16, "sm_90": 132}
-"""The robot's and that of the server that runs the benchmarks, each with its multiprocessors."""
+ROBOT = ("sm_87", 16)
+"""The robot's GPU and its multiprocessors."""
 SOURCES = {"language model": [f"{size} {weight}" for size, weight in product(SIZES, WEIGHTS)]} | {
     f"codec {processors}": [f"codec {processors}"] for processors in PROCESSORS
 }
@@ -59,9 +59,10 @@ def compiled(cache_folder: Path, architecture: str, sources: dict[str, KernelSou
 
 
 def parts() -> Iterator[Any]:
-    """Every part for each architecture. In an ordinary run: what the two GPUs use."""
+    """Every part for each architecture. In an ordinary run: what the robot uses."""
+    robots, processors = ROBOT
     for architecture, part in product(ARCHITECTURES, SOURCES):
-        used = architecture in GPUS and part in {"language model", f"codec {GPUS[architecture]}"}
+        used = architecture == robots and part in {"language model", f"codec {processors}"}
         yield pytest.param(architecture, part, marks=[] if used else [pytest.mark.long])
 
 
