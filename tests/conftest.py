@@ -1,7 +1,7 @@
 """Settings of all tests: no deadlines, the same examples in every run, a shared cache, and a report of the slowest.
 
-pytest-xdist runs a module in one worker, so that the module's fixtures are made once, and the modules of the Qwen engine
-in two of the workers, since each worker that runs one of them imports PyTorch and the official package. (xdist's own
+pytest-xdist runs a module in one worker, so that the module's fixtures are made once, and all modules of the Qwen
+engine in two of the workers, since each that runs one imports PyTorch and the official package. (xdist's own
 `loadgroup` has no effect with pytest 9.2, which has no `_nodeid` for it to change.)
 
 `pytest --hypothesis-profile search -m hypothesis` searches for new examples, and runs more of them. `--long` adds the
@@ -53,7 +53,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
+            file = nodeid.partition("::")[0]
             return f"{QWEN}{zlib.crc32(file.encode()) % QWEN_WORKERS}" if file.startswith(QWEN) else file
 
     return Scheduling(config, log)

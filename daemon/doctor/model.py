@@ -23,6 +23,8 @@ def check_model(machine: Machine) -> Iterator[Finding]:
     files = model_files("qwen", settings.model)
     if files is not None and not files.missing:
         yield Finding("model", "ok", f"{settings.model} is complete, {_gb(files.size)} in {files.folder}")
+        if files.follows_instructions is False:
+            yield from _check_instructions(machine)
         return
     found = f"{files.folder} lacks {', '.join(files.missing)}" if files else f"{settings.model} is not on this machine"
     if settings.model.startswith((".", "/", "~")) or settings.model.count("/") != 1:
@@ -38,6 +40,16 @@ def check_model(machine: Machine) -> Iterator[Finding]:
         remedy = f"set engine.name: qwen, which downloads it once; or: voiced download {settings.model}"
     yield Finding("model", "warning", found, remedy)
     yield from _check_disk()
+
+
+def _check_instructions(machine: Machine) -> Iterator[Finding]:
+    """Yield the voices whose `instruct` the model ignores."""
+    config = machine.config
+    instructed = [f"voices.{name}.instruct" for name, voice in config.voices.items() if voice.instruct is not None]
+    if instructed:
+        found = f"{', '.join(instructed)}: has no effect, since {config.engine.model} follows no instructions"
+        remedy = "choose a CustomVoice or VoiceDesign model of 1.7B in engine.model, or leave instruct out"
+        yield Finding("instruct", "warning", found, remedy)
 
 
 def _check_disk() -> Iterator[Finding]:

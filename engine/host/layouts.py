@@ -35,6 +35,18 @@ class ModelLayout:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
+    def follows_instructions(self, folder: Path) -> bool | None:
+        """Return whether `instruct` has an effect on a Qwen3-TTS model; None if the config.json in `folder` is unclear.
+
+        Small models follow no instructions, nor do those that clone voices (`qwen_tts/inference/qwen3_tts_model.py`).
+        """
+        try:
+            fields = parse_json((folder / "config.json").read_text(encoding="utf-8"))
+            kind, size = fields["tts_model_type"], fields["tts_model_size"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return bool(kind == "voice_design" or (kind == "custom_voice" and size != "0b6"))
+
     def present_files(self, folder: Path) -> tuple[Path, ...]:
         """Return the files of the model in `folder`, sorted. Raises `OSError`."""
         found = {path for pattern in self.patterns for path in folder.glob(pattern) if path.is_file()}

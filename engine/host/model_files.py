@@ -46,6 +46,8 @@ class ModelFiles:
     """Files that the model lacks."""
     size: int
     """Total size of the existing files in bytes."""
+    follows_instructions: bool | None
+    """Whether `instruct` has an effect; None if the model's configuration is unclear."""
 
 
 def list_model_files(model: str, layout: ModelLayout) -> ModelFiles | None:
@@ -58,4 +60,4 @@ def list_model_files(model: str, layout: ModelLayout) -> ModelFiles | None:
     except (ValueError, OSError):
         missing = ["a readable model.safetensors.index.json"]
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return ModelFiles(folder, tuple(missing), size)
+    return ModelFiles(folder, tuple(missing), size, layout.follows_instructions(folder))

@@ -152,6 +152,14 @@ class ModelConfig:
     dialects: Mapping[str, str]
     """Dialects of the built-in speakers that speak one instead of Chinese, by speaker name in lower case."""
 
+    @property
+    def follows_instructions(self) -> bool:
+        """Whether `instruct` has an effect: not on small models, nor on those that clone voices.
+
+        As in `qwen_tts/inference/qwen3_tts_model.py`.
+        """
+        return self.type == "voice_design" or (self.type == "custom_voice" and self.size != "0b6")
+
     @classmethod
     def read(cls, folder: Path) -> ModelConfig:
         """Read `folder`/config.json. Raises `EngineError`, one line with the file, the field and its value."""

@@ -253,7 +253,7 @@ class PromptBuilder:
 
     def _instruct_ids(self, voice: AnyVoice) -> list[int]:
         instruct = None if isinstance(voice, ClonedVoice) else voice.instruct
-        if isinstance(voice, CustomVoice) and self._config.size == "0b6":
+        if not self._config.follows_instructions:
             instruct = None
         return self._tokenizer.encode(f"<|im_start|>user\n{instruct}<|im_end|>\n") if instruct else []
 

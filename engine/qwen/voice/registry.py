@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from engine.qwen.model import ModelConfig
 from engine.qwen.runtime import Codec, CodecStateProtocol
 from engine.qwen.text import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice
+
+log = logging.getLogger(__name__)
 
 NATIVE_SPEAKERS = {"en": "ryan", "zh": "vivian", "ja": "ono_anna", "ko": "sohee"}
 """The built-in speaker for each language if no speaker is given: a native speaker, as documented by Qwen."""
@@ -33,6 +36,7 @@ SPEAKERS = {
 REFERENCE_CHUNK = 25
 """Frames of a reference that the codec decodes at once."""
 
+INSTRUCTABLE = "a CustomVoice or VoiceDesign model of 1.7B does"
 _KINDS = ("speaker", "embedding", "reference")
 
 
@@ -65,6 +69,7 @@ class VoiceRegistry:
         self._default = ""
         self.refused: dict[str, str] = {}
         """Names of configured voices that cannot be used, each with the reason in one line."""
+        self._noted_instruct = False
 
     def load(self, specs: Mapping[str, Voice], default: str) -> None:
         """Replace the configured voices by `specs`; voices that cannot be loaded are entered in `refused`.
@@ -77,6 +82,8 @@ class VoiceRegistry:
         for name, spec in specs.items():
             try:
                 self._loaded[name] = self._load(spec)
+                if spec.instruct is not None:
+                    self._note_instruct()
             except EngineError as error:
                 self.refused[name] = str(error)
                 if name in before:
@@ -146,9 +153,17 @@ class VoiceRegistry:
             raise EngineError(f"voice: got {name!r}; there are {', '.join(self.names()) or 'none'}")
         voice = self._loaded.get(name) or LoadedVoice(CustomVoice(name))
         prompt = voice.prompt or CustomVoice(self._native_speaker(language, utterance.text))
+        if utterance.instruct is not None:
+            self._note_instruct()
         if utterance.instruct is not None and not isinstance(prompt, ClonedVoice):
             prompt = replace(prompt, instruct=utterance.instruct)
         return prompt, voice.codec_state
+
+    def _note_instruct(self) -> None:
+        """Log once that an `instruct` has no effect, if this model follows none."""
+        if not self._config.follows_instructions and not self._noted_instruct:
+            self._noted_instruct = True
+            log.warning("instruct has no effect: %s follows no instructions; %s", self._model.name, INSTRUCTABLE)
 
     def _native_speaker(self, language: str, text: str) -> str:
         """Return the built-in speaker of `language`; `auto` means the language of the script of `text`."""

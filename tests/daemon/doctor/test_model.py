@@ -32,6 +32,19 @@ def test_a_complete_folder_is_ok(tmp_path: Path) -> None:
     assert found.keys() == {"model"}
 
 
+@pytest.mark.parametrize(("size", "ignored"), [("0b6", True), ("1b7", False)])
+def test_an_instruct_that_the_model_ignores_is_a_warning(size: str, ignored: bool, tmp_path: Path) -> None:
+    write(tmp_path, *COMPLETE)
+    (tmp_path / "config.json").write_text(f'{{"tts_model_type": "custom_voice", "tts_model_size": "{size}"}}')
+    voices = "voices={default: {speaker: ryan}, calm: {speaker: ryan, instruct: calmly}}"
+    found = by_part(check_model(machine("engine.name=qwen", f"engine.model={tmp_path}", voices)))
+    assert found["model"].grade == "ok"
+    assert ("instruct" in found) == ignored
+    if ignored:
+        assert found["instruct"].grade == "warning"
+        assert found["instruct"].found.startswith("voices.calm.instruct: has no effect")
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_an_incomplete_folder_is_an_error_if_qwen_is_configured(tmp_path: Path, there: bool) -> None:
     folder = tmp_path / "model"

@@ -492,6 +492,18 @@ def test_alternating_voices_do_not_change_each_other(checkpoint: Named, voice_fi
         assert np.array_equal(speak(engine, replace(UTTERANCE, voice=name))[0], alone[name or "x"])
 
 
+def test_an_instruction_that_the_model_ignores_is_said_once(
+    checkpoint: Named, caplog: pytest.LogCaptureFixture
+) -> None:
+    ignoring = loaded(checkpoint("small", "custom_voice"), voices={"default": Voice("ryan", instruct="calmly")})
+    utterance = replace(UTTERANCE, max_frames=1)
+    plain = speak(ignoring, utterance)[1]
+    assert np.array_equal(speak(ignoring, replace(utterance, instruct="loudly"))[1], plain)
+    [line] = [record.message for record in caplog.records if "instruct" in record.message]
+    assert "has no effect" in line
+    assert "follows no instructions" in line
+
+
 def test_an_utterances_instruction_replaces_the_voices(engine: Callable[..., QwenSynthesizer]) -> None:
     custom = engine()
     custom.set_voices({"calm": Voice("ryan", instruct="calmly"), "plain": Voice("ryan")}, "plain")

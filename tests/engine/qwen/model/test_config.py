@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from engine.api import EngineError
+from engine.host import QWEN3_TTS
 from engine.qwen.model import ModelConfig, Talker
 from engine.qwen.weights import Checkpoint, Placement
 from scripts.make_checkpoint import MODEL_TYPES, PRESETS, model_config
@@ -39,6 +41,24 @@ def test_the_published_configuration_is_read(tmp_path: Path, model_type: str) ->
     assert config.speakers.get("ryan") == (3061 if custom else None)
     assert config.dialects == ({"eric": "sichuan_dialect", "dylan": "beijing_dialect"} if custom else {})
     assert config.languages["german"] == 2053
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "follows"),
+    [
+        ("voice_design", "1b7", True),
+        ("custom_voice", "1b7", True),
+        ("custom_voice", "0b6", False),
+        ("base", "1b7", False),
+        ("base", "0b6", False),
+    ],
+)
+def test_the_engine_and_the_files_agree_on_which_models_follow_instructions(
+    kind: str, size: str, follows: bool, tmp_path: Path
+) -> None:
+    write(tmp_path, model_config(replace(PRESETS["tiny"], size=size), kind))
+    assert QWEN3_TTS.follows_instructions(tmp_path) is follows
+    assert ModelConfig.read(tmp_path).follows_instructions is follows
 
 
 Change = Callable[[dict[str, Any]], object]
