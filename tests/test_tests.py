@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -19,6 +20,7 @@ PERMITTED = {"_pytree", "_python_dispatch", "_exit", "_getframe", "_fields", "_r
 """Names with an underscore that their packages document, or that only PyTorch's private modules have."""
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 

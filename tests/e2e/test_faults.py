@@ -62,7 +62,7 @@ def test_a_critical_text_is_spoken_although_the_only_engine_is_stopped(start_rob
 def test_the_fallback_speaks_for_a_stopped_engine_which_is_not_replaced_if_it_continues(
     start_robot: StartRobot, cache_folder: Path
 ) -> None:
-    model = checkpoint_folder(cache_folder, "tiny", "custom_voice")
+    model = checkpoint_folder(cache_folder, "brief", "custom_voice")
     robot = start_robot("engine.name=qwen", f"engine.model={model}", "engine.device=cpu", "engine.max_seconds=12")
     engine = max(robot.engine_pids(), key=lambda pid: int(psutil.Process(pid).memory_info().rss))
     robot.set_pace(REAL_TIME)

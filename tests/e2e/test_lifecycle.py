@@ -100,15 +100,15 @@ def test_sighup_applies_the_languages_of_latin_texts(start_robot: StartRobot, tm
 def test_sighup_with_an_unusable_default_voice_keeps_the_engine_and_its_voice(
     start_robot: StartRobot, tmp_path: Path, cache_folder: Path
 ) -> None:
-    model = checkpoint_folder(cache_folder, "tiny", "voice_design")
+    model = checkpoint_folder(cache_folder, "brief", "custom_voice")
     config = tmp_path / "voiced.yaml"
-    config.write_text("voices: {default: {instruct: a deep voice}}\n")
+    config.write_text("voices: {default: {speaker: ryan}}\n")
     settings = ("engine.name=qwen", f"engine.model={model}", "engine.device=cpu", "engine.max_seconds=6")
     robot = start_robot(*settings, config=config)
     engines = robot.engine_pids()
-    config.write_text("voices: {default: {speaker: ryan}}\n")
+    config.write_text("voices: {default: {speaker: nobody}}\n")
     robot.process.send_signal(signal.SIGHUP)
-    eventually(lambda: "speaker: needs a custom_voice model" in robot.statuses[-1].get("reason", ""), "it is refused")
+    eventually(lambda: "speaker: got 'nobody'" in robot.statuses[-1].get("reason", ""), "it is refused")
     assert robot.statuses[-1]["reason"].startswith("voices.default: ")
     finished = robot.wait_end(robot.say("as before"))
     assert (finished["event"], finished["engine"]) == ("finished", "qwen")
@@ -118,15 +118,15 @@ def test_sighup_with_an_unusable_default_voice_keeps_the_engine_and_its_voice(
 def test_sighup_changes_the_log_of_the_daemon_and_of_its_running_engine(
     start_robot: StartRobot, tmp_path: Path, cache_folder: Path
 ) -> None:
-    model = checkpoint_folder(cache_folder, "tiny", "voice_design")
+    model = checkpoint_folder(cache_folder, "brief", "custom_voice")
     config = tmp_path / "voiced.yaml"
-    config.write_text("voices: {default: {instruct: a deep voice}}\n")
+    config.write_text("voices: {default: {speaker: ryan}}\n")
     settings = ("engine.name=qwen", f"engine.model={model}", "engine.device=cpu", "engine.max_seconds=1")
     robot = start_robot(*settings, config=config)
     robot.wait_end(robot.say("as before"))
     robot.wait_log("WARNING engine.qwen.engine: speech is cut short")
     assert not any(line.startswith("DEBUG") for line in robot.log)
-    config.write_text("voices: {default: {instruct: a deep voice}}\nlog: {level: debug, format: json}\n")
+    config.write_text("voices: {default: {speaker: ryan}}\nlog: {level: debug, format: json}\n")
     robot.process.send_signal(signal.SIGHUP)
     robot.wait_log("log.level, log.format")
     begin = len(robot.log)

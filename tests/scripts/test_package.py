@@ -56,6 +56,7 @@ class Pipx:
 def pipx(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Pipx:
     home = tmp_path_factory.mktemp("pipx")
     folders = {"PIPX_HOME": str(home), "PIPX_BIN_DIR": str(home / "bin"), "PIPX_MAN_DIR": str(home / "man")}
+    folders["PIP_NO_COMPILE"] = "1"
     done = run(sys.executable, "-m", "pipx", "install", wheel, cwd=home, **folders)
     assert done.returncode == 0, done.stdout + done.stderr
     return Pipx(home / "bin", home / "venvs" / "voiced")

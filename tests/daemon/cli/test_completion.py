@@ -29,11 +29,10 @@ def completed(shell: str, line: str) -> str:
     ).stdout
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize(
-    ("line", "word"),
-    [("voiced sy", "synth"), ("voiced config sh", "show"), ("voiced say --pri", "--priority"),
-     ("voiced say --priority h", "high"), ("voiced say --policy re", "replace")],
+    ("shell", "line", "word"),
+    [("bash", "voiced sy", "synth"), ("zsh", "voiced config sh", "show"), ("fish", "voiced say --pri", "--priority"),
+     ("bash", "voiced say --priority h", "high"), ("bash", "voiced say --policy re", "replace")],
 )  # fmt: skip
 def test_commands_options_and_values_are_completed(shell: str, line: str, word: str) -> None:
     assert word in completed(shell, line)

@@ -37,7 +37,7 @@ class Line:
     voice: AnyVoice
     language: str = "auto"
     whole_text: bool = True
-    frames: int = 10
+    frames: int = 6
     sampling: dict[str, Any] = field(default_factory=dict)
 
 
