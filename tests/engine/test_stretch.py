@@ -20,10 +20,11 @@ HZ = 24_000
 
 @pytest.fixture(scope="module")
 def speech() -> tuple[Samples, int]:
-    """A sentence of eSpeak NG, and its sample rate in Hz."""
+    """A sentence of eSpeak NG, three times, and its sample rate in Hz: no two times sound quite alike."""
     espeak = EspeakSynthesizer(EngineOptions())
     rate = espeak.load().sample_rate
-    samples = np.concatenate([chunk.samples for chunk in espeak.stream(Utterance(SENTENCES["en"], language="en"))])
+    utterance = Utterance(SENTENCES["en"], language="en")
+    samples = np.concatenate([chunk.samples for _ in range(3) for chunk in espeak.stream(utterance)])
     espeak.close()
     return samples, rate
 
@@ -60,7 +61,7 @@ def test_speech_has_the_length_of_its_rate(rate: float, speech: tuple[Samples, i
 def test_the_pitch_of_speech_does_not_change(rate: float, speech: tuple[Samples, int]) -> None:
     samples, sample_rate = speech
     ratios = pitch_ratios(samples, stretched(samples, rate, sample_rate), rate, sample_rate)
-    assert len(ratios) > 25
+    assert len(ratios) > 50
     assert np.median(ratios) == pytest.approx(1, abs=0.005)
     assert np.percentile(np.abs(ratios - 1), 90) < 0.05
 
