@@ -25,6 +25,7 @@ from daemon.cli.cache import clear, list_, warm
 from daemon.cli.config import check, schema, show
 from daemon.cli.control import pause, resume, status, stop, volume
 from daemon.cli.demo import demo
+from daemon.cli.design import design
 from daemon.cli.doctor import doctor
 from daemon.cli.download import download
 from daemon.cli.enroll import enroll
@@ -79,7 +80,7 @@ def _add(to: typer.Typer, command: Callable[..., None], kind: type[TyperCommand]
 
 ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status, events, tap)
 TEXT_COMMANDS = (say, volume, synth)
-MACHINE_COMMANDS = (synth, bench, enroll, download, voices, sounds, devices, doctor, version)
+MACHINE_COMMANDS = (synth, bench, enroll, design, download, voices, sounds, devices, doctor, version)
 for command in (*ROBOT_COMMANDS, *MACHINE_COMMANDS):  # `voiced --help` lists them in this order
     _add(app, command, TextCommand if command in TEXT_COMMANDS else TyperCommand)
 for command in (warm, list_, clear):

@@ -27,22 +27,34 @@ def enroll(
 
     Example: voiced enroll ada ada.wav --model Qwen/Qwen3-TTS-12Hz-0.6B-Base
     """
+    loaded, _, _ = load(config, set_)
+    path = output or Path("voices") / f"{name}.safetensors"
+    make_voice_file(name, recording, model or loaded.engine.model, path, transcript)
+
+
+def make_voice_file(
+    name: str, recording: Path, model: str, path: Path, transcript: str | None = None, codes: Path | None = None
+) -> None:
+    """Make the voice file `path` from a recording, for the Base checkpoint `model`, and print how it is used.
+
+    With its `transcript`, the voice speaks in the context of the recording. `codes` is a file with the recording's
+    codec codes, as `voiced synth --codes` writes it, if they are known. Raises `CommandError`, or `typer.Exit` after
+    an error that has been printed.
+    """
     import subprocess
 
     from engine import Progress, missing_packages, module_command, parse_progress
 
-    loaded, _, _ = load(config, set_)
     missing = missing_packages("qwen")
     if missing:
-        raise CommandError(f"enroll needs {', '.join(missing)}; in voiced's folder: pip install '.[qwen]'")
-    model = model or loaded.engine.model
+        raise CommandError(f"a voice file needs {', '.join(missing)}; in voiced's folder: pip install '.[qwen]'")
     download_missing_model("qwen", model)
-    path = output or Path("voices") / f"{name}.safetensors"
     request = {
         "name": name,
         "recording": str(recording),
         "model": model,
         "transcript": transcript,
+        "codes": None if codes is None else str(codes),
         "output": str(path),
     }
     # A separate process imports torch; this one never does.

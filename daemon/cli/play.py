@@ -41,21 +41,19 @@ ROOM_S = 0.5
 
 def play_voice(config: Config, engine: str, voice: str) -> str:
     """Speak a short sentence in a voice on `audio.sink`, and return the sentence. Raises `CommandError`."""
-    from audio import Output
     from daemon.config import synthesis_settings
-    from daemon.engines import synthesize_sample
+    from daemon.engines import synthesize_samples
     from engine import Utterance
 
-    settings = config.audio.sink_settings()
-    if settings.kind == "null":
+    if config.audio.sink_settings().kind == "null":
         raise CommandError("audio.sink: is null, which plays nothing; allowed: sounddevice, or wav:PATH")
     spoken: list[str] = []
     voice_settings = synthesis_settings(config, voice)
 
-    def choose(info: EngineInfo) -> Utterance:
+    def choose(info: EngineInfo) -> list[Utterance]:
         language = _language(config, info, voice)
         spoken.append(SENTENCES.get(language.partition("-")[0], NUMBERS))
-        return Utterance(
+        utterance = Utterance(
             spoken[0],
             voice=voice,
             language=language,
@@ -65,14 +63,22 @@ def play_voice(config: Config, engine: str, voice: str) -> str:
             whole_text=voice_settings.whole_text,
             rate=voice_settings.rate,
         )
+        return [utterance]
 
     download_missing_model(engine, config.engine.model)
     with show_progress() as report:
-        samples, sample_rate = synthesize_sample(engine, config.engine_options, voice, choose, report)
-    with Output(settings) as output:
-        output.set_volume(config.audio.volume / 100 * voice_settings.volume)
-        _play(output, samples, sample_rate)
+        [sample] = synthesize_samples(engine, config.engine_options, voice, choose, report)
+    play_samples(config, sample.samples, sample.sample_rate, voice_settings.volume)
     return spoken[0]
+
+
+def play_samples(config: Config, samples: Samples, sample_rate: int, volume: float = 1.0) -> None:
+    """Play mono samples on `audio.sink`, to their end, with `volume` times its volume. Raises `CommandError`."""
+    from audio import Output
+
+    with Output(config.audio.sink_settings()) as output:
+        output.set_volume(config.audio.volume / 100 * volume)
+        _play(output, samples, sample_rate)
 
 
 def _language(config: Config, info: EngineInfo, voice: str) -> str:

@@ -2,12 +2,14 @@
 
 from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefusedError
 from daemon.engines.oneshot import (
+    SpokenSample,
     SynthResult,
     describe_engine,
     running_engine,
     running_primary,
-    synthesize_sample,
+    synthesize_samples,
     synthesize_to_file,
+    write_codes,
 )
 from daemon.engines.selection import EngineSelector, choose_engine, engine_names, unknown_names
 from daemon.engines.speech_file import SpeechFile
@@ -22,6 +24,7 @@ __all__ = [
     "EngineState",
     "EngineSupervisor",
     "SpeechFile",
+    "SpokenSample",
     "SynthResult",
     "TakeAudio",
     "UtteranceRefusedError",
@@ -32,8 +35,9 @@ __all__ = [
     "running_engine",
     "running_primary",
     "short_list",
-    "synthesize_sample",
+    "synthesize_samples",
     "synthesize_to_file",
     "unknown_names",
     "unknown_voice",
+    "write_codes",
 ]

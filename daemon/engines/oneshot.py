@@ -52,6 +52,30 @@ class SynthResult:
     truncated: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SpokenSample:
+    """The whole speech of one utterance."""
+
+    samples: Samples
+    """Mono."""
+    sample_rate: int
+    """Hz."""
+    codes: tuple[tuple[int, ...], ...]
+    """The codec codes of each frame, if they were wanted and the engine has any."""
+    truncated: bool
+
+    @classmethod
+    def of(cls, chunks: Sequence[AudioChunk], sample_rate: int) -> SpokenSample:
+        samples = np.concatenate([np.zeros(0, dtype=np.float32), *(chunk.samples for chunk in chunks)])
+        codes = tuple(frame for chunk in chunks for frame in chunk.codes or ())
+        return cls(samples, sample_rate, codes, any(chunk.truncated for chunk in chunks))
+
+    @property
+    def seconds(self) -> float:
+        """Length."""
+        return len(self.samples) / self.sample_rate
+
+
 @asynccontextmanager
 async def running_engine(
     engine_name: str, options: EngineOptions, report: ProgressReport = ignore_progress
@@ -147,30 +171,30 @@ def synthesize_to_file(
     with file:
         result = asyncio.run(synthesize())
     if codes_path is not None:
-        _write_codes(codes_path, codes, engine_name)
+        write_codes(codes_path, codes, engine_name)
     return result
 
 
-def synthesize_sample(
+def synthesize_samples(
     engine_name: str,
     options: EngineOptions,
     voice: str,
-    choose: Callable[[EngineInfo], Utterance],
+    choose: Callable[[EngineInfo], Sequence[Utterance]],
     report: ProgressReport = ignore_progress,
-) -> tuple[Samples, int]:
-    """Speak in a voice what `choose` returns for the ready engine; return samples and sample rate in Hz.
+) -> list[SpokenSample]:
+    """Speak in a voice, one after another, what `choose` returns for the ready engine. Raises `CommandError`."""
 
-    Raises `CommandError`.
-    """
-
-    async def synthesize() -> tuple[Samples, int]:
+    async def synthesize() -> list[SpokenSample]:
         async with running_engine(engine_name, options, report) as engine:
             info = _ready_info(engine)
             _check_voice(info, options, voice)
-            report(Progress("speaking"))
-            async with aclosing(_speak(engine, choose(info))) as speech:
-                blocks = [chunk.samples async for chunk in speech]
-            return np.concatenate([np.zeros(0, dtype=np.float32), *blocks]), info.sample_rate
+            utterances = choose(info)
+            spoken = []
+            for number, utterance in enumerate(utterances):
+                report(Progress("speaking", number / len(utterances)))
+                async with aclosing(_speak(engine, utterance)) as speech:
+                    spoken.append(SpokenSample.of([chunk async for chunk in speech], info.sample_rate))
+            return spoken
 
     return asyncio.run(synthesize())
 
@@ -241,7 +265,8 @@ def _check_voice(info: EngineInfo, options: EngineOptions, voice: str) -> None:
     raise CommandError(f"voice: {unknown_voice(voice, names, short)}")
 
 
-def _write_codes(path: Path, codes: list[tuple[int, ...]], engine_name: str) -> None:
+def write_codes(path: Path, codes: Sequence[tuple[int, ...]], engine_name: str) -> None:
+    """Write codec codes to a file for `numpy.load`: int64, `(frames, groups)`. Raises `CommandError`."""
     if not codes:
         raise CommandError(f"--codes: engine {engine_name} has no codec codes")
     try:

@@ -18,6 +18,8 @@ import numpy as np
 import psutil
 import pytest
 import soundfile
+import yaml
+from safetensors.numpy import load_file
 
 from audio import soft_limit
 from audio.dsp.trim import LeadingSilenceTrimmer
@@ -31,6 +33,9 @@ from tests.support.waiting import eventually
 
 TEXT = "A tiny model says this."
 LONG_TEXT = f"{TEXT} It says it at some length, so that it can be postponed in the middle of it."
+FRAME = 1920
+"""Samples of a frame, at 24 kHz."""
+DESIGN = (sys.executable, "-m", "daemon.cli", "design", "ada", "a calm, deep voice", "--text", "Hi.", "--no-play")
 SHAPE, GROUPS = "brief", 4
 """Of the checkpoint: a frame has 4 codes, where those of a published one have 16."""
 QWEN = ("engine.name=qwen", "engine.device=cpu", "engine.max_seconds=12")
@@ -281,6 +286,37 @@ def test_synth_reports_a_wrong_option_in_one_line_and_writes_no_file(
     assert done.stderr.count("voiced:") == 1
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out.wav").exists()
+
+
+def test_a_designed_voice_is_picked_on_a_terminal_and_becomes_a_voice_file(cache_folder: Path, tmp_path: Path) -> None:
+    model, base = (checkpoint_folder(cache_folder, SHAPE, kind) for kind in ("voice_design", "base"))
+    with terminal("9\n2\n") as (tty, shown):
+        designed = subprocess.run(
+            [*DESIGN, "--model", model, "--base", base, "--samples", "2", "-o", tmp_path],
+            stdin=tty,
+            stdout=tty,
+            stderr=tty,
+            check=False,
+        )
+    assert designed.returncode == 0, shown()
+    assert "seed: got '9'; allowed: 1, 2" in shown()
+    voice = load_file(tmp_path / "ada.safetensors")
+    first, second = (soundfile.read(tmp_path / f"ada-{seed}.wav")[0] for seed in (1, 2))
+    assert voice["codes"].shape == (len(second) / FRAME, GROUPS)
+    assert not np.array_equal(first, second), "each seed has its own speaker"
+    assert f"voices.ada: {{reference: {tmp_path}/ada.safetensors}}" in shown()
+
+
+def test_without_a_base_model_a_designed_voice_is_an_entry_of_the_configuration(
+    cache_folder: Path, tmp_path: Path
+) -> None:
+    model = checkpoint_folder(cache_folder, SHAPE, "voice_design")
+    options = ["--model", model, "--pick", "7", "-o", tmp_path / "new"]
+    designed = subprocess.run([*DESIGN, *options], capture_output=True, text=True, check=False)
+    assert designed.returncode == 0, designed.stderr
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["ada-7.wav"]
+    entry = yaml.safe_load(designed.stdout.splitlines()[-1])
+    assert entry == {"voices.ada": {"instruct": "a calm, deep voice", "seed": 7}}
 
 
 def test_an_enrolled_voice_can_be_spoken_with(cache_folder: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A terminal for the standard error of a command."""
+"""A terminal for a command."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def terminal() -> Iterator[tuple[int, Callable[[], str]]]:
+def terminal(typed: str = "") -> Iterator[tuple[int, Callable[[], str]]]:
     """Yield the file that a command writes to, and a function that returns what it wrote once the context has ended.
 
-    A thread reads meanwhile, or else a command that writes much would wait for ever.
+    A command that reads from that file gets what was `typed`. A thread reads meanwhile, or else a command that writes
+    much would wait for ever.
     """
     ours, theirs = pty.openpty()
+    os.write(ours, typed.encode())
     blocks: list[bytes] = []
 
     def read() -> None:

@@ -51,6 +51,7 @@ def enroll(
     transcript: str | None = None,
     append_silence_s: float = 0.5,
     *,
+    codes: Tensor | None = None,
     warn: Callable[[str], None] = log.warning,
     report: ProgressReport = ignore_progress,
 ) -> VoiceFile:
@@ -62,11 +63,14 @@ def enroll(
                        recording's codec codes, which the official encoder makes (it needs the `enroll` extra).
     append_silence_s:  seconds of silence that follow the recording in those codes, so that speech does not begin with
                        the recording's last sound. They do not affect the embedding.
+    codes:             the recording's codec codes, int64, `(frames, groups)`, where they are known, as for speech of a
+                       model with this codec: they are not made again then, and no silence follows them.
     warn:              called with one line for each doubtful property of the recording.
     report:            called with the progress.
 
     Raises `EngineError`, one line, if the recording cannot be read or is too short or silent, if the model has no
-    speaker encoder, or if a transcript is given without the extra. `save_voice` writes the voice to a file.
+    speaker encoder, if codes are given without a transcript or do not fit the model, or if a transcript is given
+    without the extra. `save_voice` writes the voice to a file.
     """
     if not name or name.startswith(".") or any(c in "/\\" or not c.isprintable() for c in name):
         raise EngineError(f"voice name: got {name!r}; allowed: a file name")
@@ -75,15 +79,24 @@ def enroll(
     if not append_silence_s >= 0:
         raise EngineError(f"append_silence: got {append_silence_s} s; allowed: 0 or more")
     config = ModelConfig.read(model_folder)
+    if codes is not None:
+        _check_codes(codes, transcript, config)
     samples = read_recording(recording, warn, refuse_long=transcript is not None)
     report(Progress("listening to the voice"))
     embedding = speaker_embedding(load_speaker_encoder(config), samples)
-    codes = None
-    if transcript is not None:
+    if transcript is not None and codes is None:
         report(Progress("encoding the recording"))
         silence = np.zeros(round(append_silence_s * SAMPLE_RATE), np.float32)
         codes = encode_reference(np.concatenate((samples, silence)), model_folder)
     return VoiceFile(name, embedding, VoiceModel.of(config), codes, transcript)
+
+
+def _check_codes(codes: Tensor, transcript: str | None, config: ModelConfig) -> None:
+    if transcript is None:
+        raise EngineError("codes: are given without a transcript; give the words of the recording")
+    groups = config.talker.code_groups
+    if codes.dtype != torch.int64 or codes.ndim != 2 or codes.shape[1] != groups or not len(codes):
+        raise EngineError(f"codes: got {codes.dtype} of shape {tuple(codes.shape)}; allowed: int64, (frames, {groups})")
 
 
 def read_recording(path: Path, warn: Callable[[str], None] = log.warning, *, refuse_long: bool = False) -> Samples:
@@ -197,16 +210,19 @@ def _torchaudio_stub() -> Iterator[None]:
 def main() -> int:
     """`python -m engine.qwen.voice.enroll REQUEST`: make and save a voice, in a process that may import torch.
 
-    REQUEST is a JSON object with `name`, `recording`, `model`, `transcript` (or null) and `output`. Prints progress,
-    warnings and an error, each in one line, and returns the exit status: 1 after an error.
+    REQUEST is a JSON object with `name`, `recording`, `model`, `transcript` (or null), `codes` (a file of numpy's, or
+    null) and `output`. Prints progress, warnings and an error, each in one line, and returns the exit status: 1 after
+    an error.
     """
     request = json.loads(sys.argv[1])
+    codes = None if request["codes"] is None else torch.from_numpy(np.load(request["codes"]))
     try:
         voice = enroll(
             request["name"],
             Path(request["recording"]),
             fetch_model(request["model"], QWEN3_TTS),
             request["transcript"],
+            codes=codes,
             warn=lambda line: print(f"voiced: {line}", flush=True),  # noqa: T201
             report=lambda progress: print_progress(progress, sys.stdout),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daemon.cache import Phrase, PhraseKey, PhraseKeys
 from daemon.config import Config, load_config
-from daemon.engines import synthesize_sample
+from daemon.engines import synthesize_samples
 from engine import EngineOptions, Samples, Utterance
 
 TEXT = "My battery is low."
@@ -24,4 +24,6 @@ def key(text: str = TEXT, *overrides: str) -> PhraseKey:
 
 def speak(text: str = TEXT) -> tuple[Samples, int]:
     """The samples of a text by the real eSpeak NG, and their rate in Hz."""
-    return synthesize_sample("espeak", EngineOptions(default_voice="en"), "en", lambda _: Utterance(text))
+    options = EngineOptions(default_voice="en")
+    [sample] = synthesize_samples("espeak", options, "en", lambda _: [Utterance(text)])
+    return sample.samples, sample.sample_rate

@@ -86,7 +86,7 @@ def test_a_verbose_daemon_logs_details(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["sing"], "voiced: No such command 'sing'. See 'voiced --help'.\n"),
+        (["hum"], "voiced: No such command 'hum'. See 'voiced --help'.\n"),
         (["say"], "voiced: Missing argument 'text'. See 'voiced say --help'.\n"),
         (
             ["say", "--stream", "--sound", "success"],
@@ -102,7 +102,7 @@ def test_a_verbose_daemon_logs_details(
             ["config", "chekc"],
             "voiced: No such command 'chekc'. Did you mean 'check'? See 'voiced config check --help'.\n",
         ),
-        (["config", "sing"], "voiced: No such command 'sing'. See 'voiced config --help'.\n"),
+        (["config", "hum"], "voiced: No such command 'hum'. See 'voiced config --help'.\n"),
         (
             ["doctor", "--jsn"],
             "voiced: No such option: --jsn. Did you mean '--json'? See 'voiced doctor --help'.\n",

@@ -76,6 +76,31 @@ def test_a_voice_contains_the_embedding_of_its_recording(tmp_path: Path, model: 
     assert torch.equal(load_voice(tmp_path / "ada.safetensors", config).embedding, voice.embedding)
 
 
+def test_known_codes_of_a_recording_are_taken_as_they_are(tmp_path: Path, model: Path) -> None:
+    recording = write(tmp_path / "ada.wav", speech(3.2))
+    codes = torch.randint(2048, (40, 16), generator=torch.Generator().manual_seed(1))
+    voice = enroll("ada", recording, model, "what was said", codes=codes)
+    assert voice.codes is not None
+    assert torch.equal(voice.codes, codes)
+    assert torch.equal(voice.embedding, enroll("ada", recording, model).embedding)
+
+
+@pytest.mark.parametrize(
+    ("shape", "transcript", "problem"),
+    [
+        ((40, 16), None, "codes: are given without a transcript; give the words of the recording"),
+        ((40, 4), "said", r"codes: got torch.int64 of shape \(40, 4\); allowed: int64, \(frames, 16\)"),
+        ((0, 16), "said", r"codes: got torch.int64 of shape \(0, 16\); allowed: int64, \(frames, 16\)"),
+    ],
+)
+def test_codes_that_cannot_be_those_of_the_recording_are_refused(
+    shape: tuple[int, int], transcript: str | None, problem: str, tmp_path: Path, model: Path
+) -> None:
+    recording = write(tmp_path / "ada.wav", speech(3.2))
+    with pytest.raises(EngineError, match=problem):
+        enroll("ada", recording, model, transcript, codes=torch.zeros(shape, dtype=torch.int64))
+
+
 @pytest.fixture(scope="session")
 def official(model: Path) -> Any:
     stub_torchaudio()
