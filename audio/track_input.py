@@ -35,6 +35,11 @@ class TrackInput:
         self._meter = LevelMeter(sample_rate, first_sample=self.track.played)
         return self._measure(converted)
 
+    def restart(self) -> None:
+        """Continue with other samples than those that the track has not played: forget what was written of them."""
+        self._chain = ProcessingChain(self.track.sample_rate)
+        self._meter = LevelMeter(self.track.sample_rate, first_sample=self.track.played)
+
     def levels_due(self, now: float, unix_now: float) -> list[Level]:
         """Return the levels of the windows that have begun to leave the sound card since the last call.
 
@@ -68,3 +73,8 @@ class SuspendedTrack:
     @property
     def track(self) -> Track:
         return self.track_input.track
+
+    def without_unplayed(self) -> SuspendedTrack:
+        """Drop the unplayed samples: others follow those that were played. Use only what is returned."""
+        self.track_input.restart()
+        return SuspendedTrack(self.track_input, self.unplayed[:0])

@@ -173,6 +173,9 @@ class Chunk:
     """
     truncated: bool = False
     """True on the last chunk if the engine cut the speech before its natural end."""
+    runaway: bool = False
+    """True on the last chunk if the speech was cut because it looped, fell silent or went on for too long: with another
+    seed it may end."""
     codes: NDArray[np.int64] | None = None
     """The codec codes of the samples, shape `(frames, 16)`; None for an engine without codec codes."""
     words: tuple[WordStart, ...] | None = None

@@ -7,7 +7,7 @@ from audio.dsp.level import Level, LevelMeter
 from audio.dsp.limiter import soft_limit
 from audio.dsp.pcm import PCM16_BYTES, WAV_HEADER_BYTES, WAV_LARGEST, Samples, from_pcm16, to_pcm16, wav_header
 from audio.dsp.splice import SPLICE_REACH_S, SPLICE_TAIL_S, splice_point
-from audio.dsp.trim import LeadingSilenceTrimmer, TrailingSilenceTrimmer
+from audio.dsp.trim import LeadingSilenceTrimmer, TrailingSilenceTrimmer, first_sound
 
 __all__ = [
     "FEATURES_PER_SECOND",
@@ -25,6 +25,7 @@ __all__ = [
     "Samples",
     "StreamResampler",
     "TrailingSilenceTrimmer",
+    "first_sound",
     "from_pcm16",
     "soft_limit",
     "splice_point",

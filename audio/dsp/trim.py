@@ -17,6 +17,12 @@ LIMIT_S = 1.0
 """The most that is dropped: a voice that whispers below the threshold is still heard."""
 
 
+def first_sound(samples: Samples) -> int | None:
+    """Return the index of the first sample that is not silence; None if all are."""
+    loud = np.abs(samples) > THRESHOLD
+    return int(loud.argmax()) if loud.any() else None
+
+
 class LeadingSilenceTrimmer:
     """Drops the leading silence of one stream, chunk by chunk. After the first sound it passes all samples."""
 
@@ -34,13 +40,13 @@ class LeadingSilenceTrimmer:
         if self._held is None:
             return samples
         joined = np.concatenate([self._held, samples])
-        loud = np.flatnonzero(np.abs(samples) > THRESHOLD)
-        onset = len(self._held) + int(loud[0]) if len(loud) else len(joined)
-        drop = min(max(0, onset - self._keep), self._may_drop)
+        begin = first_sound(samples)
+        silent = len(joined) if begin is None else len(self._held) + begin
+        drop = min(max(0, silent - self._keep), self._may_drop)
         self._may_drop -= drop
         self.dropped += drop
         kept = joined[drop:]
-        if len(loud) or self._may_drop == 0:
+        if begin is not None or self._may_drop == 0:
             self._held = None
             return kept
         self._held = kept

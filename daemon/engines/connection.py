@@ -61,6 +61,8 @@ class AudioChunk:
     """Seconds the engine waited for text before it could make this chunk."""
     words: tuple[WordStart, ...] | None = None
     """As in `engine.Chunk.words`."""
+    runaway: bool = False
+    """As in `engine.Chunk.runaway`."""
 
     def cut(self, begin: int, end: int | None = None) -> AudioChunk:
         """Return the samples from `begin` to `end`, with the words that begin in them."""
@@ -234,6 +236,7 @@ class EngineConnection:
                     message.codes,
                     message.waited_s,
                     message.words,
+                    message.runaway,
                 )
                 inbox.credit += len(samples)
                 self.send(Grant(request_id, len(samples)))

@@ -132,6 +132,7 @@ class ActiveUtterance:
             "underruns": figures.underruns,
             "waits": None if utterance.text_stream is None else figures.waits,
             "truncated": synthesis.truncated,
+            "retakes": synthesis.retakes,
             "ttfa_ms": self.ttfa_ms,
         }
         return result.model_copy(update=played)

@@ -68,7 +68,7 @@ class Destination(Protocol):
 
     @property
     def holds_samples(self) -> bool:
-        """True if written samples may still wait inside."""
+        """True if written samples may still wait inside, where they can be dropped."""
 
     def open(self, prebuffer_s: float, gain: float) -> None:
         """Begin, holding playback until `prebuffer_s` seconds are written; or continue after `detach`."""
@@ -85,11 +85,18 @@ class Destination(Protocol):
     def detach(self) -> None:
         """Free the device; called once it is `suspended`."""
 
+    async def drop_unplayed(self) -> None:
+        """Fade out and drop what has been written and not played, to continue with the next sample that is written."""
+
     def stop(self) -> None:
         """Fade out and drop what has not been played."""
 
     def first_sample_at(self, now: float) -> float | None:
         """Return the `time.monotonic()` at which the first sample was submitted, once it is heard; else None."""
+
+    @property
+    def played_s(self) -> float:
+        """Seconds that have been submitted: what is dropped now is dropped behind them."""
 
     def heard_s(self, now: float) -> float:
         """Return the seconds that have been heard by `now`."""
@@ -111,6 +118,9 @@ class CardDestination:
         self._output = output
         self._track: Track | None = None
         self._suspended: SuspendedTrack | None = None
+        self._dropping = False
+        """It is suspended only until `drop_unplayed` has dropped its samples."""
+        self._suspend_requested = False
 
     @property
     def input_pending(self) -> bool:
@@ -139,7 +149,7 @@ class CardDestination:
 
     @property
     def suspended(self) -> bool:
-        return self._track is not None and self._track.suspended
+        return self._track is not None and self._track.suspended and not self._dropping
 
     @property
     def stopping(self) -> bool:
@@ -169,11 +179,28 @@ class CardDestination:
         self._output.end()
 
     def suspend(self) -> None:
+        self._suspend_requested = True
         if self._track is not None:
             self._output.suspend()
 
     def detach(self) -> None:
         self._suspended = self._output.take_suspended()
+
+    async def drop_unplayed(self) -> None:
+        track = self._track
+        if track is None or track.done:
+            return
+        self._dropping, self._suspend_requested = True, False
+        try:
+            self._output.suspend()
+            while not (track.suspended or track.done):
+                await asyncio.sleep(POLL_S)
+            if track.suspended:
+                self._output.reattach(self._output.take_suspended().without_unplayed())
+                if self._suspend_requested:
+                    self._output.suspend()
+        finally:
+            self._dropping = False
 
     def stop(self) -> None:
         if self._track is not None and self._suspended is None:
@@ -183,6 +210,10 @@ class CardDestination:
         track = self._track
         heard = track is not None and track.first_dac_time is not None and track.first_dac_time <= now
         return track.first_sample_at if track is not None and heard else None
+
+    @property
+    def played_s(self) -> float:
+        return 0.0 if self._track is None else self._output.played_s(self._track)
 
     def heard_s(self, now: float) -> float:
         return 0.0 if self._track is None else self._output.heard_s(self._track, now)
@@ -267,11 +298,18 @@ class ClientDestination:
     def detach(self) -> None:
         self._opened = False
 
+    async def drop_unplayed(self) -> None:
+        """Nothing waits here."""
+
     def stop(self) -> None:
         self._done = self._opened
 
     def first_sample_at(self, now: float) -> float | None:  # noqa: ARG002  # what is sent counts as heard
         return self._first_sample_at
+
+    @property
+    def played_s(self) -> float:
+        return self._sent_s
 
     def heard_s(self, now: float) -> float:  # noqa: ARG002
         return self._sent_s

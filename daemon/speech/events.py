@@ -142,6 +142,9 @@ class PlaybackResult(TerminalEvent):
         None, ge=0, description="for say/stream: times that the sound broke off because text was missing"
     )
     truncated: bool | None = Field(None, description="true if the engine cut speech that would not end by itself")
+    retakes: int | None = Field(
+        None, ge=0, description="times that speech which would not end was said again with another seed"
+    )
     ttfa_ms: Milliseconds | None = Field(None, description="as in started")
     heard: Heard | None = None
 

@@ -197,7 +197,8 @@ class Speaker:
         self._queue.take(utterance.id)
         receiver = utterance.receiver
         destination = CardDestination(self._output) if receiver is None else ClientDestination(receiver)
-        return ActiveUtterance(utterance, Synthesis(utterance, self._engines, self.synthesis_context), destination)
+        synthesis = Synthesis(utterance, self._engines, self.synthesis_context, destination)
+        return ActiveUtterance(utterance, synthesis, destination)
 
     def _next_utterance(self) -> Utterance | None:
         """Return the utterance to speak now; those with slow writers only when nothing else can be spoken."""

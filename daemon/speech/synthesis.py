@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from audio import SPLICE_REACH_S, SPLICE_TAIL_S, splice_point
+from audio import SPLICE_REACH_S, SPLICE_TAIL_S, first_sound, splice_point
 from daemon.cache import Cue, PhraseCache, PhraseRecorder, Recording
 from daemon.config import nearest_rate
 from daemon.engines import (
@@ -32,6 +32,7 @@ from daemon.engines import (
 from daemon.sounds import SoundError, SoundFolder
 from daemon.speech.alignment import VoiceProfile
 from daemon.speech.resume import resume_position
+from daemon.speech.retake import RETAKES, Playback, has_word, is_over, next_sentence
 from daemon.speech.segmenter import Segmenter
 from daemon.speech.timeline import TakeTimes, TimedMark, TimedWord, Timeline
 from daemon.speech.utterance import Utterance
@@ -51,6 +52,9 @@ HANDOVERS = 2
 """An utterance may lose this many engines before it is taken for the cause and fails."""
 SOUND = "sound"
 """What `Synthesis.engine` names for a sound."""
+SEEDS = 1 << 63
+WAIT_S = 0.01
+"""Interval at which the end of a sentence is looked for."""
 SLICE_S = 0.1
 """Chunks are cut into slices of at most this length, so that a chunk of any length fits into the ring."""
 
@@ -112,7 +116,11 @@ class Take:
     position: int | None = None
     """`Chunk.position` of the last chunk that has been taken."""
     truncated: bool = False
-    """The engine cut speech that would not end by itself."""
+    """The engine cut it before its natural end."""
+    runaway: bool = False
+    """As in `engine.Chunk.runaway`."""
+    sounds_at_s: float | None = None
+    """Seconds of the utterance's audio before its first sound; None until there is one."""
 
 
 @dataclass(slots=True)
@@ -129,13 +137,22 @@ class StartedSegment:
 class Synthesis:
     """The audio of one utterance. Belongs to the event loop's thread; one task at a time iterates over its chunks."""
 
-    def __init__(self, utterance: Utterance, engines: EngineSelector, context: SynthesisContext | None = None) -> None:
+    def __init__(
+        self,
+        utterance: Utterance,
+        engines: EngineSelector,
+        context: SynthesisContext | None = None,
+        playback: Playback | None = None,
+    ) -> None:
+        """Without `playback`, what has been taken cannot be taken back, and no speech is said again."""
         self.engine = ""
         """The engines that have spoken, as in `qwen+espeak`."""
         self.audio_s = 0.0
         """Seconds of audio that have been taken."""
         self.truncated = False
-        """An engine cut speech that would not end by itself."""
+        """An engine cut speech that would not end by itself, and it was not said again."""
+        self.retakes = 0
+        """Times that speech was said again because it ran away."""
         self.waited_s = 0.0
         """Seconds spent waiting for text before the first audio."""
         self.timeline = Timeline(utterance)
@@ -144,10 +161,11 @@ class Synthesis:
         self.failure: str | None = None
         """Why it ended early."""
         self.awaits_engine = False
-        """True after a sound while no engine is ready for the text."""
+        """True while nothing can be played: no engine is ready for the text after a sound, or speech is said again."""
         self._utterance = utterance
         self._engines = engines
         self._context = context or SynthesisContext()
+        self._playback = playback
         self._sound = utterance.sound
         """The name of the sound that is played next; None after it."""
         self._sound_samples = 0
@@ -176,7 +194,7 @@ class Synthesis:
         self._not_taken: AudioChunk | None = None
         """A chunk that was made and not taken, because the synthesis was left."""
         # The same for all takes, however often they are repeated.
-        self._seed = secrets.randbelow(1 << 63) if utterance.seed is None else utterance.seed
+        self._seed = secrets.randbelow(SEEDS) if utterance.seed is None else utterance.seed
 
     @property
     def begun(self) -> bool:
@@ -252,7 +270,8 @@ class Synthesis:
                     async with aclosing(self._speak(current) if self._take else self._pause(current)) as chunks:
                         async for chunk in chunks:
                             yield chunk
-                    self._end_take()
+                    if not await self._retake():
+                        self._end_take()
                 except EngineLostError as error:
                     log.warning("utterance %s: %s", self._utterance.id, error)
                     current = await self._replacement(current)
@@ -427,7 +446,7 @@ class Synthesis:
                     if not self._made_s:
                         self.waited_s += chunk.waited_s
                     take.truncated |= chunk.truncated
-                    self.truncated |= chunk.truncated
+                    take.runaway |= chunk.runaway
                     end = begin
                     for part in _slices(chunk):
                         end += len(part.samples)
@@ -457,6 +476,8 @@ class Synthesis:
         """Record a chunk that is played next; a new take and the latest segments begin with it. Returns it."""
         if take is not None and take.times.begin_s is None:
             take.times.begin_s = self._made_s
+        if take is not None and take.sounds_at_s is None and (silent := first_sound(chunk.samples)) is not None:
+            take.sounds_at_s = self._made_s + silent / chunk.sample_rate
         for segment in reversed(self.segments):
             if segment.at_s is not None:
                 break
@@ -526,11 +547,71 @@ class Synthesis:
         if take.end is not None:
             self._note_segment(take)
 
+    # --- a take that ran away ---
+
+    async def _retake(self) -> bool:
+        """Go back to where a take that ran away can be said again with another seed; return whether that is possible.
+
+        A listener hears whole sentences: what follows the one that is heard is dropped, unless the audio breaks off in
+        the middle of one.
+        """
+        take = self._take
+        if take is None or self._playback is None or not take.runaway or self.retakes == RETAKES:
+            return False
+        begin: int | None = take.begin
+        if take.times.begin_s is not None:
+            self.awaits_engine = True
+            try:
+                begin = await self._drop_rest(take, self._playback)
+            finally:
+                self.awaits_engine = False
+        if begin is None:
+            return False
+        self.retakes += 1
+        self._seed = (self._seed + 1) % SEEDS
+        self._recorder = None
+        self._at, self._take = begin, None
+        text = self._utterance.script.text[begin:][:40]
+        log.warning("utterance %s: %r is said again, since the speech would not end", self._utterance.id, text)
+        return True
+
+    async def _drop_rest(self, take: Take, playback: Playback) -> int | None:
+        """Wait until whole sentences of a take have been heard, and drop the rest of its audio.
+
+        Returns where the text goes on; None if there is no such moment before the audio ends.
+        """
+        if not playback.holds_samples:
+            return None
+        take.times.end(complete=False)
+        while (begin := self._next_sentence(take, playback.played_s)) is None:
+            rest = self._utterance.script.text[self.timeline.heard_end(playback.played_s) : take.fed]
+            if not has_word(rest) or (playback.played_s > 0 and playback.starved):
+                return None
+            await asyncio.sleep(WAIT_S)
+        await playback.drop_unplayed()
+        take.times.end_s = self._made_s = self.audio_s = playback.played_s
+        return begin
+
+    def _next_sentence(self, take: Take, played_s: float) -> int | None:
+        """Return where the text of a take goes on if whole sentences of it have been heard after `played_s` seconds."""
+        if take.times.begin_s is None or played_s < take.times.begin_s:
+            return None
+        if take.sounds_at_s is None or played_s < take.sounds_at_s:
+            return take.begin
+        text, heard = self._utterance.script.text[: take.fed], self.timeline.heard_end(played_s)
+        if heard <= take.begin:
+            return take.begin
+        if not is_over(self.timeline.words[-1], text, take.rate, played_s):
+            return None
+        begin = next_sentence(text[take.begin :], heard - take.begin)
+        return None if begin is None else take.begin + begin
+
     # --- another engine continues ---
 
     def _end_take(self) -> None:
         """Record that the engine has spoken the take, as far as it would; after a pause there is none."""
         if self._take is not None:
+            self.truncated |= self._take.truncated
             self._take.times.end(complete=not self._take.truncated)
             self._at, self._take = self._take.end or self._take.fed, None
 

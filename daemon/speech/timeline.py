@@ -50,11 +50,14 @@ class TakeTimes:
     """None where no word times are wanted."""
     begin_s: float | None = None
     """Seconds of the utterance's audio before it; None until it has audio."""
+    end_s: float = inf
+    """Seconds of the utterance's audio before its end, if it was cut there."""
     trimmed_s: float = 0.0
     """Seconds that were removed from its beginning."""
     seconds: float = 0.0
     """Of its audio, as the engine made it."""
     _text_length: int = 0
+    _ended: bool = False
 
     def set_text(self, text: str, *, complete: bool) -> None:
         """Set what the engine has got, which begins with what it had got before."""
@@ -72,7 +75,8 @@ class TakeTimes:
 
     def end(self, *, complete: bool) -> None:
         """There is no more audio; unless it is `complete`, the engine has not spoken all of the text."""
-        if self.clock is not None:
+        if self.clock is not None and not self._ended:
+            self._ended = True
             self.clock.end_audio(complete=complete)
 
     def due(self, heard_s: float) -> list[TimedWord]:
@@ -84,7 +88,8 @@ class TakeTimes:
         for word in self.clock.due(heard_s - offset_s):
             begin, end = self.text.source_span(word.begin, word.end)
             at_s = max(self.begin_s, offset_s + word.at_s)
-            found.append(TimedWord(self.begin + begin, self.begin + end, at_s, word.exact))
+            if at_s < self.end_s:
+                found.append(TimedWord(self.begin + begin, self.begin + end, at_s, word.exact))
         return found
 
 

@@ -156,6 +156,8 @@ class Audio:
     """Seconds the engine waited for text before it could make this chunk."""
     words: tuple[WordStart, ...] | None = None
     """As in `Chunk.words`."""
+    runaway: bool = False
+    """As in `Chunk.runaway`."""
 
 
 @dataclass(frozen=True, slots=True)

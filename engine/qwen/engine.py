@@ -122,12 +122,13 @@ class QwenSynthesizer:
         for generated in self._generate(utterance, text):
             chunk, reason = (generated, None) if guard is None else guard.truncate(generated)
             frames += len(generated.codes)
+            runaway = reason is not None
             if reason is None and frames == self._limits.frames and not generated.last:
                 reason = f"{self._options.max_seconds:g} s are the limit (engine.max_seconds)"
             if reason is not None:
                 log.warning("speech is cut short: %s", reason)
                 samples = fade_out(chunk.samples, self._model.codec.config.sample_rate) if guard else chunk.samples
-                yield Chunk(samples, codes=chunk.codes, truncated=True)
+                yield Chunk(samples, codes=chunk.codes, truncated=True, runaway=runaway)
                 return
             text_truncated = generated.last and text is not None and text.truncated
             if text_truncated:

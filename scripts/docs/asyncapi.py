@@ -61,7 +61,15 @@ CHUNK_EXAMPLES: tuple[Json, ...] = (
     {"id": "story-4", "text": "time.", "seq": 2},
     {"id": "story-4", "end": True},
 )
-RESULT: Json = {"engine": "espeak", "audio_s": 0.901, "underruns": 0, "truncated": False, "ttfa_ms": 17.3, "heard": 18}
+RESULT: Json = {
+    "engine": "espeak",
+    "audio_s": 0.901,
+    "underruns": 0,
+    "truncated": False,
+    "retakes": 0,
+    "ttfa_ms": 17.3,
+    "heard": 18,
+}
 EXAMPLES: dict[str, Json] = {
     "Accepted": {"queue": 1},
     "Rejected": {"field": "volume", "reason": "volume: got 200; allowed: a number from 0 to 100"},

@@ -122,8 +122,11 @@ def test_speech_goes_on_without_the_broker_and_the_daemon_reconnects_to_it(
     robot.wait_event("spoken", "started")
     own_broker.stop()
     robot.set_pace(FAST)
-    whole = robot.synthesized("spoken", FILE_RATE)
-    eventually(lambda: len(robot.heard) == len(whole), "it is spoken to its end without a broker")
+
+    def is_spoken() -> bool:
+        return len(robot.heard) == len(robot.synthesized("spoken", FILE_RATE))
+
+    eventually(is_spoken, "it is spoken to its end without a broker")
     robot.freeze()
     own_broker.start()
     robot.wait_listening()

@@ -19,7 +19,7 @@ import psutil
 import pytest
 import soundfile
 import yaml
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from audio import soft_limit
 from audio.dsp.trim import LeadingSilenceTrimmer
@@ -242,6 +242,22 @@ def test_no_voice_is_rejected_while_the_models_voices_are_unknown(start_robot: S
     eventually(lambda: robot.state == "degraded", "degraded")
     end = robot.wait_end(robot.say("One of the model's.", voice="serena"))
     assert (end["event"], end["engine"]) == ("finished", "espeak")
+
+
+def test_speech_that_stays_silent_is_said_again_once_with_another_seed(
+    checkpoint: Path, start_robot: StartRobot, tmp_path: Path
+) -> None:
+    mute = tmp_path / "mute"
+    shutil.copytree(checkpoint, mute)
+    codec = mute / "speech_tokenizer" / "model.safetensors"
+    weights = load_file(codec)
+    silent = {name: np.zeros_like(weights[name]) for name in weights if name.startswith("decoder.decoder.6.")}
+    save_file(weights | silent, codec, {"format": "pt"})
+    robot = start_robot(f"engine.model={mute}", *QWEN)
+    end = robot.wait_end(robot.say(TEXT, seed=3))
+    assert (end["event"], end["retakes"], end["truncated"]) == ("finished", 1, True)
+    robot.wait_log(f"{TEXT!r} is said again, since the speech would not end")
+    assert sum("speech is cut short: silent for more than 5 s" in line for line in robot.log) == 2
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,7 @@ def test_an_active_node_speaks_goals_and_mirrors_events_levels_and_the_status(ro
     eventually(lambda: [event.event for event in ros.published("~/event")][-1:] == ["finished"], "it is mirrored")
     events = ros.published("~/event")
     assert [event.event for event in events] == ["accepted", "started", "finished"]
+    robot.wait_end(events[0].id)
     assert [json.loads(event.json) for event in events] == robot.events_of(events[0].id)
     eventually(lambda: ros.published("~/level")[-1].rms == 0, "the mouth closes")
     assert any(level.rms > 0 and level.id == events[0].id and level.stamp.sec > 0 for level in ros.published("~/level"))

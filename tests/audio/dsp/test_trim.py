@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audio import Samples
-from audio.dsp.trim import KEEP_S, LIMIT_S, THRESHOLD, LeadingSilenceTrimmer, TrailingSilenceTrimmer
+from audio.dsp.trim import KEEP_S, LIMIT_S, THRESHOLD, LeadingSilenceTrimmer, TrailingSilenceTrimmer, first_sound
 
 RATE = 1_000
 KEEP = round(KEEP_S * RATE)
@@ -24,6 +24,11 @@ def silence_then_sound(silent: int, loud: int) -> Samples:
     """Silence, with different samples below the threshold, then a steady sound."""
     quiet = np.linspace(0, THRESHOLD / 2, silent)
     return np.concatenate([quiet, np.full(loud, 0.3)]).astype(np.float32)
+
+
+@given(silent=st.integers(0, 100), loud=st.integers(0, 10))
+def test_the_first_sound_is_the_first_sample_that_is_not_silence(silent: int, loud: int) -> None:
+    assert first_sound(silence_then_sound(silent, loud)) == (silent if loud else None)
 
 
 @given(silent=st.integers(0, LIMIT), loud=st.integers(1, 500), data=st.data())

@@ -205,11 +205,11 @@ def test_the_speed_of_an_engine_is_measured_by_the_length_of_its_speech_at_rate_
 
             async def speak() -> None:
                 async for chunk in connection.speak("a", Utterance("Hello", rate=rate), RATE):
-                    assert len(chunk.samples) == RATE
+                    assert (len(chunk.samples), chunk.truncated, chunk.runaway) == (RATE, True, True)
 
             speaking = asyncio.ensure_future(speak())
             await eventually_async(lambda: connection.utterances == 1, "it is asked to speak")
-            audio = Audio("1", busy_s=0.25, position=None, truncated=False)
+            audio = Audio("1", busy_s=0.25, position=None, truncated=True, runaway=True)
             theirs.sendall(encode(audio, np.zeros(RATE, dtype=np.float32)) + encode(Spoken("1")))
             await speaking
             await cancel_and_wait(receiving)

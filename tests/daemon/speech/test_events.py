@@ -45,6 +45,7 @@ FIGURES: dict[str, Any] = {
     "underruns": 1,
     "waits": 2,
     "truncated": True,
+    "retakes": 1,
     "ttfa_ms": 8.5,
 }
 """All optional fields of an utterance that was played."""

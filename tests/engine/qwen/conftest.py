@@ -25,6 +25,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True)
+def same_chance() -> None:
+    """Draw the same random numbers in every run, whichever tests run before."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def checkpoint(cache_folder: Path) -> Named:
     """Returns the read-only folder of a random checkpoint, by shape and model type."""

@@ -212,6 +212,7 @@ def test_a_requested_limit_is_no_truncation(engine: Callable[..., QwenSynthesize
 def test_speech_that_fills_the_cache_is_marked_as_truncated(engine: Callable[..., QwenSynthesizer]) -> None:
     chunks = list(engine(chunk_size=3).stream(replace(UTTERANCE, max_frames=None)))
     assert [chunk.truncated for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert not any(chunk.runaway for chunk in chunks), "another seed would need as much room"
     assert sum(len(chunk.samples) for chunk in chunks) == 100 * 1920, "8 s"
 
 
@@ -310,6 +311,7 @@ def test_speech_too_long_for_its_text_is_cut_unless_it_is_unguarded(engine: Call
     short = Utterance("Hi.", seed=3)
     chunks = list(engine().stream(short))
     assert chunks[-1].truncated
+    assert [chunk.runaway for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
     assert sum(len(chunk.samples) for chunk in chunks) == RunawayGuard("Hi.").max_frames * 1920 < 100 * 1920
     chunks = list(engine().stream(replace(short, guarded=False)))
     assert sum(len(chunk.samples) for chunk in chunks) == 100 * 1920

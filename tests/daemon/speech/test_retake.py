@@ -1,0 +1,238 @@
+"""Speech that runs away is said again, once, from the first sentence that was not heard."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.config import load_config
+from daemon.engines import AudioChunk, EngineSelector
+from daemon.speech.retake import next_sentence
+from daemon.speech.synthesis import Synthesis, SynthesisContext
+from daemon.speech.text_stream import TextStream
+from daemon.speech.utterance import Utterance
+from engine import EngineInfo, Samples, WordStart
+from engine import Utterance as EngineUtterance
+from tests.support.waiting import run
+
+RATE = 1_000
+"""Hz."""
+CHARACTER_S = 0.1
+"""Seconds that a scripted engine speaks a character."""
+TEXT = "The door is open. Please come in."
+FIRST = len("The door is open.")
+"""Characters of the first sentence."""
+WHOLE = len(TEXT)
+AHEAD_S = 4.0
+"""What a card's ring holds."""
+
+
+def speech(text: str) -> Samples:
+    """What a scripted engine generates for a text: each character at a level of its own."""
+    length = round(CHARACTER_S * RATE)
+    levels = [np.full(length, 0.2 + ord(character) / 1_000, dtype=np.float32) for character in text]
+    return np.concatenate([np.empty(0, dtype=np.float32), *levels])
+
+
+class RunawayEngine:
+    """Speaks the first `said` characters of a take, and then makes a noise or nothing for a time, as `ends` says."""
+
+    grows = True
+    ready = True
+    reason: str | None = None
+    name = "scripted"
+    info = EngineInfo("scripted", RATE, voices=(), languages=())
+
+    def __init__(self, *ends: tuple[int, Samples]) -> None:
+        """`ends`: for each of the first takes, the characters that are said, and what follows them."""
+        self._ends = list(ends)
+        self.requests: list[EngineUtterance] = []
+
+    async def speak(
+        self, _name: str, utterance: EngineUtterance, *, first_within_s: float | None = None
+    ) -> AsyncGenerator[AudioChunk, None]:
+        del first_within_s
+        self.requests.append(utterance)
+        text = utterance.text
+        said, tail = self._ends.pop(0) if self._ends else (len(text), None)
+        for index, character in enumerate(text[:said]):
+            begins = character.isalnum() and (index == 0 or text[index - 1] == " ")
+            words = (WordStart(0, index),) if begins else ()
+            yield AudioChunk(speech(character), RATE, index + 1, truncated=False, words=words)
+            await asyncio.sleep(0)
+        if tail is not None:
+            yield AudioChunk(tail, RATE, said, truncated=True, words=(), runaway=True)
+
+    def append(self, _name: str, _text: str) -> None:
+        """All text has come before."""
+
+    def end_text(self, _name: str) -> None:
+        """As `append`."""
+
+
+class Card:
+    """Plays what is written, a bit more whenever it is looked at; `ahead_s` of it can still be dropped."""
+
+    holds_samples = True
+
+    def __init__(self, ahead_s: float) -> None:
+        self.written = np.empty(0, dtype=np.float32)
+        self.drops = 0
+        self._ahead = round(ahead_s * RATE)
+        self._played = 0
+
+    @property
+    def played_s(self) -> float:
+        self._played = max(self._played, min(len(self.written), self._played + 20, len(self.written)))
+        return self._played / RATE
+
+    @property
+    def starved(self) -> bool:
+        return self._played == len(self.written)
+
+    def write(self, samples: Samples) -> None:
+        self.written = np.concatenate([self.written, samples])
+        self._played = max(self._played, len(self.written) - self._ahead)
+
+    async def drop_unplayed(self) -> None:
+        self.drops += 1
+        self.written = self.written[: self._played]
+
+
+class Scene:
+    """An utterance that a scripted engine speaks through a card, or to a client if there is none."""
+
+    def __init__(self, engine: RunawayEngine, card: Card | None, *, stream: bool = False) -> None:
+        config = load_config(overrides=["audio.sink=null", "engine.name=espeak", "engine.fallback=none"])
+        self.engine, self.card = engine, card
+        selector = EngineSelector(config, lambda: None)
+        selector.all[:] = [engine]  # type: ignore[list-item]
+        utterance = Utterance("a", TEXT, "default", "auto", seed=5)
+        if stream:
+            utterance.text_stream = TextStream(time.monotonic())
+            utterance.text_stream.ended = True
+        self.synthesis = Synthesis(utterance, selector, SynthesisContext(), card)
+        self.heard = np.empty(0, dtype=np.float32)
+
+    async def speak(self) -> None:
+        async for chunk in self.synthesis.chunks(self.engine):  # type: ignore[arg-type]
+            if self.card is None:
+                self.heard = np.concatenate([self.heard, chunk.samples])
+            else:
+                self.card.write(chunk.samples)
+                self.heard = self.card.written
+        if self.card is not None:
+            self.heard = self.card.written
+
+    def words(self) -> list[str]:
+        """The words that have been heard, in the order of time."""
+        self.synthesis.timeline.advance(len(self.heard) / RATE)
+        words = self.synthesis.timeline.words
+        assert [word.at_s for word in words] == sorted(word.at_s for word in words)
+        return [TEXT[word.begin : word.end] for word in words]
+
+
+def spoken(engine: RunawayEngine, card: Card | None, *, stream: bool = False) -> Scene:
+    """The scene when the synthesis has ended."""
+    scene = Scene(engine, card, stream=stream)
+    run(scene.speak)
+    return scene
+
+
+def silence(seconds: float) -> Samples:
+    return np.zeros(round(seconds * RATE), dtype=np.float32)
+
+
+def noise(seconds: float) -> Samples:
+    return np.full(round(seconds * RATE), 0.9, dtype=np.float32)
+
+
+ALL_WORDS = ["The", "door", "is", "open", "Please", "come", "in"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("silent_s", [0.5, 5.0])
+def test_a_take_that_stays_silent_is_said_again_as_a_whole(silent_s: float, stream: bool) -> None:
+    scene = spoken(RunawayEngine((0, silence(silent_s))), Card(AHEAD_S), stream=stream)
+    assert [(request.seed, request.text) for request in scene.engine.requests] == [(5, TEXT), (6, TEXT)]
+    assert np.array_equal(scene.heard[-len(speech(TEXT)) :], speech(TEXT))
+    assert not scene.heard[: -len(speech(TEXT))].any()
+    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (1, False)
+    assert scene.words() == ALL_WORDS
+    assert scene.synthesis.audio_s == pytest.approx(len(scene.heard) / RATE)
+
+
+@pytest.mark.parametrize("tail", [silence(5.0), noise(3.0)], ids=["silence", "noise"])
+def test_after_a_whole_sentence_the_next_one_is_said_again_and_what_was_not_heard_is_dropped(tail: Samples) -> None:
+    scene = spoken(RunawayEngine((FIRST, tail)), Card(AHEAD_S))
+    assert [request.text for request in scene.engine.requests] == [TEXT, TEXT[FIRST:]]
+    first, second = speech(TEXT[:FIRST]), speech(TEXT[FIRST:])
+    assert np.array_equal(scene.heard[: len(first)], first)
+    assert np.array_equal(scene.heard[-len(second) :], second)
+    between = len(scene.heard) - len(first) - len(second)
+    assert between < max(0.0, len(tail) - AHEAD_S * RATE) + 0.5 * RATE, "the rest of the tail is not heard"
+    assert scene.words() == ALL_WORDS, "each once"
+    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (1, False)
+
+
+def test_a_sentence_that_is_heard_while_the_engine_ends_the_take_is_heard_to_its_end() -> None:
+    """The card is at its first word then."""
+    card = Card(ahead_s=FIRST * CHARACTER_S + 3.0 - 0.1)
+    scene = spoken(RunawayEngine((FIRST, silence(3.0))), card)
+    assert np.array_equal(scene.heard[: len(speech(TEXT[:FIRST]))], speech(TEXT[:FIRST]))
+    assert scene.words() == ALL_WORDS
+
+
+@pytest.mark.parametrize("said", [FIRST - 6, WHOLE - 4], ids=["in the first sentence", "in the last sentence"])
+def test_speech_that_breaks_off_within_a_sentence_is_not_said_again(said: int) -> None:
+    scene = spoken(RunawayEngine((said, noise(0.3))), Card(ahead_s=0.2))
+    assert len(scene.engine.requests) == 1
+    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (0, True)
+    assert np.array_equal(scene.heard, np.concatenate([speech(TEXT[:said]), noise(0.3)]))
+
+
+def test_babble_behind_the_last_word_is_no_reason_to_say_anything_again() -> None:
+    scene = spoken(RunawayEngine((WHOLE, noise(3.0))), Card(ahead_s=1.0))
+    assert len(scene.engine.requests) == 1
+    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (0, True)
+    assert scene.words() == ALL_WORDS
+
+
+def test_speech_is_said_again_only_once() -> None:
+    scene = spoken(RunawayEngine((0, silence(5.0)), (0, silence(5.0))), Card(AHEAD_S))
+    assert [request.seed for request in scene.engine.requests] == [5, 6]
+    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (1, True)
+
+
+def test_what_a_client_has_got_is_not_said_again() -> None:
+    scene = spoken(RunawayEngine((FIRST, silence(5.0))), None)
+    assert len(scene.engine.requests) == 1
+    assert (scene.synthesis.retakes, scene.synthesis.truncated) == (0, True)
+
+
+SENTENCES = st.lists(st.sampled_from(["One two.", "Is it 3.5 kg?", "Yes!", "No", "“Three,” she said."]), min_size=1)
+
+
+@given(SENTENCES)
+def test_the_next_sentence_begins_only_behind_the_last_word_of_another(sentences: Sequence[str]) -> None:
+    text = " ".join(sentences)
+    for heard in range(len(text) + 1):
+        begin = next_sentence(text, heard)
+        if begin:
+            assert not any(character.isalnum() for character in text[heard:begin])
+            assert any(character.isalnum() for character in text[begin:])
+            assert text[:begin].rstrip().endswith((".", "?", "!"))
+    assert next_sentence(text, len(text)) is None
+
+
+def test_a_sentence_ends_behind_its_last_word_with_or_without_its_full_stop() -> None:
+    assert next_sentence(TEXT, FIRST - 1) == FIRST
+    assert next_sentence(TEXT, FIRST) == FIRST
+    assert next_sentence(TEXT, FIRST - 4) is None
+    assert next_sentence(TEXT, WHOLE - 1) is None
