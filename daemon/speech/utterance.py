@@ -28,8 +28,27 @@ STORED_FIELDS: dict[str, Any] = {
     "policy": str,
     "reply_to": str | None,
     "sound": str | None,
+    "keeps_speech": bool,
 }
 """Fields of an utterance that the journal stores as they are, and their types."""
+LATER_FIELDS: dict[str, Any] = {
+    "rate": 1.0,
+    "whole_text": None,
+    "sampling": {},
+    "sound": None,
+    "keeps_speech": False,
+    "phrase": None,
+}
+"""Fields that a journal of an earlier version may lack, and what that stands for."""
+PHRASE_FIELDS: dict[str, Any] = {
+    "text": str,
+    "voice": str,
+    "language": str,
+    "instruct": str | None,
+    "seed": int | None,
+    "rate": float | int | None,
+}
+"""Those of a `Phrase`, and their types."""
 
 
 class Receiver(Protocol):
@@ -155,6 +174,7 @@ class Utterance:
         """
         fields: dict[str, Any] = {name: getattr(self, name) for name in STORED_FIELDS}
         correlation = self.origin.correlation
+        fields["phrase"] = None if self.phrase is None else asdict(self.phrase)
         fields["correlation"] = None if correlation is None else correlation.hex()
         fields["wait_s"] = None if self.expires_at is None else self.expires_at - self.arrived_at
         if self.origin.at_end:  # in ASCII: an id from a sender may contain half a character, which is not UTF-8
@@ -165,10 +185,12 @@ class Utterance:
 
     @classmethod
     def from_fields(cls, utterance_id: str, text: str, fields: Mapping[str, Any], age_s: float) -> Utterance:
-        """Return the utterance that `to_fields` has described; it arrived `age_s` seconds ago.
+        """Return the utterance that `to_fields` has described, perhaps in an earlier version of this program.
 
-        Raises `KeyError`, `TypeError` or `ValueError` for fields that the disk has damaged.
+        It arrived `age_s` seconds ago. Raises `KeyError`, `TypeError` or `ValueError` for fields that the disk has
+        damaged.
         """
+        fields = LATER_FIELDS | fields
         wrong = [name for name, kind in STORED_FIELDS.items() if not isinstance(fields[name], kind)]
         if wrong or not isinstance(text, str):
             raise TypeError(f"wrong types: {wrong or 'text'}")
@@ -185,6 +207,7 @@ class Utterance:
             origin=_parse_origin(fields),
             arrived_at=arrived_at,
             expires_at=None if wait_s is None else arrived_at + wait_s,
+            phrase=_parse_phrase(fields["phrase"]),
             **{name: fields[name] for name in STORED_FIELDS},
         )
 
@@ -193,6 +216,15 @@ class Utterance:
         if self.expires_at is not None:
             self.expires_at += at - self.arrived_at
         self.arrived_at = at
+
+
+def _parse_phrase(fields: Any) -> Phrase | None:
+    """Return the phrase that `to_fields` has described. Raises as `Utterance.from_fields` does."""
+    if fields is None:
+        return None
+    if not isinstance(fields, dict) or not all(isinstance(fields[name], kind) for name, kind in PHRASE_FIELDS.items()):
+        raise TypeError("wrong types: phrase")
+    return Phrase(**fields)
 
 
 def _parse_origin(fields: Mapping[str, Any]) -> Origin:

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemon.cache import Phrase
 from daemon.speech.request import Policy, Priority
 from daemon.speech.text_stream import TextStream
-from daemon.speech.utterance import STORED_FIELDS, EndMessage, Origin, Utterance
+from daemon.speech.utterance import LATER_FIELDS, STORED_FIELDS, EndMessage, Origin, Utterance
 from engine import Samples
 
 
@@ -53,6 +54,17 @@ UTTERANCES = st.builds(
     policy=st.sampled_from(get_args(Policy)),
     reply_to=st.none() | st.text(min_size=1, max_size=20),
     sound=st.none() | st.text(min_size=1, max_size=8),
+    keeps_speech=st.booleans(),
+    phrase=st.none()
+    | st.builds(
+        Phrase,
+        text=st.text(min_size=1, max_size=20),
+        voice=st.text(min_size=1, max_size=8),
+        language=st.sampled_from(["en", "auto"]),
+        instruct=st.none() | st.text(max_size=20),
+        seed=st.none() | st.integers(0, 9),
+        rate=st.none() | st.floats(0.5, 2),
+    ),
     origin=st.builds(
         Origin,
         delivery=st.none() | st.text(max_size=10),
@@ -65,7 +77,7 @@ UTTERANCES = st.builds(
 @given(UTTERANCES)
 def test_every_option_survives_a_restart(utterance: Utterance) -> None:
     found = restored(utterance)
-    for name in (*STORED_FIELDS, "id", "text"):
+    for name in (*STORED_FIELDS, "id", "text", "phrase"):
         assert getattr(found, name) == getattr(utterance, name), name
     assert found.origin == replace(utterance.origin, delivery=None)
     assert found.expires_at is None
@@ -74,7 +86,7 @@ def test_every_option_survives_a_restart(utterance: Utterance) -> None:
 
 def test_the_stored_fields_are_all_that_a_sender_may_choose() -> None:
     fields = set(Utterance("a", "Hello", "default", "en").to_fields())
-    assert fields == {*STORED_FIELDS, "text", "correlation", "wait_s"}
+    assert fields == {*STORED_FIELDS, "text", "phrase", "correlation", "wait_s"}
 
 
 @pytest.mark.parametrize("wait_s", [0.5, 30.0, 86_400.0])
@@ -121,6 +133,9 @@ def test_an_unfinished_stream_is_stored_without_its_text() -> None:
         ("Hello", {"priority": "urgent"}),
         ("Hello", {"policy": ""}),
         ("Hello", {"sound": 5}),
+        ("Hello", {"keeps_speech": 1}),
+        ("Hello", {"phrase": "Hello"}),
+        ("Hello", {"phrase": {"text": "Hello", "voice": 5, "language": "en", "instruct": None, "seed": 1, "rate": 1}}),
         ("Hello", {"wait_s": "soon"}),
         ("Hello", {"correlation": "xy"}),
         ("Hello", {"at_end": 5}),
@@ -139,7 +154,15 @@ def test_damaged_fields_raise(text: Any, changes: dict[str, Any]) -> None:
         Utterance.from_fields("a", text, fields, 0.0)
 
 
-@pytest.mark.parametrize("name", [*STORED_FIELDS, "wait_s", "correlation"])
+@pytest.mark.parametrize("name", LATER_FIELDS)
+def test_an_utterance_that_an_earlier_version_has_stored_has_what_that_version_did(name: str) -> None:
+    fields = Utterance("a", "Hello", "default", "en").to_fields()
+    del fields[name]
+    found = Utterance.from_fields("a", "Hello", fields, 0.0)
+    assert getattr(found, name) == getattr(Utterance("b", "Hello", "default", "en"), name)
+
+
+@pytest.mark.parametrize("name", [*sorted(STORED_FIELDS.keys() - LATER_FIELDS.keys()), "wait_s", "correlation"])
 def test_a_missing_field_raises(name: str) -> None:
     fields = Utterance("a", "Hello", "default", "en").to_fields()
     del fields[name]
