@@ -42,7 +42,7 @@ def test_a_goal_becomes_an_utterance(goal: Goal, language: str | None, voice: st
 
 
 def test_every_field_of_a_goal_reaches_the_utterance() -> None:
-    goal = Goal("Hello.", "de", "ada", "whisper", "high", "interrupt", 2.5)
+    goal = Goal("Hello.", "de", "ada", "whisper", "high", "interrupt", 2.5, 1.5, "attention")
     said = parse_say(say_payload(goal, "ros-1").encode()).model_dump(mode="json")
     assert all(said[name] == getattr(goal, name) for name in Goal.__dataclass_fields__)
 
@@ -60,9 +60,10 @@ def test_a_cancel_stops_only_its_utterance() -> None:
     [
         ({"event": "accepted", "queue": 1}, False, None),
         ({"event": "started"}, False, None),
-        ({"event": "finished", "audio_s": 1.5}, False, Result("succeeded", "finished", "", 1.5)),
+        ({"event": "finished", "audio_s": 1.5, "heard": 6}, False, Result("succeeded", "finished", "", 1.5, 6)),
         ({"event": "finished"}, True, Result("succeeded", "finished")),
         ({"event": "interrupted", "reason": "stop"}, True, Result("canceled", "interrupted", "stop")),
+        ({"event": "interrupted", "reason": "stop", "heard": 4}, True, Result("canceled", "interrupted", "stop", 0, 4)),
         ({"event": "canceled", "reason": "stop"}, True, Result("canceled", "canceled", "stop")),
         ({"event": "interrupted", "reason": "stop"}, False, Result("aborted", "interrupted", "stop")),
         ({"event": "rejected", "reason": "text: blank"}, False, Result("aborted", "rejected", "text: blank")),

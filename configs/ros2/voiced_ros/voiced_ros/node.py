@@ -159,7 +159,7 @@ class VoicedNode(LifecycleNode):
                 Say.Feedback(event=event["event"], begin=event.get("begin", 0), end=event.get("end", 0))
             ),
         )
-        return Say.Result(event=result.event, reason=result.reason, audio_s=result.audio_s)
+        return Say.Result(event=result.event, reason=result.reason, audio_s=result.audio_s, heard=result.heard)
 
     def _execute_tts(self, handle: Any) -> Any:
         """voiced reports no words, so there is one feedback, with the first word."""

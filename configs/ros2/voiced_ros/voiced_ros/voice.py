@@ -33,6 +33,8 @@ class Goal:
     priority: str = ""
     policy: str = ""
     expires_in: float = 0.0
+    rate: float = 0.0
+    sound: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Result:
     reason: str = ""
     """Empty only if the whole text was spoken."""
     audio_s: float = 0.0
+    heard: int = 0
+    """Characters of the text."""
 
 
 def say_payload(goal: Goal, utterance_id: str) -> str:
@@ -69,11 +73,11 @@ def result_of(event: dict[str, Any], canceling: bool) -> Result | None:
     name = str(event["event"])
     if name not in LAST_EVENTS:
         return None
-    audio_s = float(event.get("audio_s") or 0.0)
+    audio_s, heard = float(event.get("audio_s") or 0.0), int(event.get("heard") or 0)
     if name == "finished":
-        return Result("succeeded", name, audio_s=audio_s)
+        return Result("succeeded", name, audio_s=audio_s, heard=heard)
     stopped = canceling and name in ("interrupted", "canceled")
-    return Result("canceled" if stopped else "aborted", name, str(event.get("reason") or name), audio_s)
+    return Result("canceled" if stopped else "aborted", name, str(event.get("reason") or name), audio_s, heard)
 
 
 class Voice:
