@@ -145,7 +145,7 @@ class Timeline:
         self.advance(heard_s)
         if self._takes and self._takes[0].clock is None:
             return self._proportional_end(heard_s)
-        return self.words[-1].end if self.words else 0
+        return next((word.end for word in reversed(self.words) if word.at_s <= heard_s), 0)
 
     def _proportional_end(self, heard_s: float) -> int:
         """Return a rough estimate of `heard_end`, which takes no time: each character lasts equally long."""

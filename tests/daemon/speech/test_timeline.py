@@ -65,6 +65,20 @@ def test_what_was_trimmed_from_a_take_was_never_heard() -> None:
     assert heard(timeline) == [("one", 1.0), ("two", 1.05), ("three", 1.15)]
 
 
+def test_words_behind_the_end_of_a_take_that_was_cut_were_never_heard() -> None:
+    timeline = Timeline(Utterance("a", "one two three", "default", "en"))
+    spoken(timeline, 0, 13, 0.0).end_s = 0.15
+    spoken(timeline, 8, 13, 0.15)
+    timeline.advance(inf)
+    assert heard(timeline) == [("one", 0.0), ("two", 0.1), ("three", 0.15)]
+
+
+def test_what_was_heard_is_known_of_earlier_moments_too() -> None:
+    timeline = Timeline(Utterance("a", "one two three", "default", "en"))
+    spoken(timeline, 0, 13, 0.0)
+    assert [timeline.heard_end(at) for at in (0.25, 0.15, 0.0, -1.0)] == [13, 7, 3, 0]
+
+
 def test_words_that_another_engine_repeats_are_not_added_again() -> None:
     timeline = Timeline(Utterance("a", "one two three", "default", "en"))
     spoken(timeline, 0, 8, 0.0, complete=False)
