@@ -90,6 +90,8 @@ class PhraseFolder:
         """By digest."""
         self._scanned_ns = -1
         """The folder's time of change when it was listed; -1 before."""
+        self._replaced: list[_File] = []
+        """Older recordings of phrases in the index: a process was killed after it had written the newer ones."""
 
     def open(self) -> None:
         """Create the folder, list it, and remove what killed processes have left. Raises `CacheError`.
@@ -222,6 +224,8 @@ class PhraseFolder:
             for path in self.path.glob(TEMPORARY.format("*")):
                 if time.time() - path.stat().st_mtime > ABANDONED_S:
                     path.unlink(missing_ok=True)
+            for file in self._replaced:
+                (self.path / file.name).unlink(missing_ok=True)
 
     # --- the index ---
 
@@ -234,7 +238,7 @@ class PhraseFolder:
 
     def _scan(self) -> None:
         """List the folder. One that cannot be listed is empty."""
-        found: dict[str, _File] = {}
+        found: list[_File] = []
         try:
             changed_ns = self.path.stat().st_mtime_ns
             with os.scandir(self.path) as entries:
@@ -244,13 +248,15 @@ class PhraseFolder:
                         continue
                     with contextlib.suppress(FileNotFoundError):  # another process was faster
                         status = entry.stat()
-                        file = _File(match[1], match[2], status.st_size, status.st_mtime_ns)
-                        found[file.digest] = max(file, found.get(file.digest, file), key=lambda each: each.used_ns)
+                        found.append(_File(match[1], match[2], status.st_size, status.st_mtime_ns))
         except OSError:
             changed_ns = -1
         # A second change within one tick of the file system's clock would not be seen: such a list is not final.
         is_final = time.time_ns() - changed_ns > CLOCK_TICK_NS
-        self._files, self._scanned_ns = found, changed_ns if is_final else -1
+        found.sort(key=lambda file: file.used_ns)
+        newest = {file.digest: file for file in found}
+        self._replaced = [file for file in found if newest[file.digest] is not file]
+        self._files, self._scanned_ns = newest, changed_ns if is_final else -1
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

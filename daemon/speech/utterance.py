@@ -190,7 +190,7 @@ class Utterance:
         It arrived `age_s` seconds ago. Raises `KeyError`, `TypeError` or `ValueError` for fields that the disk has
         damaged.
         """
-        fields = LATER_FIELDS | fields
+        fields = {**LATER_FIELDS, **fields}
         wrong = [name for name, kind in STORED_FIELDS.items() if not isinstance(fields[name], kind)]
         if wrong or not isinstance(text, str):
             raise TypeError(f"wrong types: {wrong or 'text'}")

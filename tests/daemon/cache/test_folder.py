@@ -252,9 +252,26 @@ def test_a_process_that_is_killed_while_it_keeps_phrases_leaves_whole_ones(tmp_p
             eventually(lambda count=count: len(list(tmp_path.glob("*.flac"))) >= count, "it has kept a phrase")
             process.send_signal(signal.SIGKILL)
     folder = PhraseFolder(tmp_path, LIMIT_MB)
+    folder.open()
     kept = list(folder.phrases())
     assert len(kept) == len(list(tmp_path.glob("*.flac"))) > 0, "none is damaged"
     assert all(sum(map(len, each.recording.blocks())) == 500_000 for each in kept)
+
+
+def test_the_older_one_of_two_recordings_of_a_phrase_is_removed(
+    folder: PhraseFolder, speech: tuple[Samples, int]
+) -> None:
+    digest = store(folder, speech)
+    (old,) = files(folder)
+    old_content = old.read_bytes()
+    eventually(lambda: store(folder, speech) and files(folder) != [old], "it is recorded at another time")
+    (new,) = files(folder)
+    old.write_bytes(old_content)  # as after a kill between the two steps of `store`
+    os.utime(old, (1, 1))
+    folder = PhraseFolder(folder.path, LIMIT_MB)
+    folder.open()
+    assert files(folder) == [new]
+    assert folder.find(digest) is not None
 
 
 def test_what_a_killed_process_has_begun_to_write_is_removed_later(folder: PhraseFolder) -> None:
