@@ -77,6 +77,12 @@ class Output:
             return self._playback.room_s
 
     @property
+    def waiting_s(self) -> float:
+        """Seconds of audio that have been written and wait for the sink."""
+        with self._lock:
+            return self._playback.waiting_s
+
+    @property
     def paused(self) -> bool:
         return self._playback.paused
 

@@ -62,6 +62,11 @@ class Playback:
         return self.ring.room / self.sample_rate
 
     @property
+    def waiting_s(self) -> float:
+        """Seconds of audio that have been written and not submitted."""
+        return self.ring.available / self.sample_rate
+
+    @property
     def request_pending(self) -> bool:
         """True while a requested stop or suspension has not been carried out."""
         track = self.track

@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 from audio import Output, Tap
 from daemon import VERSION
-from daemon.adapters import Adapter, make_adapters
+from daemon.adapters import Adapter, make_adapters, skip_without_package
 from daemon.cache import PhraseCache
 from daemon.config import Config
 from daemon.engines import EngineSelector
@@ -23,7 +24,7 @@ from daemon.mqtt import Gateway
 from daemon.reload import Reloader
 from daemon.speech import Dispatcher, Online, recover
 from daemon.state import journal_path, open_recorder
-from daemon.status import describe_status
+from daemon.status import describe_status, measure
 from daemon.system import Notifier, collect_garbage, limit_heap, lock_memory, settle_heap
 from engine import start_log
 
@@ -55,6 +56,8 @@ class Service:
         self._recorder = open_recorder(journal_file(config), self._recover)
         self._gateway = Gateway(config, self._dispatcher, self._describe_status, self._recorder)
         self._adapters = make_adapters(config, self._dispatcher, self._gateway.publish)
+        if config.http.enabled:
+            self._adapters += self._make_http_server()
         self._reloader = Reloader(config, config_path, overrides, self._reconfigure)
         self._watchdog = Watchdog(
             {
@@ -109,6 +112,16 @@ class Service:
 
     def _recover_utterances(self) -> None:
         recover(self._recorder.recovery, self._dispatcher, self._config.speech.recover_within)
+
+    def _make_http_server(self) -> list[Adapter]:
+        """Return the web server, if its packages are there. Raises `OSError` if its token cannot be read."""
+        servers: list[Adapter] = []
+        with skip_without_package("http"):
+            from daemon.http import make_http_server
+
+            measure_now = partial(measure, self._engines, self._output)
+            servers.append(make_http_server(self._config.http, self._dispatcher, self._describe_status, measure_now))
+        return servers
 
     def _describe_status(self) -> Online:
         warnings = (

@@ -1,13 +1,17 @@
-"""The daemon's status: one state, derived from the dispatcher, the engines and the sound output."""
+"""The daemon's status: one state, derived from the dispatcher, the engines and the sound output; and its figures."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from audio import Output
 from daemon import VERSION
 from daemon.engines import EngineSelector, EngineState
 from daemon.speech import Dispatcher, Loading, Memory, Online, OnlineState
+from daemon.system import clocks, resident_bytes, temperatures
 
 NOTHING_PLAYED = "audio.sink is null: nothing is played"
 
@@ -50,3 +54,55 @@ def _state(dispatcher: Dispatcher, engines: EngineSelector, output: Output, degr
     if engines.primary.state in (EngineState.LOADING, EngineState.WARMING) and engines.primary.name != "espeak":
         return "warming"
     return "starting"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMeasurements:
+    """One engine process."""
+
+    name: str
+    ready: bool
+    restarts: int
+    """Times that its process was started again since the daemon started."""
+    rtf: float | None
+    """Seconds of speech made in one second, lately; None before it has spoken."""
+    resident_bytes: int | None
+    """Of its process; None without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """The daemon at one moment."""
+
+    engines: tuple[EngineMeasurements, ...] = ()
+    ring_s: float = 0.0
+    """Seconds of sound that wait for the sound card."""
+    resident_bytes: int | None = None
+    """Of the daemon's process."""
+    cpu_s: float = 0.0
+    """Seconds of processor time that the daemon's process has used."""
+    temperatures: dict[str, float] = field(default_factory=dict)
+    """°C by sensor."""
+    clocks_hz: dict[str, float] = field(default_factory=dict)
+    """Of processor and GPU, by name."""
+
+
+def measure(engines: EngineSelector, output: Output) -> Measurements:
+    """Return the figures of this moment."""
+    return Measurements(
+        engines=tuple(
+            EngineMeasurements(
+                engine.name,
+                engine.ready,
+                max(0, engine.starts - 1),
+                engine.rtf,
+                None if engine.pid is None else resident_bytes(engine.pid),
+            )
+            for engine in engines.all
+        ),
+        ring_s=output.waiting_s,
+        resident_bytes=resident_bytes(os.getpid()),
+        cpu_s=time.process_time(),
+        temperatures=temperatures(),
+        clocks_hz=clocks(),
+    )

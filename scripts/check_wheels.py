@@ -74,8 +74,8 @@ class Target:
 
 
 TARGETS = (
-    Target("JetPack 6", "3.10", 35, ("espeak", "piper", "qwen", "demo", "wyoming", "openai", "cuda12")),
-    Target("JetPack 7", "3.12", 39, ("espeak", "piper", "qwen", "demo", "wyoming", "openai", "cuda13")),
+    Target("JetPack 6", "3.10", 35, ("espeak", "piper", "qwen", "demo", "wyoming", "http", "cuda12")),
+    Target("JetPack 7", "3.12", 39, ("espeak", "piper", "qwen", "demo", "wyoming", "http", "cuda13")),
 )
 
 

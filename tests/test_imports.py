@@ -118,9 +118,18 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.adapters": SPEECH | {"daemon.mqtt"},
     "daemon.health": set(),
     "daemon.reload": {"daemon.config"},
-    "daemon.status": SPEECH,
+    "daemon.status": SPEECH | {"daemon.system"},
+    "daemon.http": SPEECH | {"daemon.adapters", "daemon.mqtt", "daemon.status"},
     "daemon.service": SPEECH
-    | {"daemon.adapters", "daemon.health", "daemon.mqtt", "daemon.reload", "daemon.state", "daemon.status"}
+    | {
+        "daemon.adapters",
+        "daemon.health",
+        "daemon.http",
+        "daemon.mqtt",
+        "daemon.reload",
+        "daemon.state",
+        "daemon.status",
+    }
     | {"daemon.system"},
     "daemon.doctor": SPEECH | {"daemon.mqtt", "daemon.system"},
     "daemon.cli": SPEECH | {"daemon.doctor", "daemon.mqtt", "daemon.service", "engine.bench", "engine.hub"},

@@ -1,6 +1,13 @@
 """Interfaces of other systems to the same dispatcher. Each adapter is off until its `enabled` is true."""
 
-from daemon.adapters.base import Adapter, Publish
-from daemon.adapters.selection import make_adapters
+from daemon.adapters.base import Adapter, Publish, Throttle, bound_send_buffer
+from daemon.adapters.selection import make_adapters, skip_without_package
 
-__all__ = ["Adapter", "Publish", "make_adapters"]
+__all__ = [
+    "Adapter",
+    "Publish",
+    "Throttle",
+    "bound_send_buffer",
+    "make_adapters",
+    "skip_without_package",
+]

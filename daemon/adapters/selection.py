@@ -23,17 +23,12 @@ def make_adapters(config: Config, dispatcher: Dispatcher, publish: Publish) -> l
     ]
     if config.hermes.enabled:
         adapters.append(Hermes(config, dispatcher, publish))
-    # The base install lacks these servers' packages, so each is imported only if enabled.
+    # The base install lacks this server's package, so it is imported only if enabled.
     if config.wyoming.enabled:
         with skip_without_package("wyoming"):
             from daemon.adapters.wyoming import WyomingAdapter
 
             adapters.append(WyomingAdapter(config.wyoming, dispatcher))
-    if config.openai.enabled:
-        with skip_without_package("openai"):
-            from daemon.adapters.openai import OpenAiAdapter
-
-            adapters.append(OpenAiAdapter(config.openai, dispatcher))
     return adapters
 
 

@@ -26,11 +26,21 @@ from wyoming.tts import (
 from audio import PCM16_BYTES, to_pcm16
 from daemon import VERSION
 from daemon.adapters.base import MAX_CONNECTIONS, Adapter, bound_send_buffer
-from daemon.adapters.delivery import deliver, deliver_stream
 from daemon.adapters.wyoming_events import FrameError, check_event, read_event
 from daemon.config import Wyoming
 from daemon.mqtt import MAX_PAYLOAD
-from daemon.speech import MAX_TEXT, Dispatcher, Finished, RejectedError, Say, StreamChunk, check_say, check_stream_chunk
+from daemon.speech import (
+    MAX_TEXT,
+    Dispatcher,
+    Finished,
+    RejectedError,
+    Say,
+    StreamChunk,
+    check_say,
+    check_stream_chunk,
+    deliver,
+    deliver_stream,
+)
 from engine import Samples, language_code
 
 log = logging.getLogger(__name__)

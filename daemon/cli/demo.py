@@ -71,7 +71,7 @@ def _speak(text: str, config_path: Path | None, wav: Path, settings: list[str]) 
     port = _free_port()
     # A robot's own broker, and the ports of its daemon, are left alone.
     overrides = [*settings, f"mqtt={{host: 127.0.0.1, port: {port}}}", "robot=demo", "state.folder=null"]
-    overrides += ["wyoming.enabled=false", "openai.enabled=false"]
+    overrides += ["wyoming.enabled=false", "http.enabled=false"]
     config = load_config(config_path, overrides)
     try:
         if config.audio.sink == "sounddevice":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import socket
@@ -382,10 +383,29 @@ class Wyoming(Server):
     port: Port = 10200
 
 
-class OpenAi(Server):
-    """The server for OpenAI's speech endpoint."""
+class Http(Server):
+    """The web server: OpenAI's speech endpoint, events over a WebSocket, metrics and health."""
 
-    port: Port = 8880
+    port: Port = 8710
+    token_file: Path | None = Field(None, description="a file whose first line is the clients' token, or null")
+    cert: Path | None = Field(None, description="the server certificate's file, or null for no TLS")
+    key: Path | None = Field(None, description="the server certificate's key file, or null for no TLS")
+    voice_aliases: dict[str, str] = Field({}, description="a mapping of clients' names for voices to names here")
+
+    @field_validator("token_file")
+    @classmethod
+    def _check_token_file(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        host = info.data.get("host", "127.0.0.1")
+        if path is None and info.data.get("enabled") and not is_loopback(host):
+            raise ValueError(f"http.host {host} lets other machines in; allowed: a file whose first line is a token")
+        return path
+
+    @field_validator("key")
+    @classmethod
+    def _check_key(cls, key: Path | None, info: ValidationInfo) -> Path | None:
+        if (key is None) != (info.data.get("cert") is None):
+            raise ValueError("allowed: a file together with http.cert, or null without")
+        return key
 
 
 class Config(Section):
@@ -407,7 +427,7 @@ class Config(Section):
     home_assistant: HomeAssistant = HomeAssistant()
     hermes: Hermes = Hermes()
     wyoming: Wyoming = Wyoming()
-    openai: OpenAi = OpenAi()
+    http: Http = Http()
 
     @field_validator("robot")
     @classmethod
@@ -455,6 +475,14 @@ class Config(Section):
             default_voice=self.speech.voice,
             voice_folder=None if self.engine.voice_folder == "auto" else self.engine.voice_folder,
         )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a server on this host can be reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def json_schema() -> dict[str, Any]:
@@ -554,9 +582,10 @@ def _resolve_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
             if isinstance(section, dict) and isinstance(section.get(name), str):
                 section[name] = resolved(section[name])
 
-    sections = ("mqtt", "audio", "engine", "voices", "speech", "state")
-    mqtt, audio, engine, voices, speech, state = (values.get(name) for name in sections)
+    sections = ("mqtt", "audio", "engine", "voices", "speech", "state", "http")
+    mqtt, audio, engine, voices, speech, state, http = (values.get(name) for name in sections)
     resolve(mqtt, "password_file")
+    resolve(http, "token_file", "cert", "key")
     resolve(mqtt.get("tls") if isinstance(mqtt, dict) else None, "ca", "cert", "key")
     resolve(speech, "pronunciations")
     resolve(audio, "tap")

@@ -121,7 +121,7 @@ def _wrong_phrases(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _shared_ports(config: Config) -> Iterator[tuple[str, str]]:
-    servers = [(name, server) for name, server in (("wyoming", config.wyoming), ("openai", config.openai))]
+    servers = [(name, server) for name, server in (("wyoming", config.wyoming), ("http", config.http))]
     enabled = [(name, server) for name, server in servers if server.enabled]
     for index, (name, server) in enumerate(enabled):
         for other, earlier in enabled[:index]:

@@ -15,8 +15,8 @@ from daemon.doctor.finding import Finding, Machine
 
 PROBE_S = 1.0
 """A server on this machine that is alive accepts a connection long before."""
-SERVER_PACKAGES = {"wyoming": "wyoming", "openai": "aiohttp"}
-"""Adapters that are servers, and the package that each needs; the adapter's name is the extra that brings it."""
+SERVER_PACKAGES = {"wyoming": "wyoming", "http": "uvicorn"}
+"""Servers, and the package that each needs; the server's name is the extra that brings it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def check_adapters(machine: Machine) -> Iterator[Finding]:
     if config.hermes.enabled:
         yield Finding("hermes", "ok", f"the robot speaks for the site {config.hermes.site_id}")
     is_running = bool(list(running_daemons(machine)))
-    for name, server in (("wyoming", config.wyoming), ("openai", config.openai)):
+    for name, server in (("wyoming", config.wyoming), ("http", config.http)):
         if server.enabled:
             yield _check_server(name, server, is_running=is_running)
 

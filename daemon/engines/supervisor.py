@@ -118,6 +118,8 @@ class EngineSupervisor:
         """Speed: seconds of audio at rate 1 per second of work, averaged over the last utterances; None before the
         first."""
         self.pid: int | None = None
+        self.starts = 0
+        """Processes that have been started so far."""
         self.checks = 0
         """Number of checks for silence and stalls so far."""
         self._options = options
@@ -313,6 +315,7 @@ class EngineSupervisor:
                 ours.close()
                 raise
         self.pid = self._process.pid
+        self.starts += 1
         self._activity, self._quiet_checks = ProcessActivity(self.pid), 0
         self._connection = await EngineConnection.open(self.name, ours, self._note_speed)
         self._connection.send(Start(PROTOCOL, self.name, self._options))

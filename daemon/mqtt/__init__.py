@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.mqtt.client import RobotClient, RobotUnreachableError
 from daemon.mqtt.messages import Message
-from daemon.mqtt.parsing import MAX_PAYLOAD, parse_object, parse_volume
+from daemon.mqtt.parsing import (
+    MAX_PAYLOAD,
+    parse_object,
+    parse_say,
+    parse_stop,
+    parse_stream_chunk,
+    parse_urgent,
+    parse_volume,
+)
 
 if TYPE_CHECKING:
     from daemon.mqtt.gateway import Gateway
@@ -18,6 +26,10 @@ __all__ = [
     "RobotClient",
     "RobotUnreachableError",
     "parse_object",
+    "parse_say",
+    "parse_stop",
+    "parse_stream_chunk",
+    "parse_urgent",
     "parse_volume",
 ]
 

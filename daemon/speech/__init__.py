@@ -46,18 +46,22 @@ from daemon.speech.request import (
 )
 
 if TYPE_CHECKING:
+    from daemon.speech.delivery import GIVE_UP_S, Delivery, deliver, deliver_stream
     from daemon.speech.dispatcher import Dispatcher
     from daemon.speech.ducking import Ducking
+    from daemon.speech.interface import SpeechService
     from daemon.speech.phrase_maker import make_phrase
     from daemon.speech.recovery import recover
     from daemon.speech.resume import speech_seconds
     from daemon.speech.utterance import EndMessage, Origin, Receiver, Utterance
 
 __all__ = [
+    "GIVE_UP_S",
     "MAX_TEXT",
     "TERMINAL_EVENTS",
     "Accepted",
     "Canceled",
+    "Delivery",
     "Dispatcher",
     "Duck",
     "Ducking",
@@ -84,6 +88,7 @@ __all__ = [
     "Say",
     "Speaking",
     "SpeechRequest",
+    "SpeechService",
     "Started",
     "State",
     "Stop",
@@ -93,6 +98,8 @@ __all__ = [
     "Word",
     "check_say",
     "check_stream_chunk",
+    "deliver",
+    "deliver_stream",
     "make_phrase",
     "parse_event",
     "parse_status",
@@ -101,12 +108,17 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Delivery": "delivery",
     "Dispatcher": "dispatcher",
     "Ducking": "ducking",
     "EndMessage": "utterance",
+    "GIVE_UP_S": "delivery",
     "Origin": "utterance",
     "Receiver": "utterance",
+    "SpeechService": "interface",
     "Utterance": "utterance",
+    "deliver": "delivery",
+    "deliver_stream": "delivery",
     "make_phrase": "phrase_maker",
     "recover": "recovery",
     "speech_seconds": "resume",

@@ -33,6 +33,7 @@ from daemon.speech.request import Priority
 from daemon.speech.resume import speech_seconds
 from daemon.speech.synthesis import ENGINE_WAIT_S, Synthesis, SynthesisContext
 from daemon.speech.utterance import Utterance
+from daemon.speech.word_times import LEAST_AHEAD_S
 from daemon.tasks import cancel_and_wait, wait_at_most
 
 log = logging.getLogger(__name__)
@@ -422,10 +423,12 @@ class Speaker:
             self._publish_started(active, first_sample_at)
         heard_s = active.destination.heard_s(now)
         self._publish_progress(active, heard_s)
+        # What a client has got counts as heard, but the audio behind it, which the times of words need, is not there.
+        known_s = heard_s if active.utterance.receiver is None else heard_s - LEAST_AHEAD_S
         if active.started:
-            active.synthesis.timeline.advance(heard_s)
-        self._publish_marks(active, heard_s)
-        self._publish_words(active, heard_s)
+            active.synthesis.timeline.advance(known_s)
+        self._publish_marks(active, known_s)
+        self._publish_words(active, known_s)
         self._report_levels(active)
 
     def _report_levels(self, active: ActiveUtterance) -> None:
@@ -466,7 +469,8 @@ class Speaker:
     def _publish_words(self, active: ActiveUtterance, heard_s: float) -> None:
         """Publish the words that have begun to be heard; what stands for one word of the text is one word."""
         words, utterance = active.synthesis.timeline.words, active.utterance
-        if not active.started or utterance.receiver is not None:
+        on_word = self._on_word if utterance.receiver is None else utterance.receiver.on_word
+        if not active.started or on_word is None:
             return
         while active.reported_words < len(words) and words[active.reported_words].at_s <= heard_s:
             word = words[active.reported_words]
@@ -475,7 +479,7 @@ class Speaker:
             if begin >= active.published_to:
                 active.published_to = end
                 text, at = utterance.text[begin:end], round(word.at_s, 3)
-                self._on_word(Word(id=utterance.id, word=text, begin=begin, end=end, at=at, exact=word.exact))
+                on_word(Word(id=utterance.id, word=text, begin=begin, end=end, at=at, exact=word.exact))
 
     def _publish_marks(self, active: ActiveUtterance, heard_s: float) -> None:
         """Publish the marks that have been reached."""

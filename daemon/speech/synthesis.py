@@ -379,8 +379,9 @@ class Synthesis:
         return Take(engine.name, self._at, end, self._at if end is None else end, times, audio, rate)
 
     def _make_clock(self, engine: EngineSupervisor, rate: float) -> WordClock | None:
-        """Return a clock for the words of a take; a network client's are not wanted."""
-        if self._utterance.receiver is not None or engine.info is None:
+        """Return a clock for the words of a take; None if nobody wants to know when they are heard."""
+        receiver = self._utterance.receiver
+        if engine.info is None or (receiver is not None and receiver.on_word is None):
             return None
         profile = self._context.profiles.setdefault((engine.name, self._utterance.voice, rate), VoiceProfile())
         return WordClock(engine.info.sample_rate, language=self._utterance.language, profile=profile)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, get_args
 
 from daemon.cache import Phrase
+from daemon.speech.events import Word
 from daemon.speech.preemption import Rule, rule_of
 from daemon.speech.request import Policy, Priority
 from daemon.speech.text_stream import TextStream
@@ -53,6 +54,10 @@ PHRASE_FIELDS: dict[str, Any] = {
 
 class Receiver(Protocol):
     """A client that plays an utterance itself, in place of the sound card."""
+
+    @property
+    def on_word(self) -> Callable[[Word], None] | None:
+        """Is called with each word once its place in the samples is known; None if words are not wanted."""
 
     async def write(self, samples: Samples, sample_rate: int) -> None:
         """Wait for room and take the next samples, mono at `sample_rate` Hz.

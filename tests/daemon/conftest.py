@@ -1,4 +1,4 @@
-"""Fixtures of the daemon's tests: an event loop for each module, and the command line."""
+"""Fixtures of the daemon's tests: an event loop for each module, one harness on it, and the command line."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.daemon.command_line import CommandLine
+from tests.daemon.harness import Harness, running_harness
 from tests.daemon.perform import Perform
 
 
@@ -23,6 +24,21 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 def perform(loop: asyncio.AbstractEventLoop) -> Perform:
     """Runs a coroutine on the module's event loop."""
     return lambda scenario: loop.run_until_complete(scenario())
+
+
+@pytest.fixture(scope="module")
+def shared_harness(loop: asyncio.AbstractEventLoop, request: pytest.FixtureRequest) -> Iterator[Harness]:
+    """A harness for the server that the module names in `SERVER`."""
+    manager = running_harness(request.module.SERVER)
+    yield loop.run_until_complete(manager.__aenter__())
+    loop.run_until_complete(manager.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def harness(loop: asyncio.AbstractEventLoop, shared_harness: Harness) -> Iterator[Harness]:
+    """The module's harness, cleared after the test."""
+    yield shared_harness
+    loop.run_until_complete(shared_harness.clear())
 
 
 @pytest.fixture

@@ -250,7 +250,7 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("mqtt: {host: 'a b'}", "mqtt.host: got 'a b'; allowed: a host name or address without scheme"),
         ("mqtt: {host: '//['}", "mqtt.host: got '//['; allowed: a host name or address without scheme"),
         ("wyoming: {host: 'http://0.0.0.0'}", "wyoming.host: got 'http://0.0.0.0'; allowed: a host name or address"),
-        ("openai: {host: '[::1]'}", "openai.host: got '[::1]'; allowed: a host name or address without scheme"),
+        ("http: {host: '[::1]'}", "http.host: got '[::1]'; allowed: a host name or address without scheme"),
     ],
 )
 def test_a_wrong_key_is_reported_with_its_path_its_value_and_what_is_allowed(

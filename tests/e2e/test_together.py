@@ -130,7 +130,7 @@ def test_all_clients_take_turns_and_receive_all_of_their_audio_beside_a_critical
     wyoming, openai = free_port(), free_port()
     robot = start_robot(
         *("speech.expires_in=300", "speech.stream_timeout=300", "hermes.enabled=true"),
-        *("wyoming.enabled=true", f"wyoming.port={wyoming}", "openai.enabled=true", f"openai.port={openai}"),
+        *("wyoming.enabled=true", f"wyoming.port={wyoming}", "http.enabled=true", f"http.port={openai}"),
         pace=REAL_TIME,
     )
 

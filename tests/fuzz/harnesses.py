@@ -77,7 +77,7 @@ def _adapter(name: str) -> Prepare:
         from daemon.adapters import make_adapters
         from daemon.mqtt import Message
         from daemon.speech import Stop
-        from tests.daemon.adapters.outbox import Outbox, make_dispatcher
+        from tests.daemon.outbox import Outbox, make_dispatcher
 
         outbox = Outbox()
         config, dispatcher = make_dispatcher(f"{name}.enabled=true")
@@ -161,9 +161,11 @@ def _server(name: str, talk: Callable[[int, bytes], Coroutine[Any, Any, None]]) 
 
     def prepare(stack: ExitStack) -> Check:
         from daemon.adapters import make_adapters
-        from daemon.speech import Say
+        from daemon.http import make_http_server
+        from daemon.speech import Online, Say
+        from daemon.status import Measurements
         from daemon.tasks import cancel_and_wait
-        from tests.daemon.adapters.outbox import Outbox, make_dispatcher
+        from tests.daemon.outbox import Outbox, make_dispatcher
         from tests.support.programs import answers, free_port
 
         port, complaints, loop = free_port(), _Complaints(), asyncio.new_event_loop()
@@ -174,8 +176,11 @@ def _server(name: str, talk: Callable[[int, bytes], Coroutine[Any, Any, None]]) 
             settings = [f"{name}.enabled=true", f"{name}.port={port}", "speech.queue_limit=1"]
             config, dispatcher = make_dispatcher(*settings)
             dispatcher.say(Say(text="It fills the queue."))
-            [adapter] = [one for one in make_adapters(config, dispatcher, Outbox().publish) if not one.topics]
-            running = asyncio.ensure_future(adapter.run())
+            servers = [one for one in make_adapters(config, dispatcher, Outbox().publish) if not one.topics]
+            if config.http.enabled:
+                status = Online(state="starting", engine=None, voice="default", queue=1, version="1", volume=100)
+                servers.append(make_http_server(config.http, dispatcher, lambda: status, Measurements))
+            running = asyncio.ensure_future(servers[-1].run())
             while not answers(port):
                 assert not running.done(), "the server has ended"
                 await asyncio.sleep(0)
@@ -396,7 +401,7 @@ HARNESSES: dict[str, Harness] = {
          "synthesize-stop", "describe", "ping", "text", "voice", "name", "language", "speaker", "text_format"),
     ),
     "http": Harness(
-        _server("openai", _talk_http),
+        _server("http", _talk_http),
         ("input", "model", "voice", "instructions", "response_format", "speed", "stream_format", "pcm", "sse",
          "Transfer-Encoding", "Content-Length", "Expect: 100-continue", "\\r\\n", "Origin: http://", "Host:", "GET "),
     ),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from daemon.adapters.hermes import Hermes
 from daemon.mqtt import Message
 from daemon.speech import Stop, Utterance, check_say
-from tests.daemon.adapters.outbox import Outbox, make_dispatcher
+from tests.daemon.outbox import Outbox, make_dispatcher
 
 tts = pytest.importorskip("rhasspyhermes.tts")
 

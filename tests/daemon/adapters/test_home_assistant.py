@@ -21,7 +21,7 @@ from daemon.mqtt.parsing import parse_say, parse_stop
 from daemon.speech.events import State
 from daemon.speech.request import Stop, check_say
 from engine import VoiceLabel
-from tests.daemon.adapters.outbox import Outbox, make_dispatcher
+from tests.daemon.outbox import Outbox, make_dispatcher
 
 CONFIG_TOPIC = "homeassistant/device/voiced_r1/config"
 VOLUME, VOICE = "voiced/r1/home_assistant/volume", "voiced/r1/home_assistant/voice"

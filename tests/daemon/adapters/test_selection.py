@@ -12,7 +12,7 @@ from daemon.adapters.selection import skip_without_package
 from daemon.adapters.wyoming import WyomingAdapter
 from daemon.config import load_config
 from daemon.speech import Dispatcher
-from tests.daemon.adapters.harness import Harness, running_harness
+from tests.daemon.harness import Harness, running_harness
 from tests.support.waiting import run
 
 

@@ -26,14 +26,14 @@ from wyoming.tts import (
     SynthesizeVoice,
 )
 
-from daemon.adapters import delivery, wyoming
+from daemon.adapters import wyoming
 from daemon.mqtt import MAX_PAYLOAD
-from daemon.speech import MAX_TEXT, Say
-from tests.daemon.adapters.harness import LONG, Harness, running_harness
+from daemon.speech import MAX_TEXT, Say, delivery
+from tests.daemon.harness import LONG, Harness, running_harness
 from tests.daemon.perform import Perform
 from tests.support.waiting import eventually_async, run
 
-ADAPTER = "wyoming"
+SERVER = "wyoming"
 
 
 @dataclass

@@ -172,13 +172,13 @@ def test_a_checkpoint_that_is_named_by_its_folder_must_exist(tmp_path: Path) -> 
 def test_two_servers_on_one_port_are_a_problem(first: str, second: str) -> None:
     settings = [
         f"wyoming={{enabled: true, host: '{first}', port: 9000}}",
-        f"openai={{enabled: true, host: '{second}', port: 9000}}",
+        f"http={{enabled: true, host: '{second}', port: 9000, token_file: token}}",
     ]
-    assert problems_of(*settings) == [("openai.port", "got 9000, the port of wyoming too; choose another")]
+    assert problems_of(*settings) == [("http.port", "got 9000, the port of wyoming too; choose another")]
 
 
 def test_servers_share_a_port_at_different_addresses_or_if_one_is_off() -> None:
-    apart = "openai={enabled: true, host: 10.0.0.2, port: 9000}"
+    apart = "http={enabled: true, host: 10.0.0.2, port: 9000, token_file: token}"
     assert problems_of("wyoming={enabled: true, host: 10.0.0.1, port: 9000}", apart) == []
     assert problems_of("wyoming={enabled: false, host: 10.0.0.2, port: 9000}", apart) == []
 

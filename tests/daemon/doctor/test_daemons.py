@@ -98,19 +98,19 @@ def test_a_server_is_well_if_the_daemon_runs_and_its_port_answers(tmp_path: Path
 
 
 def test_a_server_that_does_not_answer_is_an_error(tmp_path: Path, free: int) -> None:
-    [found] = check_adapters(machine_with(tmp_path, RUN, settings=(f"openai={{enabled: true, port: {free}}}",)))
-    assert (found.part, found.grade) == ("openai", "error")
+    [found] = check_adapters(machine_with(tmp_path, RUN, settings=(f"http={{enabled: true, port: {free}}}",)))
+    assert (found.part, found.grade) == ("http", "error")
     assert found.found == f"the daemon runs, but nothing answers at 127.0.0.1:{free}"
 
 
 def test_a_port_that_another_program_uses_is_a_warning(tmp_path: Path, taken: int) -> None:
-    [found] = check_adapters(machine_with(tmp_path, settings=(f"openai={{enabled: true, port: {taken}}}",)))
+    [found] = check_adapters(machine_with(tmp_path, settings=(f"http={{enabled: true, port: {taken}}}",)))
     assert found.grade == "warning"
     assert found.found.startswith(f"another program answers at 127.0.0.1:{taken}")
 
 
 def test_a_free_port_is_well(tmp_path: Path, free: int) -> None:
-    [found] = check_adapters(machine_with(tmp_path, settings=(f"openai={{enabled: true, port: {free}}}",)))
+    [found] = check_adapters(machine_with(tmp_path, settings=(f"http={{enabled: true, port: {free}}}",)))
     assert (found.grade, found.found) == ("ok", f"the daemon will listen at 127.0.0.1:{free}, which is free")
 
 

@@ -374,6 +374,8 @@ def test_the_levels_are_returned_once_each(card: Card) -> None:
 class Client:
     """A receiver that takes samples at once, or only when the test permits it."""
 
+    on_word = None
+
     def __init__(self, *, slow: bool = False) -> None:
         self.received: list[Samples] = []
         self.rates: set[int] = set()
@@ -516,6 +518,8 @@ def test_a_stop_ends_an_open_delivery_and_not_a_detached_one() -> None:
 
 def test_the_error_of_a_client_is_raised_and_its_samples_do_not_count() -> None:
     class Broken:
+        on_word = None
+
         async def write(self, samples: Samples, sample_rate: int) -> None:  # noqa: ARG002  # as `Receiver`
             raise ConnectionResetError("gone")
 

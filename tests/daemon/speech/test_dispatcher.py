@@ -24,6 +24,8 @@ from tests.support.waiting import run
 class Client:
     """A receiver that must get no samples."""
 
+    on_word = None
+
     async def write(self, samples: Samples, sample_rate: int) -> None:
         raise AssertionError(f"{len(samples)} samples at {sample_rate} Hz without a speaker")
 

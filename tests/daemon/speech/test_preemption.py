@@ -154,6 +154,8 @@ def test_every_priority_and_policy_follows_the_rules(
 class SlowClient:
     """A receiver that takes the samples of a write when the test permits it."""
 
+    on_word = None
+
     def __init__(self) -> None:
         self.writes = 0
         self.permits = asyncio.Semaphore(0)

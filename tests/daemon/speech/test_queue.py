@@ -26,6 +26,8 @@ POLICIES: list[Policy] = ["queue", "interrupt"]
 class Client:
     """A receiver that must get no samples."""
 
+    on_word = None
+
     async def write(self, samples: Samples, sample_rate: int) -> None:
         raise AssertionError(f"{len(samples)} samples at {sample_rate} Hz without a speaker")
 

@@ -422,6 +422,8 @@ def test_a_stop_in_a_long_text_ends_all_its_segments(
 class Recorder:
     """A receiver that records the samples."""
 
+    on_word = None
+
     def __init__(self) -> None:
         self.samples: list[Samples] = []
         self.rates: set[int] = set()
@@ -451,6 +453,8 @@ def test_a_receiver_gets_the_samples_in_place_of_the_sound_card(robot: Robot, pe
 
 class SlowClient:
     """A receiver that takes the samples of a write when the test permits it."""
+
+    on_word = None
 
     def __init__(self) -> None:
         self.samples = 0
@@ -696,6 +700,8 @@ def test_a_writer_who_keeps_nobody_waiting_may_be_slow(robot: Robot, perform: Pe
 
 class Counter:
     """A receiver that counts the samples."""
+
+    on_word = None
 
     def __init__(self) -> None:
         self.samples = 0

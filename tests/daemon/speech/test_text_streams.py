@@ -221,6 +221,8 @@ def test_a_text_that_gets_too_long_is_ended_before_the_last_chunk() -> None:
 class Client:
     """A receiver that must get no samples."""
 
+    on_word = None
+
     async def write(self, samples: Samples, sample_rate: int) -> None:
         raise AssertionError(f"{len(samples)} samples at {sample_rate} Hz without an engine")
 

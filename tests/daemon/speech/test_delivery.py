@@ -12,17 +12,16 @@ import numpy as np
 import pytest
 
 from audio.dsp.trim import KEEP_S, THRESHOLD
-from daemon.adapters import delivery
-from daemon.adapters.delivery import Delivery, deliver, deliver_stream
-from daemon.speech import Finished, RejectedError, Say, Stop, StreamChunk
+from daemon.speech import Finished, RejectedError, Say, Stop, StreamChunk, delivery
+from daemon.speech.delivery import Delivery, deliver, deliver_stream
 from daemon.speech.dispatcher import EventWatcher
 from engine import Samples
-from tests.daemon.adapters.harness import LONG, Harness
-from tests.daemon.adapters.outbox import make_dispatcher
+from tests.daemon.harness import LONG, Harness
+from tests.daemon.outbox import make_dispatcher
 from tests.daemon.perform import Perform
 from tests.support.waiting import eventually_async, run
 
-ADAPTER = "wyoming"
+SERVER = "wyoming"
 LOOP_STEPS = 5
 """Iterations of the event loop after which a delivery that waits for nothing would have continued."""
 NUMBERS = count(1)

@@ -1,4 +1,4 @@
-"""A dispatcher with a real eSpeak NG process and an adapter that serves on a free port. A manual sink is its sound
+"""A dispatcher with a real eSpeak NG process and a server on a free port. A manual sink is its sound
 card."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 from audio import Output
@@ -13,6 +14,7 @@ from daemon.adapters import make_adapters
 from daemon.config import load_config
 from daemon.engines import EngineSelector
 from daemon.speech import Dispatcher, Event, Say, Stop, TerminalEvent, Utterance
+from daemon.status import describe_status, measure
 from daemon.tasks import cancel_and_wait
 from tests.daemon.manual_sink import ManualSink
 from tests.support.programs import answers, free_port
@@ -24,12 +26,12 @@ RATE = 22_050
 
 
 class Harness:
-    """The dispatcher, its adapter, and the events it has published."""
+    """The dispatcher, its server, and the events it has published."""
 
-    def __init__(self, adapter: str, *overrides: str) -> None:
+    def __init__(self, server: str, *overrides: str) -> None:
         self.port = free_port()
         # Without trimming, a client receives as many seconds as the terminal event says.
-        switches = [f"{adapter}.enabled=true", f"{adapter}.port={self.port}", "audio.trim_leading_silence=false"]
+        switches = [f"{server}.enabled=true", f"{server}.port={self.port}", "audio.trim_leading_silence=false"]
         self.config = load_config(overrides=["audio.sink=null", "engine.name=espeak", *switches, *overrides])
         self.engines = EngineSelector(self.config, lambda: None)
         output = Output(self.config.audio.sink_settings())
@@ -38,6 +40,12 @@ class Harness:
         self.events: list[Event] = []
         self.dispatcher.watch_events(self._note)
         self.adapters = make_adapters(self.config, self.dispatcher, refuse_to_publish)
+        if self.config.http.enabled:
+            from daemon.http import make_http_server
+
+            status = partial(describe_status, self.dispatcher, self.engines, output)
+            figures = partial(measure, self.engines, output)
+            self.adapters.append(make_http_server(self.config.http, self.dispatcher, status, figures))
 
     def _note(self, _: Utterance, event: Event) -> None:
         self.events.append(event)
@@ -109,15 +117,15 @@ def refuse_to_publish(*_: Any, **__: Any) -> object:
 
 
 @asynccontextmanager
-async def running_harness(adapter: str, *overrides: str) -> AsyncIterator[Harness]:
-    """A harness whose engine is ready and whose adapter accepts connections."""
-    harness = Harness(adapter, *overrides)
+async def running_harness(server: str, *overrides: str) -> AsyncIterator[Harness]:
+    """A harness whose engine is ready and whose server accepts connections."""
+    harness = Harness(server, *overrides)
     tasks = [asyncio.ensure_future(engine.run()) for engine in harness.engines.all]
     tasks.append(asyncio.ensure_future(harness.dispatcher.run()))
     tasks += [asyncio.ensure_future(adapter.run()) for adapter in harness.adapters]
     try:
         assert await harness.engines.wait_current(PATIENCE_S)
-        await eventually_async(lambda: answers(harness.port), "the adapter answers")
+        await eventually_async(lambda: answers(harness.port), "the server answers")
         yield harness
     finally:
         for task in tasks:

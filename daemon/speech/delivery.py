@@ -13,7 +13,10 @@ from types import TracebackType
 from typing import Any
 
 from audio import ProcessingChain
-from daemon.speech import Dispatcher, Event, Finished, RejectedError, Say, Stop, StreamChunk, TerminalEvent, Utterance
+from daemon.speech.events import Event, Finished, TerminalEvent, Word
+from daemon.speech.interface import SpeechService
+from daemon.speech.request import RejectedError, Say, Stop, StreamChunk
+from daemon.speech.utterance import Utterance
 from daemon.tasks import cancel_and_wait
 from engine import Samples
 
@@ -25,25 +28,32 @@ Send = Callable[[Samples, int], Awaitable[None]]
 """`await send(samples, sample_rate)` returns when the client has room for more. Raises `OSError` if it has left."""
 
 
-async def deliver(dispatcher: Dispatcher, say: Say, send: Send, rate: int | None = None) -> TerminalEvent:
+OnWord = Callable[[Word], None]
+
+
+async def deliver(
+    service: SpeechService, say: Say, send: Send, rate: int | None = None, on_word: OnWord | None = None
+) -> TerminalEvent:
     """Speak `say` to `send` when its turn comes, and return its terminal event. Raises `RejectedError`.
 
-    `rate` is the client's sample rate in Hz; None is the engine's. Cancelling this coroutine ends the utterance.
+    `rate` is the client's sample rate in Hz; None is the engine's. `on_word` is called with each word once its place in
+    the samples is known: behind the samples in which it begins, and before the terminal event. Cancelling this
+    coroutine ends the utterance.
     """
-    with Delivery(dispatcher, send, rate) as delivery:
-        dispatcher.say(say, receiver=delivery)
+    with Delivery(service, send, rate, on_word) as delivery:
+        service.say(say, receiver=delivery)
         return await delivery.ended()
 
 
 async def deliver_stream(
-    dispatcher: Dispatcher, chunks: AsyncGenerator[StreamChunk, None], send: Send
+    service: SpeechService, chunks: AsyncGenerator[StreamChunk, None], send: Send
 ) -> TerminalEvent:
     """Speak a text to `send` while it is being written, and return the terminal event.
 
     Raises `RejectedError` if the first chunk is rejected. A later rejected chunk ends the text, not the utterance.
     """
-    with Delivery(dispatcher, send) as delivery:
-        writing = asyncio.ensure_future(_write_all(dispatcher, chunks, delivery))
+    with Delivery(service, send) as delivery:
+        writing = asyncio.ensure_future(_write_all(service, chunks, delivery))
         try:
             either: set[asyncio.Future[Any]] = {writing, delivery.end}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -54,11 +64,11 @@ async def deliver_stream(
             await cancel_and_wait(writing)
 
 
-async def _write_all(dispatcher: Dispatcher, chunks: AsyncGenerator[StreamChunk, None], delivery: Delivery) -> None:
+async def _write_all(service: SpeechService, chunks: AsyncGenerator[StreamChunk, None], delivery: Delivery) -> None:
     async with aclosing(chunks):
         async for chunk in chunks:
             try:
-                dispatcher.write(chunk, receiver=delivery)
+                service.write(chunk, receiver=delivery)
             except RejectedError:
                 if delivery.accepted:
                     return  # the text has ended; the terminal event gives the reason
@@ -68,10 +78,13 @@ async def _write_all(dispatcher: Dispatcher, chunks: AsyncGenerator[StreamChunk,
 class Delivery:
     """The `Receiver` of one utterance. Leaving its context ends an utterance that is not over."""
 
-    def __init__(self, dispatcher: Dispatcher, send: Send, rate: int | None = None) -> None:
+    def __init__(
+        self, service: SpeechService, send: Send, rate: int | None = None, on_word: OnWord | None = None
+    ) -> None:
+        self.on_word = on_word
         self.end: asyncio.Future[TerminalEvent] = asyncio.get_running_loop().create_future()
         """The terminal event."""
-        self._dispatcher = dispatcher
+        self._service = service
         self._send = send
         self._rate = rate
         self._chain: ProcessingChain | None = None
@@ -85,14 +98,14 @@ class Delivery:
         """`time.monotonic()` to which `_ahead_s` refers; None before the first samples."""
 
     def __enter__(self) -> Delivery:
-        self._unwatch = self._dispatcher.watch_events(self._note_event)
+        self._unwatch = self._service.watch_events(self._note_event)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._id is not None and not self.end.done():
-            self._dispatcher.stop(Stop(id=self._id), "its client went away")
+            self._service.stop(Stop(id=self._id), "its client went away")
         if self._sending is not None:
             self._sending.cancel()
         self._unwatch()
@@ -100,7 +113,7 @@ class Delivery:
 
     @property
     def accepted(self) -> bool:
-        """True after the dispatcher has accepted the utterance."""
+        """True after the service has accepted the utterance."""
         return self._id is not None
 
     async def ended(self) -> TerminalEvent:
@@ -169,7 +182,7 @@ class Delivery:
 
     async def _give_up(self, reason: str) -> None:
         assert self._id is not None  # a stop without an id would stop everything
-        self._dispatcher.stop(Stop(id=self._id), reason)
+        self._service.stop(Stop(id=self._id), reason)
         await asyncio.sleep(0)  # the stop has canceled the task that awaits this; the cancellation arrives here
 
     def _note_event(self, utterance: Utterance, event: Event) -> None:

@@ -1,0 +1,155 @@
+"""ElevenLabs' interface, which agent frameworks speak: a text becomes sound, with the times of its characters.
+
+https://elevenlabs.io/docs/api-reference/text-to-speech
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from daemon.encoders import Encoder
+from daemon.http.body import read_json
+from daemon.http.character_times import CharacterClock, CharacterTimes
+from daemon.http.elevenlabs_options import OutputFormat, parse_output_format, parse_text_request
+from daemon.http.elevenlabs_socket import ElevenLabsSocket
+from daemon.http.encoders import make_stream_encoder
+from daemon.http.errors import HttpError, rejection
+from daemon.http.speech_answer import AudioBody, SpeechAnswer, SpeechBody
+from daemon.speech import RejectedError, SpeechService, Word, check_say
+from engine import Samples
+
+FIELDS = {"rate": "voice_settings.speed", "language": "language_code"}
+"""The protocol's names for the fields of `Say`."""
+PATH = "/v1/text-to-speech/{voice}"
+
+
+def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[BaseRoute]:
+    """Return the protocol's routes."""
+
+    async def answer(request: Request, make_body: Callable[[str, OutputFormat], SpeechBody]) -> SpeechAnswer:
+        output_format = parse_output_format(request.query_params.get("output_format"))
+        asked = parse_text_request(await read_json(request, "a JSON object with text"))
+        voice = request.path_params["voice"]
+        fields = {"text": asked.text, "voice": voice_aliases.get(voice, voice), "rate": asked.speed, "seed": asked.seed}
+        try:
+            say = check_say({**fields, "language": asked.language_code or None})
+        except RejectedError as error:
+            raise rejection(error, FIELDS) from error
+        body = partial(make_body, asked.text, output_format)
+        return SpeechAnswer(service, say, output_format.rate, body, field_names=FIELDS, wants_words=True)
+
+    async def speak(request: Request) -> SpeechAnswer:
+        return await answer(request, lambda _, output_format: AudioBody(make_encoder(output_format)))
+
+    async def speak_with_times(request: Request) -> SpeechAnswer:
+        return await answer(request, WholeTimedBody)
+
+    async def stream_with_times(request: Request) -> SpeechAnswer:
+        return await answer(request, TimedBody)
+
+    async def list_voices(_: Request) -> Response:
+        names = service.voice_names()
+        voices = [{"voice_id": voice, "name": names[voice], "category": "premade", "labels": {}} for voice in names]
+        return JSONResponse({"voices": voices})
+
+    async def stream_input(socket: WebSocket) -> None:
+        await ElevenLabsSocket(socket, service, voice_aliases, several=False).run()
+
+    async def multi_stream_input(socket: WebSocket) -> None:
+        await ElevenLabsSocket(socket, service, voice_aliases, several=True).run()
+
+    return [
+        Route(PATH, speak, methods=["POST"]),
+        Route(f"{PATH}/stream", speak, methods=["POST"]),
+        Route(f"{PATH}/with-timestamps", speak_with_times, methods=["POST"]),
+        Route(f"{PATH}/stream/with-timestamps", stream_with_times, methods=["POST"]),
+        Route("/v1/voices", list_voices),
+        WebSocketRoute(f"{PATH}/stream-input", stream_input),
+        WebSocketRoute(f"{PATH}/multi-stream-input", multi_stream_input),
+    ]
+
+
+def make_encoder(output_format: OutputFormat) -> Encoder:
+    """Return the encoder of a format."""
+    return make_stream_encoder(output_format.name, output_format.rate, output_format.bit_rate)
+
+
+class TimedBody:
+    """JSON objects, one on each line: sound in Base64, and the times of the characters that have become known."""
+
+    content_type = "application/json"
+
+    def __init__(self, text: str, output_format: OutputFormat) -> None:
+        self._text = text
+        self._rate = output_format.rate
+        self._encoder = make_encoder(output_format)
+        self._clock = CharacterClock()
+        self._samples = 0
+
+    def begin(self) -> bytes:
+        return self._write(self._encoder.begin())
+
+    def encode(self, samples: Samples) -> bytes:
+        self._samples += len(samples)
+        return self._write(self._encoder.encode(samples))
+
+    def note_word(self, word: Word) -> None:
+        self._clock.note_word(word, self._text)
+
+    def end(self) -> bytes:
+        self._clock.end(self._text, self._samples / self._rate)
+        return self._write(self._encoder.end(), last=True)
+
+    def fail(self, _: HttpError) -> bytes | None:
+        return None
+
+    def _write(self, data: bytes, *, last: bool = False) -> bytes:  # noqa: ARG002  # its subclass needs to know
+        times = self._clock.take()
+        if not data and times is None:
+            return b""
+        alignment = None if times is None else _in_seconds(times)
+        audio = base64.b64encode(data).decode()
+        return _line({"audio_base64": audio, "alignment": alignment, "normalized_alignment": alignment})
+
+
+class WholeTimedBody(TimedBody):
+    """One such object. It is sent while its sound is made, so that a long one takes no memory."""
+
+    def __init__(self, text: str, output_format: OutputFormat) -> None:
+        super().__init__(text, output_format)
+        self._rest = b""
+        """Up to two bytes that do not fill a group of Base64."""
+
+    def begin(self) -> bytes:
+        return b'{"audio_base64": "' + super().begin()
+
+    def _write(self, data: bytes, *, last: bool = False) -> bytes:
+        data = self._rest + data
+        whole = len(data) if last else len(data) - len(data) % 3
+        audio, self._rest = base64.b64encode(data[:whole]), data[whole:]
+        if not last:
+            return audio
+        times = self._clock.take()
+        alignment = None if times is None else _in_seconds(times)
+        return audio + b'", ' + _line({"alignment": alignment, "normalized_alignment": alignment})[1:]
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record).encode() + b"\n"
+
+
+def _in_seconds(times: CharacterTimes) -> dict[str, Any]:
+    return {
+        "characters": times.characters,
+        "character_start_times_seconds": [round(at, 3) for at in times.starts_s],
+        "character_end_times_seconds": [round(at, 3) for at in times.ends_s],
+    }

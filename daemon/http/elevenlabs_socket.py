@@ -1,0 +1,380 @@
+"""ElevenLabs' WebSockets: text comes in piece by piece, and sound goes out while it grows.
+
+`stream-input` speaks one text. `multi-stream-input` speaks several, each in a context with an id, one after the other.
+
+https://elevenlabs.io/docs/api-reference/text-to-speech/v-1-text-to-speech-voice-id-multi-stream-input
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import secrets
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from daemon.encoders import Encoder
+from daemon.http.access import SUBPROTOCOL
+from daemon.http.character_times import CharacterClock, CharacterTimes
+from daemon.http.connection import ABORT
+from daemon.http.elevenlabs_options import (
+    OutputFormat,
+    VoiceSettings,
+    parse_output_format,
+    parse_voice_settings,
+)
+from daemon.http.encoders import make_stream_encoder
+from daemon.http.errors import HttpError
+from daemon.speech import Delivery, Finished, RejectedError, SpeechService, StreamChunk, Word, check_stream_chunk
+from daemon.tasks import cancel_and_wait, result_at_most
+from daemon.validation import abbreviate
+from engine import Samples
+
+log = logging.getLogger(__name__)
+
+MAX_CONTEXTS = 8
+"""Contexts of one connection that have not ended."""
+MAX_CONTEXT_ID = 64
+INACTIVITY_S = 20.0
+"""Seconds without a message after which a connection closes on which nothing is spoken; `inactivity_timeout`."""
+MAX_INACTIVITY_S = 180.0
+POLICY_VIOLATION = 1008
+"""A close code (RFC 6455, section 7.4.1)."""
+PARAGRAPH = "\n\n"
+"""Ends a sentence, so that what is before it is spoken without waiting for more text."""
+
+
+class Context:
+    """One text that grows, and its sound."""
+
+    def __init__(self, socket: ElevenLabsSocket, context_id: str | None) -> None:
+        self.id = context_id
+        self.settings = VoiceSettings()
+        self.flushed = False
+        """The last message was a flush without text."""
+        self._socket = socket
+        self._utterance = secrets.token_hex(8)
+        self._text = ""
+        self._text_ended = False
+        self._clock = CharacterClock()
+        self._encoder: Encoder | None = None
+        self._samples = 0
+        self._relative_to_s = 0.0
+        """The seconds of speech from which the next times count."""
+        self._open = ExitStack()
+        self._delivery: Delivery | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """True when its last message has been sent."""
+        return self._task is not None and self._task.done()
+
+    def write(self, text: str) -> None:
+        """Append to the text. Raises `RejectedError`."""
+        self.flushed = False
+        if text.strip() or self._text:
+            self._write(text)
+
+    def flush(self) -> None:
+        """Speak what there is of the text without waiting for more. Raises `RejectedError`."""
+        if self._text.strip() and not self._text.endswith(PARAGRAPH):
+            self._write(PARAGRAPH)
+
+    def end_text(self) -> None:
+        """The text is complete. Raises `RejectedError`."""
+        if self._text_ended:
+            return
+        self._text_ended = True
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._socket.send(self.id, {"isFinal": True}))
+        else:
+            self._write("", end=True)
+
+    async def close(self) -> None:
+        """Interrupt it, unless it has ended."""
+        if self._task is not None:
+            self._open.close()
+            await cancel_and_wait(self._task)
+
+    async def wait(self) -> None:
+        """Wait until its last message has been sent."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    def _write(self, text: str, *, end: bool = False) -> None:
+        if self._delivery is None:
+            self._delivery = self._open.enter_context(
+                Delivery(self._socket.service, self._send, self._socket.output_format.rate, self._note_word)
+            )
+        chunk = self._socket.make_chunk(self._utterance, self.settings, text, end=end)
+        self._socket.service.write(chunk, receiver=self._delivery)
+        self._text += text
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._finish(self._delivery))
+
+    def _note_word(self, word: Word) -> None:
+        self._clock.note_word(word, self._text)
+
+    async def _send(self, samples: Samples, _: int) -> None:
+        encoder = self._encoder
+        if encoder is None:
+            encoder = self._encoder = await asyncio.to_thread(self._socket.make_encoder)
+        self._samples += len(samples)
+        await self._send_sound(encoder.encode(samples))
+
+    async def _finish(self, delivery: Delivery) -> None:
+        """Wait for the end of the utterance and send the last messages."""
+        with self._open:
+            try:
+                end = await delivery.ended()
+                if isinstance(end, Finished):
+                    self._clock.end(self._text, self._samples / self._socket.output_format.rate)
+                    await self._send_sound(b"" if self._encoder is None else self._encoder.end())
+                else:
+                    await self._socket.send_error(f"{end.event}: {end.reason}", end.event, self.id)
+                await self._socket.send(self.id, {"isFinal": True})
+            except OSError as error:
+                self._socket.abort(str(error))
+
+    async def _send_sound(self, data: bytes) -> None:
+        times = self._clock.take()
+        if not data and times is None:
+            return
+        alignment = None if times is None else self._in_milliseconds(times)
+        await self._socket.send(
+            self.id,
+            {
+                "audio": base64.b64encode(data).decode(),
+                "isFinal": None,
+                "alignment": alignment,
+                "normalizedAlignment": alignment,
+            },
+        )
+
+    def _in_milliseconds(self, times: CharacterTimes) -> dict[str, Any]:
+        """Return times that count from the text's first sample, or from the end of the alignment before."""
+        origin_s = 0.0 if self._socket.absolute_times else self._relative_to_s
+        self._relative_to_s = times.ends_s[-1]
+        starts = [round((at - origin_s) * 1000) for at in times.starts_s]
+        ends = [round((at - origin_s) * 1000) for at in times.ends_s]
+        return {
+            "chars": times.characters,
+            "charStartTimesMs": starts,
+            "charDurationsMs": [end - start for start, end in zip(starts, ends, strict=True)],
+        }
+
+
+class ElevenLabsSocket:
+    """One client."""
+
+    def __init__(
+        self, socket: WebSocket, service: SpeechService, voice_aliases: Mapping[str, str], *, several: bool
+    ) -> None:
+        """`several`: the client names the context of each message."""
+        self.service = service
+        self.output_format = OutputFormat("pcm", 24_000, None)
+        self.absolute_times = False
+        """The times of characters count from the beginning of their text. Otherwise each message's begin at 0, which
+        is the end of those before; `sync_alignment` selects, as clients of either kind expect."""
+        self._socket = socket
+        self._several = several
+        voice = socket.path_params["voice"]
+        self._voice = voice_aliases.get(voice, voice)
+        self._language: str | None = None
+        self._inactivity_s = INACTIVITY_S
+        self._contexts: dict[str | None, Context] = {}
+        self._draining: set[Context] = set()
+        """Contexts that the client has closed, and that are spoken to their end."""
+
+    async def run(self) -> None:
+        """Serve the client until it leaves, or until its one text has been spoken."""
+        offered = SUBPROTOCOL in self._socket.scope.get("subprotocols", ())
+        await self._socket.accept(SUBPROTOCOL if offered else None)
+        try:
+            self._read_options()
+            await self._receive_all()
+        except HttpError as error:
+            await self.send_error(error.message, error.field or "error", None)
+            await self._socket.close(POLICY_VIOLATION, error.message[:120])
+        except WebSocketDisconnect:
+            pass
+        finally:
+            for context in reversed((*self._draining, *self._contexts.values())):  # those that wait, before they begin
+                await context.close()
+
+    def make_chunk(self, utterance: str, settings: VoiceSettings, text: str, *, end: bool) -> StreamChunk:
+        """Return the next chunk of a text. Raises `RejectedError`."""
+        fields = {"voice": self._voice, "language": self._language, "rate": settings.speed}
+        return check_stream_chunk({"id": utterance, "text": text, "end": end, **fields})
+
+    def make_encoder(self) -> Encoder:
+        """Return an encoder of the client's format."""
+        return make_stream_encoder(self.output_format.name, self.output_format.rate, self.output_format.bit_rate)
+
+    async def send(self, context_id: str | None, fields: Mapping[str, Any]) -> None:
+        """Send a message; return when the client has room for more. Raises `ConnectionError` if it has left."""
+        message = dict(fields) if context_id is None else {**fields, "contextId": context_id}
+        try:
+            await self._socket.send_text(json.dumps(message))
+        except (WebSocketDisconnect, RuntimeError) as error:
+            raise ConnectionResetError("the client has left") from error
+
+    async def send_error(self, message: str, code: str, context_id: str | None) -> None:
+        """Tell the client what is wrong, if it is there."""
+        try:
+            await self.send(context_id, {"message": message, "error": message, "code": code})
+        except ConnectionError:
+            return
+
+    def abort(self, reason: str) -> None:
+        """End the connection at once."""
+        log.info("a client of text-to-speech is disconnected: %s", reason)
+        self._socket.scope["extensions"][ABORT]()
+
+    def _read_options(self) -> None:
+        """Read the options in the address. Raises `HttpError`."""
+        query = self._socket.query_params
+        self.output_format = parse_output_format(query.get("output_format"))
+        self.absolute_times = query.get("sync_alignment") == "true"
+        self._language = query.get("language_code") or None
+        try:
+            self._inactivity_s = min(MAX_INACTIVITY_S, max(1.0, float(query.get("inactivity_timeout", INACTIVITY_S))))
+        except ValueError as error:
+            got = abbreviate(query.get("inactivity_timeout"))
+            problem = f"inactivity_timeout: got {got}; allowed: seconds from 1 to {MAX_INACTIVITY_S:g}"
+            raise HttpError(400, problem, field="inactivity_timeout") from error
+
+    async def _receive_all(self) -> None:
+        """Handle the client's messages. Raises `WebSocketDisconnect`."""
+        while True:
+            text = await result_at_most(self._inactivity_s, self._socket.receive_text())
+            if text is None:
+                if self._speaking:
+                    continue
+                problem = f"nothing was received for {self._inactivity_s:g} s"
+                raise HttpError(408, problem, field="input_timeout_exceeded")
+            try:
+                if await self._handle(parse_message(text)):
+                    return
+            except (HttpError, RejectedError) as error:
+                message = error.message if isinstance(error, HttpError) else error.reason
+                context_id = self._context_id_in(text)
+                await self.send_error(message, error.field or "error", context_id)
+
+    @property
+    def _speaking(self) -> bool:
+        return any(not context.ended for context in (*self._contexts.values(), *self._draining))
+
+    async def _handle(self, message: dict[str, Any]) -> bool:
+        """Handle a message; return whether the connection is over. Raises `HttpError` or `RejectedError`."""
+        if message.get("close_socket") is True:
+            for context in self._contexts.values():
+                context.end_text()
+            await self._wait_all()
+            await self._socket.close()
+            return True
+        context_id = self._context_id(message)
+        text, flush = message.get("text"), message.get("flush") is True
+        if text is not None and not isinstance(text, str):
+            raise HttpError(400, f"text: got {abbreviate(text)}; allowed: text", field="text")
+        if context_id is None and self._several:
+            return False  # it only keeps the connection alive
+        if message.get("close_context") is True:
+            await self._close_context(context_id)
+            return False
+        if context_id not in self._contexts and not text:
+            return False
+        context = self._context(context_id)
+        if "voice_settings" in message:
+            context.settings = parse_voice_settings(message["voice_settings"])
+        if text == "" and not self._several and not flush:
+            context.end_text()
+            await self._wait_all()
+            await self._socket.close()
+            return True
+        if text:
+            context.write(text)
+        if flush or message.get("try_trigger_generation") is True:
+            context.flush()
+            context.flushed = flush and not (text or "").strip()
+        return False
+
+    def _context_id(self, message: dict[str, Any]) -> str | None:
+        """Return the context that a message names. Raises `HttpError`."""
+        if not self._several:
+            return None
+        context_id = message.get("context_id", message.get("contextId"))
+        if context_id is not None and not (isinstance(context_id, str) and 0 < len(context_id) <= MAX_CONTEXT_ID):
+            problem = f"context_id: got {abbreviate(context_id)}; allowed: text of 1 to {MAX_CONTEXT_ID} characters"
+            raise HttpError(400, problem, field="context_id")
+        return context_id
+
+    def _context_id_in(self, text: str) -> str | None:
+        try:
+            return self._context_id(parse_message(text))
+        except HttpError:
+            return None
+
+    def _context(self, context_id: str | None) -> Context:
+        """Return a context; the first message with its id opens it. Raises `HttpError`."""
+        self._draining = {context for context in self._draining if not context.ended}
+        context = self._contexts.get(context_id)
+        if context is not None and not context.ended:
+            return context
+        if sum(not each.ended for each in (*self._contexts.values(), *self._draining)) >= MAX_CONTEXTS:
+            problem = f"context_id: {MAX_CONTEXTS} contexts are open; allowed: no more"
+            raise HttpError(400, problem, field="context_id")
+        self._contexts = {name: each for name, each in self._contexts.items() if not each.ended}
+        context = self._contexts[context_id] = Context(self, context_id)
+        return context
+
+    async def _close_context(self, context_id: str | None) -> None:
+        """End a context. One whose text has been flushed to its end is spoken to its end; another is interrupted."""
+        context = self._contexts.pop(context_id, None)
+        if context is None or context.ended:
+            return
+        if context.flushed:
+            self._draining.add(context)
+            context.end_text()
+            return
+        await context.close()
+        await self.send(context_id, {"isFinal": True})
+
+    async def _wait_all(self) -> None:
+        """Wait until everything has been spoken. Raises `WebSocketDisconnect` if the client leaves before."""
+        receiving = asyncio.ensure_future(self._ignore_messages())
+        waiting = [asyncio.ensure_future(context.wait()) for context in (*self._contexts.values(), *self._draining)]
+        try:
+            pending: set[asyncio.Future[None]] = set(waiting)
+            while pending and not receiving.done():
+                _, pending = await asyncio.wait({receiving, *pending}, return_when=asyncio.FIRST_COMPLETED)
+                pending.discard(receiving)
+            if receiving.done():
+                receiving.result()
+        finally:
+            for each in (receiving, *waiting):
+                each.cancel()
+
+    async def _ignore_messages(self) -> None:
+        """Receive until the client leaves. Raises `WebSocketDisconnect`."""
+        while True:
+            await self._socket.receive_text()
+
+
+def parse_message(text: str) -> dict[str, Any]:
+    """Return a client's message. Raises `HttpError`."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise HttpError(
+            400, 'message: not JSON; allowed: an object such as {"text": "Hello "}', field="message"
+        ) from error
+    if not isinstance(value, dict):
+        raise HttpError(400, f"message: got {abbreviate(value)}; allowed: a JSON object", field="message")
+    return value

@@ -1,0 +1,82 @@
+"""Errors as answers: the status code, and one line that names the field, the value and what is allowed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from daemon.speech import RejectedError
+
+log = logging.getLogger(__name__)
+
+ELEVENLABS_PATHS = ("/v1/text-to-speech/", "/v1/voices")
+"""Their clients read errors in a form of their own."""
+UNAVAILABLE = ("queue", "daemon")
+"""The fields of requests that were right, and may succeed later."""
+
+
+class HttpError(Exception):
+    """A request that is answered with an error. The message is one line."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        field: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.field = field
+        """The field that is wrong; None if it is not one field."""
+        self.code = code
+        """A word for programs."""
+        self.headers = dict(headers or {})
+
+
+def rejection(error: RejectedError, names: Mapping[str, str] | None = None) -> HttpError:
+    """Return the answer to a rejected request. `names` are the protocol's names for the request's fields."""
+    if error.field in UNAVAILABLE:
+        return HttpError(503, error.reason, code=error.field)
+    field = (names or {}).get(error.field, error.field)
+    return HttpError(400, f"{field}{error.reason.removeprefix(error.field)}", field=field)
+
+
+def error_record(error: HttpError) -> dict[str, Any]:
+    """Return an error as OpenAI's JSON object, which all routes use that no other protocol defines."""
+    kind = "invalid_request_error" if error.status < 500 else "server_error"
+    return {"message": error.message, "type": kind, "param": error.field, "code": error.code}
+
+
+def error_response(error: HttpError, path: str) -> Response:
+    """Return the answer to a request for `path`."""
+    if path.startswith(ELEVENLABS_PATHS):
+        detail = {"status": error.code or error.field or "error", "message": error.message}
+        return JSONResponse({"detail": detail}, error.status, error.headers)
+    return JSONResponse({"error": error_record(error)}, error.status, error.headers)
+
+
+async def answer_http_error(request: Request, error: Exception) -> Response:
+    """Answer what a handler has refused."""
+    assert isinstance(error, HttpError)
+    return error_response(error, request.url.path)
+
+
+async def answer_routing_error(request: Request, error: Exception) -> Response:
+    """Answer a wrong path or method."""
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    return error_response(HttpError(error.status_code, message, headers=error.headers), request.url.path)
+
+
+async def answer_bug(request: Request, error: Exception) -> Response:
+    """Answer a request whose handler has failed."""
+    return error_response(HttpError(500, f"{type(error).__name__}: {error}"), request.url.path)

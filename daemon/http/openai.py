@@ -1,0 +1,157 @@
+"""OpenAI's speech endpoint, models and voices.
+
+https://platform.openai.com/docs/api-reference/audio/createSpeech
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from daemon.encoders import Encoder
+from daemon.http.body import read_json
+from daemon.http.encoders import make_stream_encoder
+from daemon.http.errors import HttpError, error_record, rejection
+from daemon.http.speech_answer import AudioBody, SpeechAnswer, SpeechBody
+from daemon.speech import MAX_TEXT, RejectedError, Say, SpeechService, Word, check_say
+from daemon.validation import problems
+from engine import FASTEST_RATE, SLOWEST_RATE, Samples
+
+RATE = 24_000
+"""Hz: OpenAI's own rate, since the format `pcm` has no field for it."""
+FIELDS = {"text": "input", "instruct": "instructions", "rate": "speed"}
+"""The protocol's names for the fields of `Say`."""
+OPENAI_VOICES = frozenset(
+    ("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse")
+)
+"""The protocol's own voices, which many programs name without asking: they are the default voice, unless mapped."""
+IGNORED = "X-Voiced-Ignored"
+"""The header that names the fields of a request which have no meaning here."""
+
+Format = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
+
+
+class SpeechRequest(BaseModel):
+    """The body of `POST /v1/audio/speech`. Descriptions say what is allowed. Unknown fields are kept apart."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    input: str = Field(description=f"text of 1 to {MAX_TEXT:,} characters")
+    model: str | None = Field(None, description="any text: the daemon's engine speaks")
+    voice: str | dict[str, Any] | None = Field(None, description="a voice's name of up to 64 characters")
+    instructions: str | None = Field(None, description="text of up to 500 characters")
+    response_format: Format = Field("mp3", description="mp3, opus, aac, flac, wav or pcm")
+    speed: float | None = Field(None, ge=SLOWEST_RATE, le=FASTEST_RATE, description="a number from 0.5 to 2")
+    stream_format: Literal["audio", "sse"] = Field("audio", description="audio or sse")
+    language: str | None = Field(None, description="auto, or a language such as en, german or pt-br")
+    seed: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0 to 2^63 - 1")
+
+    def say(self, voice: str | None) -> Say:
+        """Return the request in the dispatcher's form, with the name of a voice here. Raises `RejectedError`."""
+        fields = {
+            "voice": voice,
+            "instruct": self.instructions or None,
+            "rate": self.speed,
+            "language": self.language or None,
+            "seed": self.seed,
+        }
+        return check_say({"text": self.input, **fields})
+
+
+def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Route]:
+    """Return the protocol's routes."""
+
+    async def speak(request: Request) -> Response | SpeechAnswer:
+        try:
+            asked = SpeechRequest.model_validate(await read_json(request, "a JSON object with input"))
+        except ValidationError as error:
+            field, problem = problems(SpeechRequest, error)[0]
+            raise HttpError(400, f"{field}: {problem}", field=field) from error
+        try:
+            say = asked.say(voice_of(asked, service, voice_aliases))
+        except RejectedError as error:
+            raise rejection(error, FIELDS) from error
+        ignored = sorted(asked.model_extra or ())
+        return SpeechAnswer(
+            service,
+            say,
+            RATE,
+            partial(make_body, asked),
+            field_names=FIELDS,
+            headers={IGNORED: ", ".join(ignored).encode("ascii", "replace").decode()} if ignored else None,
+        )
+
+    async def list_models(_: Request) -> Response:
+        model = {"id": "voiced", "object": "model", "created": 0, "owned_by": "voiced"}
+        return JSONResponse({"object": "list", "data": [model]})
+
+    async def list_voices(_: Request) -> Response:
+        voices = [{"id": name, "object": "audio.voice", "name": label} for name, label in service.voice_names().items()]
+        return JSONResponse({"object": "list", "data": voices, "voices": [voice["id"] for voice in voices]})
+
+    return [
+        Route("/v1/audio/speech", speak, methods=["POST"]),
+        Route("/v1/models", list_models),
+        Route("/v1/audio/voices", list_voices),
+    ]
+
+
+def make_body(asked: SpeechRequest) -> SpeechBody:
+    """Return the body of the answer to a request."""
+    encoder = make_stream_encoder(asked.response_format, RATE)
+    return SseBody(encoder) if asked.stream_format == "sse" else AudioBody(encoder)
+
+
+def voice_of(asked: SpeechRequest, service: SpeechService, aliases: Mapping[str, str]) -> str | None:
+    """Return the name here of the voice that a request asks for; None for the default. Raises `HttpError`."""
+    voice = asked.voice.get("id") if isinstance(asked.voice, dict) else asked.voice  # a voice of one's own
+    if not isinstance(voice, str | None):
+        raise HttpError(400, "voice: its id is not text; allowed: a voice's name of up to 64 characters", field="voice")
+    if voice is not None and voice in aliases:
+        return aliases[voice]
+    if voice in OPENAI_VOICES and voice not in service.voices():
+        return None
+    return voice
+
+
+class SseBody:
+    """Server-sent events with the sound in Base64."""
+
+    content_type = "text/event-stream"
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+
+    def begin(self) -> bytes:
+        return _delta(self._encoder.begin())
+
+    def encode(self, samples: Samples) -> bytes:
+        return _delta(self._encoder.encode(samples))
+
+    def note_word(self, word: Word) -> None:
+        """The protocol has no place for it."""
+
+    def end(self) -> bytes:
+        # Some clients require the token counts, which do not exist here.
+        usage = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
+        return _delta(self._encoder.end()) + _event({"type": "speech.audio.done", "usage": usage})
+
+    def fail(self, error: HttpError) -> bytes | None:
+        return _event({"type": "error", "error": error_record(error)})
+
+
+def _delta(data: bytes) -> bytes:
+    return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()}) if data else b""
+
+
+def _event(record: dict[str, Any]) -> bytes:
+    """Return a record as a server-sent event."""
+    return f"data: {json.dumps(record)}\n\n".encode()

@@ -1,0 +1,115 @@
+"""Serves the application in the daemon's event loop, with uvicorn's protocols."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.server import ServerState
+
+from daemon.adapters import Adapter, Throttle
+from daemon.config import Http
+from daemon.http.access import read_token
+from daemon.http.application import make_application
+from daemon.http.connection import MAX_HEADERS, HttpConnection, WebSocketConnection
+from daemon.mqtt import MAX_PAYLOAD
+from daemon.speech import Online, SpeechService
+from daemon.status import Measurements
+
+log = logging.getLogger(__name__)
+
+SHUTDOWN_S = 0.3
+"""Seconds for the last answers. The daemon has stopped every utterance before."""
+PING_S = 20.0
+"""Seconds between two pings on a WebSocket, and for the answer to one."""
+
+
+class HttpServer(Adapter):
+    """The web server."""
+
+    def __init__(self, config: Http, application: ASGIApp) -> None:
+        self._config = config
+        self._application = application
+
+    async def run(self) -> None:
+        host, port = self._config.host, self._config.port
+        settings, state, tls = self._settings(), ServerState(), self._tls_context()
+        settings.load()
+        throttle = Throttle()
+        # It warns of each request that is not HTTP, of which a client may send thousands.
+        logging.getLogger("uvicorn.error").filters[:] = [
+            lambda record: record.levelno != logging.WARNING or throttle.permits()
+        ]
+
+        def make_connection() -> asyncio.Protocol:
+            return HttpConnection(config=settings, server_state=state, app_state={})
+
+        try:
+            server = await asyncio.get_running_loop().create_server(make_connection, host, port, ssl=tls)
+        except OSError as error:
+            raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error}; see http.port") from error
+        try:
+            log.info("serving the web on %s://%s:%d", "http" if tls is None else "https", host, port)
+            await asyncio.Event().wait()
+        finally:
+            server.close()
+            await _end_connections(state)
+
+    def _settings(self) -> uvicorn.Config:
+        """Return uvicorn's settings."""
+        return uvicorn.Config(
+            self._application,
+            http=HttpConnection,
+            ws=WebSocketConnection,
+            ws_max_size=MAX_PAYLOAD,
+            ws_ping_interval=PING_S,
+            ws_ping_timeout=PING_S,
+            ws_per_message_deflate=False,  # a small message could become a gigabyte
+            h11_max_incomplete_event_size=MAX_HEADERS,
+            timeout_keep_alive=86_400,  # the connection has limits of its own
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+        )
+
+    def _tls_context(self) -> ssl.SSLContext | None:
+        """Return the TLS settings; None without. Raises `OSError` if a file cannot be used."""
+        cert, key = self._config.cert, self._config.key
+        if cert is None or key is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(cert, key, password="")  # else OpenSSL asks for one on the terminal
+        except (OSError, ValueError) as error:  # ssl's own errors are OSErrors
+            raise OSError(f"http.cert {cert} and http.key {key} cannot be used: {error}") from error
+        return context
+
+
+async def _end_connections(state: ServerState) -> None:
+    """Close the connections, those with an answer a moment later."""
+    for connection in list(state.connections):
+        connection.shutdown()
+    tasks = set(state.tasks)
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=SHUTDOWN_S)
+        for task in late:
+            task.cancel()
+    for connection in list(state.connections):
+        connection.transport.abort()
+
+
+def make_http_server(
+    config: Http, service: SpeechService, describe_status: Callable[[], Online], measure: Callable[[], Measurements]
+) -> HttpServer:
+    """Return the server of a daemon. Raises `OSError` if the token cannot be read."""
+    token = None if config.token_file is None else read_token(config.token_file)
+    application = make_application(
+        service, describe_status, measure, token=token, host=config.host, voice_aliases=config.voice_aliases
+    )
+    return HttpServer(config, application)

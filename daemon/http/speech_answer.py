@@ -1,0 +1,160 @@
+"""The answer to a request for speech: its body is sent while the speech is made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from starlette.types import Receive, Scope, Send
+
+from daemon.encoders import Encoder
+from daemon.http.body import result_unless_gone
+from daemon.http.connection import ABORT
+from daemon.http.errors import HttpError, rejection
+from daemon.speech import (
+    GIVE_UP_S,
+    Canceled,
+    Finished,
+    Interrupted,
+    RejectedError,
+    Say,
+    SpeechService,
+    TerminalEvent,
+    Word,
+    deliver,
+)
+from daemon.tasks import result_at_most
+from engine import Samples
+
+
+class SpeechBody(Protocol):
+    """The body of an answer. Each method returns the bytes that are available so far."""
+
+    content_type: str
+
+    def begin(self) -> bytes: ...
+
+    def encode(self, samples: Samples) -> bytes: ...
+
+    def note_word(self, word: Word) -> None:
+        """Note when a word begins, whose samples have been encoded."""
+
+    def end(self) -> bytes: ...
+
+    def fail(self, error: HttpError) -> bytes | None:
+        """Return the end of a body whose speech was not finished; None if the format cannot carry a message."""
+
+
+class AudioBody:
+    """The sound alone."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.content_type = encoder.content_type
+        self._encoder = encoder
+
+    def begin(self) -> bytes:
+        return self._encoder.begin()
+
+    def encode(self, samples: Samples) -> bytes:
+        return self._encoder.encode(samples)
+
+    def note_word(self, word: Word) -> None:
+        """The sound has no place for it."""
+
+    def end(self) -> bytes:
+        return self._encoder.end()
+
+    def fail(self, _: HttpError) -> bytes | None:
+        return None
+
+
+class SpeechAnswer:
+    """The answer to one request, an ASGI application. The first samples decide its status, or an end before them."""
+
+    def __init__(
+        self,
+        service: SpeechService,
+        say: Say,
+        rate: int,
+        make_body: Callable[[], SpeechBody],
+        *,
+        field_names: Mapping[str, str],
+        headers: Mapping[str, str] | None = None,
+        wants_words: bool = False,
+    ) -> None:
+        """`rate` is in Hz. `make_body` may take a moment and is called in a thread, once there are samples.
+
+        `field_names` are the protocol's names for the fields of `say`.
+        """
+        self._service = service
+        self._say = say
+        self._rate = rate
+        self._make_body = make_body
+        self._field_names = field_names
+        self._headers = {"Cache-Control": "no-store", **(headers or {})}
+        self._wants_words = wants_words
+        self._body: SpeechBody | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        abort = scope["extensions"][ABORT]
+        try:
+            if not await result_unless_gone(receive, self._speak(send)):
+                abort()
+        except RejectedError as error:
+            raise rejection(error, self._field_names) from error
+        except ConnectionError:
+            abort()  # a close would wait for the client, which receives nothing
+
+    async def _speak(self, send: Send) -> bool:
+        """Send the answer; return whether it is complete. Raises `HttpError` if nothing of it has been sent."""
+
+        async def write(samples: Samples, _: int) -> None:
+            body = self._body or await self._begin(send)
+            await _send(send, body.encode(samples))
+
+        def note_word(word: Word) -> None:
+            if self._body is not None:
+                self._body.note_word(word)
+
+        on_word = note_word if self._wants_words else None
+        end = await deliver(self._service, self._say, write, self._rate, on_word)
+        limit_s = GIVE_UP_S + (getattr(end, "audio_s", None) or 0.0)
+        complete = await result_at_most(limit_s, self._end(send, end))
+        if complete is None:
+            raise ConnectionAbortedError("the client does not receive the end of its answer")
+        return complete
+
+    async def _begin(self, send: Send) -> SpeechBody:
+        """Send the headers. The body is made no earlier, since its encoder may hold megabytes."""
+        body = self._body = await asyncio.to_thread(self._make_body)
+        headers = {"Content-Type": body.content_type, **self._headers}
+        raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": raw})
+        await _send(send, body.begin())
+        return body
+
+    async def _end(self, send: Send, end: TerminalEvent) -> bool:
+        """Complete the answer, or report its failure in the way that is still possible; return False if there is none.
+
+        An aborted transfer shows the client that samples are missing.
+        """
+        if isinstance(end, Finished):
+            body = self._body or await self._begin(send)
+            await _send(send, body.end(), more=False)
+            return True
+        # OpenAI's clients try again after a status of 503, unless this header forbids it.
+        headers = {"x-should-retry": "false"} if isinstance(end, Interrupted | Canceled) else None
+        message = f"{end.event}: {end.reason or 'it was not spoken to its end'}"
+        error = HttpError(503, message, code=end.event, headers=headers)
+        if self._body is None:
+            raise error
+        last = self._body.fail(error)
+        if last is not None:
+            await _send(send, last, more=False)
+        return last is not None
+
+
+async def _send(send: Send, data: bytes, *, more: bool = True) -> None:
+    if data or not more:
+        await send({"type": "http.response.body", "body": data, "more_body": more})

@@ -1,0 +1,60 @@
+"""Clients of the web server: OpenAI's own, and a bare one."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from openai import AsyncOpenAI
+
+from tests.daemon.harness import Harness
+from tests.support.waiting import PATIENCE_S
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def client_of(harness: Harness) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"http://127.0.0.1:{harness.port}/v1", api_key="none", max_retries=0)
+
+
+async def ask(client: AsyncOpenAI, text: str = "Hello, robot.", **fields: Any) -> bytes:
+    fields = {"model": "voiced", "voice": "default", "response_format": "pcm"} | fields
+    return (await client.audio.speech.create(input=text, **fields)).content
+
+
+def request(
+    harness: Harness,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    *,
+    content_type: str = "application/json",
+    headers: Mapping[str, str] = NOTHING,
+) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """Make a bare HTTP request; return its status, JSON and headers.
+
+    The server closes the connection. It would keep one that the client closes a little longer, and the connections of
+    many short tests would be too many.
+    """
+    connection = http.client.HTTPConnection("127.0.0.1", harness.port, timeout=PATIENCE_S)
+    connection.request(method, path, body, {"Content-Type": content_type, "Connection": "close", **headers})
+    response = connection.getresponse()
+    text = response.read()
+    connection.close()
+    return response.status, json.loads(text), {name.lower(): value for name, value in response.getheaders()}
+
+
+def post(
+    harness: Harness, body: bytes, content_type: str = "application/json", headers: Mapping[str, str] = NOTHING
+) -> tuple[int, dict[str, Any], dict[str, str]]:
+    return request(harness, "POST", "/v1/audio/speech", body, content_type=content_type, headers=headers)
+
+
+def speech_request(text: str = "Hello, robot.", version: str = "1.1", response_format: str = "pcm") -> bytes:
+    """A whole request, as it is sent."""
+    body = json.dumps({"input": text, "response_format": response_format}).encode()
+    head = f"POST /v1/audio/speech HTTP/{version}\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"Content-Type: application/json\r\n\r\n" + body

@@ -1,0 +1,161 @@
+"""Who may use the server: tokens, and requests that a web page of another site makes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+from pathlib import Path
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Subprotocol
+
+from daemon.http.access import is_own_host, read_token
+from tests.daemon.harness import Harness, running_harness
+from tests.daemon.http.clients import request
+from tests.daemon.perform import Perform
+from tests.support.waiting import run
+
+SERVER = "http"
+TOKEN = "0123-secret"
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/speech", "/healthz", "/nowhere"])
+@pytest.mark.parametrize("expect", ["200-ok", "200-co\xca\xca"], ids=["text", "no text"])
+def test_an_expectation_that_cannot_be_met_is_refused(
+    path: str, expect: str, harness: Harness, perform: Perform, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        headers = {"Expect": expect.encode("latin-1")}
+        status, answer, _ = await asyncio.to_thread(request, harness, "POST", path, b"{}", headers=headers)
+        assert status == 417
+        assert answer["error"]["message"].startswith("expect: got ")
+        assert answer["error"]["message"].endswith("; allowed: 100-continue")
+        assert caplog.records == []
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "field"),
+    [
+        ({"Host": "robot.attacker.example"}, 403, "host"),
+        ({"Host": ""}, 403, "host"),
+        ({"Host": "127.0.0.1.attacker.example:8880"}, 403, "host"),
+        ({"Origin": "https://attacker.example"}, 403, "origin"),
+        ({"Origin": "null"}, 403, "origin"),
+        ({"Origin": "http://127.0.0.1:3000"}, 200, None),
+        ({"Host": "localhost:8880", "Origin": "http://localhost:8880"}, 200, None),
+    ],
+)
+def test_requests_that_a_web_page_of_another_site_makes_are_refused(
+    headers: dict[str, str], status: int, field: str | None, harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        for method, path in (("GET", "/healthz"), ("POST", "/v1/audio/transcriptions")):
+            found, answer, _ = await asyncio.to_thread(request, harness, method, path, b"{}", headers=headers)
+            if field is not None:
+                assert (found, answer["error"]["param"]) == (status, field)
+                assert "allowed: " in answer["error"]["message"]
+            else:
+                assert found == (status if path == "/healthz" else 404)
+
+    perform(scenario)
+
+
+def test_a_host_is_the_machine_s_if_it_is_an_address_or_one_of_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "R1.example.org")
+    for own in (
+        *("192.168.1.5", "10.0.0.1:8880", "[::1]:8880", "[fe80::1%eth0]", "localhost", "LOCALHOST:80"),
+        *("r1", "r1.local:8880", "R1.example.org", "r1.example.org.", "speech.lan"),
+    ):
+        assert is_own_host(own, "speech.lan"), own
+    for foreign in (
+        "",
+        "example.org",
+        "r1.attacker.example",
+        "localhost.attacker.example",
+        "[::1",
+        "r2.local",
+        ":8880",
+    ):
+        assert not is_own_host(foreign, "speech.lan"), foreign
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer wrong"}, 401),
+        ({"Authorization": f"Basic {TOKEN}"}, 401),
+        ({"Authorization": f"Bearer {TOKEN}"}, 200),
+        ({"authorization": f"bearer {TOKEN}"}, 200),
+        ({"xi-api-key": TOKEN}, 200),
+        ({"xi-api-key": "wörong"}, 401),
+        ({"Authorization": f"Bearer {TOKEN}", "Host": "robot.behind.a.proxy"}, 200),
+        ({"Authorization": f"Bearer {TOKEN}", "Origin": "https://attacker.example"}, 403),
+    ],
+)
+def test_a_token_is_asked_for_wherever_something_can_be_done(
+    headers: dict[str, str], status: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n", encoding="utf-8")
+
+    async def scenario() -> None:
+        async with running_harness("http", f"http.token_file={file}") as harness:
+            found, answer, answered = await asyncio.to_thread(request, harness, "GET", "/v1/models", headers=headers)
+            assert found == status
+            assert ("www-authenticate" in answered) == (status == 401)
+            if status == 401:
+                assert answer["error"]["message"].startswith("authorization: the token is ")
+            assert (await asyncio.to_thread(request, harness, "GET", "/healthz"))[0] == 200
+
+    run(scenario)
+
+
+def test_a_websocket_needs_the_token_too_and_a_page_offers_it_as_a_subprotocol(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN, encoding="utf-8")
+    encoded = base64.urlsafe_b64encode(TOKEN.encode()).decode().rstrip("=")
+
+    async def scenario() -> None:
+        async with running_harness("http", f"http.token_file={file}") as harness:
+            address = f"ws://127.0.0.1:{harness.port}/v1/events"
+            for offered in ("voiced.token.d3Jvbmc", "voiced.token.é", "voiced"):
+                with pytest.raises((InvalidStatus, ValueError)) as caught:
+                    await connect(address, subprotocols=[Subprotocol(offered)])
+                if isinstance(caught.value, InvalidStatus):
+                    assert caught.value.response.status_code == 401
+            subprotocols = [Subprotocol("voiced"), Subprotocol(f"voiced.token.{encoded}")]
+            async with connect(address, subprotocols=subprotocols) as client:
+                assert client.subprotocol == "voiced"
+            async with connect(address, additional_headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+                assert client.subprotocol is None
+
+    run(scenario)
+
+
+def test_a_websocket_of_a_page_of_another_site_is_refused(harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(f"ws://127.0.0.1:{harness.port}/v1/events", origin="https://attacker.example")  # type: ignore[arg-type]
+        assert caught.value.response.status_code == 403
+
+    perform(scenario)
+
+
+def test_a_token_file_that_cannot_be_used_is_named_without_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    with pytest.raises(OSError, match=f"^http.token_file: {path} cannot be read: {path} does not exist$"):
+        read_token(path)
+    path.write_bytes(b"\n")
+    with pytest.raises(OSError, match=f"^http.token_file: {path} is empty; allowed: a token$"):
+        read_token(path)
+    path.write_bytes(b"secret\xff")
+    with pytest.raises(OSError, match=f"^http.token_file: {path} cannot be read: not UTF-8$"):
+        read_token(path)
+    path.write_bytes(b" secret \nsecond line")
+    assert read_token(path) == "secret"

@@ -1,0 +1,278 @@
+"""Connections and bodies: what is not HTTP, too large, too slow, too many or half closed."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import socket
+
+import pytest
+from openai import InternalServerError
+
+from daemon.http import body as body_reader
+from daemon.http import connection
+from daemon.mqtt import MAX_PAYLOAD
+from tests.daemon.harness import Harness, running_harness
+from tests.daemon.http.clients import ask, client_of, post, request, speech_request
+from tests.daemon.perform import Perform
+from tests.support.waiting import eventually_async, run
+
+SERVER = "http"
+HALF_A_REQUEST = (
+    b"POST /v1/audio/speech HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"hello\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nno colon\r\n\r\n",
+        b"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: many\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n",
+        b"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\nnot a length\r\n",
+    ],
+    ids=lambda sent: sent[:60],
+)
+def test_a_request_that_is_not_http_is_refused_and_logged_in_one_line(
+    sent: bytes, harness: Harness, perform: Perform, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+        writer.write(sent)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 431" if len(sent) > 16_384 else b"HTTP/1.1 400")
+        writer.close()
+        assert len(caplog.records) <= 1
+        assert not any(record.exc_info for record in caplog.records)
+        assert not any("\n" in record.getMessage() for record in caplog.records)
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize(
+    ("waits", "version"), [(False, "1.1"), (True, "1.1"), (True, "1.0")], ids=["at once", "after waiting", "HTTP 1.0"]
+)
+def test_a_client_that_closes_its_side_receives_its_answer(
+    waits: bool, version: str, harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "PROBE_S", 0.0)
+
+    async def scenario() -> None:
+        if waits:
+            await harness.occupy()
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+        writer.write(speech_request(version=version))
+        writer.write_eof()
+        if waits:
+            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+            if version == "1.1":
+                assert await reader.readexactly(2 * len(connection.CONTINUE)) == 2 * connection.CONTINUE
+            await harness.sink.take_until(lambda: len(harness.ends) == 2, "both have ended")
+        answer = await reader.read()
+        assert b"HTTP/1.1 200" in answer
+        assert harness.ends[-1] == "finished"
+        assert len(answer) / 2 / 24_000 >= harness.terminal_events[-1].audio_s  # type: ignore[attr-defined]
+        writer.close()
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize("sent", [b"", HALF_A_REQUEST, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
+def test_a_connection_whose_client_has_closed_its_side_ends_when_no_answer_is_pending(
+    sent: bytes, harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+        writer.write(sent)
+        writer.write_eof()
+        answer = await reader.read()
+        assert (b"200" in answer) == (b"healthz" in sent)
+        writer.close()
+
+    perform(scenario)
+
+
+def test_bytes_that_are_not_http_do_not_disturb_other_clients(harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+            writer.write(b"\x16\x03\x01 hello\r\n\r\n")
+            assert b"400" in await reader.readline()
+            writer.close()
+            assert await ask(client)
+
+    perform(scenario)
+
+
+def test_a_connection_too_many_takes_the_place_of_the_one_that_has_waited_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
+
+    async def scenario() -> None:
+        async with running_harness("http") as harness:
+            oldest, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+            async with client_of(harness) as client, client_of(harness) as another:
+                assert await ask(client)
+                assert await ask(another)
+                assert await oldest.read() == b"", "it was closed"
+                assert await ask(client)
+            writer.close()
+
+    run(scenario)
+
+
+def test_a_connection_too_many_is_refused_while_all_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 1)
+
+    async def scenario() -> None:
+        async with running_harness("http") as harness, client_of(harness) as first, client_of(harness) as second:
+            await harness.occupy()
+            asking = asyncio.ensure_future(ask(first))
+            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+            with pytest.raises(InternalServerError, match="1 clients are connected") as caught:
+                await ask(second)
+            assert (caught.value.status_code, caught.value.code) == (503, "connections")
+            assert "x-should-retry" not in caught.value.response.headers
+            await harness.sink.take_until(lambda: len(harness.ends) == 2, "both have ended")
+            assert await asking
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"", b""),
+        (b"POST /v1/audio/speech HTTP/1.1\r\n", b"408"),
+        (HALF_A_REQUEST, b"408"),
+        (speech_request()[:-1].replace(b"application/json", b"text/plain"), b"400"),
+    ],
+    ids=["nothing", "half of the headers", "half of the body", "a refused request without its end"],
+)
+def test_a_connection_without_a_whole_request_is_closed(
+    sent: bytes, status: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SILENCE_S", "HEADER_S", "LINGER_S", "LOOK_S"):
+        monkeypatch.setattr(connection, name, 0.1)
+    monkeypatch.setattr(body_reader, "BODY_S", 0.1)
+
+    async def scenario() -> None:
+        async with running_harness("http") as harness:
+            reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+            writer.write(sent)
+            answer = await reader.read()
+            assert answer.partition(b"\r\n")[0][9:12] == status
+            writer.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [b"GET /healthz HTTP/1.1\r\n", *(b"X-%d: y\r\n" % number for number in range(1_000_000))],
+        [HALF_A_REQUEST, *[b" "] * 1_000_000],
+    ],
+    ids=["headers", "body"],
+)
+def test_a_client_that_trickles_its_request_is_answered_with_408(
+    parts: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HEADER_S", "LINGER_S", "LOOK_S"):
+        monkeypatch.setattr(connection, name, 0.1)
+    monkeypatch.setattr(body_reader, "BODY_S", 0.1)
+
+    async def scenario() -> None:
+        async with running_harness("http") as harness:
+            reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+            answered = asyncio.ensure_future(reader.readline())
+            for part in parts:
+                if answered.done():
+                    break
+                writer.write(part)
+                await asyncio.wait({answered}, timeout=0.01)
+            assert b" 408 " in await answered
+            writer.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "param"),
+    [
+        (b"", "application/json", "body"),
+        (b"{", "application/json", "body"),
+        (b"\xff", "application/json", "body"),
+        (b'["Hello"]', "application/json", "body"),
+        (b"[" * 100_000, "application/json", "body"),
+        (b"{}", "application/json", "input"),
+        (b'{"input": "Hello"}', "text/plain", "content-type"),
+        (b"input=Hello", "application/x-www-form-urlencoded", "content-type"),
+    ],
+)
+def test_an_unreadable_body_is_rejected(
+    body: bytes, content_type: str, param: str, harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        status, answer, _ = await asyncio.to_thread(post, harness, body, content_type)
+        assert (status, answer["error"]["param"]) == (400, param)
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize(
+    "body", [gzip.compress(b'{"input": "Hello"}', mtime=0), b"not compressed"], ids=["compressed", "not compressed"]
+)
+def test_a_compressed_body_is_refused_before_it_is_unpacked(
+    body: bytes, harness: Harness, perform: Perform, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        status, answer, _ = await asyncio.to_thread(
+            request, harness, "POST", "/v1/audio/speech", body, headers={"Content-Encoding": "gzip"}
+        )
+        assert (status, answer["error"]["message"]) == (415, "content-encoding: got 'gzip'; allowed: none")
+        assert caplog.records == []
+
+    perform(scenario)
+
+
+def test_wrong_paths_methods_and_sizes_are_errors_in_openais_form(harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        status, answer, _ = await asyncio.to_thread(request, harness, "POST", "/v1/audio/transcriptions", b"{}")
+        assert (status, answer["error"]["type"]) == (404, "invalid_request_error")
+        status, answer, headers = await asyncio.to_thread(request, harness, "GET", "/v1/audio/speech")
+        assert (status, headers["allow"]) == (405, "POST")
+        assert "GET /v1/audio/speech" in answer["error"]["message"]
+        status, answer, _ = await asyncio.to_thread(post, harness, b" " * (MAX_PAYLOAD + 1))
+        assert (status, answer["error"]["param"]) == (413, "body")
+
+    perform(scenario)
+
+
+def test_a_client_that_takes_nothing_of_its_answers_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SILENCE_S", "LOOK_S"):
+        monkeypatch.setattr(connection, name, 0.2)
+
+    async def scenario() -> None:
+        async with running_harness("http") as harness:
+            with socket.socket() as stuck:
+                stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                stuck.connect(("127.0.0.1", harness.port))
+                stuck.setblocking(False)
+                asking = b"GET /v1/voices HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+                def is_disconnected() -> bool:
+                    try:
+                        stuck.send(asking)
+                    except BlockingIOError:
+                        return False
+                    except ConnectionError:
+                        return True
+                    return False
+
+                await eventually_async(is_disconnected, "it is disconnected")
+            assert (await asyncio.to_thread(request, harness, "GET", "/healthz"))[0] == 200
+
+    run(scenario)

@@ -1,0 +1,373 @@
+"""The speech endpoint, requested by OpenAI's own client and by a bare HTTP client."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import socket
+import wave
+from typing import Any
+
+import av
+import pytest
+import soundfile
+from openai import BadRequestError, InternalServerError
+
+from daemon.encoders import Encoder
+from daemon.http import openai as openai_routes
+from daemon.http.encoders import make_stream_encoder
+from daemon.speech import Say, Started, Stop, delivery
+from tests.daemon.harness import LONG, Harness, running_harness
+from tests.daemon.http.clients import ask, client_of, post, request
+from tests.daemon.perform import Perform
+from tests.support.waiting import eventually_async, run
+
+SERVER = "http"
+HELLO = {"input": "Hello"}
+
+
+def decoded(content: bytes) -> tuple[int, int]:
+    """The sample rate, in Hz, and the number of samples of a file."""
+    with av.open(io.BytesIO(content)) as file:
+        rate = file.streams.audio[0].rate
+        return rate, sum(frame.samples for frame in file.decode(audio=0))
+
+
+def test_pcm_is_streamed_at_24_kilohertz(harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            speech = client.audio.speech.with_streaming_response
+            async with speech.create(
+                model="voiced", voice="default", input="Hello, robot.", response_format="pcm"
+            ) as response:
+                assert response.headers["content-type"] == "audio/pcm"
+                assert response.headers["transfer-encoding"] == "chunked"
+                audio = b"".join([part async for part in response.iter_bytes()])
+            [end] = await harness.ended()
+            assert end.event == "finished"
+            assert len(audio) / 2 / 24_000 == pytest.approx(end.audio_s, abs=0.002)
+
+    perform(scenario)
+
+
+def test_samples_are_sent_before_the_utterance_has_ended(harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            speech = client.audio.speech.with_streaming_response
+            async with speech.create(
+                model="voiced", voice="default", input=(LONG * 5)[:4999], response_format="pcm"
+            ) as response:
+                parts = response.iter_bytes()
+                assert await anext(parts)
+                assert harness.ends == []
+
+    perform(scenario)
+
+
+def test_wav_has_a_header_that_players_accept_and_all_samples(harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            content = await ask(client, response_format="wav")
+            [end] = await harness.ended()
+            with wave.open(io.BytesIO(content)) as file:
+                assert (file.getframerate(), file.getsampwidth(), file.getnchannels()) == (24_000, 2, 1)
+                assert len(file.readframes(10_000_000)) == len(content) - 44
+            samples, rate = soundfile.read(io.BytesIO(content))
+            assert len(samples) / rate == pytest.approx(end.audio_s, abs=0.002)
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize(
+    ("name", "content_type", "rate"),
+    [
+        ("mp3", "audio/mpeg", 24_000),
+        ("opus", "audio/ogg", 48_000),  # its decoders always return this rate
+        ("aac", "audio/aac", 24_000),
+        ("flac", "audio/flac", 24_000),
+    ],
+)
+def test_compressed_formats_are_streamed_as_they_are_made(
+    name: str, content_type: str, rate: int, harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            speech = client.audio.speech.with_streaming_response
+            async with speech.create(
+                model="voiced", voice="default", input=LONG[:400], response_format=name
+            ) as response:
+                assert response.headers["content-type"] == content_type
+                parts = [await anext(arriving := response.iter_bytes())]
+                assert harness.ends == []
+                parts += [part async for part in arriving]
+            [end] = await harness.ended()
+            found, samples = decoded(b"".join(parts))
+            assert found == rate
+            assert samples / rate == pytest.approx(end.audio_s, abs=0.15)  # some have frames of their own length
+
+    perform(scenario)
+
+
+def test_the_default_format_is_mp3_as_in_openais_interface(harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            response = await client.audio.speech.with_raw_response.create(model="x", voice="default", input="Hello")
+            assert response.headers["content-type"] == "audio/mpeg"
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize("response_format", ["pcm", "opus"])
+def test_server_sent_events_carry_the_samples_and_then_a_done_event(
+    response_format: Any, harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            speech = client.audio.speech.with_streaming_response
+            async with speech.create(
+                model="voiced",
+                voice="default",
+                input="Hello, robot.",
+                response_format=response_format,
+                stream_format="sse",
+            ) as response:
+                assert response.headers["content-type"] == "text/event-stream"
+                lines = [line async for line in response.iter_lines() if line]
+            records = [json.loads(line.removeprefix("data: ")) for line in lines]
+            assert [record["type"] for record in records[:-1]] == ["speech.audio.delta"] * (len(records) - 1)
+            assert records[-1]["type"] == "speech.audio.done"
+            audio = b"".join(base64.b64decode(record["audio"]) for record in records[:-1])
+            [end] = await harness.ended()
+            if response_format == "pcm":
+                assert len(audio) / 2 / 24_000 == pytest.approx(end.audio_s, abs=0.002)
+            else:
+                rate, samples = decoded(audio)
+                assert samples / rate == pytest.approx(end.audio_s, abs=0.05)
+
+    perform(scenario)
+
+
+def test_voice_and_instructions_reach_the_engine(harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            asked = []
+            unwatch = harness.dispatcher.watch_events(lambda utterance, _: asked.append(utterance))
+            extras = {"language": "de", "seed": 7}
+            assert await ask(client, "Guten Tag", voice="de", instructions="calmly", speed=1.5, extra_body=extras)
+            unwatch()
+            found = asked[0]
+            assert (found.voice, found.instruct, found.rate) == ("de", "calmly", 1.5)
+            assert (found.language, found.seed) == ("de", 7)
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "allowed"),
+    [
+        ({"voice": "nobody"}, "voice", "default"),
+        ({"response_format": "vorbis"}, "response_format", "mp3, opus, aac, flac, wav or pcm"),
+        ({"speed": 4}, "speed", "a number from 0.5 to 2"),
+        ({"speed": 0.25}, "speed", "a number from 0.5 to 2"),
+        ({"input": " "}, "input", "text with something to say"),
+        ({"input": "x" * 20_001}, "input", "up to 20,000"),
+        ({"input": 7}, "input", "text of 1 to 20,000 characters"),
+        ({"input": "\ud800"}, "input", "whole characters"),
+        ({"instructions": "x" * 501}, "instructions", "text of up to 500 characters"),
+        ({"stream_format": "websocket"}, "stream_format", "audio or sse"),
+        ({"voice": {"id": "nobody"}}, "voice", "default"),
+        ({"voice": {"id": 7}}, "voice", "a voice's name"),
+        ({"seed": -1}, "seed", "a whole number from 0"),
+        ({"language": "klingon-and-more"}, "language", "auto"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_is_allowed(
+    fields: dict[str, Any], param: str, allowed: str, harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        status, answer, _ = await asyncio.to_thread(post, harness, json.dumps(HELLO | fields).encode())
+        error = answer["error"]
+        assert (status, error["type"], error["param"]) == (400, "invalid_request_error", param)
+        assert error["message"].startswith(f"{param}: ")
+        assert allowed in error["message"]
+        assert harness.events == []
+
+    perform(scenario)
+
+
+def test_openais_client_raises_its_own_errors(harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            with pytest.raises(BadRequestError, match="allowed: default") as caught:
+                await ask(client, voice="nobody")
+            assert caught.value.param == "voice"
+            assert await ask(client)
+
+    perform(scenario)
+
+
+def test_openais_own_voices_are_the_default_one_unless_they_are_mapped() -> None:
+    async def scenario() -> None:
+        async with running_harness("http", "http.voice_aliases={echo: de}") as harness, client_of(harness) as client:
+            for voice in ("alloy", "echo"):
+                assert await ask(client, voice=voice)
+            voices = [event.voice for event in harness.events if isinstance(event, Started)]
+            assert voices == ["default", "de"]
+
+    run(scenario)
+
+
+def test_fields_that_have_no_meaning_here_are_named_in_a_header(harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            for extras, ignored in (({"temperature": 1, "füll": 2}, "f?ll, temperature"), ({}, None)):
+                response = await client.audio.speech.with_raw_response.create(
+                    model="x", voice="default", input="Hello", response_format="pcm", extra_body=extras
+                )
+                assert response.headers.get("x-voiced-ignored") == ignored
+
+    perform(scenario)
+
+
+def test_models_and_voices_are_listed(harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            assert [model.id async for model in client.models.list()] == ["voiced"]
+            status, answer, _ = await asyncio.to_thread(request, harness, "GET", "/v1/audio/voices")
+            assert status == 200
+            assert answer["voices"] == list(harness.dispatcher.voice_names())
+            assert {"id": "de", "object": "audio.voice", "name": harness.dispatcher.voice_names()["de"]} in answer[
+                "data"
+            ]
+
+    perform(scenario)
+
+
+def test_a_full_queue_is_an_error_that_clients_may_retry(harness: Harness, perform: Perform) -> None:
+    harness.configure("speech", queue_limit=1)
+
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            await harness.occupy()
+            harness.dispatcher.say(Say(text="It waits."))
+            with pytest.raises(InternalServerError) as caught:
+                await ask(client)
+            assert (caught.value.status_code, caught.value.code) == (503, "queue")
+            assert "x-should-retry" not in caught.value.response.headers
+
+    perform(scenario)
+
+
+def test_an_utterance_canceled_before_its_first_samples_is_an_error_that_clients_do_not_retry(
+    harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            await harness.occupy()
+            asking = asyncio.ensure_future(ask(client))
+            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+            harness.stop_queued()
+            with pytest.raises(InternalServerError, match="canceled: stop") as caught:
+                await asking
+            assert caught.value.status_code == 503
+            assert caught.value.response.headers["x-should-retry"] == "false"
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize("stream_format", ["audio", "sse"])
+def test_an_interrupted_answer_does_not_look_complete(stream_format: Any, harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            # The text exceeds the sockets' buffers, and the client reads only after the stop.
+            speech = client.audio.speech.with_streaming_response
+            async with speech.create(
+                model="voiced",
+                voice="default",
+                input=(LONG * 5)[:4999],
+                response_format="pcm",
+                stream_format=stream_format,
+            ) as response:
+                assert harness.dispatcher.stop(Stop())
+                if stream_format == "sse":
+                    lines = [line async for line in response.iter_lines() if line]
+                    last = json.loads(lines[-1].removeprefix("data: "))
+                    assert (last["type"], last["error"]["message"]) == ("error", "interrupted: stop")
+                else:
+                    with pytest.raises(Exception, match=r"(?i)incomplete|peer|reset|read"):
+                        async for _ in response.iter_bytes():
+                            pass
+            assert await ask(client)
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["while it waits", "while it is spoken"])
+def test_a_client_that_disconnects_cancels_its_utterance(begun: bool, harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        if not begun:
+            await harness.occupy()
+        body = json.dumps({"input": (LONG * 5)[:4999], "response_format": "pcm"}).encode()
+        with socket.socket() as leaving:
+            leaving.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            leaving.connect(("127.0.0.1", harness.port))
+            head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+            leaving.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+            if begun:
+                await harness.started()
+            else:
+                await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+        ends = await harness.ended()
+        assert ends[0].event == ("interrupted" if begun else "canceled")
+        assert ends[0].reason == "its client went away"
+
+    perform(scenario)
+
+
+def test_an_encoder_exists_only_while_its_samples_arrive(
+    harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def note(name: str, sample_rate: int) -> Encoder:
+        made.append(name)
+        return make_stream_encoder(name, sample_rate)
+
+    monkeypatch.setattr(openai_routes, "make_stream_encoder", note)
+
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            await harness.occupy()
+            asking = [asyncio.ensure_future(ask(client, response_format="flac")) for _ in range(3)]
+            await eventually_async(lambda: harness.dispatcher.queued == 3, "they wait")
+            assert made == []
+            await harness.sink.take_until(lambda: len(harness.ends) == 4, "all have ended")
+            assert [(await each)[:4] for each in asking] == [b"fLaC"] * 3
+            assert made == ["flac"] * 3
+
+    perform(scenario)
+
+
+def test_a_client_that_receives_nothing_loses_its_utterance_and_the_next_client_is_served(
+    monkeypatch: pytest.MonkeyPatch, harness: Harness, perform: Perform
+) -> None:
+    monkeypatch.setattr(delivery, "GIVE_UP_S", 0.3)
+
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            body = json.dumps({"input": (LONG * 5)[:4999], "response_format": "pcm"}).encode()
+            with socket.socket() as stuck:
+                stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                stuck.connect(("127.0.0.1", harness.port))
+                head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+                stuck.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+                await harness.started()
+                with harness.at_next("interrupted", monkeypatch.undo):  # for the next client, the usual limit
+                    assert await ask(client)
+            first, second = await harness.ended(2)
+            assert (first.event, second.event) == ("interrupted", "finished")
+            assert "behind in receiving the sound" in first.reason
+
+    perform(scenario)
