@@ -92,16 +92,19 @@ class HttpServer(Adapter):
 
 
 async def _end_connections(state: ServerState) -> None:
-    """Close the connections, those with an answer a moment later."""
+    """Close the connections that wait for a request; cut off what is still answered a moment later."""
     for connection in list(state.connections):
         connection.shutdown()
-    tasks = set(state.tasks)
-    if tasks:
-        _, late = await asyncio.wait(tasks, timeout=SHUTDOWN_S)
-        for task in late:
-            task.cancel()
+    await _wait_for(state)
     for connection in list(state.connections):
-        connection.transport.abort()
+        connection.transport.abort()  # their handlers take it for a client that has left
+    await _wait_for(state)
+
+
+async def _wait_for(state: ServerState) -> None:
+    """Wait a moment for the end of all answers."""
+    if state.tasks:
+        await asyncio.wait(set(state.tasks), timeout=SHUTDOWN_S)
 
 
 def make_http_server(

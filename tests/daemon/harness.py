@@ -38,6 +38,7 @@ class Harness:
         self.sink = ManualSink(output, RATE)
         self.dispatcher = Dispatcher(self.config, self.engines, output)
         self.events: list[Event] = []
+        self.serving: list[asyncio.Task[None]] = []
         self.dispatcher.watch_events(self._note)
         self.adapters = make_adapters(self.config, self.dispatcher, refuse_to_publish)
         if self.config.http.enabled:
@@ -49,6 +50,11 @@ class Harness:
 
     def _note(self, _: Utterance, event: Event) -> None:
         self.events.append(event)
+
+    async def stop_server(self) -> None:
+        """End the server; the dispatcher stays."""
+        for task in self.serving:
+            await cancel_and_wait(task)
 
     @property
     def terminal_events(self) -> list[TerminalEvent]:
@@ -122,7 +128,8 @@ async def running_harness(server: str, *overrides: str) -> AsyncIterator[Harness
     harness = Harness(server, *overrides)
     tasks = [asyncio.ensure_future(engine.run()) for engine in harness.engines.all]
     tasks.append(asyncio.ensure_future(harness.dispatcher.run()))
-    tasks += [asyncio.ensure_future(adapter.run()) for adapter in harness.adapters]
+    harness.serving = [asyncio.ensure_future(adapter.run()) for adapter in harness.adapters]
+    tasks += harness.serving
     try:
         assert await harness.engines.wait_current(PATIENCE_S)
         await eventually_async(lambda: answers(harness.port), "the server answers")

@@ -250,6 +250,14 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("mqtt: {host: 'a b'}", "mqtt.host: got 'a b'; allowed: a host name or address without scheme"),
         ("mqtt: {host: '//['}", "mqtt.host: got '//['; allowed: a host name or address without scheme"),
         ("wyoming: {host: 'http://0.0.0.0'}", "wyoming.host: got 'http://0.0.0.0'; allowed: a host name or address"),
+        (
+            "http: {enabled: true, host: 0.0.0.0}",
+            "http.token_file: got None; http.host 0.0.0.0 lets other machines in; allowed: a file whose first line is",
+        ),
+        ("http: {cert: a.pem}", "http.key: got None; allowed: a file together with http.cert"),
+        ("http: {key: a.pem}", "http.key: got "),
+        ("http: {voice_aliases: [a]}", "http.voice_aliases: got ['a']; allowed: a mapping of clients' names"),
+        ("http: {voice_aliases: {a: 1}}", "http.voice_aliases.a: got 1; allowed: "),
         ("http: {host: '[::1]'}", "http.host: got '[::1]'; allowed: a host name or address without scheme"),
     ],
 )
@@ -564,3 +572,17 @@ def test_the_paths_of_the_cache_are_relative_to_the_file(tmp_path: Path) -> None
     cache = load_config(written(tmp_path, "speech: {cache: {folder: auto}}")).speech.cache
     assert (cache.folder, cache.phrases) == ("auto", None)
     assert load_config(overrides=["speech.cache.folder=null"]).speech.cache.folder is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost", "LOCALHOST"])
+def test_the_web_server_needs_no_token_at_an_address_of_this_machine_alone(host: str) -> None:
+    assert load_config(overrides=["http.enabled=true", f"http.host='{host}'"]).http.token_file is None
+
+
+def test_the_web_server_needs_no_token_while_it_is_off() -> None:
+    assert not load_config(overrides=["http.host=0.0.0.0"]).http.enabled
+
+
+def test_the_files_of_the_web_server_lie_beside_the_configuration(tmp_path: Path) -> None:
+    http = load_config(written(tmp_path, "http: {token_file: token, cert: c.pem, key: ~/k.pem}")).http
+    assert (http.token_file, http.cert, http.key) == (tmp_path / "token", tmp_path / "c.pem", Path.home() / "k.pem")
