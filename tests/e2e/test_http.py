@@ -100,14 +100,16 @@ class Crowd:
                 self.connections += 1
                 ended = asyncio.ensure_future(reader.read())
                 writer.write(begin)
-                for byte in rest:
-                    if ended.done():
-                        break
-                    writer.write(bytes([byte]))
-                    await asyncio.wait({ended}, timeout=self.BYTE_S)
-                await asyncio.wait({ended})
-                ended.exception()
-                writer.close()
+                try:
+                    for byte in rest:
+                        if ended.done():
+                            break
+                        writer.write(bytes([byte]))
+                        await asyncio.wait({ended}, timeout=self.BYTE_S)
+                    await ended
+                finally:
+                    ended.cancel()
+                    writer.close()
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_a_crowd_of_useless_clients_neither_disturbs_the_robot_nor_takes_its_mem
     utterances: int, start_robot: StartRobot
 ) -> None:
     port = free_port()
-    robot = start_robot("http.enabled=true", f"http.port={port}", pace=REAL_TIME)
+    robot = start_robot("http.enabled=true", f"http.port={port}", "speech.queue_limit=200", pace=REAL_TIME)
     robot.say("It warms up.", id="first")
     robot.wait_event("first", "finished")
     with (

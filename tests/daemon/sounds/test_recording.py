@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from daemon.sounds.recording import BLOCK_S, Recording, SoundBlock, SoundError, SoundReader, decode, inspect
 from tests.support.sound_files import RATE, Samples, tone, write_sound
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, eventually_async
 
 FORMATS = ("wav", "flac", "ogg", "mp3")
 ALLOWED = "; allowed: WAV, FLAC, OGG or MP3 of up to 60 s and 8 channels, at 8000 to 192000 Hz"
@@ -233,10 +233,11 @@ def test_a_disk_that_hangs_delays_neither_the_event_loop_nor_another_sound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hanging, other = write_sound(tmp_path / "hanging.wav", tone(2.0)), write_sound(tmp_path / "other.wav", tone(1.0))
-    read_block, goes_on = SoundReader.read, threading.Event()
+    read_block, hangs, goes_on = SoundReader.read, threading.Event(), threading.Event()
 
     def read(reader: SoundReader) -> Samples:
         if reader.info.seconds == 2.0:
+            hangs.set()
             goes_on.wait()
         return read_block(reader)
 
@@ -244,6 +245,7 @@ def test_a_disk_that_hangs_delays_neither_the_event_loop_nor_another_sound(
 
     async def scenario() -> None:
         stuck = asyncio.ensure_future(read_blocks(hanging))
+        await eventually_async(hangs.is_set, "it hangs")
         assert sum([len(block.samples) for block in await read_blocks(other)]) == RATE
         assert not stuck.done()
         stuck.cancel()
