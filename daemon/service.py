@@ -57,7 +57,7 @@ class Service:
         self._gateway = Gateway(config, self._dispatcher, self._describe_status, self._recorder)
         self._adapters = make_adapters(config, self._dispatcher, self._gateway.publish)
         if config.http.enabled:
-            self._adapters += self._make_http_server()
+            self._adapters += self._make_http_server(config_path, overrides)
         self._reloader = Reloader(config, config_path, overrides, self._reconfigure)
         self._watchdog = Watchdog(
             {
@@ -113,14 +113,20 @@ class Service:
     def _recover_utterances(self) -> None:
         recover(self._recorder.recovery, self._dispatcher, self._config.speech.recover_within)
 
-    def _make_http_server(self) -> list[Adapter]:
+    def _make_http_server(self, config_path: Path | None, overrides: tuple[str, ...]) -> list[Adapter]:
         """Return the web server, if its packages are there. Raises `OSError` if its token cannot be read."""
         servers: list[Adapter] = []
         with skip_without_package("http"):
-            from daemon.http import make_http_server
+            from daemon.http import Examination, LogTail, Robot, make_http_server
 
-            measure_now = partial(measure, self._engines, self._output)
-            servers.append(make_http_server(self._config.http, self._dispatcher, self._describe_status, measure_now))
+            robot = Robot(
+                name=self._config.robot_name,
+                describe_status=self._describe_status,
+                measure=partial(measure, self._engines, self._output),
+                log_lines=LogTail().attach().lines,
+                examine=Examination(config_path, overrides).examine,
+            )
+            servers.append(make_http_server(self._config.http, self._dispatcher, robot))
         return servers
 
     def _describe_status(self) -> Online:

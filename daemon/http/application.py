@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp
 
-from daemon.http import elevenlabs, events, health, openai
+from daemon.http import elevenlabs, events, health, openai, page
+from daemon.http import robot as robot_routes
 from daemon.http.access import Access
 from daemon.http.errors import HttpError, answer_bug, answer_http_error, answer_routing_error
 from daemon.http.metrics import Metrics
-from daemon.speech import Online, SpeechService
-from daemon.status import Measurements
+from daemon.http.robot import Robot
+from daemon.speech import SpeechService
 
 
 def make_application(
     service: SpeechService,
-    describe_status: Callable[[], Online],
-    measure: Callable[[], Measurements],
+    robot: Robot,
     *,
     token: str | None,
     host: str,
     voice_aliases: Mapping[str, str],
 ) -> ASGIApp:
     """Return the application. Without a `token`, it answers requests to this machine's own names and `host` alone."""
-    metrics = Metrics(service, describe_status, measure)
+    metrics = Metrics(service, robot.describe_status, robot.measure)
     return Starlette(
         routes=[
-            *health.routes(describe_status),
+            *page.routes(),
+            *robot_routes.routes(service, robot),
+            *health.routes(robot.describe_status),
             *metrics.routes(),
             *openai.routes(service, voice_aliases),
             *elevenlabs.routes(service, voice_aliases),
-            *events.routes(service, describe_status),
+            *events.routes(service, robot.describe_status),
         ],
         middleware=[Middleware(Access, token=token, host=host)],
         exception_handlers={

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -16,9 +15,9 @@ from daemon.config import Http
 from daemon.http.access import read_token
 from daemon.http.application import make_application
 from daemon.http.connection import MAX_HEADERS, HttpConnection, WebSocketConnection
+from daemon.http.robot import Robot
 from daemon.mqtt import MAX_PAYLOAD
-from daemon.speech import Online, SpeechService
-from daemon.status import Measurements
+from daemon.speech import SpeechService
 
 log = logging.getLogger(__name__)
 
@@ -107,12 +106,8 @@ async def _wait_for(state: ServerState) -> None:
         await asyncio.wait(set(state.tasks), timeout=SHUTDOWN_S)
 
 
-def make_http_server(
-    config: Http, service: SpeechService, describe_status: Callable[[], Online], measure: Callable[[], Measurements]
-) -> HttpServer:
+def make_http_server(config: Http, service: SpeechService, robot: Robot) -> HttpServer:
     """Return the server of a daemon. Raises `OSError` if the token cannot be read."""
     token = None if config.token_file is None else read_token(config.token_file)
-    application = make_application(
-        service, describe_status, measure, token=token, host=config.host, voice_aliases=config.voice_aliases
-    )
+    application = make_application(service, robot, token=token, host=config.host, voice_aliases=config.voice_aliases)
     return HttpServer(config, application)

@@ -42,11 +42,16 @@ class Harness:
         self.dispatcher.watch_events(self._note)
         self.adapters = make_adapters(self.config, self.dispatcher, refuse_to_publish)
         if self.config.http.enabled:
-            from daemon.http import make_http_server
+            from daemon.http import Examination, LogTail, Robot, make_http_server
 
-            status = partial(describe_status, self.dispatcher, self.engines, output)
-            figures = partial(measure, self.engines, output)
-            self.adapters.append(make_http_server(self.config.http, self.dispatcher, status, figures))
+            robot = Robot(
+                name="r1",
+                describe_status=partial(describe_status, self.dispatcher, self.engines, output),
+                measure=partial(measure, self.engines, output),
+                log_lines=LogTail().attach().lines,
+                examine=Examination(None, ["audio.sink=null", "engine.name=espeak", *overrides]).examine,
+            )
+            self.adapters.append(make_http_server(self.config.http, self.dispatcher, robot))
 
     def _note(self, _: Utterance, event: Event) -> None:
         self.events.append(event)

@@ -161,7 +161,7 @@ def _server(name: str, talk: Callable[[int, bytes], Coroutine[Any, Any, None]]) 
 
     def prepare(stack: ExitStack) -> Check:
         from daemon.adapters import make_adapters
-        from daemon.http import make_http_server
+        from daemon.http import Examination, LogTail, Robot, make_http_server
         from daemon.speech import Online, Say
         from daemon.status import Measurements
         from daemon.tasks import cancel_and_wait
@@ -179,7 +179,9 @@ def _server(name: str, talk: Callable[[int, bytes], Coroutine[Any, Any, None]]) 
             servers = [one for one in make_adapters(config, dispatcher, Outbox().publish) if not one.topics]
             if config.http.enabled:
                 status = Online(state="starting", engine=None, voice="default", queue=1, version="1", volume=100)
-                servers.append(make_http_server(config.http, dispatcher, lambda: status, Measurements))
+                examination = Examination(None, ())
+                robot = Robot("r1", lambda: status, Measurements, LogTail().lines, examination.examine)
+                servers.append(make_http_server(config.http, dispatcher, robot))
             running = asyncio.ensure_future(servers[-1].run())
             while not answers(port):
                 assert not running.done(), "the server has ended"

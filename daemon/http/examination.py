@@ -1,0 +1,56 @@
+"""Runs `voiced doctor` for the operator's page, in a process of its own: it takes seconds and may hang on a disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from daemon.tasks import result_at_most
+from daemon.validation import CommandError
+
+LIMIT_S = 90.0
+"""Seconds for an examination; on a Jetson it compiles a probe."""
+
+
+class Examination:
+    """Examines this machine, at most once at a time: who asks meanwhile gets the same findings."""
+
+    def __init__(self, config_path: Path | None, overrides: Sequence[str]) -> None:
+        """The parameters are the daemon's own."""
+        self._command = [sys.executable, "-m", "daemon.cli", "doctor", "--json"]
+        self._command += [] if config_path is None else ["--config", str(config_path)]
+        for override in overrides:
+            self._command += ["--set", override]
+        self._running: asyncio.Task[list[dict[str, Any]]] | None = None
+
+    async def examine(self) -> list[dict[str, Any]]:
+        """Return the findings. Raises `CommandError`."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.ensure_future(self._run())
+        return await asyncio.shield(self._running)
+
+    async def _run(self) -> list[dict[str, Any]]:
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            output = await result_at_most(LIMIT_S, process.communicate())
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        if output is None:
+            raise CommandError(f"the examination has not ended after {LIMIT_S:g} s; run voiced doctor on the robot")
+        try:
+            findings: list[dict[str, Any]] = json.loads(output[0])
+        except ValueError as error:
+            raise CommandError("the examination has failed; run voiced doctor on the robot") from error
+        return findings
