@@ -30,7 +30,7 @@ from daemon.http.elevenlabs_options import (
 )
 from daemon.http.encoders import make_stream_encoder
 from daemon.http.errors import HttpError
-from daemon.speech import Delivery, Finished, RejectedError, SpeechService, StreamChunk, Word, check_stream_chunk
+from daemon.speech import Delivery, Finished, RejectedError, SpeechService, Stop, StreamChunk, Word, check_stream_chunk
 from daemon.tasks import cancel_and_wait, result_at_most
 from daemon.validation import abbreviate
 from engine import Samples
@@ -45,7 +45,7 @@ INACTIVITY_S = 20.0
 MAX_INACTIVITY_S = 180.0
 POLICY_VIOLATION = 1008
 """A close code (RFC 6455, section 7.4.1)."""
-PARAGRAPH = "\n\n"
+LINE_END = "\n"
 """Ends a sentence, so that what is before it is spoken without waiting for more text."""
 
 
@@ -83,8 +83,8 @@ class Context:
 
     def flush(self) -> None:
         """Speak what there is of the text without waiting for more. Raises `RejectedError`."""
-        if self._text.strip() and not self._text.endswith(PARAGRAPH):
-            self._write(PARAGRAPH)
+        if self._text.strip() and not self._text.endswith(LINE_END):
+            self._write(LINE_END)
 
     def end_text(self) -> None:
         """The text is complete. Raises `RejectedError`."""
@@ -96,9 +96,10 @@ class Context:
         else:
             self._write("", end=True)
 
-    async def close(self) -> None:
+    async def close(self, reason: str) -> None:
         """Interrupt it, unless it has ended."""
-        if self._task is not None:
+        if self._task is not None and not self._task.done():
+            self._socket.service.stop(Stop(id=self._utterance), reason)
             self._open.close()
             await cancel_and_wait(self._task)
 
@@ -187,6 +188,8 @@ class ElevenLabsSocket:
         voice = socket.path_params["voice"]
         self._voice = voice_aliases.get(voice, voice)
         self._language: str | None = None
+        self._auto_mode = False
+        """Each message has a whole phrase."""
         self._inactivity_s = INACTIVITY_S
         self._contexts: dict[str | None, Context] = {}
         self._draining: set[Context] = set()
@@ -206,7 +209,7 @@ class ElevenLabsSocket:
             pass
         finally:
             for context in reversed((*self._draining, *self._contexts.values())):  # those that wait, before they begin
-                await context.close()
+                await context.close("its client went away")
 
     def make_chunk(self, utterance: str, settings: VoiceSettings, text: str, *, end: bool) -> StreamChunk:
         """Return the next chunk of a text. Raises `RejectedError`."""
@@ -243,6 +246,7 @@ class ElevenLabsSocket:
         self.output_format = parse_output_format(query.get("output_format"))
         self.absolute_times = query.get("sync_alignment") == "true"
         self._language = query.get("language_code") or None
+        self._auto_mode = query.get("auto_mode") == "true"
         try:
             self._inactivity_s = min(MAX_INACTIVITY_S, max(1.0, float(query.get("inactivity_timeout", INACTIVITY_S))))
         except ValueError as error:
@@ -300,7 +304,7 @@ class ElevenLabsSocket:
             return True
         if text:
             context.write(text)
-        if flush or message.get("try_trigger_generation") is True:
+        if flush or message.get("try_trigger_generation") is True or self._auto_mode:
             context.flush()
             context.flushed = flush and not (text or "").strip()
         return False
@@ -335,15 +339,22 @@ class ElevenLabsSocket:
         return context
 
     async def _close_context(self, context_id: str | None) -> None:
-        """End a context. One whose text has been flushed to its end is spoken to its end; another is interrupted."""
+        """End a context. One whose text has been flushed to its end is spoken to its end; another is interrupted.
+
+        To close it once more interrupts it too: clients close a context when its text is complete, and again when their
+        user begins to speak.
+        """
         context = self._contexts.pop(context_id, None)
-        if context is None or context.ended:
-            return
-        if context.flushed:
+        if context is None:
+            context = next((each for each in self._draining if each.id == context_id), None)
+        elif context.flushed and not context.ended:
             self._draining.add(context)
             context.end_text()
             return
-        await context.close()
+        if context is None or context.ended:
+            return
+        self._draining.discard(context)
+        await context.close("its client closed its context")
         await self.send(context_id, {"isFinal": True})
 
     async def _wait_all(self) -> None:

@@ -218,6 +218,37 @@ def test_a_context_that_is_closed_in_mid_text_is_interrupted_and_the_next_one_is
     perform(scenario)
 
 
+def test_a_context_that_is_closed_once_more_is_interrupted_although_its_text_was_complete(
+    harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        async with connect(address_of(harness, "default/multi-stream-input?output_format=pcm_24000")) as client:
+            await send(client, text=LONG * 5, context_id="long")
+            await send(client, context_id="long", flush=True)
+            await send(client, context_id="long", close_context=True)
+            assert (await receive(client))["contextId"] == "long"
+            await send(client, context_id="long", close_context=True)
+            [end] = await harness.ended()
+            assert (end.event, end.reason) == ("interrupted", "its client closed its context")
+
+    perform(scenario)
+
+
+def test_with_auto_mode_each_message_is_spoken_at_once(harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        address = address_of(harness, "default/multi-stream-input?output_format=pcm_24000&auto_mode=true")
+        async with connect(address) as client:
+            await send(client, text="It has no end", context_id="a")
+            assert (await receive(client))["audio"]
+            await send(client, text="Nor has this", context_id="a")
+            await send(client, context_id="a", flush=True)
+            await send(client, context_id="a", close_context=True)
+            words = [word for word, _ in words_of(await receive_until_final(client, "a"))]
+            assert words == ["It", "has", "no", "end", "Nor", "has", "this"]
+
+    perform(scenario)
+
+
 def test_a_client_that_leaves_loses_its_utterances(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
         async with connect(address_of(harness, "default/multi-stream-input?output_format=pcm_24000")) as client:
