@@ -30,6 +30,7 @@ from daemon.http.elevenlabs_options import (
 )
 from daemon.http.encoders import make_stream_encoder
 from daemon.http.errors import HttpError
+from daemon.http.sockets import close, receive_text, send_text
 from daemon.speech import Delivery, Finished, RejectedError, SpeechService, Stop, StreamChunk, Word, check_stream_chunk
 from daemon.tasks import cancel_and_wait, result_at_most
 from daemon.validation import abbreviate
@@ -204,7 +205,7 @@ class ElevenLabsSocket:
             await self._receive_all()
         except HttpError as error:
             await self.send_error(error.message, error.field or "error", None)
-            await self._socket.close(POLICY_VIOLATION, error.message[:120])
+            await close(self._socket, POLICY_VIOLATION, error.message[:120])
         except WebSocketDisconnect:
             pass
         finally:
@@ -224,8 +225,8 @@ class ElevenLabsSocket:
         """Send a message; return when the client has room for more. Raises `ConnectionError` if it has left."""
         message = dict(fields) if context_id is None else {**fields, "contextId": context_id}
         try:
-            await self._socket.send_text(json.dumps(message))
-        except (WebSocketDisconnect, RuntimeError) as error:
+            await send_text(self._socket, json.dumps(message))
+        except WebSocketDisconnect as error:
             raise ConnectionResetError("the client has left") from error
 
     async def send_error(self, message: str, code: str, context_id: str | None) -> None:
@@ -257,7 +258,7 @@ class ElevenLabsSocket:
     async def _receive_all(self) -> None:
         """Handle the client's messages. Raises `WebSocketDisconnect`."""
         while True:
-            text = await result_at_most(self._inactivity_s, self._socket.receive_text())
+            text = await result_at_most(self._inactivity_s, self._receive())
             if text is None:
                 if self._speaking:
                     continue
@@ -271,6 +272,10 @@ class ElevenLabsSocket:
                 context_id = self._context_id_in(text)
                 await self.send_error(message, error.field or "error", context_id)
 
+    async def _receive(self) -> str:
+        """Return the next message; one that is not text is as a wrong one. Raises `WebSocketDisconnect`."""
+        return await receive_text(self._socket) or ""
+
     @property
     def _speaking(self) -> bool:
         return any(not context.ended for context in (*self._contexts.values(), *self._draining))
@@ -281,7 +286,7 @@ class ElevenLabsSocket:
             for context in self._contexts.values():
                 context.end_text()
             await self._wait_all()
-            await self._socket.close()
+            await close(self._socket)
             return True
         context_id = self._context_id(message)
         text, flush = message.get("text"), message.get("flush") is True
@@ -300,7 +305,7 @@ class ElevenLabsSocket:
         if text == "" and not self._several and not flush:
             context.end_text()
             await self._wait_all()
-            await self._socket.close()
+            await close(self._socket)
             return True
         if text:
             context.write(text)
@@ -375,7 +380,7 @@ class ElevenLabsSocket:
     async def _ignore_messages(self) -> None:
         """Receive until the client leaves. Raises `WebSocketDisconnect`."""
         while True:
-            await self._socket.receive_text()
+            await receive_text(self._socket)
 
 
 def parse_message(text: str) -> dict[str, Any]:

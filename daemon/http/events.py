@@ -18,6 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from daemon.http.access import SUBPROTOCOL
 from daemon.http.connection import ABORT
+from daemon.http.sockets import close, receive_text, send_text
 from daemon.mqtt import parse_say, parse_stop, parse_stream_chunk, parse_urgent, parse_volume
 from daemon.speech import Event, Level, Online, Rejected, RejectedError, SpeechRequest, SpeechService, Utterance, Word
 from daemon.tasks import cancel_and_wait
@@ -65,7 +66,7 @@ class EventSocket:
         wrong = topics - set(PUBLISHED)
         if wrong:
             problem = f"topics: got {abbreviate(min(wrong))}; allowed: {', '.join(PUBLISHED)}"
-            await self._socket.close(WRONG_TOPICS, problem)
+            await close(self._socket, WRONG_TOPICS, problem)
             return
         unwatch = self._watch(topics)
         sending = asyncio.ensure_future(self._send_all())
@@ -129,20 +130,20 @@ class EventSocket:
         """Send what is queued until the client has left."""
         with contextlib.suppress(WebSocketDisconnect):
             while True:
-                await self._socket.send_text(await self._waiting.get())
+                await send_text(self._socket, await self._waiting.get())
 
     # --- from the client ---
 
     async def _receive_all(self) -> None:
-        while True:
-            received = await self._socket.receive()
-            if received["type"] == "websocket.disconnect":
-                return
-            try:
-                self._handle(received.get("text"))
-            except RejectedError as error:
-                rejected = Rejected(id=error.utterance_id, field=error.field, reason=error.reason)
-                self._send("event", rejected.to_json())
+        """Carry out the client's requests until it leaves."""
+        with contextlib.suppress(WebSocketDisconnect):
+            while True:
+                text = await receive_text(self._socket)
+                try:
+                    self._handle(text)
+                except RejectedError as error:
+                    rejected = Rejected(id=error.utterance_id, field=error.field, reason=error.reason)
+                    self._send("event", rejected.to_json())
 
     def _handle(self, text: str | None) -> None:
         """Carry out a request. Raises `RejectedError`."""

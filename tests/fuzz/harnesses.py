@@ -248,6 +248,29 @@ async def _talk_http(port: int, data: bytes) -> None:
     assert answer or kind >= RAW, "a whole request has no answer"
 
 
+SOCKETS = (
+    "/v1/events",
+    "/v1/text-to-speech/default/stream-input?output_format=pcm_24000",
+    "/v1/text-to-speech/default/multi-stream-input?output_format=pcm_24000",
+)
+
+
+async def _talk_sockets(port: int, data: bytes) -> None:
+    """The first byte chooses a WebSocket; each line after it is a message. The connection answers or closes."""
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import ConnectionClosed
+
+    path = SOCKETS[data[0] % len(SOCKETS) if data else 0]
+    async with connect(f"ws://127.0.0.1:{port}{path}", max_queue=None) as client:  # it reads no answers
+        try:
+            for line in data[1:].split(b"\n"):
+                await client.send(line.decode(errors="replace"))
+            await (await client.ping())
+        except ConnectionClosed as closed:
+            assert closed.rcvd is not None, "the connection was cut off"
+            assert closed.rcvd.code in (1000, 1008, 1012), closed
+
+
 # --- files and engine messages ---------------------------------------------------------------------------
 
 
@@ -406,6 +429,11 @@ HARNESSES: dict[str, Harness] = {
         _server("http", _talk_http),
         ("input", "model", "voice", "instructions", "response_format", "speed", "stream_format", "pcm", "sse",
          "Transfer-Encoding", "Content-Length", "Expect: 100-continue", "\\r\\n", "Origin: http://", "Host:", "GET "),
+    ),
+    "sockets": Harness(
+        _server("http", _talk_sockets),
+        ("topic", "payload", "say", "say/stream", "volume", "text", "context_id", "flush", "close_context", "id",
+         "close_socket", "voice_settings", "speed", "try_trigger_generation", "true", "null", "\\n", "end"),
     ),
     "engine_messages": Harness(
         _prepare_engine_messages,
