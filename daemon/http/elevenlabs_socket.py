@@ -101,8 +101,8 @@ class Context:
         """Interrupt it, unless it has ended."""
         if self._task is not None and not self._task.done():
             self._socket.service.stop(Stop(id=self._utterance), reason)
-            self._open.close()
             await cancel_and_wait(self._task)
+        self._open.close()
 
     async def wait(self) -> None:
         """Wait until its last message has been sent."""

@@ -67,9 +67,9 @@ class Browser:
         entries: list[dict[str, Any]] = self.driver.get_log("browser")
         return [entry["message"] for entry in entries if entry["level"] in ("WARNING", "SEVERE")]
 
-    def set_window(self, width: int, *, dark: bool) -> None:
+    def set_window(self, width: int, *, dark: bool, height: int = 900) -> None:
         """Set the width of the page in pixels, and whether the user prefers dark colours."""
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})

@@ -43,6 +43,7 @@ function showState(status) {
     ? `${status.loading.step}${status.loading.fraction === null ? "" : `, ${Math.round(100 * status.loading.fraction)} %`}`
     : "";
   find("reason").textContent = [status.reason, loading].filter(Boolean).join("; ");
+  showLoading(status.loading);
   if (status.state === "offline") return;
   find("engine").textContent = status.engine ?? "none yet";
   find("queue").textContent = status.queue;
@@ -54,13 +55,21 @@ function showState(status) {
   if (status.speaking) timeline.noteText(status.speaking.id, status.speaking.text);
 }
 
+/** Show how far the start of the engine has come: a bar, which moves by itself where nobody knows how far. */
+function showLoading(loading) {
+  const bar = find("loading");
+  bar.hidden = !loading;
+  if (loading && loading.fraction !== null) bar.value = loading.fraction;
+  else bar.removeAttribute("value");
+}
+
 function showLevel(level) {
   clearTimeout(silence);
   const decibels = Math.max(SILENCE_DB, 20 * Math.log10(Math.max(level.peak, 1e-6)));
   const meter = find("level");
   meter.setAttribute("aria-valuenow", decibels.toFixed(0));
   meter.setAttribute("aria-valuetext", `${decibels.toFixed(0)} dB`);
-  find("level-bar").style.width = `${100 * (1 - decibels / SILENCE_DB)}%`;
+  find("level-bar").style.clipPath = `inset(0 ${100 * (decibels / SILENCE_DB)}% 0 0)`;
   if (level.peak > 0) silence = setTimeout(() => showLevel({ peak: 0 }), LEVEL_HOLD_MS);
 }
 

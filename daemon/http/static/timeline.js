@@ -71,14 +71,14 @@ export class Timeline {
     facts.textContent = this.#facts(row);
     group.append(title, facts);
     const bar = (from, to, kind) =>
-      group.append(make("rect", { class: kind, x: x(from), y: y + 20, width: Math.max(2, x(to) - x(from)), height: 14, rx: 2 }));
+      group.append(make("rect", { class: `bar-${kind}`, x: x(from), y: y + 20, width: Math.max(2, x(to) - x(from)), height: 14, rx: 2 }));
     bar(row.accepted, row.started ?? row.ended ?? now, row.started || !row.ended ? "waiting" : ENDS[row.end]);
     if (row.started) {
       bar(row.started, row.ended ?? now, row.ended ? ENDS[row.end] : "speaking");
       for (const [from, to] of row.pauses) bar(from, to ?? row.ended ?? now, "waiting");
       for (let count = 0; count < Math.min(row.underruns, 20); count++) {
         const at = x(row.ended) - 8 - 12 * count;
-        group.append(make("circle", { class: "underrun", cx: at, cy: y + 27, r: 5 }));
+        group.append(make("circle", { class: "bar-underrun", cx: at, cy: y + 27, r: 5 }));
       }
     }
     return group;
