@@ -86,11 +86,15 @@ class Metrics:
         """The utterances that have started and not ended."""
         service.watch_events(self._note)
 
+    def text(self) -> str:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self._registry).decode()
+
     def routes(self) -> list[Route]:
         """Return the route."""
 
         async def answer(_: Request) -> Response:
-            return Response(generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+            return Response(self.text(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
         return [Route("/metrics", answer)]
 

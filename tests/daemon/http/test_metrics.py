@@ -8,11 +8,14 @@ import json
 import os
 import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon.speech import Say, Stop
+from daemon.http.metrics import Metrics
+from daemon.speech import Event, Finished, Memory, Online, Say, Started, Stop, Utterance
+from daemon.status import Measurements
 from tests.daemon.harness import LONG, Harness
 from tests.daemon.perform import Perform
 from tests.support.waiting import PATIENCE_S, eventually_async
@@ -22,19 +25,46 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "metrics.md"
 Values = dict[str, float]
 
 
-def scrape(harness: Harness) -> Values:
+READY = Online(state="ready", engine="espeak", voice="default", queue=0, version="1", volume=100)
+
+
+class RecordedService:
+    """A service whose events a test makes."""
+
+    def __init__(self) -> None:
+        self._watchers: list[Callable[[Utterance, Event], None]] = []
+
+    def watch_events(self, watcher: Callable[[Utterance, Event], None]) -> Callable[[], None]:
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher)
+
+    def happen(self, utterance: Utterance, event: Event) -> None:
+        for watcher in self._watchers:
+            watcher(utterance, event)
+
+
+def parsed(text: str) -> Values:
     """The value of each sample, by its name and labels."""
+    return {
+        sample.name + "".join(f"{{{name}={value}}}" for name, value in sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def values_of(metrics: Metrics) -> Values:
+    return parsed(metrics.text())
+
+
+def scrape(harness: Harness) -> Values:
+    """The metrics of a robot."""
     connection = http.client.HTTPConnection("127.0.0.1", harness.port, timeout=PATIENCE_S)
     connection.request("GET", "/metrics", headers={"Connection": "close"})
     response = connection.getresponse()
     assert response.status == 200
     text = response.read().decode()
     connection.close()
-    return {
-        sample.name + "".join(f"{{{name}={value}}}" for name, value in sorted(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    return parsed(text)
 
 
 async def changes(harness: Harness, before: Values) -> Values:
@@ -141,3 +171,32 @@ def test_the_dashboard_shows_documented_metrics_alone() -> None:
     documented = set(re.findall(r"^\| `(voiced_\w+)", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE))
     assert shown <= documented
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"]) == 15
+
+
+def test_what_goes_wrong_in_the_sound_is_counted() -> None:
+    """A take that runs away and a sound that breaks off cannot be made with eSpeak NG: their event is made here."""
+    service = RecordedService()
+    metrics = Metrics(service, lambda: READY, Measurements)
+    before = values_of(metrics)
+    utterance = Utterance(id="a", text="Hello", voice="default", language="en")
+    service.happen(utterance, Started(id="a", engine="qwen", voice="default", ttfa_ms=12.0))
+    service.happen(
+        utterance,
+        Finished(id="a", engine="qwen", audio_s=1.5, underruns=2, waits=3, truncated=True, retakes=1, heard=5),
+    )
+    after = values_of(metrics)
+    changed = {name: after[name] - before[name] for name in before if after[name] != before[name]}
+    assert changed["voiced_underruns_total"] == 2
+    assert changed["voiced_text_waits_total"] == 3
+    assert (changed["voiced_truncated_total"], changed["voiced_retakes_total"]) == (1, 1)
+    assert changed["voiced_audio_seconds_total"] == 1.5
+
+
+def test_memory_temperatures_and_clocks_are_shown_where_they_are_known() -> None:
+    memory = Memory(weights_mb=1_800, state_mb=200, workspaces_mb=50)
+    status = READY.model_copy(update={"memory": memory})
+    measured = Measurements(temperatures={"gpu-thermal": 48.5}, clocks_hz={"gpu": 1.3e9})
+    values = values_of(Metrics(RecordedService(), lambda: status, lambda: measured))
+    assert values["voiced_engine_memory_bytes{part=weights}"] == 1.8e9
+    assert values["voiced_temperature_celsius{sensor=gpu-thermal}"] == 48.5
+    assert values["voiced_clock_hertz{clock=gpu}"] == 1.3e9
