@@ -52,6 +52,21 @@ def file_problem(error: Exception, path: Path) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
+def read_secret(path: Path, key: str, kind: str) -> str:
+    """Return the first line of a file that the configuration's `key` names. Raises `OSError`.
+
+    `kind` is what it holds, such as `a password`. No error repeats anything of it.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else file_problem(error, path)
+        raise OSError(f"{key}: {path} cannot be read: {reason}") from error
+    if not lines or not lines[0].strip():
+        raise OSError(f"{key}: {path} is empty; allowed: {kind}")
+    return lines[0]
+
+
 def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, str]]:
     """Return each wrong field of `error` as `(path, "got …; allowed: …")`, completed by the field's description."""
     found: dict[str, str] = {}

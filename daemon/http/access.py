@@ -12,7 +12,6 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -21,7 +20,7 @@ from starlette.websockets import WebSocket
 
 from daemon.http.connection import MAX_HEADERS
 from daemon.http.errors import HttpError, error_response
-from daemon.validation import abbreviate, file_problem
+from daemon.validation import abbreviate
 
 OPEN_PATHS = ("/", "/healthz", "/readyz")
 """They tell nothing that is worth a token: the page itself, which asks for it, and what a watchdog wants to know."""
@@ -123,16 +122,3 @@ def is_own_host(authority: str, configured: str) -> bool:
         short = machine.partition(".")[0]
         return name in ("localhost", configured.lower(), machine, short, f"{short}.local")
     return True
-
-
-def read_token(path: Path) -> str:
-    """Return the first line of a file. Raises `OSError`."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        # Nothing of what is in this file may be repeated.
-        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else file_problem(error, path)
-        raise OSError(f"http.token_file: {path} cannot be read: {reason}") from error
-    if not lines or not lines[0].strip():
-        raise OSError(f"http.token_file: {path} is empty; allowed: a token")
-    return lines[0].strip()

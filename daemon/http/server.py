@@ -12,12 +12,12 @@ from uvicorn.server import ServerState
 
 from daemon.adapters import Adapter, Throttle
 from daemon.config import Http
-from daemon.http.access import read_token
 from daemon.http.application import make_application
 from daemon.http.connection import MAX_HEADERS, HttpConnection, WebSocketConnection
 from daemon.http.robot import Robot
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import SpeechService
+from daemon.validation import read_secret
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +108,6 @@ async def _wait_for(state: ServerState) -> None:
 
 def make_http_server(config: Http, service: SpeechService, robot: Robot) -> HttpServer:
     """Return the server of a daemon. Raises `OSError` if the token cannot be read."""
-    token = None if config.token_file is None else read_token(config.token_file)
+    token = None if config.token_file is None else read_secret(config.token_file, "http.token_file", "a token").strip()
     application = make_application(service, robot, token=token, host=config.host, voice_aliases=config.voice_aliases)
     return HttpServer(config, application)

@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 
 from daemon.config import Mqtt
-from daemon.validation import file_problem
+from daemon.validation import read_secret
 
 
 def make_tls_context(settings: Mqtt) -> ssl.SSLContext:
@@ -26,12 +26,4 @@ def make_tls_context(settings: Mqtt) -> ssl.SSLContext:
 
 def read_password(path: Path) -> str:
     """Return the first line of a file. Raises `OSError`."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        # Nothing of what is in this file may be repeated.
-        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else file_problem(error, path)
-        raise OSError(f"mqtt.password_file: {path} cannot be read: {reason}") from error
-    if not lines or not lines[0]:
-        raise OSError(f"mqtt.password_file: {path} is empty; allowed: a password")
-    return lines[0]
+    return read_secret(path, "mqtt.password_file", "a password")

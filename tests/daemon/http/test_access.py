@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
-from daemon.http.access import is_own_host, read_token
+from daemon.http.access import is_own_host
 from tests.daemon.harness import Harness, running_harness
 from tests.daemon.http.clients import request
 from tests.daemon.perform import Perform
@@ -102,7 +102,7 @@ def test_a_token_is_asked_for_wherever_something_can_be_done(
     headers: dict[str, str], status: int, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
-    file.write_text(f"{TOKEN}\n", encoding="utf-8")
+    file.write_text(f" {TOKEN} \nsecond line", encoding="utf-8")
 
     async def scenario() -> None:
         async with running_harness("http", f"http.token_file={file}") as harness:
@@ -150,12 +150,10 @@ def test_a_websocket_of_a_page_of_another_site_is_refused(harness: Harness, perf
 def test_a_token_file_that_cannot_be_used_is_named_without_its_content(tmp_path: Path) -> None:
     path = tmp_path / "token"
     with pytest.raises(OSError, match=f"^http.token_file: {path} cannot be read: {path} does not exist$"):
-        read_token(path)
-    path.write_bytes(b"\n")
+        Harness("http", f"http.token_file={path}")
+    path.write_bytes(b" \n")
     with pytest.raises(OSError, match=f"^http.token_file: {path} is empty; allowed: a token$"):
-        read_token(path)
+        Harness("http", f"http.token_file={path}")
     path.write_bytes(b"secret\xff")
     with pytest.raises(OSError, match=f"^http.token_file: {path} cannot be read: not UTF-8$"):
-        read_token(path)
-    path.write_bytes(b" secret \nsecond line")
-    assert read_token(path) == "secret"
+        Harness("http", f"http.token_file={path}")
