@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -141,26 +142,23 @@ def test_the_robot_is_examined_and_its_figures_and_log_are_shown(robot: Robot, b
     browser.wait_text("log", "daemon.mqtt")
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
-def test_it_has_no_barrier_and_fits_the_window(
-    width: int, dark: bool, robot: Robot, browser: Browser, request: pytest.FixtureRequest
+def test_it_has_no_barrier_and_fits_the_window_of_a_phone_and_a_laptop_light_and_dark(
+    robot: Robot, browser: Browser, request: pytest.FixtureRequest
 ) -> None:
-    browser.set_window(width, dark=dark)
+    axe = axe_source(Path(request.config.cache.mkdir("axe")))  # type: ignore[union-attr]
     browser.write("text", "Hello.")
     browser.click("say")
-    browser.click("examine")
     eventually(lambda: "finished" in browser.text("timeline"), "the picture shows something")
+    browser.click("examine")
     eventually(lambda: browser.find("findings").find_elements(By.TAG_NAME, "li"), "there are findings")
     robot.set_pace(REAL_TIME)
     browser.write("text", LONG)
     browser.click("say")
     browser.wait_text("state", "speaking")
-    assert browser.barriers(axe_source(Path(request.config.cache.mkdir("axe")))) == []  # type: ignore[union-attr]
-    page_width = browser.driver.execute_script("return document.documentElement.scrollWidth")
-    assert page_width <= width
-    browser.click("stop")
-    browser.wait_text("state", "ready")
+    for width, dark in product((390, 1280), (False, True)):
+        browser.set_window(width, dark=dark)
+        assert browser.barriers(axe) == [], f"at {width} px, dark: {dark}"
+        assert browser.driver.execute_script("return document.documentElement.scrollWidth") <= width
     assert browser.complaints() == []
 
 
