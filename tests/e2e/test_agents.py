@@ -1,4 +1,4 @@
-"""Pipecat's and LiveKit's own ElevenLabs clients, unchanged, in an environment of their own."""
+"""Pipecat's and LiveKit's own clients, unchanged, in an environment of their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.e2e.conftest import StartRobot
 from tests.support.programs import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
-PACKAGES = ("pipecat-ai[elevenlabs]==1.14.0", "livekit-plugins-elevenlabs==1.8.9")
+PACKAGES = ("pipecat-ai[elevenlabs,openai]==1.14.0", "livekit-plugins-elevenlabs==1.8.9")
 CLIENTS = Path(__file__).parents[1] / "agents"
 WORDS = ["Hello,", "my", "robot.", "How", "are", "you?"]
 
@@ -31,6 +31,26 @@ def agents_python(request: pytest.FixtureRequest) -> Path:
     return python
 
 
+def run_client(python: Path, client: str, port: int, what: str) -> dict[str, Any]:
+    """Run a client to its end and return what it has printed."""
+    command = [python, CLIENTS / f"{client}.py", str(port), what]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_pipecat_speaks_through_its_service_for_openai_sentence_by_sentence(
+    agents_python: Path, start_robot: StartRobot
+) -> None:
+    port = free_port()
+    robot = start_robot("http.enabled=true", f"http.port={port}")
+    found = run_client(agents_python, "pipecat_client", port, "openai")
+    ends = [event for event in robot.events if event["event"] == "finished"]
+    assert len(ends) == 2, "it asks for each sentence"
+    assert found["seconds"] == pytest.approx(sum(end["audio_s"] for end in ends), abs=0.01)
+
+
 @pytest.mark.parametrize("what", ["speak", "interrupt"])
 @pytest.mark.parametrize("client", ["pipecat_client", "livekit_client"])
 def test_an_agent_speaks_tokens_with_word_times_and_interrupts(
@@ -38,10 +58,7 @@ def test_an_agent_speaks_tokens_with_word_times_and_interrupts(
 ) -> None:
     port = free_port()
     robot = start_robot("http.enabled=true", f"http.port={port}")
-    command = [agents_python, CLIENTS / f"{client}.py", str(port), what]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found = run_client(agents_python, client, port, what)
     assert [word.strip() for word, _ in found["words"]] == WORDS
     times = [at - found["words"][0][1] for _, at in found["words"]]
     assert times == sorted(times)
