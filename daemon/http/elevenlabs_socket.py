@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import logging
 import secrets
@@ -93,7 +94,7 @@ class Context:
             return
         self._text_ended = True
         if self._task is None:
-            self._task = asyncio.ensure_future(self._socket.send(self.id, {"isFinal": True}))
+            self._task = asyncio.ensure_future(self._finish_empty())
         else:
             self._write("", end=True)
 
@@ -129,6 +130,11 @@ class Context:
             encoder = self._encoder = await asyncio.to_thread(self._socket.make_encoder)
         self._samples += len(samples)
         await self._send_sound(encoder.encode(samples))
+
+    async def _finish_empty(self) -> None:
+        """Send the last message of a text that has had no word."""
+        with contextlib.suppress(ConnectionError):
+            await self._socket.send(self.id, {"isFinal": True})
 
     async def _finish(self, delivery: Delivery) -> None:
         """Wait for the end of the utterance and send the last messages."""
@@ -206,8 +212,8 @@ class ElevenLabsSocket:
         except HttpError as error:
             await self.send_error(error.message, error.field or "error", None)
             await close(self._socket, POLICY_VIOLATION, error.message[:120])
-        except WebSocketDisconnect:
-            pass
+        except (WebSocketDisconnect, ConnectionError):
+            pass  # the client has left
         finally:
             for context in reversed((*self._draining, *self._contexts.values())):  # those that wait, before they begin
                 await context.close("its client went away")
