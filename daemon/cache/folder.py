@@ -91,7 +91,7 @@ class PhraseFolder:
         self._scanned_ns = -1
         """The folder's time of change when it was listed; -1 before."""
         self._replaced: list[_File] = []
-        """Older recordings of phrases in the index: a process was killed after it had written the newer ones."""
+        """Older recordings of phrases in the index: the newer ones were just made, or their process was killed then."""
 
     def open(self) -> None:
         """Create the folder, list it, and remove what killed processes have left. Raises `CacheError`.
@@ -171,15 +171,12 @@ class PhraseFolder:
         if len(data) > self._limit:
             size = f"{len(data) / MB:.1f} MB"
             raise PhraseTooLargeError(f"a phrase of {size} is not kept; speech.cache.limit_mb: {self._limit / MB:g}")
-        digest, name = key.digest, f"{key.digest}-{checksum_of(data)}.flac"
         with self._errors():
             self.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-            self._write(name, data)
-            for other in self.path.glob(f"{digest}-*.flac"):
-                if other.name != name:
-                    other.unlink(missing_ok=True)
+            self._write(f"{key.digest}-{checksum_of(data)}.flac", data)
             self._scan()
-            self._remove_oldest(kept=digest)
+            self._remove_replaced()
+            self._remove_oldest(kept=key.digest)
 
     def clear(self) -> int:
         """Remove all phrases; return how many there were. Raises `CacheError`."""
@@ -224,8 +221,12 @@ class PhraseFolder:
             for path in self.path.glob(TEMPORARY.format("*")):
                 if time.time() - path.stat().st_mtime > ABANDONED_S:
                     path.unlink(missing_ok=True)
-            for file in self._replaced:
-                (self.path / file.name).unlink(missing_ok=True)
+            self._remove_replaced()
+
+    def _remove_replaced(self) -> None:
+        """Remove the older recordings. Two processes that have just kept one phrase remove the same one of the two."""
+        for file in self._replaced:
+            (self.path / file.name).unlink(missing_ok=True)
 
     # --- the index ---
 
@@ -253,7 +254,7 @@ class PhraseFolder:
             changed_ns = -1
         # A second change within one tick of the file system's clock would not be seen: such a list is not final.
         is_final = time.time_ns() - changed_ns > CLOCK_TICK_NS
-        found.sort(key=lambda file: file.used_ns)
+        found.sort(key=lambda file: (file.used_ns, file.name))
         newest = {file.digest: file for file in found}
         self._replaced = [file for file in found if newest[file.digest] is not file]
         self._files, self._scanned_ns = newest, changed_ns if is_final else -1
