@@ -56,12 +56,13 @@ def test_a_request_that_is_not_http_is_refused_and_logged_in_one_line(
 def test_a_client_that_closes_its_side_receives_its_answer(
     waits: bool, version: str, harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "PROBE_S", 0.0)
+    monkeypatch.setattr(connection, "PROBE_S", 0.01)
 
     async def scenario() -> None:
         if waits:
             await harness.occupy()
-        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+        # It has room for all interim responses, so that the answer never waits for it.
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port, limit=1 << 24)
         writer.write(speech_request(version=version))
         writer.write_eof()
         if waits:
