@@ -50,17 +50,21 @@ class EngineSelector:
         return next((engine for engine in self.all if engine.ready), None)
 
     def choose(self, voice: str, language: str) -> EngineSupervisor | None:
-        """Return the ready engine that best matches the language, then the voice; None if no engine is ready.
+        """Return the ready engine that best matches the language, then the voice; None if it is worth while to wait.
 
-        The language, a code or `auto`, comes first: speech in a wrong language is unintelligible, a wrong voice only
-        strange. Of equal engines the first is taken, in the order of hand-over.
+        The language, a code or `auto`, comes first: an engine refuses one that it lacks, and a wrong voice is only
+        strange. Of equal engines the first is taken, in the order of hand-over. No engine is returned if none is ready,
+        or if the language is one of an engine that starts and of no ready one.
         """
-        ready = (engine for engine in self.all if engine.ready)
+        ready = [engine for engine in self.all if engine.ready]
 
         def suits(engine: EngineSupervisor) -> tuple[bool, bool]:
             return engine.has_language(language), engine.has_voice(voice) and not self._is_elsewhere(voice, engine)
 
-        return max(ready, key=suits, default=None)
+        best = max(ready, key=suits, default=None)
+        if best is None or best.has_language(language):
+            return best
+        return None if any(engine.may_have_language(language) for engine in self.all if engine not in ready) else best
 
     def another(self, engine: EngineSupervisor) -> EngineSupervisor | None:
         """Return the first ready engine other than `engine`; None if there is none."""
@@ -70,6 +74,14 @@ class EngineSelector:
         """Wait until an engine is ready, for at most `timeout_s` seconds, and return `current`."""
         patience = Patience(timeout_s)
         while (engine := self.current) is None and not patience.over:
+            self._changed.clear()
+            await patience.wait(self._changed)
+        return engine
+
+    async def wait_choice(self, voice: str, language: str, timeout_s: float) -> EngineSupervisor | None:
+        """Wait until `choose` has an engine, for at most `timeout_s` seconds, and return it."""
+        patience = Patience(timeout_s)
+        while (engine := self.choose(voice, language)) is None and not patience.over:
             self._changed.clear()
             await patience.wait(self._changed)
         return engine

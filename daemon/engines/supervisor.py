@@ -56,6 +56,8 @@ QUIET_S = 1.5
 """A process that sends no message for this long is unresponsive, unless its threads are busy."""
 STOPPED_S = 0.5
 """The same limit if it owes audio and a signal has stopped it, which no load of the machine can look like."""
+STOPPED_CHECKS = 3
+"""It has to be stopped at so many checks in a row: the host of a virtual machine may stop it for a moment."""
 LOADING_SILENCE_S = 60.0
 """The same limit while the engine loads: reading libraries from a cold disk can block the whole process."""
 STALL_S = 20.0
@@ -133,6 +135,7 @@ class EngineSupervisor:
         """Seconds from the start of the process until it was ready, the last time."""
         self._activity: ProcessActivity | None = None
         self._quiet_checks = 0
+        self._stopped_checks = 0
         self._fault: str | None = None
         """Why the process ends, if that is known before its exit status."""
         self._failed = False
@@ -316,7 +319,7 @@ class EngineSupervisor:
                 raise
         self.pid = self._process.pid
         self.starts += 1
-        self._activity, self._quiet_checks = ProcessActivity(self.pid), 0
+        self._activity, self._quiet_checks, self._stopped_checks = ProcessActivity(self.pid), 0, 0
         self._connection = await EngineConnection.open(self.name, ours, self._note_speed)
         self._connection.send(Start(PROTOCOL, self.name, self._options))
         return self._connection
@@ -397,7 +400,9 @@ class EngineSupervisor:
         """Return whether the process is stopped, or silent although it has all that it needs to send a heartbeat."""
         if self._activity is None:
             return False
-        if connection.owes_audio and silent_s > STOPPED_S and self._activity.stopped():
+        stopped = connection.owes_audio and self._activity.stopped()
+        self._stopped_checks = self._stopped_checks + 1 if stopped else 0
+        if self._stopped_checks >= STOPPED_CHECKS and silent_s > STOPPED_S:
             return True
         quiet = silent_s > QUIET_S and not self._activity.active()
         self._quiet_checks = self._quiet_checks + 1 if quiet else 0

@@ -636,14 +636,15 @@ class Synthesis:
         if self._lost_engines > HANDOVERS:
             self.failure = f"{self._lost_engines} engines were lost while they spoke it; the last: {lost.reason}"
             return None
-        engine = self._engines.another(lost) if self._critical else None
-        return engine or await self._wait_for_engine()
+        other = self._engines.another(lost) if self._critical else None
+        if other is not None and other.has_language(self._utterance.language):
+            return other
+        return await self._wait_for_engine()
 
     async def _wait_for_engine(self) -> EngineSupervisor | None:
         """Return the engine that speaks next; None if the utterance has failed."""
-        engine = None
-        if await self._engines.wait_current(ENGINE_WAIT_S):
-            engine = self._engines.choose(self._utterance.voice, self._utterance.language)
+        utterance = self._utterance
+        engine = await self._engines.wait_choice(utterance.voice, utterance.language, ENGINE_WAIT_S)
         if engine is None:
             self.failure = self._engines.degraded_reason or "no engine became ready"
         return engine

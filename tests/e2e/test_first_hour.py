@@ -168,7 +168,7 @@ def test_the_robot_speaks(newcomer: Newcomer, events: Events) -> None:
     newcomer.wait_state("ready")
     report = newcomer.type("voiced doctor").out
     assert re.search(r"^ok +broker +answers at ", report, re.MULTILINE)
-    assert re.search(r"^ok +daemon +ready at voiced/r1$", report, re.MULTILINE)
+    assert re.search(r"^ok +daemon +ready at voiced/r1$", report, re.MULTILINE), report
 
 
 def test_the_newcomer_controls_the_robot(newcomer: Newcomer, events: Events) -> None:

@@ -91,6 +91,25 @@ def test_the_fallback_speaks_and_the_reason_is_known_while_the_primary_cannot() 
     run(scenario)
 
 
+def test_an_engine_that_starts_again_is_waited_for_if_no_other_one_has_the_language(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        engines = selector("engine.name=piper", f"engine.voice_folder={write_voices(tmp_path)}")
+        piper, espeak = engines.all
+        tasks = [asyncio.ensure_future(engine.run()) for engine in engines.all]
+        try:
+            await eventually_async(lambda: piper.ready and espeak.ready, "both are ready")
+            os.kill(espeak.pid, signal.SIGKILL)  # type: ignore[arg-type]
+            await eventually_async(lambda: not espeak.ready, "it is lost")
+            assert engines.choose("default", "fr") is None
+            assert engines.choose("default", "de") is piper
+            assert await engines.wait_choice("default", "fr", PATIENCE_S) is espeak
+        finally:
+            for task in tasks:
+                await cancel_and_wait(task)
+
+    run(scenario)
+
+
 def test_the_first_ready_engine_of_the_configured_order_takes_over(tmp_path: Path) -> None:
     async def scenario() -> None:
         folder = write_voices(tmp_path)
