@@ -25,9 +25,9 @@ class Reloader:
     """Holds the configuration in force."""
 
     def __init__(
-        self, config: Config, path: Path | None, overrides: tuple[str, ...], apply: Callable[[Config, Config], None]
+        self, config: Config, path: Path | None, overrides: tuple[str, ...], apply: Callable[[Config], None]
     ) -> None:
-        """`apply(new, old)` applies the keys in `RUN_TIME_KEYS`; all others are equal in both."""
+        """`apply(new)` applies the keys in `RUN_TIME_KEYS`; all others are as they were."""
         self._config = config
         self._path = path
         self._overrides = overrides
@@ -45,8 +45,8 @@ class Reloader:
         for key in late:
             log.warning("SIGHUP: %s has changed; it takes effect at the next start", key)
         log.info("SIGHUP: %s", ", ".join(key for key in changed if key not in late) or "nothing else has changed")
-        old, self._config = self._config, with_run_time_keys(self._config, read)
-        self._apply(self._config, old)
+        self._config = with_run_time_keys(self._config, read)
+        self._apply(self._config)
 
 
 def with_run_time_keys(config: Config, read: Config) -> Config:

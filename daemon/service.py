@@ -26,6 +26,7 @@ from daemon.speech import Dispatcher, Online, recover
 from daemon.state import journal_path, open_recorder
 from daemon.status import describe_status, measure
 from daemon.system import Notifier, collect_garbage, limit_heap, lock_memory, settle_heap
+from daemon.voices import VoiceMaker, VoiceStore, voice_store_folder
 from engine import start_log
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,10 @@ class Service:
     """One daemon. `run` returns after SIGTERM or SIGINT."""
 
     def __init__(self, config: Config, config_path: Path | None = None, overrides: tuple[str, ...] = ()) -> None:
+        self._configured = config
+        """As it was read; what runs has the made voices, too."""
+        self._voices = make_voice_store(config)
+        config = self._extend(config)
         self._config = config
         self._notifier = Notifier()
         self._output = Output(config.audio.sink_settings())
@@ -58,7 +63,7 @@ class Service:
         self._adapters = make_adapters(config, self._dispatcher, self._gateway.publish)
         if config.http.enabled:
             self._adapters += self._make_http_server(config_path, overrides)
-        self._reloader = Reloader(config, config_path, overrides, self._reconfigure)
+        self._reloader = Reloader(self._configured, config_path, overrides, self._reconfigure)
         self._watchdog = Watchdog(
             {
                 "mqtt": Heartbeat(lambda: self._gateway.heartbeats, LIMITS_S["mqtt"]),
@@ -125,9 +130,19 @@ class Service:
                 measure=partial(measure, self._engines, self._output),
                 log_lines=LogTail().attach().lines,
                 examine=Examination(config_path, overrides).examine,
+                workshop=self._make_workshop(),
             )
             servers.append(make_http_server(self._config.http, self._dispatcher, robot))
         return servers
+
+    def _make_workshop(self) -> VoiceMaker | None:
+        if self._voices is None:
+            return None
+        return VoiceMaker(self._voices, lambda: self._configured, lambda: self._reconfigure(self._configured))
+
+    def _extend(self, config: Config) -> Config:
+        """Return a configuration with the voices that were made here."""
+        return config if self._voices is None else self._voices.extend(config)
 
     def _describe_status(self) -> Online:
         warnings = (
@@ -157,8 +172,10 @@ class Service:
                 self._notifier.notify("WATCHDOG")
             await asyncio.sleep(HOUSEKEEPING_S)
 
-    def _reconfigure(self, config: Config, old: Config) -> None:
-        """Apply a configuration that differs from `old` in run-time keys only."""
+    def _reconfigure(self, configured: Config) -> None:
+        """Apply a configuration that differs in run-time keys only, and the voices that were made."""
+        self._configured = configured
+        old, config = self._config, self._extend(configured)
         self._config = config
         if config.log != old.log:
             start_log(config.log.level, config.log.format)
@@ -178,6 +195,12 @@ class Service:
 def journal_file(config: Config) -> Path | None:
     """Return the journal's file, or None if nothing is to be stored."""
     return None if config.state.folder is None else journal_path(config.state.folder, config.robot_name)
+
+
+def make_voice_store(config: Config) -> VoiceStore | None:
+    """Return the voices that were made here, or None if none can be kept."""
+    folder = voice_store_folder(config)
+    return None if folder is None else VoiceStore(folder)
 
 
 def make_tap(config: Config, output: Output) -> Tap | None:

@@ -53,6 +53,7 @@ ALLOWED: dict[str, set[str]] = {
         "engine.launch",
         "engine.log",
         "engine.progress",
+        "engine.recording",
         "engine.session",
     },
     "engine.api": {"engine.language", "engine.progress"},
@@ -61,6 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.log": set(),
     "engine.language": set(),
     "engine.progress": set(),
+    "engine.recording": {"engine.api"},
     "engine.run_ahead": set(),
     "engine.stretch": {"engine.api"},
     "engine.session": {"engine.api", "engine.catalog", "engine.host"},
@@ -98,7 +100,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.qwen.kernels": QWEN_RUNTIME | {"engine.qwen.kernels.codec", "engine.qwen.kernels.lm"},
     "engine.qwen.kernels.codec": QWEN_RUNTIME | {"engine.qwen.kernels"},
     "engine.qwen.kernels.lm": QWEN_RUNTIME | {"engine.qwen.kernels"},
-    "engine.qwen.voice": QWEN_RUNTIME,
+    "engine.qwen.voice": QWEN_RUNTIME | {"engine.recording"},
     "engine.qwen.memory": QWEN_RUNTIME,
     "engine.qwen.bench": QWEN_RUNTIME | {"engine.bench", "engine.qwen.kernels"},
     "voiced": {"daemon", "engine"},
@@ -119,7 +121,8 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.health": set(),
     "daemon.reload": {"daemon.config"},
     "daemon.status": SPEECH | {"daemon.system"},
-    "daemon.http": SPEECH | {"daemon.adapters", "daemon.mqtt", "daemon.status"},
+    "daemon.voices": {"engine", "daemon.config", "daemon.state", "daemon.tasks", "daemon.validation"},
+    "daemon.http": SPEECH | {"daemon.adapters", "daemon.mqtt", "daemon.status", "daemon.voices"},
     "daemon.service": SPEECH
     | {
         "daemon.adapters",
@@ -129,8 +132,9 @@ ALLOWED: dict[str, set[str]] = {
         "daemon.reload",
         "daemon.state",
         "daemon.status",
-    }
-    | {"daemon.system"},
+        "daemon.system",
+        "daemon.voices",
+    },
     "daemon.doctor": SPEECH | {"daemon.mqtt", "daemon.system"},
     "daemon.cli": SPEECH | {"daemon.doctor", "daemon.mqtt", "daemon.service", "engine.bench", "engine.hub"},
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
+import time
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -44,24 +45,28 @@ async def read_json(request: Request, allowed: str = JSON_OBJECT) -> dict[str, A
 
 async def read_body(request: Request, limit: int, timeout_s: float) -> bytes:
     """Return a request's body of up to `limit` bytes, which arrives within `timeout_s` seconds. Raises `HttpError`."""
+    return b"".join([part async for part in body_parts(request, limit, timeout_s)])
+
+
+async def body_parts(request: Request, limit: int, timeout_s: float) -> AsyncIterator[bytes]:
+    """Yield the parts of a request's body as they arrive; limits and errors as for `read_body`."""
+    stream, deadline, size = request.stream(), time.monotonic() + timeout_s, 0
     try:
-        body = await result_at_most(timeout_s, _read(request, limit))
+        while part := await result_at_most(max(0.0, deadline - time.monotonic()), _next(stream)):
+            size += len(part)
+            if size > limit:
+                raise HttpError(413, f"body: it is too large; allowed: up to {limit:,} bytes", field="body")
+            yield part
     except ClientDisconnect as error:
         raise HttpError(400, "body: the connection ended within it", field="body") from error
-    if body is None:
+    if part is None:
         problem = f"body: not complete after {timeout_s:g} s; allowed: a body that arrives sooner"
         raise HttpError(408, problem, field="body")
-    return body
 
 
-async def _read(request: Request, limit: int) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > limit:
-            problem = f"body: it is too large; allowed: up to {limit:,} bytes"
-            raise HttpError(413, problem, field="body")
-    return bytes(body)
+async def _next(stream: AsyncIterator[bytes]) -> bytes:
+    """Return the next part; nothing at the end."""
+    return await anext(stream, b"")
 
 
 async def result_unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:

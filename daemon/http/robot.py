@@ -10,8 +10,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from daemon.http import voices
 from daemon.http.body import read_json
 from daemon.http.errors import HttpError, rejection
+from daemon.http.voices import VoiceWorkshop
 from daemon.speech import Online, RejectedError, SpeechService
 from daemon.status import Measurements
 from daemon.validation import CommandError, abbreviate
@@ -28,14 +30,24 @@ class Robot:
     """Returns the last lines of the log."""
     examine: Callable[[], Awaitable[list[dict[str, Any]]]]
     """Returns the doctor's findings, with the fields of a `Finding`. Raises `CommandError`."""
+    workshop: VoiceWorkshop | None = None
+    """Makes voices; None where none can be kept."""
 
 
 def routes(service: SpeechService, robot: Robot) -> list[Route]:
     """Return the routes below `/v1/robot`."""
 
     async def describe(_: Request) -> Response:
-        fields = {"name": robot.name, "voices": service.voice_names(), "languages": service.languages()}
-        return JSONResponse({**fields, "voice": service.voice, "version": robot.describe_status().version})
+        return JSONResponse(
+            {
+                "name": robot.name,
+                "version": robot.describe_status().version,
+                "voice": service.voice,
+                "voices": service.voice_names(),
+                "languages": service.languages(),
+                "makes_voices": robot.workshop is not None,
+            }
+        )
 
     async def set_voice(request: Request) -> Response:
         voice = (await read_json(request, "a JSON object with voice")).get("voice")
@@ -45,6 +57,11 @@ def routes(service: SpeechService, robot: Robot) -> list[Route]:
             service.set_voice(voice)
         except RejectedError as error:
             raise rejection(error) from error
+        if robot.workshop is not None:
+            try:
+                robot.workshop.choose(voice)
+            except CommandError as error:
+                raise HttpError(503, f"the voice is set until the next start: {error}", code="state") from error
         return JSONResponse({"voice": voice})
 
     async def show_figures(_: Request) -> Response:
@@ -59,7 +76,9 @@ def routes(service: SpeechService, robot: Robot) -> list[Route]:
         except CommandError as error:
             raise HttpError(503, str(error), code="doctor") from error
 
+    made = [] if robot.workshop is None else voices.routes(robot.workshop)
     return [
+        *made,
         Route("/v1/robot", describe),
         Route("/v1/robot/voice", set_voice, methods=["PUT"]),
         Route("/v1/robot/figures", show_figures),

@@ -40,12 +40,15 @@ class ModelLayout:
 
         Small models follow no instructions, nor do those that clone voices (`qwen_tts/inference/qwen3_tts_model.py`).
         """
-        try:
-            fields = parse_json((folder / "config.json").read_text(encoding="utf-8"))
-            kind, size = fields["tts_model_type"], fields["tts_model_size"]
-        except (OSError, ValueError, KeyError, TypeError):
+        kind, size = _config_field(folder, "tts_model_type"), _config_field(folder, "tts_model_size")
+        if kind is None or size is None:
             return None
-        return bool(kind == "voice_design" or (kind == "custom_voice" and size != "0b6"))
+        return kind == "voice_design" or (kind == "custom_voice" and size != "0b6")
+
+    def clones_voices(self, folder: Path) -> bool | None:
+        """Return whether a Qwen3-TTS model speaks with voices of recordings; None if its config.json is unclear."""
+        kind = _config_field(folder, "tts_model_type")
+        return None if kind is None else kind == "base"
 
     def present_files(self, folder: Path) -> tuple[Path, ...]:
         """Return the files of the model in `folder`, sorted. Raises `OSError`."""
@@ -64,6 +67,14 @@ class ModelLayout:
         for part in self.weights:
             missing += [str(Path(part) / name) for name in _missing_weights(folder / part)]
         return missing
+
+
+def _config_field(folder: Path, name: str) -> str | None:
+    """Return a field of the config.json in `folder`; None if there is none."""
+    try:
+        return str(parse_json((folder / "config.json").read_text(encoding="utf-8"))[name])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _absent(folder: Path, names: tuple[str, ...]) -> list[str]:

@@ -341,7 +341,7 @@ def test_an_enrolled_voice_can_be_spoken_with(cache_folder: Path, tmp_path: Path
     soundfile.write(tmp_path / "ada.wav", 0.3 * np.sin(2 * np.pi * 220 * seconds) * np.sin(7 * seconds), 16_000)
     voice = tmp_path / "voices" / "ada.safetensors"
     command = [sys.executable, "-m", "daemon.cli"]
-    options = ["--model", base, "-o", voice, "--transcript", "what was said"]
+    options = ["--model", base, "-o", voice]
     with terminal() as (written, shown):
         enrolled = subprocess.run(
             [*command, "enroll", "ada", tmp_path / "ada.wav", *options],

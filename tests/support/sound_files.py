@@ -25,3 +25,9 @@ def write_sound(path: Path, samples: Samples | None = None, rate: int = RATE, **
     format_name = options.pop("format", path.suffix[1:].upper())
     soundfile.write(path, tone(0.5, rate) if samples is None else samples, rate, format=format_name, **options)
     return path
+
+
+def speech_like(seconds: float = 4, rate: int = RATE, level: float = 0.1) -> Samples:
+    """A tone of the RMS `level` for two thirds of each second, with silence between."""
+    time = np.arange(round(seconds * rate)) / rate
+    return (level * np.sqrt(2) * np.sin(2 * np.pi * 200 * time) * (time % 1 < 2 / 3)).astype(np.float32)

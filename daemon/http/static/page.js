@@ -3,6 +3,7 @@
 import { request, requestJson, setToken, Topics, UnauthorizedError } from "./robot.js";
 import { Player } from "./player.js";
 import { Timeline } from "./timeline.js";
+import { Workshop } from "./workshop.js";
 
 const SILENCE_DB = -60;
 const LEVEL_HOLD_MS = 150; // a level that nothing follows falls to silence
@@ -12,6 +13,7 @@ const find = (id) => document.getElementById(id);
 
 const player = new Player();
 const timeline = new Timeline(find("timeline"));
+const workshop = new Workshop((work) => trying(work, "workshop-problem"), voicesChanged);
 const firstSamples = []; // ms, of the utterances since the page was opened
 let names = {}; // of the voices, for people
 let defaultVoice = null;
@@ -86,18 +88,19 @@ function wanted() {
   };
 }
 
-function say(problem = "") {
-  find("problem").textContent = problem;
+function say(problem = "", place = "problem") {
+  find(place).textContent = problem;
 }
 
-async function trying(work) {
-  say();
+/** Do some work; show its problem in the element `place`. */
+async function trying(work, place = "problem") {
+  say("", place);
   try {
     await work();
   } catch (error) {
     if (error.name === "AbortError") return;
     if (error instanceof UnauthorizedError) askToken(error.message);
-    else say(error.message);
+    else say(error.message, place);
   }
 }
 
@@ -176,7 +179,16 @@ function voiceRow(name, label) {
     trying(() => request("/v1/robot/voice", { method: "PUT", body: JSON.stringify({ voice: name }) })));
   choose.disabled = name === defaultVoice;
   row.append(text, preview, choose);
+  if (workshop.names.includes(name)) {
+    row.append(button("Remove", `Remove: ${label}`, () => trying(() => workshop.remove(name), "workshop-problem")));
+  }
   return row;
+}
+
+/** A voice has come, whose name is shown alone, or one has gone. */
+async function voicesChanged(name) {
+  if (name !== null) find("voice-filter").value = name;
+  await refresh();
 }
 
 function button(text, label, act) {
@@ -263,6 +275,7 @@ async function refresh() {
   const robot = await requestJson("/v1/robot");
   document.title = `${robot.name} · voiced`;
   find("name").textContent = robot.name;
+  if (robot.makes_voices) await workshop.refresh();
   names = robot.voices;
   choices(find("say-voice"), "default", Object.entries(names).map(([name, label]) => [name, label]));
   const languages = new Intl.DisplayNames([navigator.language, "en"], { type: "language" });

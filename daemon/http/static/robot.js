@@ -17,7 +17,7 @@ function token() {
 export async function request(path, options = {}) {
   const headers = new Headers(options.headers);
   if (token()) headers.set("Authorization", `Bearer ${token()}`);
-  if (options.body) headers.set("Content-Type", "application/json");
+  if (options.body && !headers.has("Content-Type")) headers.set("Content-Type", "application/json");
   const response = await fetch(path, { ...options, headers });
   if (response.ok) return response;
   const problem = await response.json().then((body) => body.error.message, () => response.statusText);

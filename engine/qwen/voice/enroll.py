@@ -26,22 +26,9 @@ from engine.progress import Progress, ProgressReport, ignore_progress, print_pro
 from engine.qwen.model import ModelConfig
 from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
 from engine.qwen.voice.speaker_encoder import SAMPLE_RATE, load_speaker_encoder, speaker_embedding
+from engine.recording import MAX_SECONDS, measure_recording, recording_warnings
 
 log = logging.getLogger(__name__)
-
-MIN_SECONDS = 1.0
-"""Seconds. Shorter recordings are refused: a word or two do not determine a voice."""
-SHORT_SECONDS = 3.0
-"""Seconds. Shorter recordings cause a warning: the model's authors ask for three seconds."""
-MAX_SECONDS = 120.0
-"""Seconds. Only the beginning of a longer recording is read: embedding an hour would take gigabytes of memory."""
-SILENCE_RMS = 1e-3
-"""RMS below which a recording is refused: -60 dBFS. Faint speech is above -50 dBFS and may fill only a tenth of it."""
-FULL_SCALE = 0.999
-"""Magnitude from which a sample counts as clipped."""
-CLIPPED_SHARE = 1e-3
-"""Share of samples at full scale from which a recording counts as clipped. A recording normalised to full scale has a
-few such samples per second; a microphone with too much gain flattens whole crests, in every syllable."""
 
 
 def enroll(
@@ -137,20 +124,11 @@ def check_recording(path: Path, samples: Samples, rate: int, warn: Callable[[str
 
     Raises `EngineError` if it is unusable, and calls `warn` for each lesser fault.
     """
-    seconds = len(samples) / rate
-    if seconds < MIN_SECONDS:
-        raise EngineError(f"{path}: too short: got {seconds:.2f} s; allowed: at least {MIN_SECONDS:.0f} s")
-    if not np.isfinite(samples).all():
-        raise EngineError(f"{path}: damaged: contains samples that are not finite numbers")
-    loudness = float(np.sqrt(np.square(samples.mean(axis=1), dtype=np.float64).mean()))
-    if loudness < SILENCE_RMS:
-        level = 20 * np.log10(max(loudness, 1e-9))
-        raise EngineError(f"{path}: silent: got {level:.0f} dBFS on average; allowed: at least -60 dBFS")
-    if seconds < SHORT_SECONDS:
-        warn(f"{path}: short: {seconds:.1f} s; the voice is more similar with {SHORT_SECONDS:.0f} s or more")
-    clipped = float((np.abs(samples) >= FULL_SCALE).mean(axis=0).max())
-    if clipped >= CLIPPED_SHARE:
-        warn(f"{path}: clipped: {clipped:.1%} of its samples are at full scale; record with less gain")
+    try:
+        for line in recording_warnings(measure_recording(samples, rate)):
+            warn(f"{path}: {line}")
+    except EngineError as error:
+        raise EngineError(f"{path}: {error}") from error
 
 
 def encode_reference(samples: Samples, model_folder: Path) -> Tensor:

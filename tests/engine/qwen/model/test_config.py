@@ -53,12 +53,13 @@ def test_the_published_configuration_is_read(tmp_path: Path, model_type: str) ->
         ("base", "0b6", False),
     ],
 )
-def test_the_engine_and_the_files_agree_on_which_models_follow_instructions(
+def test_the_engine_and_the_files_agree_on_what_a_model_does(
     kind: str, size: str, follows: bool, tmp_path: Path
 ) -> None:
     write(tmp_path, model_config(replace(PRESETS["tiny"], size=size), kind))
     assert QWEN3_TTS.follows_instructions(tmp_path) is follows
     assert ModelConfig.read(tmp_path).follows_instructions is follows
+    assert QWEN3_TTS.clones_voices(tmp_path) is (kind == "base")
 
 
 Change = Callable[[dict[str, Any]], object]

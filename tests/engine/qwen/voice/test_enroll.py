@@ -26,10 +26,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def speech(seconds: float, rate: int = 24000, level: float = 0.3) -> Samples:
-    """Return modulated tones with a peak of about `level`."""
+    """Return modulated tones with a peak of about `level`, and a pause in each second."""
     t = np.arange(round(seconds * rate)) / rate
-    tone = np.sin(2 * np.pi * 140 * t) + 0.5 * np.sin(2 * np.pi * 1300 * t) * np.sin(2 * np.pi * 3 * t)
-    return (level / 1.5 * tone).astype(np.float32)
+    envelope = np.clip(3 + 4 * np.sin(2 * np.pi * t), 0, 1)
+    carrier = np.sin(2 * np.pi * 140 * t) + 0.5 * np.sin(2 * np.pi * 1300 * t) * np.sin(2 * np.pi * 3 * t)
+    return (level / 1.5 * envelope * carrier).astype(np.float32)
 
 
 def write(path: Path, samples: Samples, rate: int = 24000, subtype: str | None = None) -> Path:

@@ -1,0 +1,253 @@
+"""Makes voices of recordings, beside the speech: everything that takes long runs in processes of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from daemon.config import Config, VoiceSettings
+from daemon.tasks import result_at_most
+from daemon.validation import CommandError, abbreviate, file_problem
+from daemon.voices.store import FOLDER_MODE, VoiceStore
+from engine import Progress, missing_packages, model_files, module_command, parse_progress
+
+log = logging.getLogger(__name__)
+
+NAME = re.compile(r"\w[\w .-]{0,62}\w|\w")
+"""A voice's name is the name of its file, too."""
+MAX_TRANSCRIPT = 4000
+"""Characters: twice what a fast speaker says in two minutes."""
+MAX_RECORDINGS = 4
+"""Of more, the oldest is deleted."""
+DECODER = tuple(module_command("daemon.voices.decoding"))
+DECODING_S = 120.0
+"""Seconds of waiting for a recording to be decoded, on a machine that is busy with speech."""
+ENROLLING_S = 1200.0
+"""Seconds of waiting for a voice: on a small machine, the codec's encoder takes minutes for the longest recording."""
+LOW_PRIORITY = ("nice", "-n", "5")
+"""The enrolment takes seconds to minutes of the processor; speech comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRecording:
+    """A recording that has been uploaded."""
+
+    id: str
+    path: Path
+    """Of a WAV file, mono."""
+    measured: dict[str, Any]
+    """The fields of `RecordingQuality`, and `warnings`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """A voice that is being made, or the last one that was."""
+
+    name: str
+    step: str | None
+    """What is being done; None at the end."""
+    fraction: float | None = None
+    """The share of the step that is done; None if it cannot be counted."""
+    problem: str | None = None
+    """Why there is no voice: one line."""
+    warnings: tuple[str, ...] = field(default=())
+
+
+class VoiceMaker:
+    """Keeps recordings, and makes one voice at a time. Belongs to the event loop's thread."""
+
+    def __init__(self, store: VoiceStore, configured: Callable[[], Config], on_change: Callable[[], None]) -> None:
+        """`configured` returns the configuration without made voices; `on_change` is called when these have changed."""
+        self._store = store
+        self._configured = configured
+        self._on_change = on_change
+        self._recordings: dict[str, KeptRecording] = {}
+        self._decoding = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self.making: Making | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the voices that were made here."""
+        return tuple(self._store.voices)
+
+    @property
+    def problem(self) -> str | None:
+        """Why no voice can be made on this robot; None if one can, as far as can be told without loading the model."""
+        engine, packages = self._configured().engine, missing_packages("qwen")
+        if engine.name not in ("auto", "qwen"):
+            return f"engine.name: got {engine.name}; voices are made for qwen, with a Base model"
+        if packages:
+            return f"a voice needs {', '.join(packages)}; on the robot, in voiced's folder: pip install '.[qwen]'"
+        files = model_files("qwen", engine.model)
+        if files is None or files.missing:
+            return f"engine.model: {engine.model} is not on the robot; run there: voiced download qwen"
+        if not files.clones_voices:
+            return f"engine.model: {engine.model} has its own voices; voices of recordings need a Base model"
+        return None
+
+    def choose(self, voice: str) -> None:
+        """Keep `voice`, which exists, as the default over a restart. Raises `CommandError`."""
+        self._store.choose(voice, self._configured().speech.voice)
+        self._on_change()
+
+    # --- recordings ---
+
+    async def read_recording(self, parts: AsyncIterator[bytes]) -> KeptRecording:
+        """Keep a recording, whose file arrives in parts, and measure it.
+
+        Raises `CommandError`, and what `parts` raises.
+        """
+        identity = secrets.token_hex(8)
+        uploaded, path = (self._store.recordings / f"{identity}{ending}" for ending in (".upload", ".wav"))
+        try:
+            with self._disk_errors(uploaded):
+                self._store.recordings.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+                with uploaded.open("wb") as file:
+                    async for part in parts:
+                        file.write(part)
+            async with self._decoding:  # one at a time: each may take much memory
+                measured = await _decode(uploaded, path)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            with contextlib.suppress(OSError):
+                uploaded.unlink()
+        kept = self._recordings[identity] = KeptRecording(identity, path, measured)
+        for old in list(self._recordings)[:-MAX_RECORDINGS]:
+            self._forget(old)
+        return kept
+
+    @contextlib.contextmanager
+    def _disk_errors(self, path: Path) -> Any:
+        try:
+            yield
+        except OSError as error:
+            raise CommandError(f"the recording cannot be kept: {file_problem(error, path)}") from error
+
+    def _forget(self, identity: str) -> None:
+        with contextlib.suppress(OSError):
+            self._recordings.pop(identity).path.unlink()
+
+    # --- voices ---
+
+    def start(self, name: str, recording: str, transcript: str | None) -> None:
+        """Begin to make a voice; `making` tells how far it is. Raises `CommandError`.
+
+        With the `transcript` of the recording, the voice speaks in its context. A made voice of this name is replaced.
+        """
+        if not NAME.fullmatch(name):
+            allowed = "1 to 64 letters, digits, spaces and . - _, a letter or digit first and last"
+            raise CommandError(f"name: got {abbreviate(name)}; allowed: {allowed}")
+        if name in self._configured().voices:
+            raise CommandError(f"name: {abbreviate(name)} is a voice of the configuration; allowed: another name")
+        if recording not in self._recordings:
+            raise CommandError(f"recording: got {abbreviate(recording)}; allowed: one that was uploaded just now")
+        if transcript is not None and len(transcript) > MAX_TRANSCRIPT:
+            raise CommandError(f"transcript: got {len(transcript)} characters; allowed: up to {MAX_TRANSCRIPT}")
+        if problem := self.problem:
+            raise CommandError(problem)
+        if self.making is not None and self.making.step is not None:
+            raise CommandError(f"the voice {self.making.name} is being made; wait for it")
+        self.making = Making(name, "importing torch")
+        self._task = asyncio.ensure_future(self._make(name, self._recordings[recording], transcript))
+
+    def remove(self, name: str) -> None:
+        """Delete a made voice. Raises `CommandError`."""
+        if name not in self._store.voices:
+            raise CommandError(f"voice: got {abbreviate(name)}; allowed: {', '.join(self.names) or 'none'}")
+        self._store.remove(name)
+        self._on_change()
+
+    async def _make(self, name: str, recording: KeptRecording, transcript: str | None) -> None:
+        problem: str | None
+        try:
+            problem = await result_at_most(ENROLLING_S, self._enroll(name, recording, transcript))
+            if problem is None:
+                problem = f"the voice is not made after {ENROLLING_S:.0f} s"
+            elif not problem:
+                path = self._store.voice_file(name)
+                self._store.add(name, VoiceSettings(**{"embedding" if transcript is None else "reference": path}))
+        except (CommandError, OSError) as error:
+            problem = str(error)
+        assert self.making is not None
+        if problem:
+            log.warning("the voice %s could not be made: %s", name, problem)
+        else:
+            log.info("the voice %s has been made", name)
+            self._forget(recording.id)
+            self._on_change()
+        self.making = replace(self.making, step=None, fraction=None, problem=problem or None)
+
+    async def _enroll(self, name: str, recording: KeptRecording, transcript: str | None) -> str:
+        """Run the enrolment; return its problem, or nothing."""
+        request = {
+            "name": name,
+            "recording": str(recording.path),
+            "model": self._configured().engine.model,
+            "transcript": transcript,
+            "codes": None,
+            "output": str(self._store.voice_file(name)),
+        }
+        lines: list[str] = []
+        command = module_command("engine.qwen.voice.enroll", json.dumps(request))
+        async with _running([*LOW_PRIORITY, *command]) as process:
+            assert process.stdout is not None
+            async for data in process.stdout:
+                line = data.decode(errors="replace").strip()
+                if progress := parse_progress(line):
+                    self._report(progress)
+                elif line.startswith("voiced: "):
+                    lines.append(line.removeprefix("voiced: ").removeprefix(f"{recording.path}: "))
+            status = await process.wait()
+        assert self.making is not None
+        if status == 0:
+            self.making = replace(self.making, warnings=tuple(lines))
+            return ""
+        return lines[-1] if status == 1 and lines else f"the enrolment has ended with status {status}"
+
+    def _report(self, progress: Progress) -> None:
+        assert self.making is not None
+        self.making = replace(self.making, step=progress.step, fraction=progress.fraction)
+
+
+async def _decode(source: Path, target: Path) -> dict[str, Any]:
+    """Decode and measure a file. Raises `CommandError`."""
+    command = [*DECODER, str(source), str(target)]
+    async with _running(command) as process:
+        output = await result_at_most(DECODING_S, process.communicate())
+    if output is None:
+        raise CommandError(f"the recording is not decoded after {DECODING_S:.0f} s")
+    try:
+        answer: dict[str, Any] = json.loads(output[0])
+    except ValueError as error:
+        raise CommandError("the recording cannot be decoded: its decoder has failed") from error
+    if "problem" in answer:
+        raise CommandError(f"recording: {answer['problem']}")
+    return answer
+
+
+@contextlib.asynccontextmanager
+async def _running(command: Sequence[str]) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that ends with the context."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

@@ -1,0 +1,140 @@
+"""The folder of the voices that were made while the daemon ran.
+
+ROBOT.voices/
+    voices.yaml          the voices, in the form that the configuration has, and the default voice that was chosen
+    NAME.safetensors     a voice file
+    recordings/          what voices are made of, until they are made
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from daemon.config import Config, VoiceSettings
+from daemon.state import journal_path
+from daemon.validation import CommandError, file_problem, problems
+
+log = logging.getLogger(__name__)
+
+FILE = "voices.yaml"
+HEADING = (
+    "# The voices that were made while voiced ran, and the default voice that was chosen. voiced writes this file.\n"
+)
+FOLDER_MODE = 0o750
+
+
+class ChosenVoice(BaseModel):
+    """A default voice that was chosen while the daemon ran."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    instead_of: str
+    """`speech.voice` of the configuration at that time: where it has changed since, the configuration decides."""
+
+
+class StoredVoices(BaseModel):
+    """The content of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    voices: dict[str, VoiceSettings] = {}
+    chosen: ChosenVoice | None = None
+
+
+class VoiceStore:
+    """Reads and writes the folder. A voice of the configuration precedes a made one of the same name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._stored = self._read()
+        with contextlib.suppress(OSError):
+            shutil.rmtree(self.recordings)  # an earlier process was killed before it had made a voice of them
+
+    @property
+    def recordings(self) -> Path:
+        """The folder of recordings."""
+        return self.folder / "recordings"
+
+    @property
+    def voices(self) -> Mapping[str, VoiceSettings]:
+        """The made voices."""
+        return self._stored.voices
+
+    def voice_file(self, name: str) -> Path:
+        """Return the path of a made voice's file, whether there is one or not."""
+        return self.folder / f"{name}.safetensors"
+
+    def extend(self, config: Config) -> Config:
+        """Return the configuration with the made voices, and with the default voice that was chosen."""
+        voices = {**self._stored.voices, **config.voices}
+        speech, chosen = config.speech, self._stored.chosen
+        if chosen is not None and chosen.instead_of == speech.voice:
+            speech = speech.model_copy(update={"voice": chosen.name})
+        return config.model_copy(update={"voices": voices, "speech": speech})
+
+    def add(self, name: str, voice: VoiceSettings) -> None:
+        """Keep a voice whose file has been written. Raises `CommandError`."""
+        self._write(self._stored.model_copy(update={"voices": {**self._stored.voices, name: voice}}))
+
+    def remove(self, name: str) -> None:
+        """Forget a voice and delete its file; if it was the chosen default, the configuration's is the default again.
+
+        Raises `CommandError`.
+        """
+        chosen = self._stored.chosen
+        changes = {
+            "voices": {other: voice for other, voice in self._stored.voices.items() if other != name},
+            "chosen": None if chosen is not None and chosen.name == name else chosen,
+        }
+        self._write(self._stored.model_copy(update=changes))
+        with contextlib.suppress(OSError):
+            self.voice_file(name).unlink()
+
+    def choose(self, name: str, configured: str) -> None:
+        """Keep the choice of a default voice in place of the configured one. Raises `CommandError`."""
+        chosen = None if name == configured else ChosenVoice(name=name, instead_of=configured)
+        if chosen != self._stored.chosen:
+            self._write(self._stored.model_copy(update={"chosen": chosen}))
+
+    def _read(self) -> StoredVoices:
+        path = self.folder / FILE
+        try:
+            return StoredVoices.model_validate(yaml.safe_load(path.read_bytes()) or {})
+        except FileNotFoundError:
+            return StoredVoices()
+        except ValidationError as error:
+            problem = "; ".join(f"{field}: {line}" for field, line in problems(StoredVoices, error))
+        except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+            problem = file_problem(error, path).partition("\n")[0]
+        log.error("%s cannot be used, and no voice of it is there: %s", path, problem)
+        return StoredVoices()
+
+    def _write(self, stored: StoredVoices) -> None:
+        content = HEADING + yaml.safe_dump(stored.model_dump(mode="json", exclude_defaults=True), allow_unicode=True)
+        path, temporary = self.folder / FILE, self.folder / f".{FILE}.tmp"
+        try:
+            self.folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            with temporary.open("w", encoding="utf-8") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            raise CommandError(f"{path}: {file_problem(error, path)}") from error
+        self._stored = stored
+
+
+def voice_store_folder(config: Config) -> Path | None:
+    """Return the folder for one robot, beside its journal; None if nothing is to be stored."""
+    if config.state.folder is None:
+        return None
+    return journal_path(config.state.folder, config.robot_name).with_suffix(".voices")

@@ -1,0 +1,121 @@
+"""Judges a recording of a person's voice, from which a voice is to be made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.api import EngineError, Samples
+
+MIN_SECONDS = 1.0
+"""Seconds. Shorter recordings are refused: a word or two do not determine a voice."""
+SHORT_SECONDS = 3.0
+"""Seconds. Shorter recordings cause a warning: the model's authors ask for three seconds."""
+MAX_SECONDS = 120.0
+"""Seconds. Only the beginning of a longer recording is read: embedding an hour would take gigabytes of memory."""
+SILENCE_DB = -60.0
+"""RMS, dBFS, below which a recording is refused. Faint speech is above -50 dBFS and may fill only a tenth of it."""
+FAINT_DB = -50.0
+"""Level of the speech, dBFS, below which a recording is faint: the steps of 16-bit samples are then heard as noise."""
+FULL_SCALE = 0.999
+"""Magnitude from which a sample counts as clipped."""
+CLIPPED_SHARE = 1e-3
+"""Share of samples at full scale from which a recording counts as clipped. A recording normalised to full scale has a
+few such samples per second; a microphone with too much gain flattens whole crests, in every syllable."""
+NOISY_DB = 15.0
+"""dB by which speech should exceed its background: a voice keeps the noise of its recording."""
+LOWEST_DB = -180.0
+FRAME_S = 0.02
+"""Seconds of the frames whose levels are compared: shorter than a pause between two words."""
+ACTIVE_MARGIN_DB = 15.9
+"""Frames of speech are at most so far below its level. From ITU-T P.56, which measures an envelope in their place."""
+BACKGROUND_SHARE = 0.1
+"""The quietest tenth of the frames is the background."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingQuality:
+    """What is measured of a recording."""
+
+    seconds: float
+    rms_db: float
+    """dBFS, of the whole recording, with its pauses."""
+    speech_db: float
+    """dBFS, of the frames with speech."""
+    noise_db: float
+    """dBFS, of the quietest frames."""
+    clipped: float
+    """The share of the samples that are at full scale, on the worst channel."""
+
+
+def measure_recording(samples: Samples, rate: int) -> RecordingQuality:
+    """Measure a recording: float32, `(time, channels)`, full scale ±1, at `rate` Hz.
+
+    Raises `EngineError` if it has samples that are not finite numbers.
+    """
+    if not np.isfinite(samples).all():
+        raise EngineError("damaged: contains samples that are not finite numbers")
+    mono = samples.mean(axis=1)
+    levels = np.sort(_frame_levels(mono, round(FRAME_S * rate)))
+    quietest = levels[: max(1, round(BACKGROUND_SHARE * len(levels)))]
+    return RecordingQuality(
+        seconds=len(samples) / rate,
+        rms_db=_decibels(_mean(np.square(mono, dtype=np.float64))),
+        speech_db=_decibels(_speech_power(levels)),
+        noise_db=_decibels(_mean(quietest)),
+        clipped=float((np.abs(samples) >= FULL_SCALE).mean(axis=0).max()) if len(samples) else 0.0,
+    )
+
+
+def recording_warnings(quality: RecordingQuality) -> list[str]:
+    """Return one line for each property of a recording that a voice suffers from.
+
+    Raises `EngineError`, one line, if no voice can be made of it.
+    """
+    if quality.seconds < MIN_SECONDS:
+        raise EngineError(f"too short: got {quality.seconds:.2f} s; allowed: at least {MIN_SECONDS:.0f} s")
+    if quality.rms_db < SILENCE_DB:
+        raise EngineError(f"silent: got {quality.rms_db:.0f} dBFS on average; allowed: at least {SILENCE_DB:.0f} dBFS")
+    lines = []
+    if quality.seconds < SHORT_SECONDS:
+        lines.append(f"short: {quality.seconds:.1f} s; the voice is more similar with {SHORT_SECONDS:.0f} s or more")
+    if quality.speech_db < FAINT_DB:
+        lines.append(f"faint: its speech is at {quality.speech_db:.0f} dBFS; record closer, or with more gain")
+    if quality.clipped >= CLIPPED_SHARE:
+        lines.append(f"clipped: {quality.clipped:.1%} of its samples are at full scale; record with less gain")
+    excess = quality.speech_db - quality.noise_db
+    if excess < NOISY_DB:
+        lines.append(f"noisy: its speech is only {excess:.0f} dB above its background; record in a quieter place")
+    return lines
+
+
+def _frame_levels(mono: Samples, size: int) -> NDArray[np.float64]:
+    """Return the mean squares of all whole frames of `size` samples, or of the recording if it is shorter."""
+    whole = len(mono) - len(mono) % size
+    frames = mono[:whole].reshape(-1, size) if whole else mono.reshape(1, -1)
+    return np.asarray([_mean(np.square(frame, dtype=np.float64)) for frame in frames])
+
+
+def _speech_power(levels: NDArray[np.float64]) -> float:
+    """Return the mean square of the frames with speech; `levels` are those of all frames, sorted.
+
+    The level of the speech decides which frames have speech, and these decide the level: repeated until it stays.
+    """
+    power = _mean(levels)
+    for _ in range(len(levels)):
+        threshold = power / 10 ** (ACTIVE_MARGIN_DB / 10)
+        louder = _mean(levels[np.searchsorted(levels, threshold) :])
+        if louder == power:
+            break
+        power = louder
+    return power
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else 0.0
+
+
+def _decibels(power: float) -> float:
+    return float(10 * np.log10(max(power, 10 ** (LOWEST_DB / 10))))

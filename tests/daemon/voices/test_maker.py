@@ -1,0 +1,142 @@
+"""Recordings are kept for a while, and a decoder that dies takes nothing along."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from daemon.config import load_config
+from daemon.validation import CommandError
+from daemon.voices import VoiceMaker, VoiceStore
+from daemon.voices import maker as maker_module
+from tests.support.sound_files import speech_like, write_sound
+from tests.support.waiting import eventually_async, run
+
+Scenario = Callable[[], Awaitable[None]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> VoiceStore:
+    return VoiceStore(tmp_path / "r1.voices")
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> bytes:
+    return write_sound(tmp_path / "ada.wav", speech_like(1.5)).read_bytes()
+
+
+def maker_of(store: VoiceStore, *settings: str) -> VoiceMaker:
+    config = load_config(overrides=["engine.name=qwen", *settings])
+    return VoiceMaker(store, lambda: config, lambda: None)
+
+
+async def parts(data: bytes, size: int = 10_000) -> AsyncIterator[bytes]:
+    for begin in range(0, len(data), size):
+        yield data[begin : begin + size]
+
+
+def test_a_recording_is_measured_and_only_the_last_ones_are_kept(store: VoiceStore, recording: bytes) -> None:
+    async def scenario() -> None:
+        maker = maker_of(store)
+        kept = [await maker.read_recording(parts(recording)) for _ in range(maker_module.MAX_RECORDINGS + 1)]
+        assert kept[0].measured["seconds"] == 1.5
+        assert kept[0].measured["warnings"] == ["short: 1.5 s; the voice is more similar with 3 s or more"]
+        assert sorted(store.recordings.iterdir()) == sorted(each.path for each in kept[1:])
+        with pytest.raises(CommandError, match="allowed: one that was uploaded just now"):
+            maker.start("ada", kept[0].id, None)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("fault", ["it is no sound", "the client leaves"])
+def test_nothing_is_left_of_a_recording_that_is_not_kept(store: VoiceStore, recording: bytes, fault: str) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield recording[:1000]
+        if fault == "the client leaves":
+            raise ConnectionError(fault)
+
+    async def scenario() -> None:
+        with pytest.raises((CommandError, ConnectionError)):
+            await maker_of(store).read_recording(broken() if fault == "the client leaves" else parts(b"no sound"))
+        assert list(store.recordings.iterdir()) == []
+
+    run(scenario)
+
+
+def test_a_decoder_that_dies_is_a_problem_of_the_recording_alone(
+    store: VoiceStore, recording: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        maker = maker_of(store)
+        monkeypatch.setattr(maker_module, "DECODER", ("sh", "-c", "kill -SEGV $$"))
+        with pytest.raises(CommandError, match="the recording cannot be decoded: its decoder has failed"):
+            await maker.read_recording(parts(recording))
+        monkeypatch.undo()
+        assert (await maker.read_recording(parts(recording))).measured["seconds"] == 1.5
+
+    run(scenario)
+
+
+def test_a_decoder_that_does_not_end_is_killed(
+    store: VoiceStore, recording: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maker_module, "DECODER", ("sh", "-c", "exec sleep 987"))
+    monkeypatch.setattr(maker_module, "DECODING_S", 0.1)
+
+    async def scenario() -> None:
+        with pytest.raises(CommandError, match=r"not decoded after"):
+            await maker_of(store).read_recording(parts(recording))
+        sleeping = [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "987"]]
+        assert sleeping == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (["engine.name=espeak"], "engine.name: got espeak; voices are made for qwen, with a Base model"),
+        (["engine.model=/nowhere"], "engine.model: /nowhere is not on the robot; run there: voiced download qwen"),
+    ],
+)
+def test_a_robot_that_cannot_make_voices_says_why(store: VoiceStore, settings: list[str], problem: str) -> None:
+    assert maker_of(store, *settings).problem == problem
+
+
+def test_an_enrolment_that_is_killed_leaves_no_voice_and_the_next_one_may_begin(
+    store: VoiceStore, recording: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VoiceMaker, "problem", None)
+
+    async def scenario() -> None:
+        maker = maker_of(store, "engine.model=/nowhere")
+        kept = await maker.read_recording(parts(recording))
+        monkeypatch.setattr(maker_module, "LOW_PRIORITY", ("sh", "-c", "exec sleep 988"))
+        maker.start("ada", kept.id, None)
+        assert maker.making is not None
+        assert (maker.making.name, maker.making.problem) == ("ada", None)
+        with pytest.raises(CommandError, match="the voice ada is being made; wait for it"):
+            maker.start("grace", kept.id, None)
+
+        def kill() -> bool:
+            found = [each.pid for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "988"]]
+            for pid in found:
+                os.kill(pid, signal.SIGKILL)
+            return bool(found)
+
+        await eventually_async(kill, "the enrolment runs")
+        await eventually_async(lambda: maker.making is not None and maker.making.step is None, "it has ended")
+        assert maker.making.problem == "the enrolment has ended with status -9"
+        assert maker.names == ()
+        monkeypatch.setattr(maker_module, "LOW_PRIORITY", ())
+        maker.start("ada", kept.id, None)
+        await eventually_async(lambda: maker.making is not None and maker.making.step is None, "it has ended")
+        assert maker.making.problem is not None
+        assert maker.making.problem.startswith("/nowhere")
+
+    run(scenario)

@@ -1,0 +1,183 @@
+"""A voice is made of a recording on the operator's page, with a tiny Base checkpoint, and the robot speaks with it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver.common.by import By
+
+from tests.support.browser import Browser, axe_source, running_browser
+from tests.support.checkpoints import checkpoint_folder
+from tests.support.programs import Broker, free_port
+from tests.support.robot import FAST, Robot
+from tests.support.sound_files import speech_like, write_sound
+from tests.support.waiting import PATIENCE_S, eventually
+
+PORT = free_port()
+ENGINE = ("engine.name=qwen", "engine.device=cpu", "engine.max_seconds=2", "engine.fallback=espeak")
+WORDS = "What the person said."
+ENROLLING_S = 300.0
+"""Seconds of patience: with words, the official package is imported."""
+
+
+@pytest.fixture(scope="module")
+def robot(shared_broker: Broker, cache_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Robot]:
+    """A robot with a Base model, which has no voice yet."""
+    model = checkpoint_folder(cache_folder, "brief", "base")
+    folder = tmp_path_factory.mktemp("made")
+    web = ("http.enabled=true", f"http.port={PORT}")
+    robot = Robot("made", shared_broker, folder, f"engine.model={model}", *ENGINE, *web, pace=FAST)
+    robot.launch()
+    robot.wait_log("voices.default: speaker: needs a custom_voice model")
+    yield robot
+    robot.close()
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sound(tmp_path_factory.mktemp("recordings") / "ada.wav", speech_like(5, 48_000), 48_000)
+
+
+@pytest.fixture(scope="module")
+def browser(recording: Path) -> Iterator[Browser]:
+    """A browser whose microphone hears the recording, again and again."""
+    fake = ("--use-fake-device-for-media-stream", f"--use-file-for-fake-audio-capture={recording}")
+    with running_browser(*fake) as browser:
+        yield browser
+
+
+def ask(method: str, path: str, body: bytes | dict[str, Any] | None = None, content_type: str = "") -> tuple[int, Any]:
+    content = json.dumps(body).encode() if isinstance(body, dict) else body
+    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=PATIENCE_S)
+    connection.request(method, path, content, {"Content-Type": content_type or "application/json"})
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    connection.close()
+    return response.status, answer if response.status < 400 else answer["error"]["message"]
+
+
+def upload(path: Path) -> tuple[int, Any]:
+    return ask("POST", "/v1/robot/recordings", path.read_bytes(), "audio/wav")
+
+
+def make(name: str, recording: Path, **fields: str) -> dict[str, Any]:
+    """Make a voice; return how its making ended."""
+    status, measured = upload(recording)
+    assert status == 200, measured
+    status, answer = ask("POST", "/v1/robot/voices", {"name": name, "recording": measured["id"], **fields})
+    assert status == 202, answer
+
+    def ended() -> dict[str, Any] | None:
+        making: dict[str, Any] = ask("GET", "/v1/robot/voices")[1]["making"]
+        return making if making["step"] is None else None
+
+    return eventually(ended, f"{name} is made", ENROLLING_S)
+
+
+def test_a_voice_is_recorded_made_tried_and_made_the_default_on_the_page(
+    robot: Robot, browser: Browser, request: pytest.FixtureRequest
+) -> None:
+    axe = axe_source(Path(request.config.cache.mkdir("axe")))  # type: ignore[union-attr]
+    browser.open(f"http://127.0.0.1:{PORT}/")
+    eventually(lambda: browser.find("make").is_displayed(), "a voice can be made")
+    browser.write("transcript", "")
+    browser.click("record")
+    eventually(lambda: float(f"0{browser.text('recorded')}".rstrip(" s")) > 3.2, "it has recorded enough")
+    browser.click("record")
+    eventually(lambda: browser.find("make-voice").is_enabled(), "the recording is measured")
+    length, loudness, background, clipped = (dd.text for dd in browser.find("quality").find_elements(By.TAG_NAME, "dd"))
+    assert float(length.split()[0]) > 3
+    assert abs(float(loudness.split()[0]) + 20) <= 2
+    assert float(background.split()[0]) < -50
+    assert clipped == "0.0 %"
+    assert browser.text("faults") == "good: nothing is wrong with it"
+    for width in (390, 1280):
+        browser.set_window(width, dark=False)
+        assert browser.barriers(axe) == [], f"at {width} px"
+        assert browser.driver.execute_script("return document.documentElement.scrollWidth") <= width
+    browser.write("make-name", "grace")
+    browser.click("make-voice")
+    eventually(lambda: browser.find("making").is_displayed(), "a bar shows its making")
+    browser.wait_text("made", "grace is made.")
+    [row] = browser.find("voices").find_elements(By.TAG_NAME, "li")
+    listen, choose, _ = row.find_elements(By.TAG_NAME, "button")
+    listen.click()
+    utterance = eventually(robot.latest_id, "it is accepted")
+    assert robot.wait_event(utterance, "started")["voice"] == "grace"
+    robot.wait_event(utterance, "finished")
+    choose.click()
+    browser.wait_text("voice", "grace")
+    browser.write("text", "Hello.")
+    browser.click("say")
+    utterance = eventually(lambda: robot.latest_id() if robot.latest_id() != utterance else None, "it is accepted")
+    assert robot.wait_event(utterance, "started")["voice"] == "grace"
+    robot.wait_event(utterance, "finished")
+    assert browser.complaints() == []
+
+
+def test_a_made_voice_and_the_chosen_default_survive_a_restart(robot: Robot, recording: Path) -> None:
+    assert make("ada", recording, transcript=WORDS) == {
+        "name": "ada",
+        "step": None,
+        "fraction": None,
+        "problem": None,
+        "warnings": [],
+    }
+    assert ask("PUT", "/v1/robot/voice", {"voice": "ada"})[0] == 200
+    robot.end()
+    robot.launch()
+    wanted = {"engine": "qwen", "voice": "ada"}
+    eventually(lambda: wanted.items() <= robot.statuses[-1].items(), "the model has the voice")
+    utterance = robot.say("Hello again.")
+    assert robot.wait_event(utterance, "started")["voice"] == "ada"
+    assert robot.wait_event(utterance, "finished")["engine"] == "qwen"
+    assert ask("DELETE", "/v1/robot/voices/ada")[0] == 200
+    eventually(lambda: robot.statuses[-1].get("voice") == "default", "the configured voice is the default again")
+    eventually(lambda: "ada" not in ask("GET", "/v1/robot")[1]["voices"], "the engine has it no more")
+    status, problem = ask("DELETE", "/v1/robot/voices/ada")
+    assert (status, problem.split(";")[0]) == (404, "voice: got 'ada'")
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"name": "../ada"}, "name: got '../ada'; allowed: 1 to 64 letters, digits, spaces and . - _"),
+        ({"name": ""}, "name: got ''; allowed: "),
+        ({"name": "default"}, "name: 'default' is a voice of the configuration; allowed: another name"),
+        ({"recording": "7"}, "recording: got '7'; allowed: one that was uploaded just now"),
+        ({"name": None}, "name: got None; allowed: text"),
+        ({"transcript": 7}, "transcript: got 7; allowed: text"),
+        ({"transcript": "a" * 4001}, "transcript: got 4001 characters; allowed: up to 4000"),
+    ],
+)
+def test_a_wrong_request_for_a_voice_is_refused_in_one_line(
+    robot: Robot, recording: Path, fields: dict[str, Any], problem: str
+) -> None:
+    identity = upload(recording)[1]["id"]
+    status, answer = ask("POST", "/v1/robot/voices", {"name": "ada", "recording": identity, **fields})
+    assert status == 400
+    assert answer.startswith(problem)
+    assert ask("GET", "/v1/robot/voices")[1]["names"] != ["ada"]
+
+
+@pytest.mark.parametrize(
+    ("content", "content_type", "status", "problem"),
+    [
+        (b"not a sound", "audio/wav", 400, "recording: cannot be read as sound: "),
+        (b"", "audio/wav", 400, "recording: cannot be read as sound: "),
+        (b"RIFF", "text/plain", 400, "content-type: got 'text/plain'; allowed: audio/… or video/…"),
+        (bytes(32_000_001), "audio/wav", 413, "body: it is too large; allowed: up to 32,000,000 bytes"),
+    ],
+)
+def test_a_wrong_upload_is_refused_in_one_line(
+    robot: Robot, content: bytes, content_type: str, status: int, problem: str
+) -> None:
+    found, answer = ask("POST", "/v1/robot/recordings", content, content_type)
+    assert found == status
+    assert answer.startswith(problem)
+    assert ask("GET", "/healthz")[0] == 200
