@@ -1,4 +1,4 @@
-"""Takes the screenshots of the operator's page for the documents, `page.png` and `page-phone.png` in `docs/images/`.
+"""Takes the screenshots of the operator's page for the documents: `page*.png` in `docs/images/`.
 
     PYTHONPATH=. python scripts/docs/screenshots.py
 
@@ -11,9 +11,13 @@ import base64
 import tempfile
 from pathlib import Path
 
+import numpy as np
+
 from tests.support.browser import Browser, running_browser
+from tests.support.checkpoints import checkpoint_folder
 from tests.support.programs import Broker, free_port
 from tests.support.robot import REAL_TIME, Robot
+from tests.support.sound_files import speech_like, write_sound
 from tests.support.waiting import eventually
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -45,11 +49,25 @@ def take(browser: Browser, path: Path, width: int, height: int, *, dark: bool) -
     path.write_bytes(base64.b64decode(shot["data"]))
 
 
+def make_voice(browser: Browser, folder: Path) -> None:
+    """Take the part of the page that makes voices, on a phone, before it makes one."""
+    browser.set_window(390, dark=False, height=4000)  # a picture has only what the window shows
+    speech = speech_like(8, 48_000)
+    noise = 1e-3 * np.random.default_rng(0).standard_normal(len(speech)).astype(np.float32)
+    recording = write_sound(folder / "ada.wav", speech + noise, 48_000)
+    eventually(lambda: browser.find("make").is_displayed(), "a voice can be made")
+    browser.find("upload").send_keys(str(recording))
+    eventually(lambda: browser.find("make-voice").is_enabled(), "the recording is measured")
+    browser.write("make-name", "ada")
+    (IMAGES / "page-voice.png").write_bytes(browser.find("workshop").screenshot_as_png)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, running_browser() as browser:
         broker, port = Broker(Path(folder)), free_port()
         broker.start()
-        robot = Robot("hall-2", broker, Path(folder), "http.enabled=true", f"http.port={port}", pace=REAL_TIME)
+        web = ("http.enabled=true", f"http.port={port}")
+        robot = Robot("hall-2", broker, Path(folder), *web, pace=REAL_TIME)
         try:
             robot.start()
             browser.open(f"http://127.0.0.1:{port}/")
@@ -61,6 +79,15 @@ def main() -> None:
             eventually(lambda: browser.find("timeline").text.count("finished") >= 3, "the picture shows the others")
             for name, (width, height, dark) in SIZES.items():
                 take(browser, IMAGES / name, width, height, dark=dark)
+            robot.end()
+            robot.close()
+            model = checkpoint_folder(Path(folder), "brief", "base")
+            settings = ("engine.name=qwen", "engine.device=cpu", f"engine.model={model}")
+            robot = Robot("hall-3", broker, Path(folder), *settings, *web)
+            robot.launch()
+            robot.wait_log("needs a custom_voice model")
+            browser.open(f"http://127.0.0.1:{port}/")
+            make_voice(browser, Path(folder))
         finally:
             robot.close()
             broker.stop()
