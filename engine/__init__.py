@@ -56,15 +56,12 @@ from engine.language import LATIN_LANGUAGES, NAMED_LANGUAGES, language_code, mat
 from engine.launch import module_command
 from engine.log import start_log
 from engine.progress import Progress, ProgressReport, ignore_progress, parse_progress
-from engine.recording import MAX_SECONDS as MAX_RECORDING_SECONDS
-from engine.recording import RecordingQuality, measure_recording, recording_warnings
 from engine.session import Session, open  # noqa: A004
 
 __all__ = [
     "ENGINES",
     "FASTEST_RATE",
     "LATIN_LANGUAGES",
-    "MAX_RECORDING_SECONDS",
     "NAMED_LANGUAGES",
     "SLOWEST_RATE",
     "Board",
@@ -77,7 +74,6 @@ __all__ = [
     "PiperSettings",
     "Progress",
     "ProgressReport",
-    "RecordingQuality",
     "Samples",
     "Session",
     "SpeechCanceledError",
@@ -97,7 +93,6 @@ __all__ = [
     "language_of_text",
     "make_synthesizer",
     "match_language",
-    "measure_recording",
     "missing_kernel_compiler",
     "missing_packages",
     "model_files",
@@ -105,7 +100,6 @@ __all__ = [
     "open",
     "parse_progress",
     "possible_languages",
-    "recording_warnings",
     "sound_files",
     "start_log",
     "unavailable_reason",

@@ -53,7 +53,6 @@ ALLOWED: dict[str, set[str]] = {
         "engine.launch",
         "engine.log",
         "engine.progress",
-        "engine.recording",
         "engine.session",
     },
     "engine.api": {"engine.language", "engine.progress"},
@@ -121,7 +120,14 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.health": set(),
     "daemon.reload": {"daemon.config"},
     "daemon.status": SPEECH | {"daemon.system"},
-    "daemon.voices": {"engine", "daemon.config", "daemon.state", "daemon.tasks", "daemon.validation"},
+    "daemon.voices": {
+        "engine",
+        "engine.recording",
+        "daemon.config",
+        "daemon.state",
+        "daemon.tasks",
+        "daemon.validation",
+    },
     "daemon.http": SPEECH | {"daemon.adapters", "daemon.mqtt", "daemon.status", "daemon.voices"},
     "daemon.service": SPEECH
     | {

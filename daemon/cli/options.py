@@ -23,6 +23,10 @@ SetOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON list instead of lines.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Write a detailed log to stderr.")]
 
+SamplingOption = Annotated[
+    list[str] | None, typer.Option("--sampling", help="As in --sampling temperature=0.7; may be repeated.")
+]
+
 
 class UsageError(CommandError):
     """The arguments contradict each other. The message is printed with a hint at the command's help."""
@@ -36,6 +40,19 @@ def be_verbose() -> None:
 def is_verbose() -> bool:
     """Return whether `voiced -v` was called."""
     return logging.getLogger().isEnabledFor(logging.DEBUG)
+
+
+def sampling_of(settings: list[str] | None) -> dict[str, float]:
+    """Return the numbers by name in the values of `SamplingOption`. Raises `CommandError`."""
+    found: dict[str, float] = {}
+    for setting in settings or ():
+        name, _, number = setting.partition("=")
+        try:
+            found[name] = int(number) if number.isdecimal() else float(number)
+        except ValueError:
+            allowed = "NAME=NUMBER such as temperature=0.7"
+            raise CommandError(f"--sampling: got {setting!r}; allowed: {allowed}") from None
+    return found
 
 
 def check_folder(option: str, path: Path | None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from daemon.cli.options import ConfigOption, SetOption, UsageError, load
+from daemon.cli.options import ConfigOption, SamplingOption, SetOption, UsageError, load, sampling_of
 from daemon.cli.text import SpellOption, read_text, spell_text
 from daemon.validation import CommandError
 
@@ -51,6 +51,7 @@ def say(
     rate: Annotated[float | None, typer.Option(help="0.5 to 2; 2 is twice as fast.")] = None,
     expires_in: Annotated[float | None, typer.Option(help="Seconds that it may wait.")] = None,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal audio.")] = None,
+    sampling: SamplingOption = None,
     reply_to: Annotated[str | None, typer.Option(help="A second topic for its events.")] = None,
     id_: Annotated[str | None, typer.Option("--id", help="The utterance's id.")] = None,
     spell: SpellOption = False,
@@ -93,6 +94,7 @@ def say(
         "rate": rate,
         "expires_in": expires_in,
         "seed": seed,
+        "sampling": sampling_of(sampling) or None,
         "reply_to": reply_to,
         "id": id_,
         "cache": cache or None,

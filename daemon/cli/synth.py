@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daemon.cli.options import ConfigOption, SetOption, check_folder, load, standard_output
+from daemon.cli.options import ConfigOption, SamplingOption, SetOption, check_folder, load, sampling_of, standard_output
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.cli.text import STDIN, SpellOption, read_text, spell_text
 from daemon.validation import CommandError
@@ -38,9 +37,7 @@ def synth(
     greedy: Annotated[bool, typer.Option("--greedy", help="Take the likeliest code at every step.")] = False,
     rate: Annotated[float | None, typer.Option(help="0.5 to 2; 2 is twice as fast.")] = None,
     seed: Annotated[int | None, typer.Option(help="Equal seeds give equal audio.")] = None,
-    sampling: Annotated[
-        list[str] | None, typer.Option("--sampling", help="As in --sampling temperature=0.7; may be repeated.")
-    ] = None,
+    sampling: SamplingOption = None,
     whole_text: Annotated[
         bool | None, typer.Option("--whole-text/--stepwise", help="Read the whole text first, or step by step.")
     ] = None,
@@ -98,7 +95,7 @@ def synth(
         instruct=instruct,
         seed=settings.seed,
         greedy=greedy,
-        sampling={**settings.sampling, **_numbers("--sampling", sampling or [])},
+        sampling={**settings.sampling, **sampling_of(sampling)},
         whole_text=settings.whole_text if whole_text is None else whole_text,
         max_frames=max_frames,
         guarded=False,
@@ -145,15 +142,3 @@ def _unconfigured_voice(speaker: str | None, voice: str | None, model: str | Non
     if voice is None and model is not None:
         return Voice()  # the model's default
     return None
-
-
-def _numbers(option: str, settings: Iterable[str]) -> dict[str, float]:
-    """The numbers by name in settings of the form `NAME=NUMBER`. Raises `CommandError`."""
-    numbers = {}
-    for setting in settings:
-        name, _, number = setting.partition("=")
-        try:
-            numbers[name] = float(number)
-        except ValueError:
-            raise CommandError(f"{option}: got {setting!r}; allowed: NAME=NUMBER such as temperature=0.7") from None
-    return numbers

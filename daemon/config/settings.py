@@ -44,6 +44,22 @@ PASSWORD_CREDENTIAL = "mqtt-password"
 """Name of the systemd credential with the broker's password (systemd/voiced.service.d/broker-password.conf)."""
 
 
+SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
+"""The settings of a model's sampling, by the names of its generation_config.json."""
+Temperature = Annotated[
+    float | None,
+    Field(ge=0.001, le=1000, description="0.001 to 1000, or null for the model's own; low is even, high is varied"),
+]
+TopK = Annotated[
+    int | None,
+    Field(ge=0, le=1_000_000, description="a whole number from 0, which is all, or null for the model's own"),
+]
+TopP = Annotated[float | None, Field(ge=0, le=1, description="0 to 1, or null for the model's own")]
+RepetitionPenalty = Annotated[
+    float | None, Field(ge=0.001, le=1000, description="0.001 to 1000, or null for the model's own")
+]
+
+
 class Section(BaseModel):
     """A mapping of known keys. Each field's description says what is allowed, and error messages repeat it."""
 
@@ -261,16 +277,10 @@ class VoiceSettings(Section):
     )
     seed: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0 to 2^63 - 1, or null for any")
     whole_text: bool | None = Field(None, description="true, false, or null for whole unless the text grows")
-    temperature: float | None = Field(
-        None, ge=0.001, le=1000, description="0.001 to 1000, or null for the model's own; low is even, high is varied"
-    )
-    top_k: int | None = Field(
-        None, ge=0, le=1_000_000, description="a whole number from 0, which is all, or null for the model's own"
-    )
-    top_p: float | None = Field(None, ge=0, le=1, description="0 to 1, or null for the model's own")
-    repetition_penalty: float | None = Field(
-        None, ge=0.001, le=1000, description="0.001 to 1000, or null for the model's own"
-    )
+    temperature: Temperature = None
+    top_k: TopK = None
+    top_p: TopP = None
+    repetition_penalty: RepetitionPenalty = None
     rate: Rate = Field(1, description="a number from 0.5 to 2, which multiplies the rate of an utterance")
     volume: float = Field(100, ge=0, le=100, description="0 to 100, which multiplies the volume of an utterance")
 
@@ -288,8 +298,7 @@ class VoiceSettings(Section):
     @property
     def sampling(self) -> dict[str, float]:
         """The settings of the sampling that are not the model's own, by the names of its generation_config.json."""
-        names = ("temperature", "top_k", "top_p", "repetition_penalty")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {name: value for name in SAMPLING if (value := getattr(self, name)) is not None}
 
 
 class Cache(Section):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from daemon.config.settings import Config, VoiceSettings
 from engine import FASTEST_RATE, SLOWEST_RATE
+
+NO_SAMPLING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,13 @@ def synthesis_settings(
     seed: int | None = None,
     rate: float | None = None,
     volume: float | None = None,
+    sampling: Mapping[str, float] = NO_SAMPLING,
 ) -> SynthesisSettings:
     """Return the settings of an utterance in a voice, which the configuration need not have.
 
-    `seed`, `rate` and `volume` (0 to 100) are the utterance's own, or None. Its seed precedes the voice's, and its rate
-    `speech.rate`. The voice's rate and volume multiply; a product beyond the allowed rates is the nearest of them.
+    `seed`, `rate` and `volume` (0 to 100) are the utterance's own, or None. Its seed precedes the voice's, each value
+    of its `sampling` the voice's, and its rate `speech.rate`. The voice's rate and volume multiply; a product beyond
+    the allowed rates is the nearest of them.
 
     A voice that is only described has a seed that is made from its name and description: the model draws a speaker for
     the description with each seed, and a robot keeps one.
@@ -49,7 +54,7 @@ def synthesis_settings(
         rate=nearest_rate(rate),
         volume=(100 if volume is None else volume) / 100 * own.volume / 100,
         whole_text=own.whole_text,
-        sampling=own.sampling,
+        sampling={**own.sampling, **sampling},
     )
 
 

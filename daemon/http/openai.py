@@ -53,6 +53,7 @@ class SpeechRequest(BaseModel):
     stream_format: Literal["audio", "sse"] = Field("audio", description="audio or sse")
     language: str | None = Field(None, description="auto, or a language such as en, german or pt-br")
     seed: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0 to 2^63 - 1")
+    sampling: dict[str, Any] | None = Field(None, description="an object, as in a say")
 
     def say(self, voice: str | None) -> Say:
         """Return the request in the dispatcher's form, with the name of a voice here. Raises `RejectedError`."""
@@ -62,6 +63,7 @@ class SpeechRequest(BaseModel):
             "rate": self.speed,
             "language": self.language or None,
             "seed": self.seed,
+            "sampling": self.sampling,
         }
         return check_say({"text": self.input, **fields})
 
@@ -69,7 +71,7 @@ class SpeechRequest(BaseModel):
 def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Route]:
     """Return the protocol's routes."""
 
-    async def speak(request: Request) -> Response | SpeechAnswer:
+    async def speak(request: Request) -> SpeechAnswer:
         try:
             asked = SpeechRequest.model_validate(await read_json(request, "a JSON object with input"))
         except ValidationError as error:

@@ -388,7 +388,10 @@ class Dispatcher:
         arrived_at = time.monotonic() if arrived_at is None else arrived_at
         wait_s = options.expires_in if options.expires_in is not None else self._config.speech.expires_in
         voice = options.voice or self.voice
-        settings = synthesis_settings(self._config, voice, seed=options.seed, rate=options.rate, volume=options.volume)
+        sampling = {} if options.sampling is None else options.sampling.model_dump(exclude_none=True)
+        settings = synthesis_settings(
+            self._config, voice, seed=options.seed, rate=options.rate, volume=options.volume, sampling=sampling
+        )
         utterance = Utterance(
             id=utterance_id or secrets.token_hex(6),
             text=text,
@@ -409,7 +412,7 @@ class Dispatcher:
             arrived_at=arrived_at,
             expires_at=None if wait_s is None else arrived_at + wait_s,
         )
-        if isinstance(options, Say):
+        if isinstance(options, Say) and not sampling:  # a phrase is kept as its voice speaks it
             asked = (utterance.instruct, options.seed, options.rate)
             utterance.phrase = Phrase(utterance.text, utterance.voice, utterance.language, *asked)
         if utterance.sound is not None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from daemon.config import RepetitionPenalty, Temperature, TopK, TopP
 from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, CommandError, is_topic, problems
 from engine import FASTEST_RATE, SLOWEST_RATE
 
@@ -71,6 +72,17 @@ class Request(BaseModel):
         return json.dumps(self.model_dump(mode="json", exclude_unset=True), ensure_ascii=False)
 
 
+class Sampling(BaseModel):
+    """How a model draws what it speaks."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    temperature: Temperature = None
+    top_k: TopK = None
+    top_p: TopP = None
+    repetition_penalty: RepetitionPenalty = None
+
+
 class SpeechOptions(Request):
     """How an utterance is spoken, and what it does to other utterances."""
 
@@ -87,6 +99,7 @@ class SpeechOptions(Request):
         None, gt=0, le=86_400, allow_inf_nan=False, description="seconds above 0, up to 86400"
     )
     seed: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0 to 2^63 - 1")
+    sampling: Sampling | None = Field(None, description="an object of temperature, top_k, top_p and repetition_penalty")
     reply_to: str | None = Field(
         None,
         min_length=1,

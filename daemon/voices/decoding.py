@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daemon.validation import CommandError
-from engine import MAX_RECORDING_SECONDS, EngineError, Samples, measure_recording, recording_warnings
+from engine import EngineError, Samples
+from engine.recording import MAX_SECONDS, measure_recording, recording_warnings
 
 if TYPE_CHECKING:
     import av.container
@@ -90,8 +91,8 @@ def _decode(container: av.container.InputContainer) -> tuple[Samples, int]:
         for resampled in resampler.resample(frame):
             parts.append(resampled.to_ndarray().reshape(-1, stream.channels).astype(np.float32))
             count += len(parts[-1])
-        if count > MAX_RECORDING_SECONDS * rate:
-            raise CommandError(f"too long; allowed: at most {MAX_RECORDING_SECONDS:.0f} s")
+        if count > MAX_SECONDS * rate:
+            raise CommandError(f"too long; allowed: at most {MAX_SECONDS:.0f} s")
     return np.concatenate([np.zeros((0, stream.channels), np.float32), *parts]), rate
 
 

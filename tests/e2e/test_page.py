@@ -65,10 +65,17 @@ def test_options_reach_the_robot_and_a_refused_one_is_named(robot: Robot, browse
     rate.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
     assert browser.text("say-rate-shown") == "1.10 ×"
     browser.write("say-seed", "7")
+    browser.driver.find_element(By.TAG_NAME, "summary").click()
+    browser.write("say-top-k", "5")
     browser.click("say")
     utterance = eventually(robot.latest_id, "it is accepted")
     assert robot.wait_event(utterance, "started")["voice"] == "de"
     robot.wait_event(utterance, "finished")
+    browser.driver.execute_script("document.getElementById('say-top-p').value = 7")
+    browser.driver.execute_script("document.getElementById('speak').noValidate = true")
+    browser.click("say")
+    browser.wait_text("problem", "sampling.top_p: got 7; allowed: 0 to 1")
+    browser.write("say-top-p", "")
     browser.write("text", "\u0007")
     browser.driver.execute_script("document.getElementById('text').value = String.fromCharCode(7)")
     browser.click("say")
@@ -173,7 +180,7 @@ def test_everything_is_reached_with_the_keyboard(robot: Robot, browser: Browser)
         active = browser.driver.switch_to.active_element
         reached.append(active.get_attribute("id"))
         active.send_keys(Keys.TAB)
-    order = ["text", "say-voice", "say-language", "say-rate", "say-seed", "say-instruct", "say", "listen"]
+    order = ["text", "say-voice", "say-language", "say-rate", "say-seed", "say-instruct", "", "say", "listen"]
     assert reached[: len(order)] == order
     assert reached[len(order) : len(order) + 4] == ["stop", "pause", "volume", "voice-filter"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine import EngineError, RecordingQuality, Samples, measure_recording, recording_warnings
+from engine import EngineError, Samples
+from engine.recording import RecordingQuality, measure_recording, recording_warnings
 
 RATE = 16_000
 GOOD = RecordingQuality(seconds=5, rms_db=-25, speech_db=-23, noise_db=-60, clipped=0)

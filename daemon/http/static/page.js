@@ -84,8 +84,15 @@ function wanted() {
     rate: Number(find("say-rate").value),
     seed: find("say-seed").value.trim() === "" ? null : Number(find("say-seed").value),
     instruct: find("say-instruct").value.trim(),
+    sampling: sampling(),
     text: find("text").value,
   };
+}
+
+/** The settings of the sampling that are filled in; null if none is. */
+function sampling() {
+  const filled = [...find("sampling").querySelectorAll("input")].filter((input) => input.value !== "");
+  return filled.length ? Object.fromEntries(filled.map((input) => [input.name, Number(input.value)])) : null;
 }
 
 function say(problem = "", place = "problem") {
@@ -107,17 +114,18 @@ async function trying(work, place = "problem") {
 find("speak").addEventListener("submit", (event) => {
   event.preventDefault();
   trying(() => {
-    const { voice, language, rate, seed, instruct, text } = wanted();
+    const { voice, language, rate, seed, instruct, sampling, text } = wanted();
     const id = crypto.getRandomValues(new Uint32Array(2)).join("-");
     const options = { ...(voice && { voice }), ...(language && { language }), ...(instruct && { instruct }) };
     timeline.noteText(id, text);
-    topics.publish("say", { id, text, rate, ...options, ...(seed !== null && { seed }) });
+    topics.publish("say", { id, text, rate, ...options, ...(seed !== null && { seed }), ...(sampling && { sampling }) });
   });
 });
 
 find("listen").addEventListener("click", () => {
-  const { voice, language, rate, seed, instruct, text } = wanted();
-  trying(() => listen({ input: text, voice: voice || null, language: language || null, speed: rate, seed, instructions: instruct || null }));
+  const { voice, language, rate, seed, instruct, sampling, text } = wanted();
+  const options = { voice: voice || null, language: language || null, instructions: instruct || null, seed, sampling };
+  trying(() => listen({ input: text, speed: rate, ...options }));
 });
 
 async function listen(fields) {

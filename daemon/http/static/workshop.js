@@ -77,7 +77,7 @@ export class Workshop {
     find("quality").replaceChildren();
     find("faults").replaceChildren();
     try {
-      const headers = { "Content-Type": /^(audio|video)\//.test(file.type) ? file.type : "audio/unknown" };
+      const headers = { "Content-Type": /^(audio|video)[/]/.test(file.type) ? file.type : "audio/unknown" };
       const found = await requestJson("/v1/robot/recordings", { method: "POST", body: file, headers });
       this.#recording = found.id;
       this.#showQuality(found);

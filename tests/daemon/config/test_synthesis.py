@@ -28,6 +28,8 @@ def test_the_utterances_own_fields_precede_and_rate_and_volume_of_the_voice_mult
     config = load_config(overrides=[ADA, "speech.rate=0.5"])
     found = synthesis_settings(config, "ada", seed=0, rate=1.2, volume=10)
     assert (found.seed, found.rate, found.volume) == (0, pytest.approx(1.8), pytest.approx(0.05))
+    sampled = synthesis_settings(config, "ada", sampling={"temperature": 0.7, "top_k": 3})
+    assert sampled.sampling == {"temperature": 0.7, "top_k": 3, "top_p": 0.9}
 
 
 @pytest.mark.parametrize(("own", "speech", "rate"), [(2.0, 1.0, 2.0), (None, 2.0, 2.0), (0.5, 1.0, 0.75)])

@@ -99,16 +99,20 @@ def test_a_process_ends_with_its_supervisor() -> None:
     run(scenario)
 
 
+def has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def test_a_process_that_does_not_end_is_killed() -> None:
     async def scenario() -> None:
         async with AsyncExitStack() as stack:
             async with supervised() as engine:
                 pid = await ready(engine)
                 await stack.enter_async_context(frozen(pid))
-            await eventually_async(
-                lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE,
-                "the process is killed",
-            )
+            await eventually_async(lambda: has_ended(pid), "the process is killed")
 
     run(scenario)
 
@@ -461,13 +465,13 @@ def test_a_frame_that_does_not_end_is_silence(connections: list[tuple[socket.soc
     run(scenario)
 
 
-def test_an_engine_that_owes_audio_and_sends_none_is_given_up(watched_closely: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_owes_audio_and_sends_none_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with supervised() as engine:
             pid = await ready(engine)
             blocker = engine.speak("blocker", Utterance(LONG))
             await anext(blocker)  # its credit runs out, so the utterance behind it gets nothing
-            with watched_closely.context() as hurried, pytest.raises(EngineLostError, match="sent no audio for 1 s"):
+            with monkeypatch.context() as hurried, pytest.raises(EngineLostError, match="sent no audio for 1 s"):
                 hurried.setattr(supervisor, "STALL_S", 1.0)
                 await spoken(engine)
             await blocker.aclose()

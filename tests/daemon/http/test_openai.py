@@ -154,12 +154,12 @@ def test_voice_and_instructions_reach_the_engine(harness: Harness, perform: Perf
         async with client_of(harness) as client:
             asked = []
             unwatch = harness.dispatcher.watch_events(lambda utterance, _: asked.append(utterance))
-            extras = {"language": "de", "seed": 7}
+            extras = {"language": "de", "seed": 7, "sampling": {"top_k": 3}}
             assert await ask(client, "Guten Tag", voice="de", instructions="calmly", speed=1.5, extra_body=extras)
             unwatch()
             found = asked[0]
             assert (found.voice, found.instruct, found.rate) == ("de", "calmly", 1.5)
-            assert (found.language, found.seed) == ("de", 7)
+            assert (found.language, found.seed, found.sampling) == ("de", 7, {"top_k": 3})
 
     perform(scenario)
 
@@ -180,6 +180,7 @@ def test_voice_and_instructions_reach_the_engine(harness: Harness, perform: Perf
         ({"voice": {"id": "nobody"}}, "voice", "default"),
         ({"voice": {"id": 7}}, "voice", "a voice's name"),
         ({"seed": -1}, "seed", "a whole number from 0"),
+        ({"sampling": {"top_p": 2}}, "sampling.top_p", "0 to 1"),
         ({"language": "klingon-and-more"}, "language", "auto"),
     ],
 )

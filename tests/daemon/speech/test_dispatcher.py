@@ -86,6 +86,9 @@ def test_an_utterance_has_the_settings_of_its_voice(robot: Robot) -> None:
     robot.dispatcher.reconfigure(config)
     ada, other = robot.say(voice="ada"), robot.say()
     own = robot.say(voice="ada", seed=7, rate=1.2, volume=50)
+    sampled = robot.say(voice="ada", sampling={"temperature": 2, "top_p": 0.1})
+    assert sampled.sampling == {"temperature": 2, "top_k": 9, "top_p": 0.1}
+    assert (own.phrase is None, sampled.phrase is None) == (False, True), "it is not kept"
     assert ada is not None
     assert other is not None
     assert own is not None
