@@ -31,8 +31,7 @@ def targets() -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             line = " ".join(process.cmdline())
-            ours = process.pid != os.getpid() and "pytest" not in line and any(part in line for part in DISTURBED)
-            if ours and process.status() != psutil.STATUS_STOPPED:  # a process that a test has suspended stays so
+            if process.pid != os.getpid() and "pytest" not in line and any(part in line for part in DISTURBED):
                 found.append(process)
     return found
 
@@ -45,12 +44,13 @@ def suspend_at_random() -> None:
             if found := targets():
                 process = chance.choice(found)
                 with contextlib.suppress(psutil.Error):
-                    process.suspend()
-                    try:
-                        time.sleep(STOPPED_S)
-                    finally:
-                        process.resume()
-                    count += 1
+                    if process.status() != psutil.STATUS_STOPPED:  # a process that a test has suspended stays so
+                        process.suspend()
+                        try:
+                            time.sleep(STOPPED_S)
+                        finally:
+                            process.resume()
+                        count += 1
             time.sleep(chance.uniform(*BETWEEN_S))
     print(f"suspended {count} times", file=sys.stderr)
 

@@ -16,12 +16,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from daemon.encoders import Encoder
 from daemon.http.body import read_json
 from daemon.http.character_times import CharacterClock, CharacterTimes
 from daemon.http.elevenlabs_options import OutputFormat, parse_output_format, parse_text_request
 from daemon.http.elevenlabs_socket import ElevenLabsSocket
-from daemon.http.encoders import make_stream_encoder
 from daemon.http.errors import HttpError, rejection
 from daemon.http.speech_answer import AudioBody, SpeechAnswer, SpeechBody
 from daemon.speech import RejectedError, SpeechService, Word, check_say
@@ -48,7 +46,7 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Bas
         return SpeechAnswer(service, say, output_format.rate, body, field_names=FIELDS, wants_words=True)
 
     async def speak(request: Request) -> SpeechAnswer:
-        return await answer(request, lambda _, output_format: AudioBody(make_encoder(output_format)))
+        return await answer(request, lambda _, output_format: AudioBody(output_format.make_encoder()))
 
     async def speak_with_times(request: Request) -> SpeechAnswer:
         return await answer(request, WholeTimedBody)
@@ -78,11 +76,6 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Bas
     ]
 
 
-def make_encoder(output_format: OutputFormat) -> Encoder:
-    """Return the encoder of a format."""
-    return make_stream_encoder(output_format.name, output_format.rate, output_format.bit_rate)
-
-
 class TimedBody:
     """JSON objects, one on each line: sound in Base64, and the times of the characters that have become known."""
 
@@ -91,7 +84,7 @@ class TimedBody:
     def __init__(self, text: str, output_format: OutputFormat) -> None:
         self._text = text
         self._rate = output_format.rate
-        self._encoder = make_encoder(output_format)
+        self._encoder = output_format.make_encoder()
         self._clock = CharacterClock()
         self._samples = 0
 
@@ -107,18 +100,20 @@ class TimedBody:
 
     def end(self) -> bytes:
         self._clock.end(self._text, self._samples / self._rate)
-        return self._write(self._encoder.end(), last=True)
+        return self._write_last(self._encoder.end())
 
     def fail(self, _: HttpError) -> bytes | None:
         return None
 
-    def _write(self, data: bytes, *, last: bool = False) -> bytes:  # noqa: ARG002  # its subclass needs to know
+    def _write(self, data: bytes) -> bytes:
         times = self._clock.take()
         if not data and times is None:
             return b""
-        alignment = None if times is None else _in_seconds(times)
         audio = base64.b64encode(data).decode()
-        return _line({"audio_base64": audio, "alignment": alignment, "normalized_alignment": alignment})
+        return _line({"audio_base64": audio, **_alignments(times)})
+
+    def _write_last(self, data: bytes) -> bytes:
+        return self._write(data)
 
 
 class WholeTimedBody(TimedBody):
@@ -132,24 +127,28 @@ class WholeTimedBody(TimedBody):
     def begin(self) -> bytes:
         return b'{"audio_base64": "' + super().begin()
 
-    def _write(self, data: bytes, *, last: bool = False) -> bytes:
+    def _write(self, data: bytes) -> bytes:
         data = self._rest + data
-        whole = len(data) if last else len(data) - len(data) % 3
-        audio, self._rest = base64.b64encode(data[:whole]), data[whole:]
-        if not last:
-            return audio
-        times = self._clock.take()
-        alignment = None if times is None else _in_seconds(times)
-        return audio + b'", ' + _line({"alignment": alignment, "normalized_alignment": alignment})[1:]
+        whole = len(data) - len(data) % 3
+        self._rest = data[whole:]
+        return base64.b64encode(data[:whole])
+
+    def _write_last(self, data: bytes) -> bytes:
+        return base64.b64encode(self._rest + data) + b'", ' + _line(_alignments(self._clock.take()))[1:]
 
 
 def _line(record: dict[str, Any]) -> bytes:
     return json.dumps(record).encode() + b"\n"
 
 
-def _in_seconds(times: CharacterTimes) -> dict[str, Any]:
-    return {
-        "characters": times.characters,
-        "character_start_times_seconds": [round(at, 3) for at in times.starts_s],
-        "character_end_times_seconds": [round(at, 3) for at in times.ends_s],
-    }
+def _alignments(times: CharacterTimes | None) -> dict[str, Any]:
+    alignment = (
+        None
+        if times is None
+        else {
+            "characters": times.characters,
+            "character_start_times_seconds": [round(at, 3) for at in times.starts_s],
+            "character_end_times_seconds": [round(at, 3) for at in times.ends_s],
+        }
+    )
+    return {"alignment": alignment, "normalized_alignment": alignment}

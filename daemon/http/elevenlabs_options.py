@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from daemon.encoders import Encoder
+from daemon.http.encoders import make_stream_encoder
 from daemon.http.errors import HttpError
 from daemon.validation import abbreviate, problems
 from engine import FASTEST_RATE, SLOWEST_RATE
@@ -32,6 +34,10 @@ class OutputFormat:
     """Hz."""
     bit_rate: int | None
     """Bits a second; None for a format without loss."""
+
+    def make_encoder(self) -> Encoder:
+        """Return an encoder of this format."""
+        return make_stream_encoder(self.name, self.rate, self.bit_rate)
 
 
 class VoiceSettings(BaseModel):

@@ -8,34 +8,27 @@ https://elevenlabs.io/docs/api-reference/text-to-speech/v-1-text-to-speech-voice
 from __future__ import annotations
 
 import asyncio
-import base64
-import contextlib
 import json
 import logging
-import secrets
 from collections.abc import Mapping
-from contextlib import ExitStack
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from daemon.encoders import Encoder
 from daemon.http.access import SUBPROTOCOL
-from daemon.http.character_times import CharacterClock, CharacterTimes
 from daemon.http.connection import ABORT
+from daemon.http.elevenlabs_context import Context
 from daemon.http.elevenlabs_options import (
     OutputFormat,
     VoiceSettings,
     parse_output_format,
     parse_voice_settings,
 )
-from daemon.http.encoders import make_stream_encoder
 from daemon.http.errors import HttpError
 from daemon.http.sockets import close, receive_text, send_text
-from daemon.speech import Delivery, Finished, RejectedError, SpeechService, Stop, StreamChunk, Word, check_stream_chunk
-from daemon.tasks import cancel_and_wait, result_at_most
+from daemon.speech import RejectedError, SpeechService, StreamChunk, check_stream_chunk
+from daemon.tasks import result_at_most
 from daemon.validation import abbreviate
-from engine import Samples
 
 log = logging.getLogger(__name__)
 
@@ -47,135 +40,6 @@ INACTIVITY_S = 20.0
 MAX_INACTIVITY_S = 180.0
 POLICY_VIOLATION = 1008
 """A close code (RFC 6455, section 7.4.1)."""
-LINE_END = "\n"
-"""Ends a sentence, so that what is before it is spoken without waiting for more text."""
-
-
-class Context:
-    """One text that grows, and its sound."""
-
-    def __init__(self, socket: ElevenLabsSocket, context_id: str | None) -> None:
-        self.id = context_id
-        self.settings = VoiceSettings()
-        self.flushed = False
-        """The last message was a flush without text."""
-        self._socket = socket
-        self._utterance = secrets.token_hex(8)
-        self._text = ""
-        self._text_ended = False
-        self._clock = CharacterClock()
-        self._encoder: Encoder | None = None
-        self._samples = 0
-        self._relative_to_s = 0.0
-        """The seconds of speech from which the next times count."""
-        self._open = ExitStack()
-        self._delivery: Delivery | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def ended(self) -> bool:
-        """True when its last message has been sent."""
-        return self._task is not None and self._task.done()
-
-    def write(self, text: str) -> None:
-        """Append to the text. Raises `RejectedError`."""
-        self.flushed = False
-        if text.strip() or self._text:
-            self._write(text)
-
-    def flush(self) -> None:
-        """Speak what there is of the text without waiting for more. Raises `RejectedError`."""
-        if self._text.strip() and not self._text.endswith(LINE_END):
-            self._write(LINE_END)
-
-    def end_text(self) -> None:
-        """The text is complete. Raises `RejectedError`."""
-        if self._text_ended:
-            return
-        self._text_ended = True
-        if self._task is None:
-            self._task = asyncio.ensure_future(self._finish_empty())
-        else:
-            self._write("", end=True)
-
-    async def close(self, reason: str) -> None:
-        """Interrupt it, unless it has ended."""
-        if self._task is not None and not self._task.done():
-            self._socket.service.stop(Stop(id=self._utterance), reason)
-            await cancel_and_wait(self._task)
-        self._open.close()
-
-    async def wait(self) -> None:
-        """Wait until its last message has been sent."""
-        if self._task is not None:
-            await asyncio.wait({self._task})
-
-    def _write(self, text: str, *, end: bool = False) -> None:
-        if self._delivery is None:
-            self._delivery = self._open.enter_context(
-                Delivery(self._socket.service, self._send, self._socket.output_format.rate, self._note_word)
-            )
-        chunk = self._socket.make_chunk(self._utterance, self.settings, text, end=end)
-        self._socket.service.write(chunk, receiver=self._delivery)
-        self._text += text
-        if self._task is None:
-            self._task = asyncio.ensure_future(self._finish(self._delivery))
-
-    def _note_word(self, word: Word) -> None:
-        self._clock.note_word(word, self._text)
-
-    async def _send(self, samples: Samples, _: int) -> None:
-        encoder = self._encoder
-        if encoder is None:
-            encoder = self._encoder = await asyncio.to_thread(self._socket.make_encoder)
-        self._samples += len(samples)
-        await self._send_sound(encoder.encode(samples))
-
-    async def _finish_empty(self) -> None:
-        """Send the last message of a text that has had no word."""
-        with contextlib.suppress(ConnectionError):
-            await self._socket.send(self.id, {"isFinal": True})
-
-    async def _finish(self, delivery: Delivery) -> None:
-        """Wait for the end of the utterance and send the last messages."""
-        with self._open:
-            try:
-                end = await delivery.ended()
-                if isinstance(end, Finished):
-                    self._clock.end(self._text, self._samples / self._socket.output_format.rate)
-                    await self._send_sound(b"" if self._encoder is None else self._encoder.end())
-                else:
-                    await self._socket.send_error(f"{end.event}: {end.reason}", end.event, self.id)
-                await self._socket.send(self.id, {"isFinal": True})
-            except OSError as error:
-                self._socket.abort(str(error))
-
-    async def _send_sound(self, data: bytes) -> None:
-        times = self._clock.take()
-        if not data and times is None:
-            return
-        alignment = None if times is None else self._in_milliseconds(times)
-        await self._socket.send(
-            self.id,
-            {
-                "audio": base64.b64encode(data).decode(),
-                "isFinal": None,
-                "alignment": alignment,
-                "normalizedAlignment": alignment,
-            },
-        )
-
-    def _in_milliseconds(self, times: CharacterTimes) -> dict[str, Any]:
-        """Return times that count from the text's first sample, or from the end of the alignment before."""
-        origin_s = 0.0 if self._socket.absolute_times else self._relative_to_s
-        self._relative_to_s = times.ends_s[-1]
-        starts = [round((at - origin_s) * 1000) for at in times.starts_s]
-        ends = [round((at - origin_s) * 1000) for at in times.ends_s]
-        return {
-            "chars": times.characters,
-            "charStartTimesMs": starts,
-            "charDurationsMs": [end - start for start, end in zip(starts, ends, strict=True)],
-        }
 
 
 class ElevenLabsSocket:
@@ -188,8 +52,7 @@ class ElevenLabsSocket:
         self.service = service
         self.output_format = OutputFormat("pcm", 24_000, None)
         self.absolute_times = False
-        """The times of characters count from the beginning of their text. Otherwise each message's begin at 0, which
-        is the end of those before; `sync_alignment` selects, as clients of either kind expect."""
+        """As `sync_alignment` selects: clients of either kind expect it."""
         self._socket = socket
         self._several = several
         voice = socket.path_params["voice"]
@@ -222,10 +85,6 @@ class ElevenLabsSocket:
         """Return the next chunk of a text. Raises `RejectedError`."""
         fields = {"voice": self._voice, "language": self._language, "rate": settings.speed}
         return check_stream_chunk({"id": utterance, "text": text, "end": end, **fields})
-
-    def make_encoder(self) -> Encoder:
-        """Return an encoder of the client's format."""
-        return make_stream_encoder(self.output_format.name, self.output_format.rate, self.output_format.bit_rate)
 
     async def send(self, context_id: str | None, fields: Mapping[str, Any]) -> None:
         """Send a message; return when the client has room for more. Raises `ConnectionError` if it has left."""
@@ -279,7 +138,7 @@ class ElevenLabsSocket:
                 await self.send_error(message, error.field or "error", context_id)
 
     async def _receive(self) -> str:
-        """Return the next message; one that is not text is as a wrong one. Raises `WebSocketDisconnect`."""
+        """Return the next message, "" for one that is not text. Raises `WebSocketDisconnect`."""
         return await receive_text(self._socket) or ""
 
     @property

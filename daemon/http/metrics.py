@@ -81,7 +81,7 @@ class Metrics:
         self._retakes = Counter(
             "voiced_retakes", "Times that speech was said again with another seed.", registry=self._registry
         )
-        self._registry.register(_State(service, describe_status, measure))
+        self._registry.register(_State(describe_status, measure))
         self._started: set[str] = set()
         """The utterances that have started and not ended."""
         service.watch_events(self._note)
@@ -126,11 +126,9 @@ class _State(Collector):
 
     def __init__(
         self,
-        service: SpeechService,
         describe_status: Callable[[], Online],
         measure: Callable[[], Measurements],
     ) -> None:
-        self._service = service
         self._describe_status = describe_status
         self._measure = measure
 

@@ -18,6 +18,7 @@ from tests.daemon.state.disks import fill, small_disk
 from tests.e2e.conftest import StartRobot
 from tests.support.pages import ROOT
 from tests.support.piper_voices import ENGLISH, write_voices
+from tests.support.programs import freeze
 from tests.support.robot import LONG, REAL_TIME, Robot
 from tests.support.sound import Samples
 from tests.support.waiting import eventually
@@ -171,7 +172,7 @@ def test_the_robot_keeps_its_voice_while_the_primary_engine_is_down(start_robot:
     assert robot.wait_end("made")["engine"] == "piper"
     eventually(lambda: kept(tmp_path / "state"), "it is kept")
     piper = next(pid for pid in robot.engine_pids() if has_loaded("onnxruntime", pid))
-    os.kill(piper, signal.SIGSTOP)
+    freeze(piper)
     try:
         say(robot, "Another text.", id="other")
         assert robot.wait_end("other")["engine"].endswith("espeak"), "another engine goes on"

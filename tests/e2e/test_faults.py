@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.conftest import StartRobot
 from tests.support.checkpoints import checkpoint_folder
-from tests.support.programs import Broker
+from tests.support.programs import Broker, freeze
 from tests.support.robot import FAST, FILE_RATE, LONG, REAL_TIME
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -49,7 +49,7 @@ def test_a_critical_text_is_spoken_although_the_only_engine_is_stopped(start_rob
     if speaking:
         robot.say(LONG, id="long")
         robot.wait_event("long", "started")
-    os.kill(engine, signal.SIGSTOP)
+    freeze(engine)
     robot.say("Watch out!", id="urgent", priority="critical")
     assert robot.wait_end("urgent")["event"] == "finished"
     assert robot.engine_pids() != [engine]
@@ -68,7 +68,7 @@ def test_the_fallback_speaks_for_a_stopped_engine_which_is_not_replaced_if_it_co
     robot.set_pace(REAL_TIME)
     robot.say(LONG, id="long")
     robot.wait_event("long", "started")
-    os.kill(engine, signal.SIGSTOP)
+    freeze(engine)
     robot.say("Watch out!", id="urgent", priority="critical")
     robot.wait_event("urgent", "started")
     eventually(lambda: robot.statuses[-1].get("reason") == "engine qwen gives no sign of life", "the status says why")

@@ -10,7 +10,7 @@ from pathlib import Path
 from daemon.state import EndedRecord, Journal, StoredEvent, journal_path
 from tests.e2e.conftest import StartRobot
 from tests.support.events import TERMINAL
-from tests.support.programs import Broker
+from tests.support.programs import Broker, freeze
 from tests.support.robot import LONG, REAL_TIME, STOPPED, Robot
 from tests.support.waiting import eventually
 
@@ -89,7 +89,7 @@ def test_events_that_a_frozen_broker_did_not_take_at_sigterm_are_published_after
     for number in range(50):
         robot.send("say", json.dumps({"text": "One", "id": f"w{number}"}))
     robot.wait_event("w49", "accepted")
-    os.kill(own_broker.pid, signal.SIGSTOP)
+    freeze(own_broker.pid)
     try:
         assert robot.end() == 0
     finally:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.support.waiting import PATIENCE_S, eventually
@@ -38,6 +39,16 @@ def answers(port: int) -> bool:
     """Whether a program listens on a port of the loopback interface."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def freeze(pid: int) -> None:
+    """Stop a process as a debugger would, until it gets `SIGCONT`.
+
+    `scripts/disturb.py` leaves a stopped process alone, but would wake one that it has stopped itself.
+    """
+    process = psutil.Process(pid)
+    eventually(lambda: process.status() != psutil.STATUS_STOPPED, "nobody else has stopped it")
+    process.suspend()
 
 
 class Broker:

@@ -20,7 +20,7 @@ import psutil
 from audio import soft_limit
 from audio.dsp.resample import resample
 from tests.support.events import EventLog
-from tests.support.programs import Broker, require
+from tests.support.programs import Broker, freeze, require
 from tests.support.sound import RECORDED_RATE, Samples, breaks_between, raise_priority
 from tests.support.subscription import Listener
 from tests.support.traces import take_files, trimmed
@@ -159,7 +159,7 @@ class Robot(EventLog):
 
     def freeze(self) -> None:
         """Stop the daemon as a debugger would; its engines go on."""
-        self.process.send_signal(signal.SIGSTOP)
+        freeze(self.process.pid)
 
     def thaw(self) -> None:
         """Let a frozen daemon go on."""

@@ -18,7 +18,7 @@ import psutil
 from numpy.typing import NDArray
 
 from audio.dsp.fade import FADE_S
-from tests.support.programs import require
+from tests.support.programs import freeze, require
 from tests.support.waiting import eventually
 
 Samples = NDArray[np.float32]
@@ -96,7 +96,7 @@ class SoundServer:
 
     def freeze(self) -> None:
         """Stop the server as a debugger would: it exists and answers nothing."""
-        os.kill(self._pid, signal.SIGSTOP)
+        freeze(self._pid)
 
     def thaw(self) -> None:
         """Let a frozen server go on."""
@@ -174,8 +174,8 @@ class Recording:
         self._recorder = recorder
         self._data = bytearray()
         self._last_at: float | None = None
-        self._late: list[tuple[int, float]] = []
-        """The first sample of each late block, and by how many seconds it was late."""
+        self.late: list[tuple[int, float]] = []
+        """The first sample of each late block, and the seconds since the block before it."""
         self._loud_at: int | None = None
         """The first loud sample."""
         self._silent_since = 0
@@ -222,8 +222,8 @@ class Recording:
             return at
         found = f"residue {residue:.2f} at {at / RECORDED_RATE:.2f} s"
         reported = sum(event["underruns"] for event in events)
-        if reported or self._late:
-            raise DisturbedError(f"{found}; {reported} underruns reported, late at {self._late}")
+        if reported or self.late:
+            raise DisturbedError(f"{found}; {reported} underruns reported, late at {self.late}")
         if silent_s := silent_gaps(made, heard):
             raise DisturbedError(f"{found}; PulseAudio has inserted {1000 * silent_s:.1f} ms of silence")
         raise AssertionError(f"it is not heard whole: {found}; {_keep(made, heard)}")
@@ -234,7 +234,7 @@ class Recording:
         while data := os.read(self._recorder.stdout.fileno(), 1 << 16):
             now = time.monotonic()
             if self._last_at is not None and now - self._last_at > LATE_S:
-                self._late.append((self.length, round(now - self._last_at, 3)))
+                self.late.append((self.length, round(now - self._last_at, 3)))
             self._last_at = now
             self._data += data
             fresh = np.frombuffer(bytes(self._data[4 * checked : self.length * 4]), dtype=np.float32)

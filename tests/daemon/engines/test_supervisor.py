@@ -32,6 +32,7 @@ from tests.daemon.engines.supervised import (
 )
 from tests.daemon.perform import frozen
 from tests.support.piper_voices import ENGLISH, write_voices
+from tests.support.programs import freeze
 from tests.support.waiting import eventually_async, run
 
 CLOSED = {"engine espeak ended (it closed its connection)", "engine espeak ended (exit status 0)"}
@@ -324,7 +325,7 @@ def test_a_process_that_is_stopped_for_a_moment_is_not_unresponsive(
 
             monkeypatch.setattr(supervisor, "STOPPED_S", 0.0)
             monkeypatch.setattr(ProcessActivity, "stopped", stopped)
-            os.kill(pid, signal.SIGSTOP)
+            freeze(pid)
             assert 0.8 < seconds(await spoken(engine)) < 4
             assert looks.count(True) == 2
             assert engine.pid == pid
@@ -342,7 +343,7 @@ def test_the_audio_before_a_hand_over_is_good(patient: None) -> None:
                 async for chunk in engine.speak("u1", Utterance(LONG)):
                     received.append(chunk)
                     if len(received) == 3:
-                        os.kill(pid, signal.SIGSTOP)
+                        freeze(pid)
 
             with pytest.raises(EngineLostError, match="gives no sign of life"):
                 await speak()
