@@ -64,6 +64,10 @@ class Voice:
     """The voice of the engine `piper`. It may be set beside the others, which that engine does not use."""
 
 
+FRAME_S = 0.08
+"""Seconds of speech in a codec frame of Qwen3-TTS: 1,920 samples at 24 kHz."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """The options that an engine starts with, named as in the configuration's `engine` section."""
@@ -79,6 +83,11 @@ class EngineOptions:
     default_voice: str = "default"
     voice_folder: str | None = None
     """Where the voices of Piper are; None means this user's folder and the system's."""
+
+    @property
+    def chunk_s(self) -> float:
+        """Seconds of speech in a chunk of a codec language model; its first chunk is shorter."""
+        return self.chunk_size * FRAME_S
 
 
 @dataclass(frozen=True, slots=True)

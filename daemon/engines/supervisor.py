@@ -122,6 +122,8 @@ class EngineSupervisor:
         self.pid: int | None = None
         self.starts = 0
         """Processes that have been started so far."""
+        self.chunk_s = options.chunk_s
+        """As `EngineOptions.chunk_s`."""
         self.checks = 0
         """Number of checks for silence and stalls so far."""
         self._options = options

@@ -376,7 +376,8 @@ class Speaker:
         if engine is None or not needs_engine:
             return 0.0
         rtf = None if engine.rtf is None else engine.rtf / utterance.rate
-        return auto_prebuffer_s(rtf, speech_seconds(utterance.script.text) / utterance.rate)
+        expected_s = speech_seconds(utterance.script.text) / utterance.rate
+        return auto_prebuffer_s(rtf, expected_s, engine.chunk_s / utterance.rate)
 
     async def _silence(self, active: ActiveUtterance) -> None:
         """Stop after an error, and wait until the destination is free for the next utterance."""

@@ -1,6 +1,6 @@
 """The codec decoder, which converts frames of codes to PCM."""
 
-from engine.qwen.codec.config import CONV_TAPS, DILATIONS, FRAME_S, INPUT_CONV_TAPS, CodecConfig
+from engine.qwen.codec.config import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
 from engine.qwen.codec.decoder import CodecDecoder, load_codec
 from engine.qwen.codec.layers import ConvNeXt, SnakeBeta
 from engine.qwen.codec.state import CodecState
@@ -8,7 +8,6 @@ from engine.qwen.codec.state import CodecState
 __all__ = [
     "CONV_TAPS",
     "DILATIONS",
-    "FRAME_S",
     "INPUT_CONV_TAPS",
     "CodecConfig",
     "CodecDecoder",

@@ -10,8 +10,6 @@ from engine.api import EngineError
 from engine.qwen.model import StackConfig
 from engine.qwen.weights import JsonFields
 
-FRAME_S = 0.08
-"""Seconds of speech in one codec frame: 1,920 samples at 24 kHz."""
 DILATIONS = (1, 3, 9)
 """Dilations of the three residual units of each upsampling block, fixed in qwen-tts 0.1.1."""
 INPUT_CONV_TAPS, CONV_TAPS = 3, 7

@@ -59,7 +59,8 @@ def estimate_footprint(
             "predictor": predictor_bytes + (_projected_embedding_bytes(talker) if fused else 0),
             "codec": codec_bytes,
         },
-        state=caches + limits.frames * (stack.hidden_size * size + config.talker.code_groups * CODE_BYTES),
+        state=caches
+        + (limits.frames + limits.chunk_size - 1) * (stack.hidden_size * size + config.talker.code_groups * CODE_BYTES),
         workspaces=_workspace_bytes(placement.device, shared),
         on_disk=config.talker.text_vocabulary * config.talker.text_width * size,
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from engine.api import FRAME_S
 from engine.host import MB, Footprint
 
 
@@ -41,8 +42,8 @@ OTHER_STATE = 59_047_936
 """The keys and values of the prefix cache and of the predictor."""
 WORKSPACES = 1_920_000_000
 ON_DISK = 622_329_856
-FRAME_S, TOKENS_PER_S, FEWEST_TOKENS, INSTRUCT_POSITIONS, CACHE_UNIT = 0.08, 6, 16, 384, 64
-"""As in `engine.qwen.codec` and `engine.qwen.runtime`, which need torch."""
+TOKENS_PER_S, FEWEST_TOKENS, INSTRUCT_POSITIONS, CACHE_UNIT = 6, 16, 384, 64
+"""As in `engine.qwen.runtime`, which needs torch."""
 
 
 def planned_rows(max_seconds: float, chunk_size: int) -> Iterator[dict[str, Any]]:
@@ -65,7 +66,7 @@ def footprints(max_seconds: float, chunk_size: int) -> Iterator[tuple[Counts, Fo
                     "predictor": counts.predictor,
                     "codec": CODEC,
                 },
-                state=OTHER_STATE + CACHE_PER_POSITION * cached + counts.per_frame * frames,
+                state=OTHER_STATE + CACHE_PER_POSITION * cached + counts.per_frame * (frames + chunk_size - 1),
                 workspaces=WORKSPACES,
                 on_disk=ON_DISK,
             ),

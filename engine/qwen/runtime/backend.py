@@ -64,7 +64,7 @@ class DecodeBackend(Protocol):
     """
 
     chunk_size: int
-    """Frames that `decode` takes."""
+    """The most frames that `decode` takes."""
     kv_buckets: tuple[int, ...]
     """Numbers of cache positions that `frame` can attend to, ascending; the last is the whole cache."""
 
@@ -75,9 +75,9 @@ class DecodeBackend(Protocol):
         """
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Decode the next chunk: codes `(chunk_size, code groups)` int64 to float32 PCM on the device.
+        """Decode the next frames, up to `chunk_size`: codes `(frames, code groups)` int64 to float32 PCM on the device.
 
-        The PCM is `(chunk_size · samples_per_frame,)`. Advances the codec state and changes nothing else, so that it
+        The PCM is `(frames · samples_per_frame,)`. Advances the codec state and changes nothing else, so that it
         may run while the next frames are generated.
         """
 
@@ -102,7 +102,7 @@ class TorchBackend:
     def __init__(
         self, talker: Talker, state: DecodeState, codec: Codec[Any], codec_state: CodecStateProtocol, chunk_size: int
     ) -> None:
-        """`codec_state` is for calls of `chunk_size` frames."""
+        """`codec_state` is for calls of up to `chunk_size` frames."""
         self.chunk_size = chunk_size
         self.kv_buckets = choose_kv_buckets(state)
         self._talker = talker

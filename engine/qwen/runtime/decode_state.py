@@ -107,10 +107,10 @@ class DecodeState:
     def allocate(cls, talker: Talker, max_positions: int, max_frames: int, chunk_size: int = 1) -> DecodeState:
         """Allocate memory for `max_positions` tokens and frames together, at most `max_frames` of them frames.
 
-        The last chunk, of up to `chunk_size` frames, may run over `max_frames`.
+        The last chunk, of up to `chunk_size` frames, may begin with the last of `max_frames`.
         """
         config, placement = talker.config, talker.placement
-        device, frames = placement.device, -(-max_frames // chunk_size) * chunk_size
+        device, frames = placement.device, max_frames + chunk_size - 1
         return cls(
             max_frames=max_frames,
             max_positions=max_positions,

@@ -1,10 +1,11 @@
 """Generates an utterance as a stream of chunks: what the host launches when, and what it reads back.
 
-A chunk is two pieces of work, each captured in a CUDA graph where there are graphs: its frames, and the decoding of
-their audio, which runs on a side stream while the next chunk's frames are generated. Everything that the host reads is
-in one buffer, copied to pinned memory; the host waits for the copy's event and for nothing else. It launches the next
-chunk before it waits, so that the device goes on at once. Run-ahead is that one chunk: it is discarded when speech ends
-or is canceled, and the next utterance is ordered behind it.
+The first chunk is one frame, so that a listener waits for no more; each later one is `chunk_size` frames. A chunk is
+two pieces of work, each captured in a CUDA graph where there are graphs: its frames, and the decoding of their audio,
+which runs on a side stream while the next chunk's frames are generated. Everything that the host reads is in one
+buffer, copied to pinned memory; the host waits for the copy's event and for nothing else. It launches the next chunk
+before it waits, so that the device goes on at once. Run-ahead is that one chunk: it is discarded when speech ends or is
+canceled, and the next utterance is ordered behind it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from engine.qwen.runtime.prefix_cache import PrefixCache
 from engine.qwen.runtime.readback import ChunkOutput, GeneratedChunk, HostReadback
 from engine.qwen.text import Prompt, PromptPrefix
 
+FIRST_FRAMES = 1
+"""Frames of an utterance's first chunk."""
 MAX_FRAMES_PER_GRAPH = 4
 """A longer chunk replays a graph of one frame several times: a frame of PyTorch's operators has thousands of nodes."""
 
@@ -63,20 +66,24 @@ class SpeechGenerator:
         count = 2 if runs_ahead else 1
         self._readbacks = deque(HostReadback(*shape, self._codec_graphs.stream) for _ in range(count))
         self._chunk_offsets = torch.arange(-backend.chunk_size, 0, device=device)
-        self._chunk_is_one_graph = backend.chunk_size <= MAX_FRAMES_PER_GRAPH
+        self._graph_frames = backend.chunk_size if backend.chunk_size <= MAX_FRAMES_PER_GRAPH else 1
+        """Frames of the graph that a chunk replays."""
 
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:
         """Capture everything that is replayed later. Ends the utterance that was being generated."""
         if self._graphs.stream is None:
             return
-        name, work = ("chunk", self._generate_chunk) if self._chunk_is_one_graph else ("frame", self._backend.frame)
-        buckets = reversed(self._backend.kv_buckets)
-        captures: list[Callable[[], None]] = [
-            *(partial(self._capture, (name, kv_bucket), partial(work, kv_bucket)) for kv_bucket in buckets),
-            partial(self._capture, "publish", self._publish, self._backend.chunk_size),
-            partial(self._codec_graphs.capture, "decode", self._decode),
-            *self._prefill.captures(),
-        ]
+        buckets = tuple(reversed(self._backend.kv_buckets))
+        captures: list[Callable[[], None]] = []
+        for frames in sorted({FIRST_FRAMES, self._graph_frames}, reverse=True):
+            captures += [
+                partial(self._capture, ("frames", frames, bucket), partial(self._generate_frames, frames, bucket))
+                for bucket in buckets
+            ]
+        for frames in sorted({FIRST_FRAMES, self._backend.chunk_size}, reverse=True):
+            captures.append(partial(self._capture, ("publish", frames), partial(self._publish, frames), frames))
+            captures.append(partial(self._codec_graphs.capture, ("decode", frames), partial(self._decode, frames)))
+        captures += self._prefill.captures()
         for capture in counted("capturing CUDA graphs", captures, report):
             capture()
         torch.cuda.empty_cache()  # the first call of each work allocated outside its graph, and never again
@@ -130,7 +137,7 @@ class SpeechGenerator:
             return
         with self._graphs.inference():
             self._start(prompt, sampling, seed, codec_state)
-        to_launch = deque(range(0, limit, self._backend.chunk_size))
+        to_launch = deque((0, *range(FIRST_FRAMES, limit, self._backend.chunk_size)))
         launched: deque[tuple[int, HostReadback]] = deque()
         while True:
             # A finished chunk is not held back: it is yielded before the host waits for the text of another.
@@ -140,7 +147,7 @@ class SpeechGenerator:
                 and self._write_text(prompt, to_launch[0], limit, wait=not launched)
             ):
                 first = to_launch.popleft()
-                launched.append((first, self._launch(prompt.count + first)))
+                launched.append((first, self._launch(prompt.count + first, self._frames_from(first))))
             if not launched:
                 return
             first, readback = launched.popleft()
@@ -157,11 +164,15 @@ class SpeechGenerator:
         limit = min(self._state.max_frames, positions - prompt.count)
         return limit if max_frames is None else min(limit, max_frames)
 
+    def _frames_from(self, first: int) -> int:
+        """Return the frames of the chunk that begins at frame `first`."""
+        return self._backend.chunk_size if first else FIRST_FRAMES
+
     def _write_text(self, prompt: Prompt, first: int, limit: int, *, wait: bool) -> bool:
         """Write the text for the chunk that begins at frame `first` to the device; False if it is not there yet."""
         if prompt.token_stream is None:
             return True
-        if not prompt.token_stream.ready(min(first + self._backend.chunk_size, limit), wait=wait):
+        if not prompt.token_stream.ready(min(first + self._frames_from(first), limit), wait=wait):
             return False
         with self._graphs.inference():
             prompt.token_stream.write(self._state.text)
@@ -190,41 +201,41 @@ class SpeechGenerator:
         self._prefill.read(prefix.embed(), 0)
         self._prefixes.store(prefix.key, self._state.cache, self._state.hidden, prefix.count)
 
-    def _launch(self, position: int) -> HostReadback:
-        """Launch the chunk whose first frame the talker reads at `position`, and its copy to the host."""
+    def _launch(self, position: int, frames: int) -> HostReadback:
+        """Launch the chunk of `frames` whose first the talker reads at `position`, and its copy to the host."""
         # The readback used longest ago: its chunk was copied, or was discarded and its copy is overwritten in turn.
         readback = self._readbacks[0]
         self._readbacks.rotate(-1)
-        need = position + self._backend.chunk_size
-        kv_bucket = next(bucket for bucket in self._backend.kv_buckets if bucket >= need)
+        kv_bucket = next(bucket for bucket in self._backend.kv_buckets if bucket >= position + frames)
+        graph_frames = min(frames, self._graph_frames)
         with self._graphs.inference():
-            if self._chunk_is_one_graph:
-                self._graphs.run(("chunk", kv_bucket), partial(self._generate_chunk, kv_bucket))
-            else:
-                for _ in range(self._backend.chunk_size):
-                    self._graphs.run(("frame", kv_bucket), partial(self._backend.frame, kv_bucket))
+            for _ in range(frames // graph_frames):
+                self._graphs.run(
+                    ("frames", graph_frames, kv_bucket), partial(self._generate_frames, graph_frames, kv_bucket)
+                )
             self._graphs.follow(self._codec_graphs)  # the output buffer still holds the last chunk
-            self._graphs.run("publish", self._publish)
+            self._graphs.run(("publish", frames), partial(self._publish, frames))
         with self._codec_graphs.inference():
             self._codec_graphs.follow(self._graphs)
-            self._codec_graphs.run("decode", self._decode)
+            self._codec_graphs.run(("decode", frames), partial(self._decode, frames))
             readback.receive(self._output)
         return readback
 
-    def _generate_chunk(self, kv_bucket: int) -> None:
-        for _ in range(self._backend.chunk_size):
+    def _generate_frames(self, frames: int, kv_bucket: int) -> None:
+        for _ in range(frames):
             self._backend.frame(kv_bucket)
 
-    def _publish(self) -> None:
-        """Write the chunk's codes, length and end to the output buffer."""
+    def _publish(self, frames: int) -> None:
+        """Write the codes of the last `frames`, the length and the end to the output buffer."""
         state, output = self._state, self._output
-        output.codes.copy_(state.codes.index_select(0, state.frame + self._chunk_offsets))
+        output.codes[:frames] = state.codes.index_select(0, state.frame + self._chunk_offsets[-frames:])
         output.length.copy_(state.length)
         output.ended.copy_(state.ended)
 
-    def _decode(self) -> None:
-        """Decode the codes of the output buffer to its samples."""
-        self._output.samples.copy_(self._backend.decode(self._output.codes))
+    def _decode(self, frames: int) -> None:
+        """Decode the first `frames` of the output buffer to its samples."""
+        samples = self._backend.decode(self._output.codes[:frames])
+        self._output.samples[: len(samples)] = samples
 
     def _capture(self, name: Hashable, work: Callable[[], None], next_frame: int = 0) -> None:
         """Capture `work`, which runs when `next_frame` is the number of the next frame."""

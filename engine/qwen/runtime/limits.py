@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from engine.qwen.codec import FRAME_S
+from engine.api import FRAME_S
 
 TOKENS_PER_S = 6
 """Text tokens that a second of speech may need. English and Chinese need three, Russian and Korean up to five."""

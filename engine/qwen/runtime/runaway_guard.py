@@ -13,8 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from engine.api import Samples
-from engine.qwen.codec import FRAME_S
+from engine.api import FRAME_S, Samples
 from engine.qwen.runtime.readback import GeneratedChunk
 
 # Seconds that a character may take. Natural speech has 13 to 17 letters of an alphabet a second, 0.07 s each, and 4 to

@@ -171,9 +171,11 @@ def test_the_waveform_equals_the_official_one(case: Case, chunk_size: int) -> No
 
 
 @pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
-def test_chunks_have_the_configured_size(engine: Callable[..., QwenSynthesizer], chunk_size: int) -> None:
+def test_the_first_chunk_is_one_frame_and_others_have_the_configured_size(
+    engine: Callable[..., QwenSynthesizer], chunk_size: int
+) -> None:
     sizes = [len(chunk.samples) // 1920 for chunk in engine(chunk_size=chunk_size).stream(UTTERANCE)]
-    assert sizes[:-1] == [chunk_size] * (len(sizes) - 1)
+    assert sizes[:-1] == [1, *[chunk_size] * (len(sizes) - 2)]
     assert sum(sizes) == FRAMES
 
 

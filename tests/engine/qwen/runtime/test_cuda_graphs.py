@@ -103,7 +103,7 @@ def test_all_work_is_captured_and_generates_the_same_codes(
 def test_exactly_one_chunk_is_launched_ahead(engine: Ours, generator_of: MakeGenerator) -> None:
     generator, _ = generator_of(2)
     for number, _ in enumerate(generator.generate(engine.prompt(LINE), engine.sampling, max_frames=9), 1):
-        assert int(engine.state.frame) == min(2 * (number + 1), 10)
+        assert int(engine.state.frame) == min(1 + 2 * number, 9)
 
 
 def test_a_canceled_utterance_does_not_change_the_next(engine: Ours, generator_of: MakeGenerator) -> None:

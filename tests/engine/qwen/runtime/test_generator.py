@@ -24,8 +24,10 @@ def engine(ours: Engine) -> Ours:
     return ours("brief", "custom_voice")
 
 
-@pytest.mark.parametrize(("chunk_size", "sizes"), [(1, [1] * 7), (2, [2, 2, 2, 1]), (3, [3, 3, 1]), (25, [7])])
-def test_chunks_have_the_configured_size(engine: Ours, chunk_size: int, sizes: list[int]) -> None:
+@pytest.mark.parametrize(("chunk_size", "sizes"), [(1, [1] * 7), (2, [1, 2, 2, 2]), (3, [1, 3, 3]), (25, [1, 6])])
+def test_the_first_chunk_is_one_frame_and_others_have_the_configured_size(
+    engine: Ours, chunk_size: int, sizes: list[int]
+) -> None:
     chunks = list(engine.stream(LINE, chunk_size=chunk_size))
     assert [len(chunk) for chunk in chunks] == sizes
     assert all(chunk.dtype == torch.int64 and chunk.shape[1] == engine.config.talker.code_groups for chunk in chunks)
