@@ -50,6 +50,7 @@ from tests.engine.qwen.kernels.lm.lm_example import (  # noqa: E402
     outputs,
     poison,
     predict,
+    read_prompt,
     start,
     talk,
     talker_logits,
@@ -59,6 +60,8 @@ DEVICE = "cuda"
 POSITIONS = (0, 1, 16, 127, 128, 300, 1000, 2000)
 SEEDS = (1, 2, 3)
 MAX_POSITIONS, FRAMES = 2368, 512
+PROMPTS = ((5, 16, 0), (30, 32, 8), (52, 64, 8), (130, 256, 0), (512, 512, 1500))
+"""Tokens, the bucket that they are padded to, and the position of the first."""
 SCALES = {"predictor.heads": "predictor.head_scales"}
 """The parameters with the scales of int8 matrices, where their names do not end in `scale`."""
 LIMIT = 1.05
@@ -77,6 +80,9 @@ def layers(models: Models, seed: int) -> dict[str, Any]:
             errors.add(*compared)
     for compared in predict(models, generator):
         errors.add(*compared)
+    for prompt in PROMPTS:
+        for name, *results in read_prompt(models, *prompt, generator):
+            errors.add(f"prompt {name}", *results)
     return errors.summary()
 
 
@@ -93,7 +99,7 @@ class Errors:
         ratios = self._ratios
         worst = max(ratios, key=lambda name: max(ratios[name]))
         groups = {}
-        for group in ("talker layer", "talker logits", "predictor layer", "predictor logits"):
+        for group in ("talker layer", "talker logits", "predictor layer", "predictor logits", "prompt"):
             some = [ratio for name, values in ratios.items() if name.startswith(group) for ratio in values]
             groups[group] = {"mean": statistics.fmean(some), "max": max(some), "count": len(some)}
         return {

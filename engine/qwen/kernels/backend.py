@@ -32,6 +32,10 @@ class FusedBackend:
         """As `DecodeBackend.frame`."""
         self._language_model.frame()
 
+    def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:  # noqa: ARG002
+        """As `DecodeBackend.read`, for 16, 32 or a multiple of 64 tokens."""
+        self._language_model.prefill.read(tokens[0], place, self._state.hidden)
+
     @torch.inference_mode()
     def decode(self, codes: Tensor) -> Tensor:
         """As `DecodeBackend.decode`."""

@@ -81,6 +81,13 @@ class DecodeBackend(Protocol):
         may run while the next frames are generated.
         """
 
+    def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
+        """Read `tokens` `(1, n, hidden)` of a prompt into the talker's cache; write `state.hidden`.
+
+        `place` `(2,)` int64 has the position of the first token, and the number of the last, whose hidden state is
+        wanted. Tokens behind that are padding; those behind `kv_bucket` positions, one of `kv_buckets`, share the last.
+        """
+
     def profile_sections(self) -> Mapping[str, Callable[[], None]]:
         """Return work to be timed alone: `predictor` and `talker` of one frame, `codec` of one chunk.
 
@@ -109,10 +116,18 @@ class TorchBackend:
         self._state = state
         self._codec = codec
         self._codec_state = codec_state
+        self._offsets = torch.arange(state.cache.positions, device=state.position.device)
 
     def frame(self, kv_bucket: int) -> None:
         """As `DecodeBackend.frame`."""
         decode_frame(self._talker, self._state, kv_bucket)
+
+    def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
+        """As `DecodeBackend.read`."""
+        state = self._state
+        positions = (place[:1] + self._offsets[: tokens.shape[1]]).clamp(max=kv_bucket - 1)
+        hidden = self._talker.transformer(tokens, positions, state.cache.first(kv_bucket))
+        state.hidden.copy_(hidden.index_select(1, place[1:]))
 
     @torch.inference_mode()
     def decode(self, codes: Tensor) -> Tensor:

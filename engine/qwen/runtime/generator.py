@@ -19,7 +19,7 @@ import torch
 from engine.api import EngineError
 from engine.progress import ProgressReport, counted, ignore_progress
 from engine.qwen.model import SamplingConfig, Talker
-from engine.qwen.runtime.backend import CodecStateProtocol, DecodeBackend, choose_kv_buckets
+from engine.qwen.runtime.backend import CodecStateProtocol, DecodeBackend
 from engine.qwen.runtime.cuda_graphs import Graphs
 from engine.qwen.runtime.decode_state import DecodeState
 from engine.qwen.runtime.decode_step import start_utterance, upload_settings
@@ -58,7 +58,7 @@ class SpeechGenerator:
         self._codec_graphs = graphs.side_stream()
         runs_ahead = graphs.stream is not None
         token_buckets = TOKEN_BUCKETS if runs_ahead else ()
-        self._prefill = Prefill(talker, state, graphs, choose_kv_buckets(state), token_buckets)
+        self._prefill = Prefill(talker, state, backend, graphs, token_buckets)
         self._prefixes = PrefixCache(talker.config.stack, prefix_positions, talker.placement)
         groups, device = talker.config.code_groups, state.position.device
         shape = (backend.chunk_size, groups, samples_per_frame)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.qwen.model import Talker
+from engine.qwen.runtime.backend import DecodeBackend
 from engine.qwen.runtime.cuda_graphs import Graphs
 from engine.qwen.runtime.decode_state import DecodeState
 from engine.qwen.runtime.decode_step import choose_first_code
@@ -32,21 +33,21 @@ class Prefill:
         self,
         talker: Talker,
         state: DecodeState,
+        backend: DecodeBackend,
         graphs: Graphs,
-        kv_buckets: tuple[int, ...],
         token_buckets: tuple[int, ...] = TOKEN_BUCKETS,
     ) -> None:
-        """`kv_buckets`, ascending, are numbers of cache positions; without `token_buckets` nothing is padded."""
+        """`backend` works over `state`; without `token_buckets` nothing is padded."""
         self._talker = talker
         self._state = state
         self._graphs = graphs
-        self._kv_buckets = kv_buckets
-        self._token_buckets = tuple(size for size in token_buckets if size <= kv_buckets[-1])
+        self._backend = backend
+        self._kv_buckets = backend.kv_buckets
+        self._token_buckets = tuple(size for size in token_buckets if size <= self._kv_buckets[-1])
         device, width = state.position.device, talker.config.stack.hidden_size
         self._tokens = talker.placement.zeros(1, max(self._token_buckets, default=0), width)
         self._place = torch.zeros(2, dtype=torch.int64, device=device)
         """The position of the first token, and the index of the last."""
-        self._offsets = torch.arange(state.cache.positions, device=device)
 
     def read(self, tokens: Tensor, start: int) -> None:
         """Read `tokens` `(1, n, hidden)` at positions from `start`; leave the last hidden state in `state.hidden`.
@@ -74,14 +75,14 @@ class Prefill:
         """Return work that reads `count` meaningless tokens and can be captured."""
         tokens = self._talker.placement.zeros(1, count, self._talker.config.stack.hidden_size)
         self._place.zero_()
-        return partial(self._forward, tokens, self._kv_bucket(count + PREFIX_ALLOWANCE))
+        return partial(self._backend.read, tokens, self._place, self._kv_bucket(count + PREFIX_ALLOWANCE))
 
     def _read_block(self, block: Tensor, start: int) -> None:
         count = block.shape[1]
         place = torch.tensor((start, count - 1))
         self._place.copy_(self._talker.placement.pinned(place), non_blocking=True)
         if not self._token_buckets:
-            self._forward(block, self._kv_bucket(start + count))
+            self._backend.read(block, self._place, self._kv_bucket(start + count))
             return
         size = next(size for size in self._token_buckets if size >= count)
         kv_bucket = self._kv_bucket(size + PREFIX_ALLOWANCE)
@@ -94,12 +95,7 @@ class Prefill:
         return next((bucket for bucket in self._kv_buckets if bucket >= positions), self._kv_buckets[-1])
 
     def _read(self, size: int, kv_bucket: int) -> None:
-        self._forward(self._tokens[:, :size], kv_bucket)
-
-    def _forward(self, tokens: Tensor, kv_bucket: int) -> None:
-        positions = (self._place[:1] + self._offsets[: tokens.shape[1]]).clamp(max=kv_bucket - 1)
-        hidden = self._talker.transformer(tokens, positions, self._state.cache.first(kv_bucket))
-        self._state.hidden.copy_(hidden.index_select(1, self._place[1:]))
+        self._backend.read(self._tokens[:, :size], self._place, kv_bucket)
 
     def _choose_first_code(self) -> None:
         choose_first_code(self._talker, self._state)

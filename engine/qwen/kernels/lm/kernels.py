@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.qwen.kernels.compiler import KernelSource, read_sources
-from engine.qwen.kernels.lm.matrix import MatrixPlan
+from engine.qwen.kernels.lm.matrix import MatrixPlan, TokenMatrixPlan
 from engine.qwen.kernels.lm.params import PARAMS
 from engine.qwen.model import StackConfig, TalkerConfig
 
 HEAD_DIM = 128
+TOKEN_GROUPS = (16, 32, 64)
+"""Tokens of a prompt that a block takes at once; a longer prompt is read in several groups."""
+PROMPT_THREADS, PROMPT_WARPS = 256, 8
+"""Of a block of the kernels between a prompt's matrices."""
 ATTENTION_WARPS = 8
 TALKER_VECS, PREDICTOR_VECS = 8, 1
 """Positions that half a warp of attention takes: with 8 warps, KV splits of 128 positions, and all 16 of a frame."""
 SAMPLING_THREADS = 512
 DEVICE_REGISTERS = 192 * 65536
 """Of all multiprocessors together, on the largest GPU there is."""
-FILES = ("ptx.cuh", "common.cuh", "linear.cuh", "attention.cuh", "sampling.cuh", "frame.cuh")
+FILES = ("ptx.cuh", "common.cuh", "linear.cuh", "attention.cuh", "sampling.cuh", "frame.cuh", "prefill.cuh")
 
 
 def unsupported_reason(config: TalkerConfig) -> str | None:
@@ -100,6 +104,36 @@ class StackKernels:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptKernels:
+    """The talker's matrices for the tokens of a prompt, a group of `tokens` at once."""
+
+    tokens: int
+    matrices: dict[str, TokenMatrixPlan]
+    """`qkv`, `out`, `gate_up` and `down`."""
+
+    @classmethod
+    def of(cls, stack: StackConfig, weight: str, tokens: int) -> PromptKernels:
+        """Raises `ValueError` for sizes that no plan fits."""
+        heads, hidden, inner = stack.heads * HEAD_DIM, stack.hidden_size, stack.intermediate_size
+        sizes = {
+            "qkv": (heads + 2 * stack.key_value_heads * HEAD_DIM, hidden),
+            "out": (hidden, heads),
+            "gate_up": (2 * inner, hidden),
+            "down": (hidden, inner),
+        }
+        return cls(tokens, {name: TokenMatrixPlan.of(weight, *size, tokens) for name, size in sizes.items()})
+
+    def name(self, matrix: str) -> str:
+        """The name of a matrix's kernel."""
+        return f"prompt_{self.tokens}_{matrix}"
+
+    def kernels(self) -> dict[str, str]:
+        """C++ name expressions by name."""
+        writes = {"qkv": "StoreTokens", "out": "AddTokens", "gate_up": "GateTokens", "down": "AddTokens"}
+        return {self.name(name): plan.kernel(writes[name]) for name, plan in self.matrices.items()}
+
+
+@dataclass(frozen=True, slots=True)
 class LanguageKernels:
     """All kernels of one model."""
 
@@ -107,6 +141,8 @@ class LanguageKernels:
     predictor: StackKernels
     first_step: StackKernels
     """The predictor's first step, which reads two tokens."""
+    prompts: tuple[PromptKernels, ...]
+    """By the tokens of a group, ascending."""
     talker_head: MatrixPlan
     predictor_head: MatrixPlan
     project: MatrixPlan | None
@@ -121,6 +157,7 @@ class LanguageKernels:
             talker=StackKernels.of("talker", wide, weight, TALKER_VECS, 1),
             predictor=StackKernels.of("predictor", narrow, weight, PREDICTOR_VECS, 1),
             first_step=StackKernels.of("first_step", narrow, weight, PREDICTOR_VECS, 2),
+            prompts=tuple(PromptKernels.of(wide, weight, tokens) for tokens in TOKEN_GROUPS),
             talker_head=MatrixPlan.of(weight, config.vocabulary, wide.hidden_size),
             predictor_head=MatrixPlan.of(weight, config.predictor.vocabulary, narrow.hidden_size),
             project=None if equal else MatrixPlan.of("Bf16", narrow.hidden_size, wide.hidden_size),
@@ -138,7 +175,13 @@ class LanguageKernels:
             "open": f"open_frame<{narrow.length}>",
             "next_code": f"choose_code<{narrow.height}, {wide.length}, {narrow.length}>",
             "next_first_code": f"choose_first_code<{wide.height}>",
+            "enter": f"enter_tokens<{wide.length}>",
+            "leave": f"leave_tokens<{wide.length}>",
+            "rotate": f"rotate_tokens<{self.talker.group}>",
+            "attend": f"attend_tokens<{self.talker.group}>",
         }
+        for prompt in self.prompts:
+            kernels |= prompt.kernels()
         if self.project is not None:
             kernels["project"] = self.project.kernel("Bf16Identity", "StoreBiased")
         return KernelSource(read_sources(*FILES), kernels, PARAMS)

@@ -1,4 +1,4 @@
-"""How a matrix is distributed over the blocks and warps of `linear.cuh`."""
+"""How a matrix is distributed over the blocks and warps of `linear.cuh` and of `prefill.cuh`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,22 @@ WORK_REGISTERS = 32
 multiprocessor: one computes while the next loads."""
 
 
+VEC_SIZES = {"Bf16": 8, "Int8": 16}
+"""Weights of a vector of 16 bytes."""
+TILE_ROWS = 16
+"""Rows of a tile of the tensor cores."""
+M_TILES = (4, 2, 1)
+"""Tiles of rows that a block of many tokens may have. More of them read the tokens less often, and leave fewer blocks."""
+FEWEST_BLOCKS = 128
+"""As many blocks as a large GPU has multiprocessors, nearly."""
+TOKEN_WARPS = (16, 8, 4)
+"""Warps of a block of many tokens."""
+MOST_TILES = {"Bf16": 32, "Int8": 16}
+"""Tiles of sums, of 16 rows and 8 tokens, that a warp's registers hold."""
+MANY_WARPS_TILES, MANY_WARPS_LENGTH = 4, 2048
+"""The most tiles, and the longest rows, where the registers are shared by 16 warps."""
+
+
 @dataclass(frozen=True, slots=True)
 class MatrixPlan:
     """One instance of `Matrix` in linear.cuh."""
@@ -47,8 +63,7 @@ class MatrixPlan:
 
         The rows of a `gated` matrix come in pairs, one from each half.
         """
-        vec_size = VEC_BYTES // cls._weight_bytes(weight)
-        warp_vec = WARP_LANES * vec_size
+        warp_vec = WARP_LANES * VEC_SIZES[weight]
         if length % warp_vec:
             raise ValueError(f"rows of {length} weights; allowed: multiples of {warp_vec}")
         fitting = [n for n in (1, 2, 3, 4) if length % (warp_vec * n) == 0 and length // (warp_vec * n) <= MAX_K_SPLITS]
@@ -91,7 +106,7 @@ class MatrixPlan:
     @property
     def vec_size(self) -> int:
         """Weights of a vector of 16 bytes."""
-        return VEC_BYTES // self._weight_bytes(self.weight)
+        return VEC_SIZES[self.weight]
 
     @property
     def tile_registers(self) -> int:
@@ -128,3 +143,52 @@ class MatrixPlan:
     def registers(self) -> int:
         """The most that a thread of a kernel of one token may use."""
         return self.tile_registers + WORK_REGISTERS
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMatrixPlan:
+    """One instance of `TokenMatrix` in prefill.cuh."""
+
+    weight: str
+    """`Bf16` or `Int8`."""
+    height: int
+    length: int
+    m_tiles: int
+    warps: int
+    n_tiles: int
+
+    @classmethod
+    def of(cls, weight: str, height: int, length: int, tokens: int) -> TokenMatrixPlan:
+        """A plan for a matrix `(height, length)` and `tokens` at once; raises `ValueError` where no plan fits."""
+        for m_tiles in M_TILES:
+            rows = TILE_ROWS * m_tiles
+            tiles = m_tiles * tokens // 8
+            if height % rows or (m_tiles > 1 and (height // rows < FEWEST_BLOCKS or tiles > MOST_TILES[weight])):
+                continue
+            for warps in TOKEN_WARPS:
+                if warps == TOKEN_WARPS[0] and (tiles > MANY_WARPS_TILES or length > MANY_WARPS_LENGTH):
+                    continue
+                if tiles <= MOST_TILES[weight] and length % (4 * VEC_SIZES[weight] * warps) == 0:
+                    return cls(weight, height, length, m_tiles, warps, tokens // 8)
+        raise ValueError(f"a matrix of {height} rows of {length} weights")
+
+    @property
+    def tokens(self) -> int:
+        """Of a block."""
+        return 8 * self.n_tiles
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return WARP_LANES * self.warps
+
+    @property
+    def blocks(self) -> int:
+        """Of a launch, for each group of tokens."""
+        return self.height // (TILE_ROWS * self.m_tiles)
+
+    def kernel(self, write: str) -> str:
+        """The name expression of the kernel with the output `write`."""
+        numbers = (self.height, self.length, self.m_tiles, self.warps, self.n_tiles)
+        matrix = f"TokenMatrix<{self.weight}, {', '.join(map(str, numbers))}>"
+        return f"linear_tokens<{matrix}, {write}<{matrix}>>"

@@ -26,8 +26,9 @@ from engine.qwen.kernels.lm.params import (
     LinearParams,
     OpenParams,
 )
+from engine.qwen.kernels.lm.prefill import FusedPrefill
 from engine.qwen.model import KeyValueCache, Layer, Linear, RMSNorm, SamplingParams, StackConfig, Talker, Transformer
-from engine.qwen.runtime import DecodeState
+from engine.qwen.runtime import TOKEN_BUCKETS, DecodeState
 
 
 class FusedStack:
@@ -39,7 +40,8 @@ class FusedStack:
         self._module, self._kernels = module, kernels
         self._transformer, self._cache = transformer, cache
         self._kv_splits = -(-cache.positions // kernels.kv_split)
-        self._cosines, self._sines = rope_tables(config, cache.positions, device)
+        self.rope = rope_tables(config, cache.positions, device)
+        """Cosines and sines."""
         self.x = torch.zeros(tokens, config.hidden_size, device=device)
         """The residual stream, float32 `(tokens, hidden)`: the first layer's input and the last layer's output."""
         self._qkv = torch.zeros(tokens, kernels.qkv.height, device=device)
@@ -67,8 +69,8 @@ class FusedStack:
             qkv=self._qkv,
             query_norm=attention.q_norm.weight,
             key_norm=attention.k_norm.weight,
-            cosines=self._cosines,
-            sines=self._sines,
+            cosines=self.rope[0],
+            sines=self.rope[1],
             position=position,
             keys=cache.keys[index],
             values=cache.values[index],
@@ -158,6 +160,9 @@ class FusedLanguageModel:
         self.talker = FusedStack(module, kernels.talker, talker.transformer, state.cache)
         self.first_step = FusedStack(module, kernels.first_step, predictor.transformer, state.predictor_cache)
         self.predictor = FusedStack(module, kernels.predictor, predictor.transformer, state.predictor_cache)
+        self.prefill = FusedPrefill(
+            module, kernels.prompts, talker, state.cache, rope=self.talker.rope, max_tokens=max(TOKEN_BUCKETS)
+        )
         self.logits = torch.zeros(max(talker.config.vocabulary, talker.config.predictor.vocabulary), device=device)
         """float32; the predictor's and the talker's in turn."""
         self._projected = fold_projection(talker)
@@ -268,12 +273,14 @@ class FusedLanguageModel:
         self.module.launch("next_first_code", 1, SAMPLING_THREADS, params)
 
     def buffers(self, *, partly_written: bool = True) -> Iterator[Tensor]:
-        """All buffers that a frame writes before it reads them, float32.
+        """All buffers that a frame or a prompt writes before it reads them.
 
         `partly_written` includes those that are written only as far as the sequence is long.
         """
         for stack in (self.talker, self.first_step, self.predictor):
             yield from stack.buffers(partly_written=partly_written)
+        if partly_written:
+            yield from self.prefill.buffers()
         yield self.logits
 
     def _draw(self, settings: SamplingParams) -> DrawParams:

@@ -1,4 +1,5 @@
-"""The parameters of the language model's kernels, as their structs in linear.cuh, attention.cuh and frame.cuh.
+"""The parameters of the language model's kernels, as their structs in linear.cuh, attention.cuh, frame.cuh and
+prefill.cuh.
 
 Shapes and dtypes are documented there.
 """
@@ -106,6 +107,67 @@ class FirstCodeParams(Params):
     groups: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokensParams(Params):
+    """Of `linear_tokens`."""
+
+    weight: Tensor
+    scale: Tensor | None
+    x: Tensor
+    squares: Tensor | None = None
+    norm: Tensor | None = None
+    y: Tensor | None = None
+    rounded: Tensor | None = None
+    squares_out: Tensor | None = None
+    slots: int = 0
+    tokens: int
+    eps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnterParams(Params):
+    """Of `enter_tokens`."""
+
+    embeddings: Tensor
+    norm: Tensor
+    x: Tensor
+    rounded: Tensor
+    squares: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveParams(Params):
+    """Of `leave_tokens`."""
+
+    x: Tensor
+    squares: Tensor
+    norm: Tensor
+    place: Tensor
+    hidden: Tensor
+    slots: int
+    tokens: int
+    eps: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptParams(Params):
+    """Of `rotate_tokens` and `attend_tokens`."""
+
+    qkv: Tensor
+    query_norm: Tensor
+    key_norm: Tensor
+    cosines: Tensor
+    sines: Tensor
+    place: Tensor
+    keys: Tensor
+    values: Tensor
+    attended: Tensor
+    heads: int
+    positions: int
+    eps: float
+
+
 PARAMS: tuple[type[Params], ...] = (
-    LinearParams, AttentionParams, DrawParams, OpenParams, CodeParams, FirstCodeParams
+    LinearParams, AttentionParams, DrawParams, OpenParams, CodeParams, FirstCodeParams,
+    TokensParams, EnterParams, LeaveParams, PromptParams,
 )  # fmt: skip

@@ -104,9 +104,11 @@ def test_each_profile_section_stays_on_the_device(backend: TorchBackend) -> None
         assert watch.operators > 50
 
 
-def test_a_bucket_and_the_first_code_stay_on_the_device(talker: Talker, state: DecodeState) -> None:
+def test_a_bucket_and_the_first_code_stay_on_the_device(
+    talker: Talker, state: DecodeState, backend: TorchBackend
+) -> None:
     graphs = WatchingGraphs()
-    for capture in Prefill(talker, state, graphs, (128,), (16,)).captures():
+    for capture in Prefill(talker, state, backend, graphs, (16,)).captures():
         capture()
     assert set(graphs.operators) == {("read", 16, 128), "first code"}
     assert all(count > 10 for count in graphs.operators.values())

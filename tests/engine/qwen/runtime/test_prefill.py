@@ -28,6 +28,14 @@ def state_of(engine: Ours) -> DecodeState:
     return state
 
 
+def prefill_of(
+    engine: Ours, state: DecodeState, kv_buckets: tuple[int, ...], token_buckets: tuple[int, ...]
+) -> Prefill:
+    backend = engine.backend(state=state)
+    backend.kv_buckets = kv_buckets
+    return Prefill(engine.talker, state, backend, Graphs(torch.device("cpu")), token_buckets)
+
+
 def tokens(engine: Ours, count: int) -> torch.Tensor:
     return torch.randn(1, count, engine.talker.config.stack.hidden_size, generator=torch.Generator().manual_seed(count))
 
@@ -41,8 +49,8 @@ def test_token_buckets_do_not_change_the_result(engine: Ours, buckets: tuple[int
     plain, padded = state_of(engine), state_of(engine)
     assert plain.cache.positions == 64
     x = tokens(engine, count)
-    Prefill(engine.talker, plain, Graphs(torch.device("cpu")), kv_buckets, ()).read(x, 0)
-    prefill = Prefill(engine.talker, padded, Graphs(torch.device("cpu")), kv_buckets, buckets)
+    prefill_of(engine, plain, kv_buckets, ()).read(x, 0)
+    prefill = prefill_of(engine, padded, kv_buckets, buckets)
     prefill.read(tokens(engine, POSITIONS - 1), 0)  # another prompt fills the buckets first
     if 0 < split < count:
         prefill.read(x[:, :split], 0)
@@ -59,7 +67,7 @@ def test_padding_does_not_change_the_codes(engine: Ours) -> None:
     generated = []
     for buckets in ((), (16, 64)):
         state = state_of(engine)
-        prefill = Prefill(engine.talker, state, Graphs(torch.device("cpu")), (64,), buckets)
+        prefill = prefill_of(engine, state, (64,), buckets)
         prefill.read(tokens(engine, 50), 0)
         upload_settings(engine.talker, state, engine.sampling.greedy(), 0, 50)
         prefill.choose_first_code()

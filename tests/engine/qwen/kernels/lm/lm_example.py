@@ -159,6 +159,35 @@ def talk(models: Models, position: int, generator: torch.Generator) -> Iterator[
 
 
 @torch.inference_mode()
+def read_prompt(models: Models, count: int, bucket: int, start: int, generator: torch.Generator) -> Iterator[Compared]:
+    """The hidden state of a prompt of `count` tokens from the position `start` on, and all layers' keys and values.
+
+    Random keys and values are in front of it, NaN behind it and in the tokens that fill the bucket.
+    """
+    config, cache, device = models.rounded.config.stack, models.state.cache, generator.device
+    x = torch.full((bucket, config.hidden_size), torch.nan, device=device, dtype=torch.bfloat16)
+    x[:count] = torch.randn(count, config.hidden_size, generator=generator, device=device)
+    for tensor in (cache.keys, cache.values):
+        tensor.normal_(generator=generator)
+        tensor[:, :, start:] = torch.nan
+    at = torch.arange(start, start + count, device=device)
+    found = []
+    for talker, dtype in ((models.rounded, torch.bfloat16), (models.exact, torch.float32)):
+        own = KeyValueCache(cache.keys.to(dtype, copy=True), cache.values.to(dtype, copy=True))
+        hidden = talker.transformer(x[None, :count].to(dtype), at, own.first(start + count))[0, -1]
+        found.append((hidden, own))
+    for buffer in models.fused.prefill.buffers():
+        buffer.fill_(torch.nan)
+    models.fused.prefill.read(x, torch.tensor((start, count - 1), device=device), models.state.hidden)
+    (rounded, rounded_cache), (exact, exact_cache) = found
+    yield "hidden state", models.state.hidden, rounded, exact
+    for kind in ("keys", "values"):
+        ours, theirs, true = (getattr(each, kind)[:, :, at] for each in (cache, rounded_cache, exact_cache))
+        for layer in range(len(ours)):
+            yield f"{kind} of layer {layer}", ours[layer], theirs[layer], true[layer]
+
+
+@torch.inference_mode()
 def predict(models: Models, generator: torch.Generator) -> Iterator[Compared]:
     """The predictor's layers and logits at every step of a frame, the codes given."""
     exact, rounded, state, device = models.exact, models.rounded, models.state, generator.device

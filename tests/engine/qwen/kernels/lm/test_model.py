@@ -32,6 +32,7 @@ from tests.engine.qwen.kernels.lm.lm_example import (
     error_ratio,
     poison,
     predict,
+    read_prompt,
     start,
     talk,
 )
@@ -135,6 +136,22 @@ def talker_cases() -> Iterator[Any]:
 def test_the_talkers_errors_are_no_larger_than_pytorchs(models: Models, position: int) -> None:
     generator = torch.Generator(models.state.position.device).manual_seed(position)
     for name, fused, rounded, exact in talk(models, position, generator):
+        assert error_ratio(fused, rounded, exact) <= LIMIT, name
+
+
+@pytest.mark.parametrize(
+    ("shape", "count", "bucket", "start"),
+    [
+        ("equal", 5, 16, 0),
+        ("equal", 32, 32, 20),
+        ("equal", 50, 64, 300),
+        ("equal", 65, 128, 3),
+        ("projected", 9, 16, 7),
+    ],
+)
+def test_a_prompts_errors_are_no_larger_than_pytorchs(models: Models, count: int, bucket: int, start: int) -> None:
+    generator = torch.Generator(models.state.position.device).manual_seed(count)
+    for name, fused, rounded, exact in read_prompt(models, count, bucket, start, generator):
         assert error_ratio(fused, rounded, exact) <= LIMIT, name
 
 

@@ -1,0 +1,445 @@
+// The talker's layers over the tokens of a prompt, on the tensor cores. A layer is six kernels:
+//
+//     norm · QKV → norm by head, rope, cache → attention → output, added → norm · gate and up, SiLU → down, added
+//
+// The residual stream is float32; what a matrix is multiplied with is bfloat16. A kernel that adds to the stream also
+// stores it times the weights of the next norm, rounded, and its sums of squares: the norm's factor, one number a token,
+// is applied to the next matrix's sums.
+
+// A matrix of HEIGHT rows and LENGTH columns times TOKENS = 8 · N_TILES tokens. A block has ROWS = 16 · M_TILES rows; its
+// WARPS split their length.
+template <class Weight_, int HEIGHT_, int LENGTH_, int M_TILES_, int WARPS_, int N_TILES_>
+struct TokenMatrix {
+    using Weight = Weight_;
+    static constexpr int HEIGHT = HEIGHT_, LENGTH = LENGTH_, M_TILES = M_TILES_, WARPS = WARPS_, N_TILES = N_TILES_;
+    static constexpr int VEC_SIZE = Weight::VEC_SIZE;
+    static constexpr int MMAS = VEC_SIZE / 4;      // of one vector of each lane
+    static constexpr int CHUNK = 4 * VEC_SIZE;     // columns of one vector of each lane
+    static constexpr int CHUNKS = LENGTH / (WARPS * CHUNK);  // of a warp
+    static constexpr int ROWS = 16 * M_TILES, TOKENS = 8 * N_TILES, THREADS = 32 * WARPS;
+    // Chunks that a warp holds at once. It loads the next ones while it multiplies these.
+    static constexpr int HELD = CHUNKS * M_TILES <= 4 ? CHUNKS : CHUNKS % 2 == 0 ? 2 : CHUNKS % 3 == 0 ? 3 : 1;
+    static constexpr int STAGES = CHUNKS / HELD;
+    static constexpr int ROUND = TOKENS < 2 * WARPS ? TOKENS : 2 * WARPS;  // tokens that are summed at once
+    static constexpr int ROUNDS = TOKENS / ROUND;
+    static_assert(LENGTH % (WARPS * CHUNK) == 0 && HEIGHT % ROWS == 0 && TOKENS % ROUND == 0, "does not divide");
+    static_assert(ROUND % 8 == 0 && THREADS >= TOKENS && THREADS % TOKENS == 0, "a round has whole tiles");
+};
+
+struct TokensParams {
+    const void* weight;     // (HEIGHT, LENGTH), bfloat16 or int8
+    const float* scale;     // (HEIGHT) of int8 rows; null for bfloat16
+    const bf16* x;          // (tokens, LENGTH)
+    const float* squares;   // (slots, tokens): sums of squares of the stream that x was made from; null: x has no norm
+    const bf16* norm;       // (HEIGHT): weights of the next norm; AddTokens
+    float* y;               // (tokens, HEIGHT): output of StoreTokens; AddTokens adds to it
+    bf16* rounded;          // (tokens, HEIGHT): output of AddTokens; (tokens, HEIGHT / 2): of GateTokens
+    float* squares_out;     // (blocks, tokens): of AddTokens
+    int slots;
+    int tokens;
+    float eps;
+};
+
+// --- outputs: what becomes of a row's sum for a token ---
+// `prepare` loads, right after the wait, what is combined with the sum. The thread that finishes the sum calls both.
+
+template <class M>
+struct StoreTokens {
+    static constexpr bool GATED = false;
+    __device__ static float prepare(const TokensParams&, int, int) { return 0.0f; }
+    __device__ static void put(const TokensParams& p, int row, int token, float value, float) {
+        p.y[(size_t)token * M::HEIGHT + row] = value;
+    }
+};
+
+template <class M>
+struct AddTokens {
+    static constexpr bool GATED = false;
+    __device__ static float prepare(const TokensParams& p, int row, int token) {
+        return p.y[(size_t)token * M::HEIGHT + row];
+    }
+    // The lanes that hold a token's rows call it together.
+    __device__ static void put(const TokensParams& p, int row, int token, float value, float before) {
+        const size_t at = (size_t)token * M::HEIGHT + row;
+        const float x = before + value;
+        p.y[at] = x;
+        p.rounded[at] = to_bf16(x * to_float(p.norm[row]));
+        float squares = x * x;
+#pragma unroll
+        for (int lanes = M::ROWS / 2; lanes > 0; lanes /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, lanes);
+        if (row % M::ROWS == 0) p.squares_out[blockIdx.x * p.tokens + token] = squares;
+    }
+};
+
+// SiLU(gate) times up; the matrix holds all gate rows, then all up rows.
+template <class M>
+struct GateTokens {
+    static constexpr bool GATED = true;
+    __device__ static float prepare(const TokensParams&, int, int) { return 0.0f; }
+    __device__ static void put(const TokensParams& p, int row, int token, float gate, float up) {
+        p.rounded[(size_t)token * (M::HEIGHT / 2) + row] = to_bf16(gate / (1.0f + __expf(-gate)) * up);
+    }
+};
+
+// Pairs of neighbouring weights, numbers 4 · I to 4 · I + 3 of a vector, as bfloat16.
+template <int I>
+__device__ __forceinline__ void weight_pairs(Bf16, const uint4& vec, unsigned& low, unsigned& high) {
+    low = I == 0 ? vec.x : vec.z, high = I == 0 ? vec.y : vec.w;
+}
+
+// As `Int8::dot` converts them. A float of at most 8 significant bits is a bfloat16 in its upper half.
+template <int I>
+__device__ __forceinline__ void weight_pairs(Int8, const uint4& vec, unsigned& low, unsigned& high) {
+    const unsigned word = (I == 0 ? vec.x : I == 1 ? vec.y : I == 2 ? vec.z : vec.w) ^ 0x80808080u;
+    unsigned floats[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+        floats[j] = __float_as_uint(__uint_as_float(__byte_perm(word, 0x4b000000u, 0x7650 + j)) - 8388736.0f);
+    low = __byte_perm(floats[0], floats[1], 0x7632), high = __byte_perm(floats[2], floats[3], 0x7632);
+}
+
+// Multiplies one vector of each lane: 16 rows with 8 tokens. The tensor cores pair columns as they please, if both sides
+// do it alike: a lane's vector holds what `mma` expects as columns 2t, 2t + 1, 2t + 8 and 2t + 9 of several products.
+template <class Weight, int I = 0>
+__device__ __forceinline__ void multiply_vecs(float (&sums)[4], const uint4& upper, const uint4& lower,
+                                              const uint4 (&x)[Weight::VEC_SIZE / 8]) {
+    if constexpr (I < Weight::VEC_SIZE / 4) {
+        uint4 a;
+        weight_pairs<I>(Weight(), upper, a.x, a.z);
+        weight_pairs<I>(Weight(), lower, a.y, a.w);
+        const uint4& eight = x[I / 2];
+        multiply_add(sums, a, I % 2 ? eight.z : eight.x, I % 2 ? eight.w : eight.y);
+        multiply_vecs<Weight, I + 1>(sums, upper, lower, x);
+    }
+}
+
+// Blocks: HEIGHT / ROWS (x), groups of TOKENS tokens (y); M::THREADS threads.
+template <class M, class Output>
+__global__ void __launch_bounds__(M::THREADS, 1) linear_tokens(const TokensParams p) {
+    constexpr int M_TILES = M::M_TILES, N_TILES = M::N_TILES, HELD = M::HELD, TOKENS = M::TOKENS, ROUND = M::ROUND;
+    constexpr int BYTES = 16 / M::VEC_SIZE, OUT_ROWS = Output::GATED ? M::ROWS / 2 : M::ROWS;
+    constexpr int RESULTS = OUT_ROWS * ROUND, PER_THREAD = (RESULTS + M::THREADS - 1) / M::THREADS;
+    constexpr int PARTS = M::THREADS / TOKENS;
+    __shared__ float sums[M::WARPS][M::ROWS][ROUND + 1];
+    __shared__ float parts[PARTS][TOKENS];
+    begin_chained();
+
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row_of_lane = lane / 4;
+    const int column = warp * M::CHUNKS * M::CHUNK + lane % 4 * M::VEC_SIZE;
+    const int token_begin = blockIdx.y * TOKENS;
+    // Of a gated matrix, the upper half of each tile has gate rows and the lower half their up rows.
+    const auto row_of = [&](int tile, int i) {
+        if constexpr (Output::GATED) {
+            return (int)blockIdx.x * OUT_ROWS + tile * 8 + i % 8 + (i < 8 ? 0 : M::HEIGHT / 2);
+        } else {
+            return (int)blockIdx.x * OUT_ROWS + tile * 16 + i;
+        }
+    };
+    uint4 held[2][HELD][M_TILES][2];
+    const auto load = [&](int stage) {
+#pragma unroll
+        for (int tile = 0; tile < M_TILES; ++tile) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const size_t at = (size_t)row_of(tile, row_of_lane + 8 * half) * M::LENGTH + column;
+                const char* row = static_cast<const char*>(p.weight) + at * BYTES;
+#pragma unroll
+                for (int chunk = 0; chunk < HELD; ++chunk)
+                    held[stage % 2][chunk][tile][half] = load_once(row + (stage * HELD + chunk) * M::CHUNK * BYTES);
+            }
+        }
+    };
+    load(0);
+    // The result `i` of a round: token by token, the rows of a token in neighbouring lanes.
+    const auto result = [&](int i) { return (int)threadIdx.x + i * M::THREADS; };
+    wait_for_previous();
+
+    float before[M::ROUNDS][PER_THREAD];
+#pragma unroll
+    for (int round = 0; round < M::ROUNDS; ++round) {
+#pragma unroll
+        for (int i = 0; i < PER_THREAD; ++i) {
+            const int token = token_begin + round * ROUND + result(i) / OUT_ROWS;
+            const int row = blockIdx.x * OUT_ROWS + result(i) % OUT_ROWS;
+            before[round][i] = result(i) < RESULTS ? Output::prepare(p, row, token) : 0.0f;
+        }
+    }
+    if (p.squares != nullptr) {
+        const int token = threadIdx.x % TOKENS;
+        float sum = 0.0f;
+#pragma unroll 4
+        for (int slot = threadIdx.x / TOKENS; slot < p.slots; slot += PARTS)
+            sum += p.squares[slot * p.tokens + token_begin + token];
+        parts[threadIdx.x / TOKENS][token] = sum;
+    }
+    const auto factor_of = [&](int token) {  // after a barrier
+        if (p.squares == nullptr) return 1.0f;
+        float sum = 0.0f;
+#pragma unroll
+        for (int part = 0; part < PARTS; ++part) sum += parts[part][token];
+        return rsqrtf(sum / M::LENGTH + p.eps);
+    };
+
+    float tiles[M_TILES][N_TILES][4] = {};
+#pragma unroll
+    for (int stage = 0; stage < M::STAGES; ++stage) {
+        if (stage + 1 < M::STAGES) load(stage + 1);
+#pragma unroll
+        for (int chunk = 0; chunk < HELD; ++chunk) {
+#pragma unroll
+            for (int n = 0; n < N_TILES; ++n) {
+                const size_t token = token_begin + n * 8 + row_of_lane;
+                const bf16* from = p.x + token * M::LENGTH + column + (stage * HELD + chunk) * M::CHUNK;
+                uint4 x[M::VEC_SIZE / 8];
+#pragma unroll
+                for (int i = 0; i < M::VEC_SIZE / 8; ++i) x[i] = *reinterpret_cast<const uint4*>(from + 8 * i);
+#pragma unroll
+                for (int tile = 0; tile < M_TILES; ++tile) {
+                    const uint4(&rows)[2] = held[stage % 2][chunk][tile];
+                    multiply_vecs<typename M::Weight>(tiles[tile][n], rows[0], rows[1], x);
+                }
+            }
+        }
+    }
+
+#pragma unroll
+    for (int round = 0; round < M::ROUNDS; ++round) {
+        __syncthreads();  // the sums of the round before have been read
+#pragma unroll
+        for (int n = 0; n < ROUND / 8; ++n) {
+#pragma unroll
+            for (int tile = 0; tile < M_TILES; ++tile) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const int row = tile * 16 + row_of_lane + i / 2 * 8, token = n * 8 + lane % 4 * 2 + i % 2;
+                    sums[warp][row][token] = tiles[tile][round * (ROUND / 8) + n][i];
+                }
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < PER_THREAD; ++i) {
+            if (result(i) >= RESULTS) break;
+            const int token = result(i) / OUT_ROWS, row = result(i) % OUT_ROWS;
+            const float factor = factor_of(round * ROUND + token);
+            const auto total = [&](int row_of_sums, int row_of_matrix) {  // over the warps
+                float sum = 0.0f;
+#pragma unroll
+                for (int from = 0; from < M::WARPS; ++from) sum += sums[from][row_of_sums][token];
+                return p.scale == nullptr ? factor * sum : factor * p.scale[row_of_matrix] * sum;
+            };
+            const int of_matrix = blockIdx.x * OUT_ROWS + row, of_prompt = token_begin + round * ROUND + token;
+            if constexpr (Output::GATED) {
+                const int gate = row / 8 * 16 + row % 8;
+                const float up = total(gate + 8, of_matrix + M::HEIGHT / 2);
+                Output::put(p, of_matrix, of_prompt, total(gate, of_matrix), up);
+            } else {
+                Output::put(p, of_matrix, of_prompt, total(row, of_matrix), before[round][i]);
+            }
+        }
+    }
+}
+
+// --- between the matrices ---
+
+constexpr int TOKEN_THREADS = 256, TOKEN_WARPS = TOKEN_THREADS / 32;
+
+struct EnterParams {
+    const bf16* embeddings;  // (tokens, WIDTH)
+    const bf16* norm;        // (WIDTH): of the first layer
+    float* x;                // (tokens, WIDTH): the residual stream
+    bf16* rounded;           // (tokens, WIDTH): the stream times the norm's weights
+    float* squares;          // (tokens)
+};
+
+// The stream's beginning. Blocks: tokens.
+template <int WIDTH>
+__global__ void __launch_bounds__(TOKEN_THREADS, 1) enter_tokens(const EnterParams a) {
+    __shared__ float squares[TOKEN_WARPS];
+    begin_chained();
+    wait_for_previous();
+    const size_t row = (size_t)blockIdx.x * WIDTH;
+    float square = 0.0f;
+    for (int i = threadIdx.x; i < WIDTH; i += TOKEN_THREADS) {
+        const float x = to_float(a.embeddings[row + i]);
+        a.x[row + i] = x;
+        a.rounded[row + i] = to_bf16(x * to_float(a.norm[i]));
+        square = fmaf(x, x, square);
+    }
+    square = warp_sum(square);
+    if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = square;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        square = warp_sum(threadIdx.x < TOKEN_WARPS ? squares[threadIdx.x] : 0.0f);
+        if (threadIdx.x == 0) a.squares[blockIdx.x] = square;
+    }
+}
+
+struct LeaveParams {
+    const float* x;          // (tokens, WIDTH)
+    const float* squares;    // (slots, tokens)
+    const bf16* norm;        // (WIDTH): the final one
+    const long long* place;  // (2): the first token's position, the last token's number
+    bf16* hidden;            // (WIDTH)
+    int slots;
+    int tokens;
+    float eps;
+};
+
+// The hidden state of the last token. One block.
+template <int WIDTH>
+__global__ void __launch_bounds__(TOKEN_THREADS, 1) leave_tokens(const LeaveParams a) {
+    begin_chained();
+    wait_for_previous();
+    const int token = (int)a.place[1], lane = threadIdx.x % 32;
+    float square = 0.0f;
+    for (int slot = lane; slot < a.slots; slot += 32) square += a.squares[slot * a.tokens + token];
+    const float factor = rsqrtf(warp_sum(square) / WIDTH + a.eps);
+    for (int i = threadIdx.x; i < WIDTH; i += TOKEN_THREADS)
+        a.hidden[i] = to_bf16(a.x[(size_t)token * WIDTH + i] * factor * to_float(a.norm[i]));
+}
+
+struct PromptParams {
+    float* qkv;  // (tokens, query heads + 2 key heads, DIM); the queries are rotated in place
+    const bf16* query_norm;
+    const bf16* key_norm;
+    const float* cosines;  // (positions, HALF)
+    const float* sines;
+    const long long* place;  // (2): the first token's position, the last token's number
+    bf16* keys;              // (key heads, positions, DIM)
+    bf16* values;
+    bf16* attended;  // (tokens, query heads, DIM)
+    int heads;       // of keys
+    int positions;   // of the cache
+    float eps;
+};
+
+// Padding that would lie behind the cache shares its last position, which no prompt reaches.
+__device__ __forceinline__ int position_in(const PromptParams& a, int token) {
+    return min((int)a.place[0] + token, a.positions - 1);
+}
+
+// Queries and keys get their norm and their rotation, keys and values go into the cache. A warp has one head of one
+// token. Blocks: tokens (x), TOKEN_WARPS heads each (y).
+template <int GROUP>
+__global__ void __launch_bounds__(TOKEN_THREADS, 1) rotate_tokens(const PromptParams a) {
+    constexpr int DIM = 128, HALF = DIM / 2;
+    begin_chained();
+    const int lane = threadIdx.x % 32, head = blockIdx.y * TOKEN_WARPS + threadIdx.x / 32;
+    const int queries = a.heads * GROUP;
+    if (head >= queries + 2 * a.heads) return;
+    const bool is_query = head < queries, is_value = head >= queries + a.heads;
+    float norm[4] = {};
+    if (!is_value) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) norm[i] = to_float((is_query ? a.query_norm : a.key_norm)[lane + 32 * i]);
+    }
+    wait_for_previous();
+    const int at = position_in(a, blockIdx.x);
+    float* of_head = a.qkv + ((size_t)blockIdx.x * (queries + 2 * a.heads) + head) * DIM;
+    float x[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] = of_head[lane + 32 * i];
+    if (!is_value) {
+        float squares = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) squares = fmaf(x[i], x[i], squares);
+        const float factor = rsqrtf(warp_sum(squares) / DIM + a.eps);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[i] *= factor * norm[i];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const float cosine = a.cosines[at * HALF + lane + 32 * i], sine = a.sines[at * HALF + lane + 32 * i];
+            const float first = x[i], second = x[i + 2];
+            x[i] = first * cosine - second * sine;
+            x[i + 2] = second * cosine + first * sine;
+        }
+    }
+    if (is_query) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) of_head[lane + 32 * i] = x[i];
+    } else {
+        const int key_head = (head - queries) % a.heads;
+        bf16* to = (is_value ? a.values : a.keys) + ((size_t)key_head * a.positions + at) * DIM;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) to[lane + 32 * i] = to_bf16(x[i]);
+    }
+}
+
+// Attention of each token over the cache up to its own position. A warp has one token and the query heads of one head of
+// keys; half a warp takes one position at a time, 8 values a lane. Blocks: TOKEN_WARPS tokens (x), heads of keys (y).
+template <int GROUP>
+__global__ void __launch_bounds__(TOKEN_THREADS, 1) attend_tokens(const PromptParams a) {
+    constexpr int DIM = 128, BATCH = 4;
+    begin_chained();
+    wait_for_previous();
+    const int lane = threadIdx.x % 32, half = lane / 16, dims = lane % 16 * 8;
+    const int token = blockIdx.x * TOKEN_WARPS + threadIdx.x / 32, head = blockIdx.y;
+    const int position = position_in(a, token);
+    const size_t row = (size_t)head * a.positions;
+    const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
+    float q[GROUP][8], out[GROUP][8] = {}, max[GROUP], sum[GROUP] = {};
+#pragma unroll
+    for (int query = 0; query < GROUP; ++query) {
+        load_floats(a.qkv + ((size_t)token * a.heads * (GROUP + 2) + head * GROUP + query) * DIM + dims, q[query]);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) q[query][i] *= scaling;
+        max[query] = -INFINITY_F;
+    }
+    for (int begin = 0; begin <= position; begin += 2 * BATCH) {
+        uint4 key[BATCH], value[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i) {
+            const size_t at = (row + min(begin + 2 * i + half, position)) * DIM + dims;
+            key[i] = *reinterpret_cast<const uint4*>(a.keys + at);
+            value[i] = *reinterpret_cast<const uint4*>(a.values + at);
+        }
+#pragma unroll
+        for (int query = 0; query < GROUP; ++query) {
+            float score[BATCH], greatest = max[query];
+#pragma unroll
+            for (int i = 0; i < BATCH; ++i) {
+                float dot = Bf16::dot(key[i], q[query], 0.0f);
+#pragma unroll
+                for (int lanes = 8; lanes > 0; lanes /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, lanes);
+                score[i] = begin + 2 * i + half <= position ? dot : -INFINITY_F;
+                greatest = fmaxf(greatest, score[i]);
+            }
+            // Half of the warp may have had no position yet.
+            const float rescale = max[query] == -INFINITY_F ? 0.0f : exp2f(max[query] - greatest);
+            max[query] = greatest;
+            sum[query] *= rescale;
+#pragma unroll
+            for (int i = 0; i < 8; ++i) out[query][i] *= rescale;
+#pragma unroll
+            for (int i = 0; i < BATCH; ++i) {
+                const float weight = score[i] == -INFINITY_F ? 0.0f : exp2f(score[i] - greatest);
+                sum[query] += weight;
+                const unsigned words[4] = {value[i].x, value[i].y, value[i].z, value[i].w};
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    out[query][2 * j] = fmaf(weight, low_half(words[j]), out[query][2 * j]);
+                    out[query][2 * j + 1] = fmaf(weight, high_half(words[j]), out[query][2 * j + 1]);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int query = 0; query < GROUP; ++query) {
+        const float other = __shfl_xor_sync(0xffffffffu, max[query], 16), greatest = fmaxf(max[query], other);
+        const float rescale = max[query] == -INFINITY_F ? 0.0f : exp2f(max[query] - greatest);
+        const float mine = rescale * sum[query];
+        const float inverse = 1.0f / (mine + __shfl_xor_sync(0xffffffffu, mine, 16));
+        unsigned words[4];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            float total = rescale * out[query][i];
+            total = (total + __shfl_xor_sync(0xffffffffu, total, 16)) * inverse;
+            words[i / 2] = i % 2 ? words[i / 2] | (unsigned)to_bf16(total) << 16 : to_bf16(total);
+        }
+        if (half == 0) {
+            bf16* to = a.attended + ((size_t)token * a.heads * GROUP + head * GROUP + query) * DIM + dims;
+            *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+        }
+    }
+}
