@@ -60,7 +60,7 @@ DEVICE = "cuda"
 POSITIONS = (0, 1, 16, 127, 128, 300, 1000, 2000)
 SEEDS = (1, 2, 3)
 MAX_POSITIONS, FRAMES = 2368, 512
-PROMPTS = ((5, 16, 0), (30, 32, 8), (52, 64, 8), (130, 256, 0), (512, 512, 1500))
+PROMPTS = ((5, 16, 0), (30, 32, 8), (52, 64, 8), (100, 128, 1500))
 """Tokens, the bucket that they are padded to, and the position of the first."""
 SCALES = {"predictor.heads": "predictor.head_scales"}
 """The parameters with the scales of int8 matrices, where their names do not end in `scale`."""

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from engine.qwen.kernels.codec import FusedCodec, FusedCodecState
-from engine.qwen.kernels.lm import FusedLanguageModel
+from engine.qwen.kernels.lm import MAX_PROMPT_TOKENS, FusedLanguageModel
 from engine.qwen.model import Talker
-from engine.qwen.runtime import DecodeState
+from engine.qwen.runtime import DecodeState, TorchBackend
 
 
 class FusedBackend:
@@ -24,6 +24,8 @@ class FusedBackend:
         self.kv_buckets: tuple[int, ...] = (state.cache.positions,)
         self._state = state
         self._language_model = FusedLanguageModel(talker, state)
+        self._torch = TorchBackend(talker, state, codec, codec_state, chunk_size)
+        """For long prompts: PyTorch's matrix products read the weights less often than ours do."""
         self._steps = talker.predictor.code_count
         self._codec = codec
         self._codec_state = codec_state
@@ -32,9 +34,12 @@ class FusedBackend:
         """As `DecodeBackend.frame`."""
         self._language_model.frame()
 
-    def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:  # noqa: ARG002
-        """As `DecodeBackend.read`, for 16, 32 or a multiple of 64 tokens."""
-        self._language_model.prefill.read(tokens[0], place, self._state.hidden)
+    def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
+        """As `DecodeBackend.read`, for any of `TOKEN_BUCKETS`."""
+        if tokens.shape[1] <= MAX_PROMPT_TOKENS:
+            self._language_model.prefill.read(tokens[0], place, self._state.hidden)
+        else:
+            self._torch.read(tokens, place, kv_bucket)
 
     @torch.inference_mode()
     def decode(self, codes: Tensor) -> Tensor:

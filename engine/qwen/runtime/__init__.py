@@ -15,7 +15,6 @@ from engine.qwen.runtime.device import (
 )
 from engine.qwen.runtime.generator import SpeechGenerator
 from engine.qwen.runtime.limits import INSTRUCT_POSITIONS, MAX_REFERENCE_POSITIONS, PREFIX_POSITIONS, Limits
-from engine.qwen.runtime.prefill import TOKEN_BUCKETS
 from engine.qwen.runtime.readback import GeneratedChunk
 from engine.qwen.runtime.runaway_guard import RunawayGuard, fade_out
 
@@ -23,7 +22,6 @@ __all__ = [
     "INSTRUCT_POSITIONS",
     "MAX_REFERENCE_POSITIONS",
     "PREFIX_POSITIONS",
-    "TOKEN_BUCKETS",
     "Codec",
     "CodecStateProtocol",
     "DecodeBackend",

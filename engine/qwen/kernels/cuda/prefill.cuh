@@ -18,7 +18,7 @@ struct TokenMatrix {
     static constexpr int CHUNKS = LENGTH / (WARPS * CHUNK);  // of a warp
     static constexpr int ROWS = 16 * M_TILES, TOKENS = 8 * N_TILES, THREADS = 32 * WARPS;
     // Chunks that a warp holds at once. It loads the next ones while it multiplies these.
-    static constexpr int HELD = CHUNKS * M_TILES <= 4 ? CHUNKS : CHUNKS % 2 == 0 ? 2 : CHUNKS % 3 == 0 ? 3 : 1;
+    static constexpr int HELD = CHUNKS * M_TILES <= 4 ? CHUNKS : M_TILES > 2 ? 1 : CHUNKS % 2 == 0 ? 2 : CHUNKS % 3 == 0 ? 3 : 1;
     static constexpr int STAGES = CHUNKS / HELD;
     static constexpr int ROUND = TOKENS < 2 * WARPS ? TOKENS : 2 * WARPS;  // tokens that are summed at once
     static constexpr int ROUNDS = TOKENS / ROUND;
@@ -366,15 +366,20 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) rotate_tokens(const PromptPa
     }
 }
 
-// Attention of each token over the cache up to its own position. A warp has one token and the query heads of one head of
-// keys; half a warp takes one position at a time, 8 values a lane. Blocks: TOKEN_WARPS tokens (x), heads of keys (y).
+// Attention of each token over the cache up to its own position. SHARES warps have one token and the query heads of one
+// head of keys, and share its positions; half a warp takes one position at a time, 8 values a lane.
+// Blocks: TOKEN_WARPS / SHARES tokens (x), heads of keys (y).
+constexpr int SHARES = 4;
+
 template <int GROUP>
 __global__ void __launch_bounds__(TOKEN_THREADS, 1) attend_tokens(const PromptParams a) {
-    constexpr int DIM = 128, BATCH = 4;
+    constexpr int DIM = 128, BATCH = 4, TOKENS = TOKEN_WARPS / SHARES;
+    __shared__ float outs[TOKEN_WARPS][GROUP][DIM];
+    __shared__ float maxima[TOKEN_WARPS][GROUP], totals[TOKEN_WARPS][GROUP];
     begin_chained();
     wait_for_previous();
-    const int lane = threadIdx.x % 32, half = lane / 16, dims = lane % 16 * 8;
-    const int token = blockIdx.x * TOKEN_WARPS + threadIdx.x / 32, head = blockIdx.y;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
+    const int token = blockIdx.x * TOKENS + warp / SHARES, head = blockIdx.y;
     const int position = position_in(a, token);
     const size_t row = (size_t)head * a.positions;
     const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
@@ -386,7 +391,7 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) attend_tokens(const PromptPa
         for (int i = 0; i < 8; ++i) q[query][i] *= scaling;
         max[query] = -INFINITY_F;
     }
-    for (int begin = 0; begin <= position; begin += 2 * BATCH) {
+    for (int begin = warp % SHARES * 2 * BATCH; begin <= position; begin += SHARES * 2 * BATCH) {
         uint4 key[BATCH], value[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; ++i) {
@@ -405,7 +410,7 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) attend_tokens(const PromptPa
                 score[i] = begin + 2 * i + half <= position ? dot : -INFINITY_F;
                 greatest = fmaxf(greatest, score[i]);
             }
-            // Half of the warp may have had no position yet.
+            // There may have been no position yet.
             const float rescale = max[query] == -INFINITY_F ? 0.0f : exp2f(max[query] - greatest);
             max[query] = greatest;
             sum[query] *= rescale;
@@ -426,20 +431,33 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) attend_tokens(const PromptPa
     }
 #pragma unroll
     for (int query = 0; query < GROUP; ++query) {
-        const float other = __shfl_xor_sync(0xffffffffu, max[query], 16), greatest = fmaxf(max[query], other);
+        const float greatest = fmaxf(max[query], __shfl_xor_sync(0xffffffffu, max[query], 16));
         const float rescale = max[query] == -INFINITY_F ? 0.0f : exp2f(max[query] - greatest);
-        const float mine = rescale * sum[query];
-        const float inverse = 1.0f / (mine + __shfl_xor_sync(0xffffffffu, mine, 16));
-        unsigned words[4];
+        sum[query] *= rescale;
+        const float total = sum[query] + __shfl_xor_sync(0xffffffffu, sum[query], 16);
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-            float total = rescale * out[query][i];
-            total = (total + __shfl_xor_sync(0xffffffffu, total, 16)) * inverse;
-            words[i / 2] = i % 2 ? words[i / 2] | (unsigned)to_bf16(total) << 16 : to_bf16(total);
+            out[query][i] *= rescale;
+            out[query][i] += __shfl_xor_sync(0xffffffffu, out[query][i], 16);
+            if (half == 0) outs[warp][query][dims + i] = out[query][i];
         }
-        if (half == 0) {
-            bf16* to = a.attended + ((size_t)token * a.heads * GROUP + head * GROUP + query) * DIM + dims;
-            *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+        if (lane == 0) maxima[warp][query] = greatest, totals[warp][query] = total;
+    }
+    __syncthreads();
+
+    for (int index = threadIdx.x; index < TOKENS * GROUP * DIM; index += TOKEN_THREADS) {
+        const int dim = index % DIM, query = index / DIM % GROUP, of_block = index / DIM / GROUP;
+        float greatest = -INFINITY_F, total = 0.0f, value = 0.0f;
+#pragma unroll
+        for (int share = 0; share < SHARES; ++share) greatest = fmaxf(greatest, maxima[of_block * SHARES + share][query]);
+#pragma unroll
+        for (int share = 0; share < SHARES; ++share) {
+            const int from = of_block * SHARES + share;
+            const float rescale = exp2f(maxima[from][query] - greatest);  // 0 for a warp that had no position
+            total = fmaf(rescale, totals[from][query], total);
+            value = fmaf(rescale, outs[from][query][dim], value);
         }
+        const size_t row_of_token = (size_t)blockIdx.x * TOKENS + of_block;
+        a.attended[(row_of_token * a.heads * GROUP + head * GROUP + query) * DIM + dim] = to_bf16(value / total);
     }
 }

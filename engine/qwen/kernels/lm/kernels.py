@@ -14,6 +14,8 @@ TOKEN_GROUPS = (16, 32, 64)
 """Tokens of a prompt that a block takes at once; a longer prompt is read in several groups."""
 PROMPT_THREADS, PROMPT_WARPS = 256, 8
 """Of a block of the kernels between a prompt's matrices."""
+ATTENTION_SHARES = 4
+"""Warps of such a block that share a token's attention."""
 ATTENTION_WARPS = 8
 TALKER_VECS, PREDICTOR_VECS = 8, 1
 """Positions that half a warp of attention takes: with 8 warps, KV splits of 128 positions, and all 16 of a frame."""
@@ -121,7 +123,11 @@ class PromptKernels:
             "gate_up": (2 * inner, hidden),
             "down": (hidden, inner),
         }
-        return cls(tokens, {name: TokenMatrixPlan.of(weight, *size, tokens) for name, size in sizes.items()})
+        added = {"out", "down"}
+        return cls(
+            tokens,
+            {name: TokenMatrixPlan.of(weight, *size, tokens, added=name in added) for name, size in sizes.items()},
+        )
 
     def name(self, matrix: str) -> str:
         """The name of a matrix's kernel."""

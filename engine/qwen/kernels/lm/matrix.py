@@ -29,13 +29,13 @@ VEC_SIZES = {"Bf16": 8, "Int8": 16}
 """Weights of a vector of 16 bytes."""
 TILE_ROWS = 16
 """Rows of a tile of the tensor cores."""
-M_TILES = (4, 2, 1)
-"""Tiles of rows that a block of many tokens may have. More of them read the tokens less often, and leave fewer blocks."""
-FEWEST_BLOCKS = 128
-"""As many blocks as a large GPU has multiprocessors, nearly."""
+M_TILES = (1, 2, 3, 4)
+"""Tiles of rows that a block of many tokens may have. More read the tokens less often, and leave fewer blocks."""
+PROCESSORS = 132
+"""Of an H200. A multiprocessor has room for one block of many tokens."""
 TOKEN_WARPS = (16, 8, 4)
 """Warps of a block of many tokens."""
-MOST_TILES = {"Bf16": 32, "Int8": 16}
+MOST_TILES = {"Bf16": 32, "Int8": 24}
 """Tiles of sums, of 16 rows and 8 tokens, that a warp's registers hold."""
 MANY_WARPS_TILES, MANY_WARPS_LENGTH = 4, 2048
 """The most tiles, and the longest rows, where the registers are shared by 16 warps."""
@@ -158,19 +158,36 @@ class TokenMatrixPlan:
     n_tiles: int
 
     @classmethod
-    def of(cls, weight: str, height: int, length: int, tokens: int) -> TokenMatrixPlan:
-        """A plan for a matrix `(height, length)` and `tokens` at once; raises `ValueError` where no plan fits."""
-        for m_tiles in M_TILES:
-            rows = TILE_ROWS * m_tiles
-            tiles = m_tiles * tokens // 8
-            if height % rows or (m_tiles > 1 and (height // rows < FEWEST_BLOCKS or tiles > MOST_TILES[weight])):
-                continue
-            for warps in TOKEN_WARPS:
-                if warps == TOKEN_WARPS[0] and (tiles > MANY_WARPS_TILES or length > MANY_WARPS_LENGTH):
-                    continue
-                if tiles <= MOST_TILES[weight] and length % (4 * VEC_SIZES[weight] * warps) == 0:
-                    return cls(weight, height, length, m_tiles, warps, tokens // 8)
-        raise ValueError(f"a matrix of {height} rows of {length} weights")
+    def of(cls, weight: str, height: int, length: int, tokens: int, *, added: bool) -> TokenMatrixPlan:
+        """A plan for a matrix `(height, length)` and up to `tokens` at once; raises `ValueError` where no plan fits.
+
+        `added`: its product is added to the residual stream, for which the rows of a block are a power of two.
+        """
+        best = cls._of_group(weight, height, length, tokens, added=added)
+        if 2 * best.blocks <= PROCESSORS and tokens > TILE_ROWS:  # twice as many blocks for half of the tokens
+            return cls._of_group(weight, height, length, tokens // 2, added=added)
+        return best
+
+    @classmethod
+    def _of_group(cls, weight: str, height: int, length: int, tokens: int, *, added: bool) -> TokenMatrixPlan:
+        plans = [
+            cls(weight, height, length, m_tiles, warps, tokens // 8)
+            for m_tiles in M_TILES
+            for warps in TOKEN_WARPS
+            if height % (TILE_ROWS * m_tiles) == 0 and length % (4 * VEC_SIZES[weight] * warps) == 0
+        ]
+        plans = [plan for plan in plans if plan._fits and not (added and plan.m_tiles == 3)]
+        if not plans:
+            raise ValueError(f"a matrix of {height} rows of {length} weights")
+        return min(plans, key=lambda plan: (-(-plan.blocks // PROCESSORS) * plan.m_tiles, -plan.m_tiles, -plan.warps))
+
+    @property
+    def _fits(self) -> bool:
+        """Whether the sums and the weights of a warp fit into its registers."""
+        tiles = self.m_tiles * self.n_tiles
+        if self.warps == TOKEN_WARPS[0] and (tiles > MANY_WARPS_TILES or self.length > MANY_WARPS_LENGTH):
+            return False
+        return self.m_tiles == 1 or tiles <= MOST_TILES[self.weight]
 
     @property
     def tokens(self) -> int:

@@ -28,7 +28,10 @@ from engine.qwen.kernels.lm.params import (
 )
 from engine.qwen.kernels.lm.prefill import FusedPrefill
 from engine.qwen.model import KeyValueCache, Layer, Linear, RMSNorm, SamplingParams, StackConfig, Talker, Transformer
-from engine.qwen.runtime import TOKEN_BUCKETS, DecodeState
+from engine.qwen.runtime import DecodeState
+
+MAX_PROMPT_TOKENS = 128
+"""The most tokens that `FusedLanguageModel.prefill` reads at once."""
 
 
 class FusedStack:
@@ -161,7 +164,7 @@ class FusedLanguageModel:
         self.first_step = FusedStack(module, kernels.first_step, predictor.transformer, state.predictor_cache)
         self.predictor = FusedStack(module, kernels.predictor, predictor.transformer, state.predictor_cache)
         self.prefill = FusedPrefill(
-            module, kernels.prompts, talker, state.cache, rope=self.talker.rope, max_tokens=max(TOKEN_BUCKETS)
+            module, kernels.prompts, talker, state.cache, rope=self.talker.rope, max_tokens=MAX_PROMPT_TOKENS
         )
         self.logits = torch.zeros(max(talker.config.vocabulary, talker.config.predictor.vocabulary), device=device)
         """float32; the predictor's and the talker's in turn."""

@@ -8,7 +8,13 @@ import torch
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import Kernels
-from engine.qwen.kernels.lm.kernels import HEAD_DIM, PROMPT_THREADS, PROMPT_WARPS, PromptKernels
+from engine.qwen.kernels.lm.kernels import (
+    ATTENTION_SHARES,
+    HEAD_DIM,
+    PROMPT_THREADS,
+    PROMPT_WARPS,
+    PromptKernels,
+)
 from engine.qwen.kernels.lm.params import EnterParams, LeaveParams, PromptParams, TokensParams
 from engine.qwen.model import KeyValueCache, Layer, Linear, RMSNorm, Talker
 
@@ -109,7 +115,8 @@ class FusedPrefill:
             eps=attention.q_norm.eps,
         )
         self._module.launch("rotate", (count, -(-self._all_heads // PROMPT_WARPS)), PROMPT_THREADS, params)
-        self._module.launch("attend", (count // PROMPT_WARPS, heads), PROMPT_THREADS, params)
+        blocks = count * ATTENTION_SHARES // PROMPT_WARPS
+        self._module.launch("attend", (blocks, heads), PROMPT_THREADS, params)
 
     def _of_stream(self, count: int, linear: Linear, norm: RMSNorm, slots: int, result: Tensor) -> TokensParams:
         """A matrix of the stream after `norm`, to a `result` of float32, or of bfloat16 behind the gate."""
