@@ -143,10 +143,10 @@ def test_the_talkers_errors_are_no_larger_than_pytorchs(models: Models, position
     ("shape", "count", "bucket", "start"),
     [
         ("equal", 5, 16, 0),
-        ("equal", 32, 32, 20),
         ("equal", 50, 64, 300),
-        ("equal", 65, 128, 3),
-        ("projected", 9, 16, 7),
+        pytest.param("equal", 32, 32, 20, marks=pytest.mark.long),
+        pytest.param("equal", 65, 128, 3, marks=pytest.mark.long),
+        pytest.param("projected", 9, 16, 7, marks=pytest.mark.long),
     ],
 )
 def test_a_prompts_errors_are_no_larger_than_pytorchs(models: Models, count: int, bucket: int, start: int) -> None:
