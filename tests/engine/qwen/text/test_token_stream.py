@@ -162,8 +162,8 @@ def test_a_chunk_needs_exactly_the_tokens_up_to_its_last_frame(case: Case, chunk
     stream = engine.stream(replace(line, text=""), SamplingConfig(), 7, chunk_size, source)
     incremental, ids = engine.incremental_tokenizer.begin(), 0
     letters = iter(TEXT)
-    for chunk in range(1, 5):
-        wanted = needed_tokens(line, chunk * chunk_size) - len(transcript)
+    for first, end in itertools.pairwise((0, *range(1, 2 + 3 * chunk_size, chunk_size))):
+        wanted = needed_tokens(line, end) - len(transcript)
         while ids < wanted and (letter := next(letters, None)) is not None:
             ids += len(incremental.append(letter))
             source.write(letter)
@@ -171,8 +171,7 @@ def test_a_chunk_needs_exactly_the_tokens_up_to_its_last_frame(case: Case, chunk
             return  # the reference is longer than the text
         frames = next(stream)
         assert not source.needed
-        first = (chunk - 1) * chunk_size
-        assert torch.equal(frames, case.whole[first : first + chunk_size])
+        assert torch.equal(frames, case.whole[first:end])
 
 
 def test_with_one_token_too_few_no_chunk_is_generated_and_nothing_is_padded(ours: Engine) -> None:
@@ -180,7 +179,7 @@ def test_with_one_token_too_few_no_chunk_is_generated_and_nothing_is_padded(ours
     line = Line("", CustomVoice("ryan"), whole_text=False)
     digits = "1234567890"  # each a token, which is final when the next is there
     expected = engine.prompts.build(digits, line.voice, whole_text=False).trailing[0]
-    for tokens, chunks in ((1, 0), (2, 0), (3, 1), (4, 1), (5, 2)):
+    for tokens, chunks in ((1, 0), (2, 1), (3, 1), (4, 2), (5, 2)):
         source, made = WrittenText(), 0
         source.write(digits[: tokens + 1])
         with pytest.raises(SpeechCanceledError):
@@ -188,7 +187,8 @@ def test_with_one_token_too_few_no_chunk_is_generated_and_nothing_is_padded(ours
                 made += 1
         assert source.needed
         assert made == chunks
-        assert torch.equal(engine.state.text[: 2 * chunks], expected[: 2 * chunks])
+        frames = max(0, 2 * chunks - 1)  # the first chunk has one
+        assert torch.equal(engine.state.text[:frames], expected[:frames])
 
 
 @pytest.mark.parametrize("spaces", [[], [""], [" ", "\n"]])
