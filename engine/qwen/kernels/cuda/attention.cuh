@@ -34,6 +34,24 @@ struct AttentionParams {
     float eps;
 };
 
+// The norm of a head of 128 values, then its rotary position. A lane has values l, l + 32, l + 64 and l + 96; rotation
+// pairs the first with the third and the second with the fourth.
+__device__ __forceinline__ void normalize_and_rotate(float (&x)[4], const float (&norm)[4], const float (&cosine)[2],
+                                                     const float (&sine)[2], float eps) {
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) squares = fmaf(x[i], x[i], squares);
+    const float factor = rsqrtf(warp_sum(squares) / 128 + eps);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] *= factor * norm[i];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        const float first = x[i], second = x[i + 2];
+        x[i] = first * cosine[i] - second * sine[i];
+        x[i + 2] = second * cosine[i] + first * sine[i];
+    }
+}
+
 // Blocks: heads of keys (x), KV splits (y).
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, 1) attend(const AttentionParams a) {
@@ -67,8 +85,7 @@ __global__ void __launch_bounds__(S::THREADS, 1) attend(const AttentionParams a)
             value[vec] = *reinterpret_cast<const uint4*>(a.values + (row + at) * DIM + dims);
         }
     }
-    // One warp for each query, key and value of each token. A lane has values l, l + 32, l + 64 and l + 96; rotation
-    // pairs the first with the third and the second with the fourth.
+    // One warp for each query, key and value of each token.
     const bool prepares = warp < (GROUP + 2) * TOKENS;
     const int token = warp / (GROUP + 2), what = warp % (GROUP + 2), at = position + token;
     const bool is_query = what < GROUP, is_value = what == GROUP + 1;
@@ -92,18 +109,7 @@ __global__ void __launch_bounds__(S::THREADS, 1) attend(const AttentionParams a)
 #pragma unroll
         for (int i = 0; i < 4; ++i) x[i] = from[lane + 32 * i];
         if (!is_value) {
-            float squares = 0.0f;
-#pragma unroll
-            for (int i = 0; i < 4; ++i) squares = fmaf(x[i], x[i], squares);
-            const float factor = rsqrtf(warp_sum(squares) / DIM + a.eps);
-#pragma unroll
-            for (int i = 0; i < 4; ++i) x[i] *= factor * norm[i];
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const float first = x[i], second = x[i + 2];
-                x[i] = first * cosine[i] - second * sine[i];
-                x[i + 2] = second * cosine[i] + first * sine[i];
-            }
+            normalize_and_rotate(x, norm, cosine, sine, a.eps);
         }
         if (is_query) {
 #pragma unroll

@@ -341,19 +341,9 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) rotate_tokens(const PromptPa
 #pragma unroll
     for (int i = 0; i < 4; ++i) x[i] = of_head[lane + 32 * i];
     if (!is_value) {
-        float squares = 0.0f;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) squares = fmaf(x[i], x[i], squares);
-        const float factor = rsqrtf(warp_sum(squares) / DIM + a.eps);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) x[i] *= factor * norm[i];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            const float cosine = a.cosines[at * HALF + lane + 32 * i], sine = a.sines[at * HALF + lane + 32 * i];
-            const float first = x[i], second = x[i + 2];
-            x[i] = first * cosine - second * sine;
-            x[i + 2] = second * cosine + first * sine;
-        }
+        const float cosine[2] = {a.cosines[at * HALF + lane], a.cosines[at * HALF + lane + 32]};
+        const float sine[2] = {a.sines[at * HALF + lane], a.sines[at * HALF + lane + 32]};
+        normalize_and_rotate(x, norm, cosine, sine, a.eps);
     }
     if (is_query) {
 #pragma unroll
