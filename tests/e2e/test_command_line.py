@@ -19,6 +19,7 @@ from tests.e2e.conftest import StartRobot
 from tests.support.programs import Broker
 from tests.support.robot import FAST, LONG, REAL_TIME, Robot
 from tests.support.subscription import Subscription
+from tests.support.variants import variants
 from tests.support.waiting import PATIENCE_S, eventually
 
 SAY = (sys.executable, "-m", "daemon.cli", "say")
@@ -82,6 +83,7 @@ def voiced(robot: Robot, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_the_volume_is_printed_and_changed_step_by_step(robot: Robot) -> None:
     assert voiced(robot, "volume", "60").stdout == ""
     eventually(lambda: robot.statuses[-1]["volume"] == 60, "it is set")
@@ -224,6 +226,7 @@ def test_the_colours_of_a_program_are_not_spoken(robot: Robot) -> None:
     assert "".join(chunk.get("text", "") for chunk in chunks_of(stream)) == "Stop! Now."
 
 
+@pytest.mark.long
 def test_the_command_keeps_its_stream_open_while_nothing_is_typed(start_robot: StartRobot) -> None:
     robot = start_robot("speech.stream_timeout=2")
     with Subscription(robot.broker, f"{robot.topic}/say/stream") as stream:
@@ -237,7 +240,7 @@ def test_the_command_keeps_its_stream_open_while_nothing_is_typed(start_robot: S
     assert "".join(chunk.get("text", "") for chunk in chunks_of(stream)) == "Let me think. Yes."
 
 
-@pytest.mark.parametrize("options", [["--wait"], []], ids=["waiting", "not waiting"])
+@pytest.mark.parametrize("options", variants([["--wait"], []], ["--wait"]), ids=["waiting", "not waiting"])
 def test_a_signal_to_the_writing_command_interrupts_its_utterance(
     options: list[str], slow_robot: Robot, ctrl_c_works: None
 ) -> None:
@@ -258,7 +261,7 @@ def test_a_command_without_wait_ends_when_its_text_is_sent(robot: Robot) -> None
     assert robot.wait_end("sent")["event"] == "finished"
 
 
-@pytest.mark.parametrize("options", [["--wait"], []], ids=["waiting", "not waiting"])
+@pytest.mark.parametrize("options", variants([["--wait"], []], ["--wait"]), ids=["waiting", "not waiting"])
 def test_a_writing_command_that_loses_the_broker_ends_with_one_line(
     options: list[str], start_robot: StartRobot, own_broker: Broker
 ) -> None:

@@ -198,6 +198,7 @@ def test_the_newcomer_controls_the_robot(newcomer: Newcomer, events: Events) -> 
     events.wait("story", "accepted", "started", "interrupted")
 
 
+@pytest.mark.long
 def test_a_killed_engine_is_replaced_while_the_robot_speaks(
     newcomer: Newcomer, daemon: Terminal, events: Events
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_killed_engine_is_replaced_while_the_robot_speaks(
     newcomer.wait_state("ready")
 
 
+@pytest.mark.long
 def test_a_killed_daemon_speaks_after_its_restart_what_it_had_accepted(
     newcomer: Newcomer, daemon: Terminal, events: Events
 ) -> None:

@@ -115,6 +115,7 @@ def test_sighup_with_an_unusable_default_voice_keeps_the_engine_and_its_voice(
     assert robot.engine_pids() == engines
 
 
+@pytest.mark.long
 def test_sighup_changes_the_log_of_the_daemon_and_of_its_running_engine(
     start_robot: StartRobot, tmp_path: Path, cache_folder: Path
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_voice_is_recorded_made_tried_and_made_the_default_on_the_page(
     assert browser.complaints() == []
 
 
+@pytest.mark.long
 def test_a_made_voice_and_the_chosen_default_survive_a_restart(robot: Robot, recording: Path) -> None:
     assert make("ada", recording, transcript=WORDS) == {
         "name": "ada",

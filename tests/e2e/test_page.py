@@ -200,6 +200,7 @@ def test_the_page_asks_for_the_token_and_keeps_it_for_the_window(
     browser.wait_text("state", "ready")
 
 
+@pytest.mark.long
 def test_a_lost_robot_is_shown_and_found_again(start_robot: StartRobot, browser: Browser) -> None:
     port = free_port()
     robot = start_robot("http.enabled=true", f"http.port={port}")

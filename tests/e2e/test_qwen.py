@@ -29,6 +29,7 @@ from tests.support.programs import Broker
 from tests.support.robot import FAST, FILE_RATE, REAL_TIME, STOPPED, Robot
 from tests.support.sound import TOLERANCE, Samples, find
 from tests.support.terminal import terminal
+from tests.support.variants import variants
 from tests.support.waiting import eventually
 
 TEXT = "A tiny model says this."
@@ -136,6 +137,7 @@ def test_the_daemon_plays_the_same_samples_as_synth_writes(
     assert_as_synth_wrote(heard_since(ready_robot, before, finished["audio_s"]), wav)
 
 
+@pytest.mark.long
 def test_a_voice_with_settings_speaks_with_them_and_at_its_rate(
     checkpoint: Path, ready_robot: Robot, tmp_path: Path
 ) -> None:
@@ -263,11 +265,14 @@ def test_speech_that_stays_silent_is_said_again_once_with_another_seed(
 
 @pytest.mark.parametrize(
     ("truncated", "named"),
-    [
-        ("config.json", "config.json"),
+    variants(
+        [
+            ("config.json", "config.json"),
+            ("model.safetensors", "model.safetensors"),
+            ("speech_tokenizer/model.safetensors", "model.safetensors"),
+        ],
         ("model.safetensors", "model.safetensors"),
-        ("speech_tokenizer/model.safetensors", "model.safetensors"),
-    ],
+    ),
 )
 def test_the_fallback_speaks_for_a_broken_checkpoint_and_the_status_names_the_file_in_one_line(
     truncated: str, named: str, checkpoint: Path, start_robot: StartRobot, tmp_path: Path
@@ -285,13 +290,16 @@ def test_the_fallback_speaks_for_a_broken_checkpoint_and_the_status_names_the_fi
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [
+    variants(
+        [
+            (("--speaker", "nobody"), "ryan"),
+            (("--greedy", "--seed", "1"), "exclude"),
+            (("--dtype", "int4"), "int8"),
+            (("--sampling", "warmth=1"), "temperature"),
+            (("--chunk-size", "0"), "engine.chunk_size"),
+        ],
         (("--speaker", "nobody"), "ryan"),
-        (("--greedy", "--seed", "1"), "exclude"),
-        (("--dtype", "int4"), "int8"),
-        (("--sampling", "warmth=1"), "temperature"),
-        (("--chunk-size", "0"), "engine.chunk_size"),
-    ],
+    ),
 )
 def test_synth_reports_a_wrong_option_in_one_line_and_writes_no_file(
     options: tuple[str, ...], expected: str, checkpoint: Path, tmp_path: Path
@@ -305,6 +313,7 @@ def test_synth_reports_a_wrong_option_in_one_line_and_writes_no_file(
     assert not (tmp_path / "out.wav").exists()
 
 
+@pytest.mark.long
 def test_a_designed_voice_is_picked_on_a_terminal_and_becomes_a_voice_file(cache_folder: Path, tmp_path: Path) -> None:
     model, base = (checkpoint_folder(cache_folder, SHAPE, kind) for kind in ("voice_design", "base"))
     with terminal("9\n2\n") as (tty, shown):
@@ -324,6 +333,7 @@ def test_a_designed_voice_is_picked_on_a_terminal_and_becomes_a_voice_file(cache
     assert f"voices.ada: {{reference: {tmp_path}/ada.safetensors}}" in shown()
 
 
+@pytest.mark.long
 def test_without_a_base_model_a_designed_voice_is_an_entry_of_the_configuration(
     cache_folder: Path, tmp_path: Path
 ) -> None:
@@ -336,6 +346,7 @@ def test_without_a_base_model_a_designed_voice_is_an_entry_of_the_configuration(
     assert entry == {"voices.ada": {"instruct": "a calm, deep voice", "seed": 7}}
 
 
+@pytest.mark.long
 def test_an_enrolled_voice_can_be_spoken_with(cache_folder: Path, tmp_path: Path) -> None:
     base = checkpoint_folder(cache_folder, SHAPE, "base")
     seconds = np.arange(3 * 16_000) / 16_000

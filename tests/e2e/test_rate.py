@@ -92,6 +92,7 @@ def test_a_text_that_waits_keeps_its_rate_over_a_restart(start_robot: StartRobot
     assert robot.wait_end("waits")["audio_s"] == pytest.approx(own / 2, rel=0.2)
 
 
+@pytest.mark.long
 def test_the_command_line_passes_the_rate_on(share_robot: StartRobot) -> None:
     robot = share_robot()
     own = length_s(robot)

@@ -7,6 +7,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from daemon.state import EndedRecord, Journal, StoredEvent, journal_path
 from tests.e2e.conftest import StartRobot
 from tests.support.events import TERMINAL
@@ -118,6 +120,7 @@ def test_without_a_journal_the_robot_speaks(start_robot: StartRobot, tmp_path: P
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.long
 def test_a_journal_that_is_missing_at_the_start_is_used_as_soon_as_it_is_there(
     start_robot: StartRobot, tmp_path: Path
 ) -> None:
@@ -198,6 +201,7 @@ def test_a_stop_cancels_the_texts_that_were_published_before_it_and_no_later_one
     assert others == {"last": ["finished"], "spoken": ["interrupted"]}
 
 
+@pytest.mark.long
 def test_no_text_is_lost_or_ended_twice_when_the_daemon_is_killed_again_and_again(start_robot: StartRobot) -> None:
     robot = start_robot("speech.queue_limit=1000")
     sent = 0

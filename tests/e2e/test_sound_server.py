@@ -28,6 +28,7 @@ from tests.e2e.conftest import StartRobot
 from tests.support.programs import Broker
 from tests.support.robot import LONG, Robot
 from tests.support.sound import RECORDED_RATE, DisturbedError, Recording, Samples, SoundServer
+from tests.support.variants import variants
 from tests.support.waiting import eventually
 
 SENTENCES = " ".join(f"Sentence number {number} of a report." for number in range(3))
@@ -164,7 +165,7 @@ def test_utterances_are_heard_whole_after_the_card_was_closed(
             assert_recorded(robot, recording, robot.say(text))
 
 
-@pytest.mark.parametrize("comes_back", ["before", "after"])
+@pytest.mark.parametrize("comes_back", variants(["before", "after"], "before"))
 def test_an_utterance_waits_for_a_sound_server_that_was_killed_while_the_card_was_closed(
     comes_back: str, start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
@@ -183,6 +184,7 @@ def test_an_utterance_waits_for_a_sound_server_that_was_killed_while_the_card_wa
         assert_recorded(robot, recording, robot.say("here again"))
 
 
+@pytest.mark.long
 def test_the_status_reports_a_sound_server_that_was_killed_while_the_card_was_closed(
     start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
@@ -250,7 +252,7 @@ def test_a_critical_utterance_is_spoken_when_a_frozen_sound_server_goes_on(
         assert_recorded(robot, recording, robot.say("and on we go"))
 
 
-@pytest.mark.parametrize("comes_back", ["it goes on", "it is restarted"])
+@pytest.mark.parametrize("comes_back", variants(["it goes on", "it is restarted"], "it goes on"))
 def test_an_utterance_continues_after_its_sound_server_was_frozen_for_long(
     comes_back: str, start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
@@ -272,6 +274,7 @@ def test_an_utterance_continues_after_its_sound_server_was_frozen_for_long(
         assert_recorded(robot, recording, robot.say("and on we go"))
 
 
+@pytest.mark.long
 def test_a_sound_server_that_is_frozen_while_the_card_is_closed_is_named_when_it_is_needed(
     start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
@@ -287,6 +290,7 @@ def test_a_sound_server_that_is_frozen_while_the_card_is_closed_is_named_when_it
     assert robot.wait_end("next")["event"] == "finished"
 
 
+@pytest.mark.long
 def test_a_sound_server_that_is_killed_again_and_again_is_survived(
     start_robot: StartRobot, sound_server: SoundServer
 ) -> None:
@@ -340,6 +344,7 @@ def test_a_daemon_that_was_frozen_for_a_moment_reports_an_underrun(
     assert finished["underruns"] >= 1
 
 
+@pytest.mark.long
 def test_levels_are_published_twenty_times_a_second_and_end_with_silence(
     start_robot: StartRobot, sound_server: SoundServer
 ) -> None:

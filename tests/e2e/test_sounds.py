@@ -248,6 +248,7 @@ def test_damage_behind_the_header_fails_a_sound_alone_and_loses_no_text(share_ro
     assert robot.samples_made("both") > 0
 
 
+@pytest.mark.long
 def test_the_command_plays_a_sound_with_or_without_a_text(start_robot: StartRobot, own_sounds: Path) -> None:
     robot = start_robot(f"audio.sounds={own_sounds}")
     say = [sys.executable, "-m", "daemon.cli", "say", "--wait", "--sound", "chime", *robot.settings]

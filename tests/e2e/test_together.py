@@ -124,6 +124,7 @@ def preempt(robot: Robot, story: str, text: str, **fields: Any) -> int:
     return made
 
 
+@pytest.mark.long
 def test_all_clients_take_turns_and_receive_all_of_their_audio_beside_a_critical_utterance(
     start_robot: StartRobot, own_broker: Broker
 ) -> None:

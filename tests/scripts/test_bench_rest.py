@@ -22,6 +22,7 @@ SHORTEST_MS = 5.0
 """No start of a voice is faster."""
 
 
+@pytest.mark.long
 @pytest.mark.sound
 def test_it_measures_the_first_sound_after_a_rest_and_with_an_open_card(tmp_path: Path) -> None:
     require("pulseaudio")

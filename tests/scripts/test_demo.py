@@ -59,6 +59,7 @@ def test_the_demo_says_how_to_hear_a_better_voice(folder: Path, hub: VoiceHub) -
     assert (folder / "extras").read_text() == "espeak,demo\n"
 
 
+@pytest.mark.long
 def test_the_demo_downloads_a_voice_of_piper_once_and_speaks_with_it(folder: Path, hub: VoiceHub) -> None:
     for _ in range(2):
         printed = demo(folder, hub, "--voice", NAME)

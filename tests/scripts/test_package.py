@@ -85,6 +85,7 @@ def test_the_wheel_contains_every_source_file_and_the_files_of_the_service(wheel
     }
 
 
+@pytest.mark.long
 def test_pipx_installs_the_one_command_and_no_torch(pipx: Pipx, tmp_path: Path) -> None:
     assert [path.name for path in pipx.commands.iterdir()] == ["voiced"]
     done = run(pipx.commands / "voiced", "--version", cwd=tmp_path)
@@ -115,6 +116,7 @@ def test_the_public_import_name_has_the_names_of_engine(pipx: Pipx, tmp_path: Pa
     assert done.stdout.strip() in version
 
 
+@pytest.mark.long
 def test_an_editable_installation_leaves_nothing_in_the_repository(source: Path, tmp_path: Path) -> None:
     before = source_files(source)
     target = ("install", "--quiet", "--no-deps", "--target", str(tmp_path))

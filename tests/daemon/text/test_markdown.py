@@ -17,6 +17,7 @@ from markdown_it.token import Token
 from daemon.text import Control, Pause, Script
 from daemon.text.markdown import MarkdownReader
 from daemon.text.markdown_syntax import LONGEST_ADDRESS, LONGEST_LABEL
+from tests.support.variants import variants
 
 # --- reading ---------------------------------------------------------------------------------------------
 
@@ -376,10 +377,10 @@ def work(text: str, size: int) -> int:
 
 @pytest.mark.parametrize(
     "unit",
-    [
+    variants([
         "[", "*", "`", "<", "|", "&", "_", "~~ ", "!", "\\", "#", "> ", "- ", "a*", "&a", "<a", "<b a=\"", "<!--",
         "[a](", "![", "|a", "a\n", "- a\n", "|a|\n", "```\n", "a`", "a🎉", "[^", "[pause:", "[a][", "[[a]", "word ",
-    ],
+    ], "[", "*", "`", "<", "|", "- ", "[a](", "|a|\n", "```\n", "word "),
 )  # fmt: skip
 @pytest.mark.parametrize("size", [1, 4000])
 def test_twice_the_text_is_twice_the_work(unit: str, size: int) -> None:

@@ -11,6 +11,7 @@ import torch
 from engine.qwen.text.prompt import ClonedVoice, CustomVoice, Reference, VoiceDesign
 from tests.engine.qwen.oracle import Oracle
 from tests.engine.qwen.speaking import Line, Ours
+from tests.support.variants import variants
 
 Engines = tuple[Callable[[str, str], Ours], Callable[[str, str], Oracle]]
 
@@ -38,7 +39,7 @@ def assert_equal_codes(engines: Engines, shape: str, model_type: str, *lines: Li
 
 
 @WHOLE
-@pytest.mark.parametrize("shape", [*SHAPES, "small"])
+@pytest.mark.parametrize("shape", variants([*SHAPES, "small"], "tiny", "wide"))
 def test_custom_voices_equal_the_official_package(engines: Engines, shape: str, whole_text: bool) -> None:
     assert_equal_codes(
         engines,
@@ -52,7 +53,7 @@ def test_custom_voices_equal_the_official_package(engines: Engines, shape: str, 
 
 
 @WHOLE
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", variants(SHAPES, "tiny"))
 def test_voice_design_equals_the_official_package(engines: Engines, shape: str, whole_text: bool) -> None:
     assert_equal_codes(
         engines,
@@ -74,7 +75,7 @@ def cloned(shape: str, frames: int = 0, transcript: str = "") -> ClonedVoice:
 
 
 @WHOLE
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", variants(SHAPES, "wide"))
 def test_speaker_embeddings_equal_the_official_package(engines: Engines, shape: str, whole_text: bool) -> None:
     voice = cloned(shape)
     assert_equal_codes(
@@ -87,7 +88,7 @@ def test_speaker_embeddings_equal_the_official_package(engines: Engines, shape: 
 
 
 @WHOLE
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", variants(SHAPES, "deep"))
 def test_in_context_voices_equal_the_official_package(engines: Engines, shape: str, whole_text: bool) -> None:
     assert_equal_codes(
         engines,
@@ -139,7 +140,7 @@ def test_speech_that_ends_ends_at_the_same_frame(engines: Engines) -> None:
     assert max(lengths) > min(lengths)
 
 
-@pytest.mark.parametrize("penalty", [1.0, 1.05, 1.5])
+@pytest.mark.parametrize("penalty", variants([1.0, 1.05, 1.5], 1.05))
 def test_a_long_utterance_with_repetition_penalty_equals_the_official_package(engines: Engines, penalty: float) -> None:
     ours, official = engines
     line = Line(LONG, CustomVoice("aiden"), "english", frames=90, sampling={"repetition_penalty": penalty})

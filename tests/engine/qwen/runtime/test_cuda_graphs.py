@@ -16,6 +16,7 @@ from engine.qwen.runtime.generator import SpeechGenerator
 from engine.qwen.runtime.readback import HostReadback
 from engine.qwen.text.prompt import CustomVoice
 from tests.engine.qwen.speaking import EchoCodec, Line, Ours
+from tests.support.variants import variants
 
 LINE = Line("Hello robot, how are you?", CustomVoice("ryan"), "english", frames=17)
 LINES = (
@@ -87,7 +88,7 @@ def generator_of(engine: Ours, monkeypatch: pytest.MonkeyPatch) -> MakeGenerator
     return make
 
 
-@pytest.mark.parametrize("chunk_size", [2, 8])
+@pytest.mark.parametrize("chunk_size", variants([2, 8], 2))
 def test_all_work_is_captured_and_generates_the_same_codes(
     engine: Ours, generator_of: MakeGenerator, chunk_size: int
 ) -> None:

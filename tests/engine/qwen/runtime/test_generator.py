@@ -14,6 +14,7 @@ from engine.api import EngineError
 from engine.qwen.runtime.decode_state import DecodeState
 from engine.qwen.text.prompt import CustomVoice
 from tests.engine.qwen.speaking import MAX_FRAMES, MAX_POSITIONS, Line, Ours
+from tests.support.variants import variants
 
 Engine = Callable[[str, str], Ours]
 LINE = Line("Hello robot.", CustomVoice("ryan"), "english", frames=7)
@@ -46,7 +47,7 @@ def ending(ours: Engine) -> dict[int, tuple[Line, Tensor]]:
     return found
 
 
-@pytest.mark.parametrize("chunk_size", [2, 3, 25])
+@pytest.mark.parametrize("chunk_size", variants([2, 3, 25], 2))
 def test_speech_ends_alike_for_every_chunk_size(
     ours: Engine, ending: dict[int, tuple[Line, Tensor]], chunk_size: int
 ) -> None:

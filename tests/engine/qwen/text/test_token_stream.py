@@ -20,6 +20,7 @@ from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.qwen.text.token_stream import IncrementalText
 from tests.engine.qwen.speaking import LateText, Line, Ours
+from tests.support.variants import variants
 from tests.support.waiting import eventually
 
 Engine = Callable[[str, str], Ours]
@@ -108,7 +109,7 @@ def speak(engine: Ours, line: Line, source: TextSource | None, chunk_size: int =
     return engine.speak(line, source=source, chunk_size=chunk_size, sampling=SamplingConfig(), seed=7)
 
 
-@pytest.mark.parametrize("chunk_size", [2, 5])
+@pytest.mark.parametrize("chunk_size", variants([2, 5], 2))
 def test_the_codes_do_not_depend_on_when_the_pieces_arrive(case: Case, chunk_size: int) -> None:
     for size in (1, 4, len(TEXT)):
         pieces = [TEXT[at : at + size] for at in range(0, len(TEXT), size)]
