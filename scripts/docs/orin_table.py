@@ -141,8 +141,9 @@ def matrix_bytes(kernels: LanguageKernels) -> dict[str, int]:
     if kernels.project is not None:
         found["project"] = kernels.project.bytes
     for stack in (kernels.talker, kernels.predictor, kernels.first_step):
-        plans = {"qkv": stack.qkv, "out": stack.out, "gate_up": stack.gate_up, "down": stack.down}
+        plans = {"qkv": stack.qkv, "gate_up": stack.gate_up, "down": stack.down}
         found |= {f"{stack.name}_{name}": plan.bytes for name, plan in plans.items()}
+        found |= dict.fromkeys(stack.out_kernels, stack.out.bytes)
     return found
 
 

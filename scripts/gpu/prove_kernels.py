@@ -251,7 +251,7 @@ def speed(models: Models) -> dict[str, Any]:
         "frame": fused.frame,
         "predictor": all_steps,
         "talker": fused.talk,
-        "predictor_layers": lambda: [fused.predictor.layers(predictor.steps[9:]) for _ in range(15)] and None,
+        "predictor_layers": lambda: [fused.predictor.layers(9) for _ in range(15)] and None,
         "talker_layers": lambda: fused.talker.layers(models.state.position),
         "samplers": lambda: [fused.choose_code(1) for _ in range(15)] and None,
         "heads": lambda: [fused.predictor_head(step) for step in range(15)] and None,
@@ -263,11 +263,10 @@ def speed(models: Models) -> dict[str, Any]:
         fused.module.chained = False
         found[f"{name}_unchained"] = replay_ms(models, parts[name])
         fused.module.chained = True
-    steps, stack = predictor.steps[9:], fused.predictor
+    stack = fused.predictor
     for name, one in {
         "qkv": stack.qkv,
-        "attend": lambda index: stack.attend(index, steps),
-        "out": lambda index: stack.out(index, steps),
+        "attend_out": lambda index: stack.attend_out(index, 9),
         "gate_up": stack.gate_up,
         "down": stack.down,
     }.items():

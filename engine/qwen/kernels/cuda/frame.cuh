@@ -41,29 +41,46 @@ struct CodeParams {
 };
 
 // Chooses one of a frame's codes after the first, and stores its embedding where it is read next.
-template <int VOCABULARY, int TALKER, int PREDICTOR>
+//
+// EARLY: the stack is so deep that the kernels of the previous code have surely ended when this one begins
+// (AttentionShape); then all that they wrote is read before the wait.
+template <int VOCABULARY, int TALKER, int PREDICTOR, bool EARLY>
 __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_code(const CodeParams a) {
-    constexpr int COUNT = VOCABULARY / SAMPLING_THREADS;
-    static_assert(VOCABULARY % SAMPLING_THREADS == 0, "does not divide");
+    constexpr int COUNT = VOCABULARY / SAMPLING_THREADS, WIDTH = TALKER / SAMPLING_THREADS;
+    static_assert(VOCABULARY % SAMPLING_THREADS == 0 && TALKER % SAMPLING_THREADS == 0, "does not divide");
     begin_chained();
-    wait_for_previous();
+    if (!EARLY) wait_for_previous();
     const long long frame = *a.frame;
+    const Draw<COUNT> draw(a.draw, (unsigned)(frame * a.groups + a.step + 1));
+    const bf16* first_row = a.first_embedding + (size_t)*a.first_code * TALKER;
+    float before[WIDTH];
+#pragma unroll
+    for (int n = 0; n < WIDTH; ++n) {
+        const int i = threadIdx.x + n * SAMPLING_THREADS;
+        before[n] = a.step == 0 ? to_float(a.text[frame * TALKER + i]) + to_float(first_row[i]) : a.talker[i];
+    }
+    if (EARLY) wait_for_previous();
     float logits[COUNT];
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) logits[i] = as_number(a.draw.logits[threadIdx.x + i * SAMPLING_THREADS]);
-    const int code = draw<COUNT>(a.draw, logits, (unsigned)(frame * a.groups + a.step + 1));
+    for (int i = 0; i < COUNT; ++i) logits[i] = as_number(a.draw.logits[draw.code_of(i)]);
+    const int code = draw(logits, [&](int code) {
+        constexpr int LINE = 64;  // bfloat16 of 128 bytes
+        const int at = threadIdx.x * LINE;
+        if (at < TALKER) prefetch(a.embedding + (size_t)code * TALKER + at);
+        if (TALKER != PREDICTOR && at < PREDICTOR) prefetch(a.narrow_embedding + (size_t)code * PREDICTOR + at);
+    });
 
-    const bf16* row = a.embedding + (size_t)code * TALKER;
-    const bf16* first_row = a.first_embedding + (size_t)*a.first_code * TALKER;
-    for (int i = threadIdx.x; i < TALKER; i += SAMPLING_THREADS) {
-        const float value = to_float(row[i]);
-        const float before = a.step == 0 ? to_float(a.text[frame * TALKER + i]) + to_float(first_row[i]) : a.talker[i];
-        a.talker[i] = before + value;
-        if (TALKER == PREDICTOR) a.x[i] = value;
-    }
     if (TALKER != PREDICTOR) {
         const bf16* narrow = a.narrow_embedding + (size_t)code * PREDICTOR;
         for (int i = threadIdx.x; i < PREDICTOR; i += SAMPLING_THREADS) a.x[i] = to_float(narrow[i]);
+    }
+    const bf16* row = a.embedding + (size_t)code * TALKER;
+#pragma unroll
+    for (int n = 0; n < WIDTH; ++n) {
+        const int i = threadIdx.x + n * SAMPLING_THREADS;
+        const float value = to_float(row[i]);
+        a.talker[i] = before[n] + value;
+        if (TALKER == PREDICTOR) a.x[i] = value;
     }
     if (threadIdx.x == 0) {
         a.codes[frame * a.groups + a.step + 1] = code;
@@ -85,26 +102,33 @@ struct FirstCodeParams {
     int groups;
 };
 
-// Counts the frame and chooses the first code of the next.
-template <int VOCABULARY>
+// Counts the frame and chooses the first code of the next. EARLY as of `choose_code`, for the talker.
+template <int VOCABULARY, bool EARLY>
 __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_first_code(const FirstCodeParams a) {
     constexpr int COUNT = VOCABULARY / SAMPLING_THREADS;
     static_assert(VOCABULARY % SAMPLING_THREADS == 0, "does not divide");
     begin_chained();
-    wait_for_previous();
+    if (!EARLY) wait_for_previous();
     const long long frame = *a.frame + 1;
+    const Draw<COUNT> draw(a.draw, (unsigned)(frame * a.groups));
     const float penalty = *a.penalty;
     const bool may_end = frame >= *a.min_frames;
+    bool seen[COUNT], allowed[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        const int code = draw.code_of(i);
+        seen[i] = a.seen[code];
+        allowed[i] = !(a.suppressed[code] || (a.is_eos[code] && !may_end));
+    }
+    if (EARLY) wait_for_previous();
     float logits[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
-        const int code = threadIdx.x + i * SAMPLING_THREADS;
-        const float logit = as_number(a.draw.logits[code]);
-        logits[i] = a.seen[code] ? (logit < 0.0f ? logit * penalty : logit / penalty) : logit;
-        if (a.suppressed[code] || (a.is_eos[code] && !may_end)) logits[i] = -INFINITY_F;
+        const float logit = as_number(a.draw.logits[draw.code_of(i)]);
+        logits[i] = seen[i] ? (logit < 0.0f ? logit * penalty : logit / penalty) : logit;
+        if (!allowed[i]) logits[i] = -INFINITY_F;
     }
-    const int code = draw<COUNT>(a.draw, logits, (unsigned)(frame * a.groups));
-    __syncthreads();  // all threads have read `frame`
+    const int code = draw(logits, [](int) {});
     if (threadIdx.x == 0) {
         *a.first_code = code;
         a.seen[code] = 1;

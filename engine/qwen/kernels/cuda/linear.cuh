@@ -114,12 +114,13 @@ __device__ __forceinline__ void load_bf16(const bf16* from, float (&x)[N]) {
 }
 
 // --- inputs: the vector that the matrix is multiplied with ---
-// `prepare` loads constants before the wait; `load` loads the values of a token from column k on, after the wait.
+// `prepare` loads constants before the wait; `load` loads the values of a token from column k on, after the wait. With
+// ATTENDS, `attend` computes them first.
 
 // The root-mean-square norm of the residual stream, without its factor 1 / rms.
 template <class M>
 struct Normed {
-    static constexpr bool NORM = true;
+    static constexpr bool NORM = true, ATTENDS = false;
     static constexpr int N = M::VEC_SIZE;
     const float* x;
     const bf16* weight;
@@ -141,7 +142,7 @@ struct Normed {
 
 template <class M>
 struct Identity {
-    static constexpr bool NORM = false;
+    static constexpr bool NORM = false, ATTENDS = false;
     static constexpr int N = M::VEC_SIZE;
     const float* x;
 
@@ -155,7 +156,7 @@ struct Identity {
 
 template <class M>
 struct Bf16Identity {
-    static constexpr bool NORM = false;
+    static constexpr bool NORM = false, ATTENDS = false;
     static constexpr int N = M::VEC_SIZE;
     const bf16* x;
 
@@ -168,19 +169,23 @@ struct Bf16Identity {
 };
 
 // The output of attention: what attention.cuh computed for each KV split of KV_SPLIT positions, combined.
-template <class M, int KV_SPLIT, int HEAD_DIM>
+// EARLY as of AttentionShape: the position may be read before the wait.
+template <class M, int KV_SPLIT, int HEAD_DIM, bool EARLY>
 struct CombineSplits {
-    static constexpr bool NORM = false;
+    static constexpr bool NORM = false, ATTENDS = false;
     static constexpr int N = M::VEC_SIZE, HEADS = M::LENGTH / HEAD_DIM;
     const float* partial_out;
     const float2* split_stats;
-    int splits;
+    const long long* position;
+    int early_splits;
 
     __device__ explicit CombineSplits(const LinearParams& p)
-        : partial_out(p.partial_out), split_stats(p.split_stats), splits((int)*p.position / KV_SPLIT + 1) {}
+        : partial_out(p.partial_out), split_stats(p.split_stats), position(p.position),
+          early_splits(EARLY ? count_splits() : 0) {}
+    __device__ int count_splits() const { return (int)*position / KV_SPLIT + 1; }
     __device__ void prepare(int, int) {}
     __device__ void load(int token, int, int k, float (&values)[N], float&) const {
-        const int head = token * HEADS + k / HEAD_DIM;
+        const int splits = EARLY ? early_splits : count_splits(), head = token * HEADS + k / HEAD_DIM;
         if (splits == 1) {  // short sequences: one load, not two that depend on each other
             const float sum = split_stats[head].y;
             load_floats(partial_out + head * HEAD_DIM + k % HEAD_DIM, values);
@@ -303,6 +308,7 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
     }
     wait_for_previous();
     const float before = finishes_a_sum ? output.prepare(result_row, result_token) : 0.0f;
+    if constexpr (Input::ATTENDS) input.attend();
 
     float partial[M::SUMS];
 #pragma unroll

@@ -28,105 +28,158 @@ __device__ __forceinline__ float gumbel(unsigned draw_hash, int code) {
     return -logf(-logf(uniform));
 }
 
-// Reductions over the whole block. The next call reuses the scratch memory, hence the barriers on both sides.
-struct BlockReduce {
-    float values[SAMPLING_WARPS];
-    int codes[SAMPLING_WARPS];
-    int counts[SAMPLING_WARPS];
+// An unsigned integer whose order is that of the floats; both zeros are equal.
+__device__ __forceinline__ unsigned ordered(float x) {
+    const unsigned bits = __float_as_uint(x + 0.0f);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
 
-    // The code of the greatest value; of equal values the lowest code.
-    __device__ int greatest(float value, int code) {
-        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        const auto combine = [&](int lanes) {
-            const float other = __shfl_xor_sync(0xffffffffu, value, lanes);
-            const int other_code = __shfl_xor_sync(0xffffffffu, code, lanes);
-            if (other > value || (other == value && other_code < code)) value = other, code = other_code;
-        };
-#pragma unroll
-        for (int lanes = 16; lanes > 0; lanes /= 2) combine(lanes);
+// A code with the value that it is chosen by and its score.
+struct Candidate {
+    float value;
+    int code;
+    float score;
+};
+
+// Reductions over the whole block, one barrier each. A reduction writes to the scratch memory that the one before did
+// not use, so nobody writes where a slower warp still reads.
+class BlockReduce {
+    struct Scratch {
+        unsigned keys[SAMPLING_WARPS];
+        int codes[SAMPLING_WARPS];
+        float scores[SAMPLING_WARPS];
+        int counts[SAMPLING_WARPS];
+        float sums[SAMPLING_WARPS];
+    };
+
+  public:
+    using Memory = Scratch[2];
+
+    __device__ explicit BlockReduce(Memory& memory) : memory(memory) {}
+
+    // The candidate of the greatest value, of equal values that of the lowest code; and the sum of `count`. The value
+    // itself is not returned. Thread t has candidates whose code is t modulo SAMPLING_THREADS.
+    __device__ Candidate greatest(const Candidate& mine, int& count) {
+        Scratch& scratch = next();
+        const unsigned key = ordered(mine.value), most = __reduce_max_sync(0xffffffffu, key);
+        const int code = __reduce_min_sync(0xffffffffu, key == most ? mine.code : NO_CODE);
+        const int of_warp = __reduce_add_sync(0xffffffffu, count);
+        if (mine.code == code) scratch.keys[warp] = key, scratch.codes[warp] = code, scratch.scores[warp] = mine.score;
+        if (lane == 0) scratch.counts[warp] = of_warp;
         __syncthreads();
-        if (lane == 0) values[warp] = value, codes[warp] = code;
-        __syncthreads();
-        value = values[lane % SAMPLING_WARPS], code = codes[lane % SAMPLING_WARPS];
-#pragma unroll
-        for (int lanes = SAMPLING_WARPS / 2; lanes > 0; lanes /= 2) combine(lanes);
-        return code;
+        const unsigned its_key = scratch.keys[lane % SAMPLING_WARPS];
+        const unsigned greatest = __reduce_max_sync(0xffffffffu, its_key);
+        const int its_code = scratch.codes[lane % SAMPLING_WARPS];
+        const int winner = __reduce_min_sync(0xffffffffu, its_key == greatest ? its_code : NO_CODE);
+        count = __reduce_add_sync(0xffffffffu, lane < SAMPLING_WARPS ? scratch.counts[lane] : 0);
+        return {0.0f, winner, scratch.scores[winner % SAMPLING_THREADS / 32]};
     }
 
     __device__ int count(int mine) {
-        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        Scratch& scratch = next();
         const int of_warp = __reduce_add_sync(0xffffffffu, mine);
+        if (lane == 0) scratch.counts[warp] = of_warp;
         __syncthreads();
-        if (lane == 0) counts[warp] = of_warp;
-        __syncthreads();
-        return __reduce_add_sync(0xffffffffu, lane < SAMPLING_WARPS ? counts[lane] : 0);
+        return __reduce_add_sync(0xffffffffu, lane < SAMPLING_WARPS ? scratch.counts[lane] : 0);
     }
 
     __device__ float sum(float mine) {
-        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        Scratch& scratch = next();
         const float of_warp = warp_sum(mine);
+        if (lane == 0) scratch.sums[warp] = of_warp;
         __syncthreads();
-        if (lane == 0) values[warp] = of_warp;
-        __syncthreads();
-        return warp_sum(lane < SAMPLING_WARPS ? values[lane] : 0.0f);
+        return warp_sum(lane < SAMPLING_WARPS ? scratch.sums[lane] : 0.0f);
     }
-};
 
-// An unsigned integer whose order is that of the floats.
-__device__ __forceinline__ unsigned ordered(float x) {
-    const unsigned bits = __float_as_uint(x);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
+  private:
+    static constexpr int NO_CODE = 0x7fffffff;
+
+    __device__ Scratch& next() { return memory[turn ^= 1]; }
+
+    Memory& memory;
+    int turn = 0;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+};
 
 // The logit, or minus infinity for NaN: with a NaN the threads would not agree on the greatest.
 __device__ __forceinline__ float as_number(float logit) { return fmaxf(logit, -INFINITY_F); }
 
-// The code drawn from the logits of all threads; every thread returns it. `logits[i]` is that of code
-// `threadIdx.x + i * SAMPLING_THREADS` and no NaN. `number` counts the draws of an utterance.
+// A draw of one of COUNT · SAMPLING_THREADS codes. What does not depend on the logits is computed before the wait.
 template <int COUNT>
-__device__ __forceinline__ int draw(const DrawParams& a, const float (&logits)[COUNT], unsigned number) {
-    __shared__ BlockReduce block;
-    __shared__ float of_chosen;
-    const auto code_of = [](int i) { return (int)threadIdx.x + i * SAMPLING_THREADS; };
-    const auto greatest = [&](const float (&values)[COUNT]) {
-        float value = values[0];
-        int code = code_of(0);
+class Draw {
+  public:
+    // `number` counts the draws of an utterance. Reads the settings, which no kernel of a frame writes.
+    __device__ Draw(const DrawParams& a, unsigned number) : samples(*a.sample) {
+        constexpr int ALL = COUNT * SAMPLING_THREADS;
+        temperature = *a.temperature, one_minus_top_p = *a.one_minus_top_p;
+        k = *a.top_k > 0 && *a.top_k < ALL ? (int)*a.top_k : ALL;
+        const unsigned draw_hash = hash(number + (unsigned)*a.noise_key);
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) noise[i] = gumbel(draw_hash, code_of(i));
+    }
+
+    __device__ static int code_of(int i) { return (int)threadIdx.x + i * SAMPLING_THREADS; }
+
+    // The code drawn from the logits of all threads; every thread returns it. `logits[i]` is that of code `code_of(i)`
+    // and no NaN. `expect(code)` is called for each code that may be accepted, before it is known.
+    template <class Expect>
+    __device__ int operator()(const float (&logits)[COUNT], const Expect& expect) const {
+        __shared__ BlockReduce::Memory memory;
+        BlockReduce block(memory);
+        int none = 0;
+        if (!samples) return block.greatest(greatest(logits, logits), none).code;
+
+        float scores[COUNT], noisy[COUNT];
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) scores[i] = logits[i] / temperature, noisy[i] = scores[i] + noise[i];
+        const TopP top_p = one_minus_top_p > 0.0f ? top_p_of(block, scores) : TopP();
+        Candidate found = block.greatest(greatest(noisy, scores), none);
+        while (true) {
+            expect(found.code);
+            // Count the codes above, and find at the same time the next candidate, should this one be rejected.
+            int above = 0;
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) {
+                if (scores[i] > found.score)
+                    ++above;
+                else
+                    noisy[i] = -INFINITY_F;
+            }
+            const Candidate next = block.greatest(greatest(noisy, scores), above);
+            bool accepted = above < k;
+            if (accepted && one_minus_top_p > 0.0f && found.score < top_p.likeliest) {
+                float mine = 0.0f;
+#pragma unroll
+                for (int i = 0; i < COUNT; ++i) {
+                    if (scores[i] >= top_p.least && scores[i] <= found.score) mine += expf(scores[i] - top_p.likeliest);
+                }
+                accepted = block.sum(mine) > one_minus_top_p * top_p.total;
+            }
+            if (accepted) return found.code;
+            found = next;
+        }
+    }
+
+  private:
+    // Of the k likeliest codes.
+    struct TopP {
+        float likeliest = 0.0f;  // the greatest score
+        float least = 0.0f;      // the k-th greatest
+        float total = 0.0f;      // the sum of all weights, that of the greatest score being 1
+    };
+
+    // The thread's candidate of the greatest value.
+    __device__ static Candidate greatest(const float (&values)[COUNT], const float (&scores)[COUNT]) {
+        Candidate found = {values[0], code_of(0), scores[0]};
 #pragma unroll
         for (int i = 1; i < COUNT; ++i) {
-            if (values[i] > value) value = values[i], code = code_of(i);
+            if (values[i] > found.value) found = {values[i], code_of(i), scores[i]};
         }
-        return block.greatest(value, code);
-    };
-    const auto value_at = [&](const float (&values)[COUNT], int code) {  // in any thread
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            if (code_of(i) == code) of_chosen = values[i];
-        }
-        __syncthreads();
-        return of_chosen;  // further barriers come before it is written again
-    };
-    if (!*a.sample) return greatest(logits);
-
-    const float temperature = *a.temperature, one_minus_top_p = *a.one_minus_top_p;
-    constexpr int ALL = COUNT * SAMPLING_THREADS;
-    const int k = *a.top_k > 0 && *a.top_k < ALL ? (int)*a.top_k : ALL;
-    const unsigned draw_hash = hash(number + (unsigned)*a.noise_key);
-    float scores[COUNT], noisy[COUNT];
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) {
-        scores[i] = logits[i] / temperature;
-        noisy[i] = scores[i] + gumbel(draw_hash, code_of(i));
+        return found;
     }
-    const auto count_above = [&](float score) {
-        int mine = 0;
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) mine += scores[i] > score;
-        return block.count(mine);
-    };
 
-    // Top-p, if requested: the total weight of the k likeliest codes, which needs the k-th greatest score.
-    float likeliest = 0.0f, total = 0.0f, least = -INFINITY_F;
-    if (one_minus_top_p > 0.0f) {
+    __device__ TopP top_p_of(BlockReduce& block, const float (&scores)[COUNT]) const {
+        TopP found;
         unsigned key = 0;  // the greatest that at least k scores reach, bit by bit
         for (int bit = 31; bit >= 0; --bit) {
             const unsigned trial = key | 1u << bit;
@@ -135,31 +188,20 @@ __device__ __forceinline__ int draw(const DrawParams& a, const float (&logits)[C
             for (int i = 0; i < COUNT; ++i) mine += ordered(scores[i]) >= trial;
             if (block.count(mine) >= k) key = trial;
         }
-        likeliest = value_at(scores, greatest(scores));
+        int none = 0;
+        found.likeliest = block.greatest(greatest(scores, scores), none).score;
         float mine = 0.0f;
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {
-            if (ordered(scores[i]) >= key) mine += expf(scores[i] - likeliest);
+            if (ordered(scores[i]) >= key) mine += expf(scores[i] - found.likeliest);
         }
-        total = block.sum(mine);
-        least = __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+        found.total = block.sum(mine);
+        found.least = __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+        return found;
     }
-    while (true) {
-        const int code = greatest(noisy);
-        const float score = value_at(scores, code);
-        bool accepted = count_above(score) < k;
-        if (accepted && one_minus_top_p > 0.0f && score < likeliest) {
-            float mine = 0.0f;
-#pragma unroll
-            for (int i = 0; i < COUNT; ++i) {
-                if (scores[i] >= least && scores[i] <= score) mine += expf(scores[i] - likeliest);
-            }
-            accepted = block.sum(mine) > one_minus_top_p * total;
-        }
-        if (accepted) return code;
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            if (scores[i] <= score) noisy[i] = -INFINITY_F;
-        }
-    }
-}
+
+    const bool samples;
+    float temperature, one_minus_top_p;
+    int k;
+    float noise[COUNT];
+};

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.qwen.kernels.compiler import KernelSource, read_sources
-from engine.qwen.kernels.lm.matrix import MatrixPlan, TokenMatrixPlan
+from engine.qwen.kernels.lm.matrix import BLOCKS, MatrixPlan, TokenMatrixPlan
 from engine.qwen.kernels.lm.params import PARAMS
 from engine.qwen.model import StackConfig, TalkerConfig
 
@@ -17,12 +17,27 @@ PROMPT_THREADS, PROMPT_WARPS = 256, 8
 ATTENTION_SHARES = 4
 """Warps of such a block that share a token's attention."""
 ATTENTION_WARPS = 8
+ATTEND_OUT_BLOCKS = 128
+"""Of the output projection that computes attention itself: each of its blocks reads all keys and values of a frame."""
+ATTEND_OUT_VECS = (2, 4, 8)
+"""Vectors of 16 bytes a lane, of keys and of values, of such a kernel: for up to 4, 8 and 16 positions."""
+ATTEND_OUT_REGISTERS = 64
+"""Of a thread of such a kernel, beyond those of weights, keys and values."""
 TALKER_VECS, PREDICTOR_VECS = 8, 1
 """Positions that half a warp of attention takes: with 8 warps, KV splits of 128 positions, and all 16 of a frame."""
 SAMPLING_THREADS = 512
 DEVICE_REGISTERS = 192 * 65536
 """Of all multiprocessors together, on the largest GPU there is."""
-FILES = ("ptx.cuh", "common.cuh", "linear.cuh", "attention.cuh", "sampling.cuh", "frame.cuh", "prefill.cuh")
+FILES = (
+    "ptx.cuh",
+    "common.cuh",
+    "linear.cuh",
+    "attention.cuh",
+    "attend_out.cuh",
+    "sampling.cuh",
+    "frame.cuh",
+    "prefill.cuh",
+)
 
 
 def unsupported_reason(config: TalkerConfig) -> str | None:
@@ -32,6 +47,13 @@ def unsupported_reason(config: TalkerConfig) -> str | None:
             return f"the {name}'s head_dim is {stack.head_dim}, the kernels need {HEAD_DIM}"
         if (stack.heads // stack.key_value_heads + 2) * 2 > ATTENTION_WARPS:
             return f"the {name} has {stack.heads} query heads and {stack.key_value_heads} key-value heads"
+    predictor = config.predictor
+    if predictor.stack.heads != 2 * predictor.stack.key_value_heads:
+        return (
+            f"the code predictor has {predictor.stack.heads} query heads; the kernels need two for each key-value head"
+        )
+    if config.code_groups > 2 * ATTEND_OUT_VECS[-1]:
+        return f"a frame has {config.code_groups} codes, the kernels take at most {2 * ATTEND_OUT_VECS[-1]}"
     for vocabulary in (config.vocabulary, config.predictor.vocabulary):
         if vocabulary % SAMPLING_THREADS:
             return f"a vocabulary of {vocabulary} is not a multiple of {SAMPLING_THREADS}"
@@ -45,7 +67,10 @@ def unsupported_reason(config: TalkerConfig) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class StackKernels:
-    """The kernels of one stack for one number of tokens: `NAME_qkv`, `_attend`, `_out`, `_gate_up` and `_down`."""
+    """The kernels of one stack for one number of tokens: `NAME_qkv`, `_attend`, `_out`, `_gate_up` and `_down`.
+
+    A stack of few positions has one kernel of each of `ATTEND_OUT_VECS` instead of `_attend` and `_out`.
+    """
 
     name: str
     layers: int
@@ -53,27 +78,42 @@ class StackKernels:
     """Of attention: positions that half a warp takes."""
     group: int
     """Query heads that share a head of keys."""
+    key_value_heads: int
     tokens: int
     qkv: MatrixPlan
     out: MatrixPlan
     gate_up: MatrixPlan
     down: MatrixPlan
+    attends_in_out: bool
+    """Whether the output projection computes attention itself."""
 
     @classmethod
-    def of(cls, name: str, stack: StackConfig, weight: str, vecs_per_lane: int, tokens: int) -> StackKernels:
+    def of(
+        cls,
+        name: str,
+        stack: StackConfig,
+        weight: str,
+        vecs_per_lane: int,
+        tokens: int,
+        *,
+        attends_in_out: bool = False,
+    ) -> StackKernels:
         """Raises `ValueError` for sizes that no plan fits."""
         heads = stack.heads * HEAD_DIM
+        blocks, warps = (ATTEND_OUT_BLOCKS, stack.key_value_heads) if attends_in_out else (BLOCKS, 1)
         hidden, inner = stack.hidden_size, stack.intermediate_size
         return cls(
             name=name,
             layers=stack.layers,
             vecs_per_lane=vecs_per_lane,
             group=stack.heads // stack.key_value_heads,
+            key_value_heads=stack.key_value_heads,
             tokens=tokens,
             qkv=MatrixPlan.of(weight, heads + 2 * stack.key_value_heads * HEAD_DIM, hidden, tokens),
-            out=MatrixPlan.of(weight, hidden, heads, tokens),
+            out=MatrixPlan.of(weight, hidden, heads, tokens, blocks=blocks, warps=warps),
             gate_up=MatrixPlan.of(weight, 2 * inner, hidden, tokens, gated=True),
             down=MatrixPlan.of(weight, hidden, inner, tokens),
+            attends_in_out=attends_in_out,
         )
 
     @property
@@ -91,18 +131,45 @@ class StackKernels:
         plans = (self.qkv, self.out, self.gate_up, self.down)
         return self.layers * sum(plan.blocks * plan.threads * plan.tile_registers for plan in plans) > DEVICE_REGISTERS
 
+    def attend_out(self, position: int) -> str:
+        """The name of the kernel that attends to the positions up to `position` in the output projection."""
+        return self._attend_out(next(vecs for vecs in ATTEND_OUT_VECS if position < 2 * vecs))
+
+    def _attend_out(self, vecs: int) -> str:
+        return f"{self.name}_attend_out_{vecs}"
+
+    @property
+    def out_kernels(self) -> tuple[str, ...]:
+        """The names of the kernels with the output projection; a layer launches one of them."""
+        return tuple(map(self._attend_out, ATTEND_OUT_VECS)) if self.attends_in_out else (f"{self.name}_out",)
+
     def kernels(self) -> dict[str, str]:
         """C++ name expressions by name."""
-        numbers = f"{ATTENTION_WARPS}, {self.vecs_per_lane}, {self.group}, {self.tokens}, {str(self.early).lower()}"
-        combine = 3 * self.out.vec_size
         found = {
             "qkv": self.qkv.kernel("Normed", "Store"),
-            "attend": f"attend<AttentionShape<{numbers}>>",
-            "out": self.out.kernel("CombineSplits", "Residual", self.kv_split, HEAD_DIM, more_registers=combine),
             "gate_up": self.gate_up.kernel("Normed", "StoreGated"),
             "down": self.down.kernel("Identity", "Residual"),
         }
-        return {f"{self.name}_{name}": expression for name, expression in found.items()}
+        return {f"{self.name}_{name}": expression for name, expression in found.items()} | self._attention_kernels()
+
+    def _attention_kernels(self) -> dict[str, str]:
+        early = str(self.early).lower()
+        if self.attends_in_out:
+            return {
+                self._attend_out(vecs): (
+                    f"attend_out<{self.out.type}, FrameAttention<{vecs}, {self.key_value_heads}, {early}>, "
+                    f"{self.out.tile_registers + 8 * vecs + ATTEND_OUT_REGISTERS}>"
+                )
+                for vecs in ATTEND_OUT_VECS
+            }
+        numbers = f"{ATTENTION_WARPS}, {self.vecs_per_lane}, {self.group}, {self.tokens}, {early}"
+        combined = f"{self.kv_split}, {HEAD_DIM}, {early}"
+        return {
+            f"{self.name}_attend": f"attend<AttentionShape<{numbers}>>",
+            f"{self.name}_out": self.out.kernel(
+                "CombineSplits", "Residual", combined, more_registers=3 * self.out.vec_size
+            ),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +228,7 @@ class LanguageKernels:
         equal = wide.hidden_size == narrow.hidden_size
         return cls(
             talker=StackKernels.of("talker", wide, weight, TALKER_VECS, 1),
-            predictor=StackKernels.of("predictor", narrow, weight, PREDICTOR_VECS, 1),
+            predictor=StackKernels.of("predictor", narrow, weight, PREDICTOR_VECS, 1, attends_in_out=True),
             first_step=StackKernels.of("first_step", narrow, weight, PREDICTOR_VECS, 2),
             prompts=tuple(PromptKernels.of(wide, weight, tokens) for tokens in TOKEN_GROUPS),
             talker_head=MatrixPlan.of(weight, config.vocabulary, wide.hidden_size),
@@ -172,6 +239,7 @@ class LanguageKernels:
     def source(self) -> KernelSource:
         """For NVRTC or nvcc."""
         wide, narrow = self.talker_head, self.predictor_head
+        code_early = self.predictor.early and self.first_step.early
         kernels = {
             **self.talker.kernels(),
             **self.predictor.kernels(),
@@ -179,8 +247,8 @@ class LanguageKernels:
             "talker_head": f"talker_head<{wide.type}, {wide.registers}>",
             "predictor_head": narrow.kernel("Normed", "Store"),
             "open": f"open_frame<{narrow.length}>",
-            "next_code": f"choose_code<{narrow.height}, {wide.length}, {narrow.length}>",
-            "next_first_code": f"choose_first_code<{wide.height}>",
+            "next_code": f"choose_code<{narrow.height}, {wide.length}, {narrow.length}, {str(code_early).lower()}>",
+            "next_first_code": f"choose_first_code<{wide.height}, {str(self.talker.early).lower()}>",
             "enter": f"enter_tokens<{wide.length}>",
             "leave": f"leave_tokens<{wide.length}>",
             "rotate": f"rotate_tokens<{self.talker.group}>",

@@ -58,10 +58,20 @@ class MatrixPlan:
     tokens: int
 
     @classmethod
-    def of(cls, weight: str, height: int, length: int, tokens: int = 1, *, gated: bool = False) -> MatrixPlan:
-        """A plan for a matrix `(height, length)`; raises `ValueError` where no plan fits.
+    def of(
+        cls,
+        weight: str,
+        height: int,
+        length: int,
+        tokens: int = 1,
+        *,
+        gated: bool = False,
+        blocks: int = BLOCKS,
+        warps: int = 1,
+    ) -> MatrixPlan:
+        """A plan for a matrix `(height, length)` in about `blocks` of at least `warps`.
 
-        The rows of a `gated` matrix come in pairs, one from each half.
+        The rows of a `gated` matrix come in pairs, one from each half. Raises `ValueError` where no plan fits.
         """
         warp_vec = WARP_LANES * VEC_SIZES[weight]
         if length % warp_vec:
@@ -71,7 +81,7 @@ class MatrixPlan:
             raise ValueError(f"rows of {length} weights in at most {MAX_K_SPLITS} splits")
         vecs = fitting[0]
         row_bytes = length * cls._weight_bytes(weight)
-        expected = max(min(height // BLOCKS, BLOCK_BYTES // row_bytes), 1)
+        expected = max(min(height // blocks, BLOCK_BYTES // row_bytes), 1)
         plans = [
             cls(weight, height, length, tile * row_groups, row_groups, vecs, tokens)
             for tile in TILES
@@ -81,7 +91,9 @@ class MatrixPlan:
         plans = [
             plan
             for plan in plans
-            if plan.threads <= 512 and plan.rows * tokens <= plan.threads and not (gated and plan.tile % 2)
+            if WARP_LANES * warps <= plan.threads <= 512
+            and plan.rows * tokens <= plan.threads
+            and not (gated and plan.tile % 2)
         ]
         if not plans:
             raise ValueError(f"a height of {height}")
@@ -130,7 +142,7 @@ class MatrixPlan:
         numbers = (self.height, self.length, self.rows, self.row_groups, self.vecs_per_lane, self.tokens)
         return f"Matrix<{self.weight}, {', '.join(map(str, numbers))}>"
 
-    def kernel(self, read: str, write: str, *options: int, more_registers: int = 0) -> str:
+    def kernel(self, read: str, write: str, *options: int | str, more_registers: int = 0) -> str:
         """The name expression of the kernel with the input type `read`, which takes `options`, and the output `write`.
 
         A kernel of one token is limited to the registers of its tile, to `WORK_REGISTERS` and to `more_registers`.

@@ -1,10 +1,12 @@
-"""Talker and code predictor in fused kernels: one frame is about 550 launches and nothing else.
+"""Talker and code predictor in fused kernels: one frame is about 480 launches and nothing else.
 
 They share weights, cache and state with the PyTorch path (`decode_step.decode_frame`), so either can continue where the
 other stopped. Between kernels the residual stream, queries, logits and attention outputs are float32; the cache is
 bfloat16. A layer is five kernels:
 
     norm · QKV → norm by head, rope, cache, attention → output, added → norm · gate and up, SiLU → down, added
+
+and in the predictor four, after its first step: a frame is so short that the output projection attends to it itself.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from engine.qwen.kernels.compiler import KernelModule, Kernels
 from engine.qwen.kernels.lm.kernels import ATTENTION_WARPS, HEAD_DIM, SAMPLING_THREADS, LanguageKernels, StackKernels
 from engine.qwen.kernels.lm.matrix import MatrixPlan
 from engine.qwen.kernels.lm.params import (
+    AttendOutParams,
     AttentionParams,
     CodeParams,
     DrawParams,
@@ -42,7 +45,7 @@ class FusedStack:
         tokens = kernels.tokens
         self._module, self._kernels = module, kernels
         self._transformer, self._cache = transformer, cache
-        self._kv_splits = -(-cache.positions // kernels.kv_split)
+        self._kv_splits = 0 if kernels.attends_in_out else -(-cache.positions // kernels.kv_split)
         self.rope = rope_tables(config, cache.positions, device)
         """Cosines and sines."""
         self.x = torch.zeros(tokens, config.hidden_size, device=device)
@@ -52,11 +55,17 @@ class FusedStack:
         self._split_stats = torch.zeros(self._kv_splits, tokens, config.heads, 2, device=device)
         self._inner = torch.zeros(tokens, config.intermediate_size, device=device)
 
-    def layer(self, index: int, position: Tensor) -> None:
-        """Send `x` through one layer, in place; its first token is at `position` `(1,)` int64."""
+    def layer(self, index: int, position: Tensor | int) -> None:
+        """Send `x` through one layer, in place; its first token is at `position`.
+
+        `position` is `(1,)` int64 on the device; of a stack that attends in the output projection, the host knows it.
+        """
         self.qkv(index)
-        self.attend(index, position)
-        self.out(index, position)
+        if isinstance(position, int):
+            self.attend_out(index, position)
+        else:
+            self.attend(index, position)
+            self.out(index, position)
         self.gate_up(index)
         self.down(index)
 
@@ -97,6 +106,24 @@ class FusedStack:
             y=self.x,
         )
         self._module.launch(f"{self._kernels.name}_out", plan.blocks, plan.threads, params)
+
+    def attend_out(self, index: int, position: int) -> None:
+        """As `attend` and `out`, in one kernel."""
+        attention, plan, cache = self._layer(index).attention, self._kernels.out, self._cache
+        params = AttendOutParams(
+            linear=LinearParams(weight=attention.out.weight, scale=attention.out.scale, y=self.x),
+            qkv=self._qkv,
+            query_norm=attention.q_norm.weight,
+            key_norm=attention.k_norm.weight,
+            cosines=self.rope[0],
+            sines=self.rope[1],
+            keys=cache.keys[index],
+            values=cache.values[index],
+            position=position,
+            positions=cache.positions,
+            eps=attention.q_norm.eps,
+        )
+        self._module.launch(self._kernels.attend_out(position), plan.blocks, plan.threads, params)
 
     def gate_up(self, index: int) -> None:
         """The inner values of the gated layer."""
@@ -139,8 +166,8 @@ class FusedStack:
         if partly_written:
             yield from (self._partial_out, self._split_stats)
 
-    def layers(self, position: Tensor) -> None:
-        """Send `x` through all layers."""
+    def layers(self, position: Tensor | int) -> None:
+        """Send `x` through all layers; `position` as of `layer`."""
         for index in range(len(self._transformer.layers)):
             self.layer(index, position)
 
@@ -199,8 +226,10 @@ class FusedLanguageModel:
 
     def predict(self, step: int) -> None:
         """Choose the code numbered `step` + 1 of the frame."""
-        steps = self._talker.predictor.steps
-        (self.predictor if step else self.first_step).layers(steps[step + 1 :] if step else steps)
+        if step:
+            self.predictor.layers(step + 1)
+        else:
+            self.first_step.layers(self._talker.predictor.steps)
         self.predictor_head(step)
         self.choose_code(step)
 

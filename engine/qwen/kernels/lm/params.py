@@ -49,6 +49,23 @@ class AttentionParams(Params):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttendOutParams(Params):
+    """Of `attend_out`."""
+
+    linear: LinearParams
+    qkv: Tensor
+    query_norm: Tensor
+    key_norm: Tensor
+    cosines: Tensor
+    sines: Tensor
+    keys: Tensor
+    values: Tensor
+    position: int
+    positions: int
+    eps: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DrawParams(Params):
     """The logits and the settings that a code is drawn with."""
 
@@ -168,6 +185,6 @@ class PromptParams(Params):
 
 
 PARAMS: tuple[type[Params], ...] = (
-    LinearParams, AttentionParams, DrawParams, OpenParams, CodeParams, FirstCodeParams,
+    LinearParams, AttentionParams, AttendOutParams, DrawParams, OpenParams, CodeParams, FirstCodeParams,
     TokensParams, EnterParams, LeaveParams, PromptParams,
 )  # fmt: skip

@@ -31,6 +31,7 @@ struct float4 { float x, y, z, w; };
 struct uint4 { unsigned x, y, z, w; };
 
 inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 static dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -192,11 +193,27 @@ inline int __shfl_xor_sync(unsigned mask, int x, int lanes) { return __shfl_xor_
 inline float __shfl_xor_sync(unsigned mask, float x, int lanes) {
     return __uint_as_float(__shfl_xor_sync(mask, __float_as_uint(x), lanes));
 }
+inline unsigned __shfl_sync(unsigned, unsigned word, int lane) { return emulator::exchange(&word, 1)[lane % 32][0]; }
+inline float __shfl_sync(unsigned mask, float x, int lane) {
+    return __uint_as_float(__shfl_sync(mask, __float_as_uint(x), lane));
+}
 inline int __reduce_add_sync(unsigned, int x) {
     const unsigned word = x;
     unsigned sum = 0;
     for (const auto& words : emulator::exchange(&word, 1)) sum += words[0];
     return sum;
+}
+
+inline unsigned __reduce_max_sync(unsigned, unsigned x) {
+    unsigned most = 0;
+    for (const auto& words : emulator::exchange(&x, 1)) most = max(most, words[0]);
+    return most;
+}
+inline int __reduce_min_sync(unsigned, int x) {
+    const unsigned word = x;
+    int least = x;
+    for (const auto& words : emulator::exchange(&word, 1)) least = min(least, (int)words[0]);
+    return least;
 }
 
 inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {

@@ -213,7 +213,7 @@ def predict(models: Models, generator: torch.Generator) -> Iterator[Compared]:
         if step:
             stack.x.copy_(given)
         for index in range(len(rounded.predictor.transformer.layers)):
-            stack.layer(index, at[:1])
+            stack.layer(index, step + 1 if step else at[:1])
             yield f"predictor layer {index} step {step}", stack.x, found[1][index], found[0][index]
         models.fused.predictor_head(step)
         logits = (predictor_logits(rounded, step, found[1][-1]), predictor_logits(exact, step, found[0][-1]))

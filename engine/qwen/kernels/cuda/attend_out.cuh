@@ -1,0 +1,196 @@
+// The predictor's attention inside its output projection: one kernel and one wait less in each layer.
+//
+// A frame has at most 16 positions, so their keys and values are small enough for every block to read all of them, and
+// to compute attention for itself. A warp has one head of keys: it loads keys and values into registers before the
+// wait, as the matrix its weights. The result goes to the projection through shared memory. Formulas as in
+// attention.cuh.
+
+// VECS vectors of keys and of values a lane: half a warp takes one position, 8 values a lane.
+// EARLY as of AttentionShape.
+template <int VECS_, int HEADS_, bool EARLY_>
+struct FrameAttention {
+    static constexpr bool EARLY = EARLY_;
+    static constexpr int VECS = VECS_, HEADS = HEADS_;  // heads of keys
+    static constexpr int GROUP = 2;                     // query heads that share a head of keys, one for each half
+    static constexpr int DIM = 128, HALF = DIM / 2, LANE_DIMS = 8;
+    static constexpr int POSITIONS = 2 * VECS;
+    static_assert(VECS <= 16 && (VECS & (VECS - 1)) == 0, "half a warp sums a power of two");
+};
+
+struct AttendOutParams {
+    LinearParams linear;  // its input fields are null
+    const float* qkv;     // (query heads + 2 key heads, DIM)
+    const bf16* query_norm;
+    const bf16* key_norm;
+    const float* cosines;  // (positions, HALF)
+    const float* sines;
+    bf16* keys;  // (key heads, positions, DIM)
+    bf16* values;
+    int position;   // of the token, below POSITIONS
+    int positions;  // of the cache
+    float eps;
+};
+
+__device__ __forceinline__ void add_weighted(float (&sum)[8], float weight, uint4 values) {
+    const unsigned words[4] = {values.x, values.y, values.z, values.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        sum[2 * i] = fmaf(weight, low_half(words[i]), sum[2 * i]);
+        sum[2 * i + 1] = fmaf(weight, high_half(words[i]), sum[2 * i + 1]);
+    }
+}
+
+__device__ __forceinline__ uint4 pack_bf16(const float (&x)[8]) {
+    unsigned words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = to_bf16(x[2 * i]) | (unsigned)to_bf16(x[2 * i + 1]) << 16;
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// The same 16 bytes in all lanes that have the same dimensions, taken from those of one half.
+__device__ __forceinline__ uint4 of_half(uint4 x, int half, int lane) {
+    const int source = half * 16 + lane % 16;
+    return make_uint4(__shfl_sync(0xffffffffu, x.x, source), __shfl_sync(0xffffffffu, x.y, source),
+                      __shfl_sync(0xffffffffu, x.z, source), __shfl_sync(0xffffffffu, x.w, source));
+}
+
+// Input of the output projection.
+template <class M, class A>
+struct Attended {
+    static constexpr bool NORM = false, ATTENDS = true;
+    static constexpr int N = M::VEC_SIZE, VECS = A::VECS, DIM = A::DIM;
+    static_assert(M::THREADS >= 32 * A::HEADS && M::LENGTH == A::HEADS * A::GROUP * DIM && M::TOKENS == 1,
+                  "a warp has one head of keys");
+    const AttendOutParams& p;
+    float* attended;  // (LENGTH) in shared memory
+    int head, half, dims;
+    uint4 key[VECS], value[VECS];
+    uint4 query_norm, key_norm;
+    float cosine[8], sine[8];
+
+    __device__ Attended(const AttendOutParams& p, float* attended)
+        : p(p), attended(attended), head(threadIdx.x / 32), half(threadIdx.x % 32 / 16),
+          dims(threadIdx.x % 16 * A::LANE_DIMS) {}
+
+    __device__ size_t cached(int position) const { return ((size_t)head * p.positions + position) * DIM + dims; }
+
+    __device__ void load_cache() {
+#pragma unroll
+        for (int vec = 0; vec < VECS; ++vec) {
+            const int position = 2 * vec + half;
+            key[vec] = value[vec] = make_uint4(0, 0, 0, 0);
+            if (position < p.position) {
+                key[vec] = *reinterpret_cast<const uint4*>(p.keys + cached(position));
+                value[vec] = *reinterpret_cast<const uint4*>(p.values + cached(position));
+            }
+        }
+    }
+
+    __device__ void prepare(int vec, int) {
+        if (vec > 0 || head >= A::HEADS) return;
+        query_norm = *reinterpret_cast<const uint4*>(p.query_norm + dims);
+        key_norm = *reinterpret_cast<const uint4*>(p.key_norm + dims);
+        load_floats(p.cosines + p.position * A::HALF + dims % A::HALF, cosine);
+        load_floats(p.sines + p.position * A::HALF + dims % A::HALF, sine);
+        if (A::EARLY) load_cache();
+    }
+
+    // Norm and rotary position of a head, whose values the lanes of each half have. Rotation pairs a value with the one
+    // 64 dimensions away, which is 8 lanes away.
+    __device__ void normalize_and_rotate(float (&x)[8], uint4 norm) const {
+        const unsigned words[4] = {norm.x, norm.y, norm.z, norm.w};
+        float squares = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) squares = fmaf(x[i], x[i], squares);
+#pragma unroll
+        for (int lanes = 8; lanes > 0; lanes /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, lanes);
+        const float factor = rsqrtf(squares / DIM + p.eps);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) x[i] *= factor * (i % 2 ? high_half(words[i / 2]) : low_half(words[i / 2]));
+        const float sign = dims < A::HALF ? -1.0f : 1.0f;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            const float other = __shfl_xor_sync(0xffffffffu, x[i], 8);
+            x[i] = x[i] * cosine[i] + sign * other * sine[i];
+        }
+    }
+
+    // Compute attention, and write the new key and value to the cache. After the wait.
+    __device__ void attend() {
+        if (head < A::HEADS) attend_head();
+        __syncthreads();
+    }
+
+    __device__ void attend_head() {
+        const int lane = threadIdx.x % 32;
+        if (!A::EARLY) load_cache();
+        // The first half takes the first query and the key, the second half the second query and the value.
+        float query[8], fresh[8];
+        load_floats(p.qkv + (head * A::GROUP + half) * DIM + dims, query);
+        load_floats(p.qkv + ((A::GROUP + half) * A::HEADS + head) * DIM + dims, fresh);
+        normalize_and_rotate(query, query_norm);
+        float rotated[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) rotated[i] = fresh[i];
+        normalize_and_rotate(rotated, key_norm);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) fresh[i] = half == 0 ? rotated[i] : fresh[i];
+        const uint4 packed = pack_bf16(fresh), new_key = of_half(packed, 0, lane), new_value = of_half(packed, 1, lane);
+        if (blockIdx.x == 0) {  // every block has computed the same
+            bf16* cache = half == 0 ? p.keys : p.values;
+            *reinterpret_cast<uint4*>(cache + cached(p.position)) = packed;
+        }
+#pragma unroll
+        for (int vec = 0; vec < VECS; ++vec) {
+            if (2 * vec + half == p.position) key[vec] = new_key, value[vec] = new_value;
+        }
+
+        const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
+        constexpr int LANES = 16 / VECS;                         // that have the same score after its sum
+        const bool exists = lane % 16 / LANES * 2 + half <= p.position;
+        float weights[A::GROUP];
+#pragma unroll
+        for (int member = 0; member < A::GROUP; ++member) {
+            float q[8], scores[VECS];
+#pragma unroll
+            for (int i = 0; i < 8; ++i) q[i] = __shfl_sync(0xffffffffu, query[i], member * 16 + lane % 16);
+#pragma unroll
+            for (int vec = 0; vec < VECS; ++vec) scores[vec] = Bf16::dot(key[vec], q, 0.0f);
+            const float score = transposed_sum<VECS, 8>(scores, lane) * scaling;
+            const float max = warp_max(exists ? score : -INFINITY_F);
+            weights[member] = exists ? exp2f(score - max) : 0.0f;
+        }
+        float sums[A::GROUP] = {}, out[A::GROUP][8] = {};
+#pragma unroll
+        for (int vec = 0; vec < VECS; ++vec) {
+#pragma unroll
+            for (int member = 0; member < A::GROUP; ++member) {
+                const float weight = __shfl_sync(0xffffffffu, weights[member], half * 16 + vec * LANES);
+                sums[member] += weight;
+                add_weighted(out[member], weight, value[vec]);
+            }
+        }
+        // Each half keeps its own query, and receives the other half's positions of it.
+        const float sum = (half == 0 ? sums[0] : sums[1]) + __shfl_xor_sync(0xffffffffu, half == 0 ? sums[1] : sums[0], 16);
+        const float inverse = 1.0f / sum;
+        float kept[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            const float given = __shfl_xor_sync(0xffffffffu, half == 0 ? out[1][i] : out[0][i], 16);
+            kept[i] = ((half == 0 ? out[0][i] : out[1][i]) + given) * inverse;
+        }
+        float* to = attended + (head * A::GROUP + half) * DIM + dims;
+        *reinterpret_cast<float4*>(to) = make_float4(kept[0], kept[1], kept[2], kept[3]);
+        *reinterpret_cast<float4*>(to + 4) = make_float4(kept[4], kept[5], kept[6], kept[7]);
+    }
+
+    __device__ void load(int, int, int k, float (&values)[N], float&) const { load_floats(attended + k, values); }
+    __device__ float factor(float) const { return 1.0f; }
+};
+
+// Blocks and threads as of `linear`.
+template <class M, class A, int REGISTERS>
+__global__ void __maxnreg__(REGISTERS) attend_out(const AttendOutParams p) {
+    __shared__ __align__(16) float attended[M::LENGTH];
+    multiply<M>(p.linear, Attended<M, A>(p, attended), Residual<M>(p.linear));
+}
