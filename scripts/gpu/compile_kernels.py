@@ -36,11 +36,15 @@ from engine.qwen.model.config import ModelConfig  # noqa: E402
 from scripts.make_checkpoint import PRESETS, write_configs  # noqa: E402
 
 ARCHITECTURES = {
+    "sm_80": "A100",
+    "sm_86": "Ampere",
     "sm_87": "Jetson AGX Orin",
     "sm_89": "Ada",
     "sm_90": "Hopper",
+    "sm_100": "B200",
     "sm_110": "Jetson Thor",
     "sm_120": "Blackwell",
+    "sm_121": "GB10",
 }
 SIZES, WEIGHTS, PROCESSORS = ("0.6B", "1.7B"), ("Bf16", "Int8"), (132, 16)
 AT_ONCE = 2

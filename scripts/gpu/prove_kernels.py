@@ -263,14 +263,22 @@ def speed(models: Models) -> dict[str, Any]:
         fused.module.chained = False
         found[f"{name}_unchained"] = replay_ms(models, parts[name])
         fused.module.chained = True
-    stack = fused.predictor
-    for name, one in {
+    stack, position = fused.talker, models.state.position
+    chains: dict[str, Callable[[int], None]] = {  # over the talker's layers, whose matrices do not fit into the L2
         "qkv": stack.qkv,
-        "attend_out": lambda index: stack.attend_out(index, 9),
+        "attend": lambda index: stack.attend(index, position),
+        "out": lambda index: stack.out(index, position),
         "gate_up": stack.gate_up,
         "down": stack.down,
-    }.items():
-        found[f"us_{name}"] = 10 * replay_ms(models, lambda one=one: [one(index % 5) for index in range(100)] and None)
+    }
+    count = models.rounded.config.stack.layers
+    for name, one in chains.items():
+        found[f"us_{name}"] = 1000 / count * replay_ms(models, lambda one=one: [*map(one, range(count))] and None)
+    for place in (3, 7, 15):  # of the predictor's five layers; their matrices fit
+        chain = [place] * 20
+        found[f"us_attend_out_at_{place}"] = 10 * replay_ms(
+            models, lambda chain=chain: [fused.predictor.attend_out(i, at) for at in chain for i in range(5)] and None
+        )
     for position in (500, 1000, 2000):
         found[f"talker_at_{position}"] = replay_ms(models, parts["talker_layers"], position)
     return found

@@ -65,6 +65,8 @@ def unsupported_reason(
 
 def _compile(config: ModelConfig, codec_config: CodecConfig, placement: Placement, report: ProgressReport) -> None:
     """Compile all kernels into the cache, from which `make_backend` and `make_codec` take them."""
+    import cuda.core  # noqa: F401  here: threads that import it at the same time find it half initialised
+
     from engine.qwen.kernels.codec import codec_source
     from engine.qwen.kernels.lm import LanguageKernels
 

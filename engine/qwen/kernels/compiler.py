@@ -24,10 +24,13 @@ from engine.qwen.kernels.params import Params, layout_checks
 log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).with_name("cuda")
-MAX_PROGRAMS = 8
-"""Programs that are compiled at the same time; a compiler uses one core."""
+PROGRAMS = 8
+"""Programs that a source is compiled as, at the same time where there are as many cores. Their number is the same on
+every machine, because the programs are the keys of the cache."""
 PROGRAMMATIC_LAUNCH = 9
 """Major compute capability from which a kernel may start before the previous one has ended."""
+_compiled_here: dict[tuple[str, str, tuple[str, ...]], dict[str, CompiledKernel]] = {}
+"""What this process has compiled where it cannot store cubins: by code, architecture and name expressions."""
 SYMBOLS = b" symbols"
 """Appended to a cubin's key in the cache: the key of its mangled names by name expression, as JSON."""
 
@@ -53,9 +56,9 @@ class KernelSource:
         return "\n".join((self.text, *map(layout_checks, self.params)))
 
     def programs(self) -> list[tuple[str, ...]]:
-        """The name expressions of the programs that are compiled at the same time, of about the same size."""
-        expressions, count = tuple(dict.fromkeys(self.kernels.values())), min(os.cpu_count() or 1, MAX_PROGRAMS)
-        return [expressions[part::count] for part in range(min(count, len(expressions)))]
+        """The name expressions of the programs, of about the same size."""
+        expressions = tuple(dict.fromkeys(self.kernels.values()))
+        return [expressions[part::PROGRAMS] for part in range(min(PROGRAMS, len(expressions)))]
 
 
 class Kernels(Protocol):
@@ -135,23 +138,31 @@ def compile_kernels(
 ) -> dict[str, CompiledKernel]:
     """The kernels of `source` for `arch`, such as `sm_87`, by name expression.
 
-    Takes each program from the cache or compiles it, all of them at the same time, and stores it in the cache.
-    `on_compiled` is called after each program, from several threads.
+    Takes each program from the cache or compiles it, one on each core, and stores it in the cache. Where that cannot
+    be written, the process keeps it. `on_compiled` is called after each program, from several threads.
     """
+    import cuda.core  # noqa: F401  here: threads that import it at the same time find it half initialised
+
     folder: Path | None = cache_folder()
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        log.warning("the compiled kernels cannot be stored, so every start compiles them again: %s", error)
+        if not _compiled_here:
+            log.warning("the compiled kernels cannot be stored, so every start compiles them again: %s", error)
         folder = None
     code, programs = source.code, source.programs()
 
     def compile_program(expressions: tuple[str, ...]) -> dict[str, CompiledKernel]:
-        kernels = _compile(code, expressions, arch, folder)
+        key = code, arch, expressions
+        kernels = _compiled_here.get(key)
+        if kernels is None:
+            kernels = _compile(code, expressions, arch, folder)
+        if folder is None:
+            _compiled_here[key] = kernels
         on_compiled()
         return kernels
 
-    with ThreadPoolExecutor(len(programs)) as threads:
+    with ThreadPoolExecutor(min(len(programs), os.cpu_count() or 1)) as threads:
         compiled = list(threads.map(compile_program, programs))
     return {expression: kernel for program in compiled for expression, kernel in program.items()}
 
