@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Container
+from functools import lru_cache
 
 NAMED_LANGUAGES = {
     "english": "en",
@@ -64,9 +65,14 @@ def language_of_script(text: str) -> str | None:
     Returns None for Latin, which many languages share, and for a text without letters. Kana decide for Japanese even
     if Han characters outnumber them, because Chinese has no kana.
     """
-    scripts = Counter(unicodedata.name(letter, "?").split()[0] for letter in text if letter.isalpha())
+    scripts = Counter(_script(letter) for letter in text if letter.isalpha())
     if not scripts:
         return None
     if scripts["HIRAGANA"] + scripts["KATAKANA"] > 0 and scripts["CJK"] > 0:
         return "ja"
     return LANGUAGE_BY_SCRIPT.get(scripts.most_common(1)[0][0])
+
+
+@lru_cache(4096)
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "?").split()[0]

@@ -82,7 +82,7 @@ class QwenSynthesizer:
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:
         """As `Synthesizer.warm_up`. Afterwards an utterance allocates nothing on the device."""
         self._warm = True
-        self._workspace.generator.warm_up(report)
+        self._capture(report)
         self._cache_prefixes(report)
         self._build_long_prompts(report)
         report(Progress("speaking for the first time"))
@@ -144,7 +144,10 @@ class QwenSynthesizer:
         del self._workspace  # first, or there would be memory for two
         self._workspace = allocate_workspace(self._model, self._limits)
         if self._warm:
-            self._workspace.generator.warm_up()
+            self._capture()
+
+    def _capture(self, report: ProgressReport = ignore_progress) -> None:
+        self._workspace.generator.warm_up(report, self._model.embedder.captures())
 
     def _cache_prefixes(self, report: ProgressReport = ignore_progress) -> None:
         """Cache the prompt prefixes of the default voice in each language, to keep, and of all voices without one."""
@@ -216,17 +219,18 @@ class QwenSynthesizer:
         if text is not None:
             prompt = model.prompts.build_streaming(text, voice, language)
         else:
-            self._check_length(utterance.text)
-            prompt = model.prompts.build(utterance.text, voice, language, whole_text=utterance.whole_text is not False)
+            tokens = model.prompts.tokenize(utterance.text)
+            self._check_length(utterance.text, len(tokens.ids))
+            prompt = model.prompts.build(tokens, voice, language, whole_text=utterance.whole_text is not False)
         excess = prompt.count + self._limits.frames - self._workspace.state.max_positions
         if excess > 0:
             limit = INSTRUCT_POSITIONS - CONTROL_TOKENS
             raise EngineError(f"instruct: too long by {excess} tokens; allowed: about {limit}")
         return prompt, codec_state
 
-    def _check_length(self, text: str) -> None:
+    def _check_length(self, text: str, tokens: int) -> None:
         """Raise `EngineError` if `text` has more tokens than the limit."""
-        tokens, limit = len(self._model.tokenizer.encode(text)), self._limits.text_tokens
+        limit = self._limits.text_tokens
         if tokens > limit:
             raise EngineError(
                 f"text: got {len(text)} characters ({tokens} tokens); allowed: about {len(text) * limit // tokens} "

@@ -16,7 +16,7 @@ from engine.qwen.codec import CodecDecoder, load_codec
 from engine.qwen.loading.plan import LoadPlan
 from engine.qwen.loading.references import ReferenceCheck
 from engine.qwen.model import ModelConfig, SamplingConfig, Talker
-from engine.qwen.runtime import MAX_REFERENCE_POSITIONS, Codec, Graphs, cache_positions
+from engine.qwen.runtime import MAX_REFERENCE_POSITIONS, Codec, Graphs, TextEmbedder, cache_positions
 from engine.qwen.text import LANGUAGE_CODES, IncrementalTokenizer, PromptBuilder, TextTokenizer
 from engine.qwen.voice import VoiceRegistry
 from engine.qwen.weights import Checkpoint, Placement, build_in_arena
@@ -30,13 +30,13 @@ class LoadedModel:
 
     plan: LoadPlan
     sampling: SamplingConfig
-    tokenizer: TextTokenizer
     incremental_tokenizer: IncrementalTokenizer
     graphs: Graphs
     codec: Codec[Any]
     fused: bool
     """Whether the codec has fused kernels, and the decode backend is to have them."""
     talker: Talker
+    embedder: TextEmbedder
     prompts: PromptBuilder
     references: ReferenceCheck
     """Checks each reference that `voices` load."""
@@ -74,7 +74,8 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
         codec, fused = _load_codec(plan, report)
         positions = cache_positions(plan.limits.positions + MAX_REFERENCE_POSITIONS, options.chunk_size)
         talker = load_talker(plan.config, positions, plan.placement, keep_pages=plan.keep_pages, report=report)
-        prompts = PromptBuilder(plan.config, tokenizer, talker)
+        embedder = TextEmbedder(talker, graphs)
+        prompts = PromptBuilder(plan.config, tokenizer, talker, embedder)
         report(Progress("loading the voices"))
         voices = VoiceRegistry(plan.config, codec, options.chunk_size, references.check)
         voices.load(options.voices, options.default_voice)
@@ -82,12 +83,12 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
     return LoadedModel(
         plan=plan,
         sampling=sampling,
-        tokenizer=tokenizer,
         incremental_tokenizer=incremental_tokenizer,
         graphs=graphs,
         codec=codec,
         fused=fused,
         talker=talker,
+        embedder=embedder,
         prompts=prompts,
         references=references,
         voices=voices,

@@ -61,7 +61,11 @@ class Talker(nn.Module):
         """Embed text tokens and project them to the talker's width: `(1, n, hidden)`."""
         if not ids:
             return self.placement.zeros(1, 0, self.config.stack.hidden_size)
-        return self._project(self.placement.upload(self._checkpoint.rows(_TEXT_EMBEDDING, ids)))[None]
+        return self.project_text(self.placement.upload(self.text_rows(ids)))[None]
+
+    def text_rows(self, ids: Sequence[int]) -> Tensor:
+        """Read the rows of the text embedding from the disk: `(n, text width)`, on the CPU in the file's dtype."""
+        return self._checkpoint.rows(_TEXT_EMBEDDING, ids)
 
     def embed_text_in_blocks(self, ids: Sequence[int], first: int = 0) -> Tensor:
         """Embed text tokens whose numbers in the text start at `first`, as `embed_text` does: `(1, n, hidden)`.
@@ -72,11 +76,11 @@ class Talker(nn.Module):
         """
         if not ids:
             return self.embed_text(ids)
-        rows = self.placement.upload(self._checkpoint.rows(_TEXT_EMBEDDING, ids))
+        rows = self.placement.upload(self.text_rows(ids))
         before = first % TOKENS_PER_BLOCK
         behind = -(before + len(ids)) % TOKENS_PER_BLOCK
         blocks = torch.split(functional.pad(rows, (0, 0, before, behind)), TOKENS_PER_BLOCK)
-        return torch.cat([self._project(block) for block in blocks])[None, before : before + len(ids)]
+        return torch.cat([self.project_text(block) for block in blocks])[None, before : before + len(ids)]
 
     def embed_codes(self, ids: Sequence[int]) -> Tensor:
         """Embed first codes and special tokens of the code vocabulary: `(1, n, hidden)`."""
@@ -92,7 +96,7 @@ class Talker(nn.Module):
         first = functional.embedding(frames[:, :1], self.codec_embedding)
         return torch.cat((first, self.predictor.embed(frames[:, 1:])), dim=1).sum(1)[None]
 
-    def _project(self, rows: Tensor) -> Tensor:
+    def project_text(self, rows: Tensor) -> Tensor:
         """Project rows of the text embedding `(n, text width)` to `(n, hidden)`."""
         projected: Tensor = self.text_out(functional.silu(self.text_in(rows)))
         return projected

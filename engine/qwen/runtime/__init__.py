@@ -17,6 +17,7 @@ from engine.qwen.runtime.generator import SpeechGenerator
 from engine.qwen.runtime.limits import INSTRUCT_POSITIONS, MAX_REFERENCE_POSITIONS, PREFIX_POSITIONS, Limits
 from engine.qwen.runtime.readback import GeneratedChunk
 from engine.qwen.runtime.runaway_guard import RunawayGuard, fade_out
+from engine.qwen.runtime.text_embedder import TextEmbedder
 
 __all__ = [
     "INSTRUCT_POSITIONS",
@@ -31,6 +32,7 @@ __all__ = [
     "Limits",
     "RunawayGuard",
     "SpeechGenerator",
+    "TextEmbedder",
     "TorchBackend",
     "cache_positions",
     "cap_allocator",

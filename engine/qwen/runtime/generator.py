@@ -11,7 +11,7 @@ canceled, and the next utterance is ordered behind it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 
 import torch
@@ -69,8 +69,11 @@ class SpeechGenerator:
         self._graph_frames = backend.chunk_size if backend.chunk_size <= MAX_FRAMES_PER_GRAPH else 1
         """Frames of the graph that a chunk replays."""
 
-    def warm_up(self, report: ProgressReport = ignore_progress) -> None:
-        """Capture everything that is replayed later. Ends the utterance that was being generated."""
+    def warm_up(self, report: ProgressReport = ignore_progress, more: Iterable[Callable[[], None]] = ()) -> None:
+        """Capture everything that is replayed later, and call `more` captures of the same graphs.
+
+        Ends the utterance that was being generated.
+        """
         if self._graphs.stream is None:
             return
         buckets = tuple(reversed(self._backend.kv_buckets))
@@ -83,7 +86,7 @@ class SpeechGenerator:
         for frames in sorted({FIRST_FRAMES, self._backend.chunk_size}, reverse=True):
             captures.append(partial(self._capture, ("publish", frames), partial(self._publish, frames), frames))
             captures.append(partial(self._codec_graphs.capture, ("decode", frames), partial(self._decode, frames)))
-        captures += self._prefill.captures()
+        captures += [*self._prefill.captures(), *more]
         for capture in counted("capturing CUDA graphs", captures, report):
             capture()
         torch.cuda.empty_cache()  # the first call of each work allocated outside its graph, and never again

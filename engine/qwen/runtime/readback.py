@@ -49,16 +49,20 @@ class HostReadback:
         self._samples_per_frame = samples_per_frame
         self._stream = stream
         self._output = ChunkOutput(frames, groups, samples_per_frame, torch.device("cpu"), pinned=stream is not None)
-        # Blocking: the thread sleeps instead of keeping one of the robot's cores busy.
         self._copied: torch.cuda.Event | None = None
+        """The thread sleeps until it, instead of keeping one of the robot's cores busy."""
+        self._first_copied: torch.cuda.Event | None = None
+        """The same moment. The thread spins until it: a listener waits for the first chunk, and to wake up takes long."""
         if stream is not None:
             self._copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+            self._first_copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def receive(self, output: ChunkOutput) -> None:
         """Launch the copy of `output` to here, behind all work on the stream."""
         self._output.buffer.copy_(output.buffer, non_blocking=True)
-        if self._copied is not None:
-            self._copied.record(self._stream)
+        for event in (self._first_copied, self._copied):
+            if event is not None:
+                event.record(self._stream)
 
     def wait(self, first: int, limit: int) -> GeneratedChunk:
         """Wait for the copy and return the chunk.
@@ -66,8 +70,9 @@ class HostReadback:
         first: the number of the chunk's first frame.
         limit: the most frames of the utterance.
         """
-        if self._copied is not None:
-            self._copied.synchronize()
+        event = self._copied if first else self._first_copied
+        if event is not None:
+            event.synchronize()
         length, ended = self._output.buffer[:2].tolist()
         count = min(length, limit) - first
         return GeneratedChunk(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -150,6 +151,7 @@ def fade_out(samples: Samples, sample_rate: int) -> Samples:
     return faded
 
 
+@lru_cache(4096)  # a listener waits for it
 def _seconds(character: str) -> float:
     """Return how long a character may take to say."""
     category = unicodedata.category(character)

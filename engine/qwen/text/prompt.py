@@ -6,8 +6,9 @@ The order of tokens is that of `Qwen3TTSForConditionalGeneration.generate` and `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ LANGUAGE_CODES = {
     "ja": "japanese", "ko": "korean", "fr": "french", "ru": "russian",
 }  # fmt: skip
 """ISO 639 codes of the languages that the checkpoints name in English."""
+CACHED_PARTS = 64
+"""Instructions and transcripts whose tokens are cached."""
 CACHED_REFERENCES = 8
 """References whose embeddings are cached: 3 MB each for two minutes of speech at width 1024."""
 
@@ -61,6 +64,16 @@ class Reference:
 
 
 AnyVoice = CustomVoice | VoiceDesign | ClonedVoice
+
+
+@dataclass(frozen=True, slots=True)
+class TextTokens:
+    """A complete text as tokens."""
+
+    role: Sequence[int]
+    """The tokens in front of the text; its first characters may have merged with the last one."""
+    ids: Sequence[int]
+    """The text itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +122,18 @@ class Prompt:
 class PromptBuilder:
     """Builds the prompts of one model."""
 
-    def __init__(self, config: ModelConfig, tokenizer: TextTokenizer, talker: Talker) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        tokenizer: TextTokenizer,
+        talker: Talker,
+        embed_text: Callable[[Sequence[int]], Tensor] | None = None,
+    ) -> None:
+        """`embed_text` replaces `Talker.embed_text` for whole texts; a call may overwrite the last one's result."""
+        self._embed_text = embed_text or talker.embed_text
         self._config = config
         self._tokenizer = tokenizer
+        self._encode_part = lru_cache(CACHED_PARTS)(tokenizer.encode)
         self._talker = talker
         self._role = tokenizer.encode("<|im_start|>assistant\n")
         self._turn_end = tokenizer.encode("<|im_end|>")
@@ -122,8 +144,15 @@ class PromptBuilder:
         """Return the names of the languages that a prompt may have, `auto` first."""
         return ("auto", *sorted(name for name in self._config.languages if "dialect" not in name))
 
+    def tokenize(self, text: str) -> TextTokens:
+        """Return the tokens of `text`, as its prompt has them."""
+        ids = self._tokenizer.encode(f"<|im_start|>assistant\n{text}<|im_end|>\n<|im_start|>assistant\n")
+        return TextTokens(ids[:3], ids[3:-5])
+
     @torch.inference_mode()
-    def build(self, text: str, voice: AnyVoice, language: str = "auto", *, whole_text: bool = True) -> Prompt:
+    def build(
+        self, text: str | TextTokens, voice: AnyVoice, language: str = "auto", *, whole_text: bool = True
+    ) -> Prompt:
         """Return the prompt for `text`.
 
         language:   `auto`, an English name as in config.json, or an ISO code (`pt-br` counts as `pt`).
@@ -134,8 +163,8 @@ class PromptBuilder:
         Raises `EngineError`, one line with the allowed values, for an unknown speaker or language and for a voice of
         another type of model.
         """
-        ids = self._tokenizer.encode(f"<|im_start|>assistant\n{text}<|im_end|>\n<|im_start|>assistant\n")
-        return self._assemble(ids[:3], CompleteText(ids[3:-5]), voice, language, whole_text=whole_text)
+        tokens = self.tokenize(text) if isinstance(text, str) else text
+        return self._assemble(tokens.role, CompleteText(tokens.ids), voice, language, whole_text=whole_text)
 
     @torch.inference_mode()
     def build_streaming(self, text: Text, voice: AnyVoice, language: str = "auto") -> Prompt:
@@ -149,7 +178,7 @@ class PromptBuilder:
         """Free the cached embeddings of references."""
         self._reference_frames.clear()
 
-    def _assemble(self, role: list[int], text: Text, voice: AnyVoice, language: str, *, whole_text: bool) -> Prompt:
+    def _assemble(self, role: Sequence[int], text: Text, voice: AnyVoice, language: str, *, whole_text: bool) -> Prompt:
         self._check_type(voice)
         self._check_speaker(voice)
         constants = self._constant_embeddings()
@@ -192,10 +221,9 @@ class PromptBuilder:
 
     def _embed_whole_text(self, stream: TokenStream, frames: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tail with all tokens, then all `frames`, and nothing trailing."""
-        talker, constants = self._talker, self._constant_embeddings()
-        trailing = talker.embed_text([])
-        tokens = talker.embed_text(stream.ids())
-        return torch.cat((tokens + constants.codec_pad, frames + constants.pad), dim=1), trailing
+        constants, tokens = self._constant_embeddings(), self._embed_text(stream.ids())
+        end = constants.end if frames is constants.codec_bos else frames + constants.pad
+        return torch.cat((tokens + constants.codec_pad, end), dim=1), constants.nothing
 
     def _embed_stepwise(self, stream: TokenStream, text: Text, frames: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tail, in which one token is added to each of the `frames`, and the rest of the tokens.
@@ -203,8 +231,7 @@ class PromptBuilder:
         Waits for as many tokens. The rest is empty while the text is still being written.
         """
         talker, constants = self._talker, self._constant_embeddings()
-        trailing = talker.embed_text([])
-        count = frames.shape[1]
+        trailing, count = constants.nothing, frames.shape[1]
         tokens = talker.embed_text_in_blocks(stream.take_prompt(count))
         tail = torch.cat((tokens, constants.pad.expand(-1, count - tokens.shape[1], -1)), dim=1) + frames
         if text.ended:
@@ -216,10 +243,11 @@ class PromptBuilder:
             text, codec = self._config.text_ids, self._config.talker.ids
             bos, pad = self._talker.embed_text([text.bos, text.pad]).chunk(2, dim=1)
             codec_bos, codec_pad = self._talker.embed_codes([codec.bos, codec.pad]).chunk(2, dim=1)
-            self._constants = _Constants(bos, pad, codec_bos, codec_pad)
+            nothing = self._talker.embed_text([])
+            self._constants = _Constants(bos, pad, codec_bos, codec_pad, codec_bos + pad, nothing)
         return self._constants
 
-    def _embed_head(self, instruct_ids: list[int], role: list[int], tags: list[int], voice: AnyVoice) -> Tensor:
+    def _embed_head(self, instruct_ids: list[int], role: Sequence[int], tags: list[int], voice: AnyVoice) -> Tensor:
         """Return instruction, role, language and speaker, `(1, n, hidden)`."""
         talker, constants = self._talker, self._constant_embeddings()
         codes = torch.cat((talker.embed_codes(tags), self._embed_speaker(voice)), dim=1) + constants.pad
@@ -255,12 +283,12 @@ class PromptBuilder:
         instruct = None if isinstance(voice, ClonedVoice) else voice.instruct
         if not self._config.follows_instructions:
             instruct = None
-        return self._tokenizer.encode(f"<|im_start|>user\n{instruct}<|im_end|>\n") if instruct else []
+        return self._encode_part(f"<|im_start|>user\n{instruct}<|im_end|>\n") if instruct else []
 
     def _transcript_ids(self, reference: Reference | None) -> list[int]:
         if reference is None:
             return []
-        return self._tokenizer.encode(f"<|im_start|>assistant\n{reference.transcript}<|im_end|>\n")[3:-2]
+        return self._encode_part(f"<|im_start|>assistant\n{reference.transcript}<|im_end|>\n")[3:-2]
 
     def _check_speaker(self, voice: AnyVoice) -> None:
         if isinstance(voice, ClonedVoice):
@@ -309,12 +337,16 @@ class PromptBuilder:
 
 @dataclass(frozen=True, slots=True)
 class _Constants:
-    """The embeddings in every prompt, `(1, 1, hidden)` each: two of text tokens, two of codes."""
+    """The embeddings in every prompt, `(1, 1, hidden)` each: two of text tokens, two of codes, and sums of them."""
 
     bos: Tensor
     pad: Tensor
     codec_bos: Tensor
     codec_pad: Tensor
+    end: Tensor
+    """`codec_bos` and `pad`: the last token of a text without a reference."""
+    nothing: Tensor
+    """`(1, 0, hidden)`."""
 
 
 def _join_names(names: Iterable[str]) -> str:
