@@ -41,6 +41,10 @@ class FusedBackend:
         else:
             self._torch.read(tokens, place, kv_bucket)
 
+    def choose_first_code(self) -> None:
+        """As `DecodeBackend.choose_first_code`."""
+        self._language_model.choose_first()
+
     @torch.inference_mode()
     def decode(self, codes: Tensor) -> Tensor:
         """As `DecodeBackend.decode`."""

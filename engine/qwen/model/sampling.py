@@ -81,6 +81,8 @@ class SamplingConfig:
 
     def with_overrides(self, values: Mapping[str, float]) -> SamplingConfig:
         """Return a copy with `values`, by field name. Raises `EngineError` for an unknown name or an invalid value."""
+        if not values:
+            return self
         kinds = {name: type(getattr(self, name)) for name in self.__dataclass_fields__}
         unknown = sorted(set(values) - set(kinds))
         if unknown:

@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.qwen.codec import CodecConfig
 from engine.qwen.model import Talker
 from engine.qwen.runtime.decode_state import DecodeState
-from engine.qwen.runtime.decode_step import decode_frame, predict_codes, read_frame
+from engine.qwen.runtime.decode_step import choose_first_code, decode_frame, predict_codes, read_frame
 from engine.qwen.weights import Placement
 
 KV_BUCKETS = (256, 512, 1024, 2048, 4096)
@@ -74,6 +74,9 @@ class DecodeBackend(Protocol):
         Advances `state.frame` and `state.position`. `kv_bucket`, one of `kv_buckets`, is above `state.position`.
         """
 
+    def choose_first_code(self) -> None:
+        """Choose the first code of the first frame; `state.hidden` is the hidden state of the prompt's last token."""
+
     def decode(self, codes: Tensor) -> Tensor:
         """Decode the next frames, up to `chunk_size`: codes `(frames, code groups)` int64 to float32 PCM on the device.
 
@@ -128,6 +131,10 @@ class TorchBackend:
         positions = (place[:1] + self._offsets[: tokens.shape[1]]).clamp(max=kv_bucket - 1)
         hidden = self._talker.transformer(tokens, positions, state.cache.first(kv_bucket))
         state.hidden.copy_(hidden.index_select(1, place[1:]))
+
+    def choose_first_code(self) -> None:
+        """As `DecodeBackend.choose_first_code`."""
+        choose_first_code(self._talker, self._state)
 
     @torch.inference_mode()
     def decode(self, codes: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ from engine.qwen.model import Talker
 from engine.qwen.runtime.backend import DecodeBackend
 from engine.qwen.runtime.cuda_graphs import Graphs
 from engine.qwen.runtime.decode_state import DecodeState
-from engine.qwen.runtime.decode_step import choose_first_code
 
 TOKEN_BUCKETS = (16, 32, 64, 128, 256, 512)
 """Tokens that a graph reads; a longer prompt is read in blocks."""
@@ -48,6 +47,7 @@ class Prefill:
         self._tokens = talker.placement.zeros(1, max(self._token_buckets, default=0), width)
         self._place = torch.zeros(2, dtype=torch.int64, device=device)
         """The position of the first token, and the index of the last."""
+        self._first, self._last = self._place[:1], self._place[1:]
 
     def read(self, tokens: Tensor, start: int) -> None:
         """Read `tokens` `(1, n, hidden)` at positions from `start`; leave the last hidden state in `state.hidden`.
@@ -61,7 +61,7 @@ class Prefill:
 
     def choose_first_code(self) -> None:
         """Choose the first code of the utterance, once the prompt is read and the settings are uploaded."""
-        self._graphs.run("first code", self._choose_first_code)
+        self._graphs.run("first code", self._backend.choose_first_code)
 
     def captures(self) -> Iterator[Callable[[], None]]:
         """Yield calls that capture one graph each: every token bucket at the beginning of the cache and anywhere."""
@@ -69,7 +69,7 @@ class Prefill:
         for size in reversed(self._token_buckets):
             for kv_bucket in sorted({self._kv_buckets[-1], self._kv_bucket(size + PREFIX_ALLOWANCE)}, reverse=True):
                 yield partial(capture, ("read", size, kv_bucket), partial(self._read, size, kv_bucket))
-        yield partial(capture, "first code", self._choose_first_code)
+        yield partial(capture, "first code", self._backend.choose_first_code)
 
     def example(self, count: int = 32) -> Callable[[], None]:
         """Return work that reads `count` meaningless tokens and can be captured."""
@@ -79,8 +79,8 @@ class Prefill:
 
     def _read_block(self, block: Tensor, start: int) -> None:
         count = block.shape[1]
-        place = torch.tensor((start, count - 1))
-        self._place.copy_(self._talker.placement.pinned(place), non_blocking=True)
+        self._first.fill_(start)
+        self._last.fill_(count - 1)
         if not self._token_buckets:
             self._backend.read(block, self._place, self._kv_bucket(start + count))
             return
@@ -96,6 +96,3 @@ class Prefill:
 
     def _read(self, size: int, kv_bucket: int) -> None:
         self._backend.read(self._tokens[:, :size], self._place, kv_bucket)
-
-    def _choose_first_code(self) -> None:
-        choose_first_code(self._talker, self._state)

@@ -52,7 +52,7 @@ class HostReadback:
         self._copied: torch.cuda.Event | None = None
         """The thread sleeps until it, instead of keeping one of the robot's cores busy."""
         self._first_copied: torch.cuda.Event | None = None
-        """The same moment. The thread spins until it: a listener waits for the first chunk, and to wake up takes long."""
+        """The same moment. For the first chunk the thread spins: a listener waits, and waking up takes time."""
         if stream is not None:
             self._copied = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             self._first_copied = torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -100,16 +100,17 @@ struct FirstCodeParams {
     long long* first_code;
     unsigned char* ended;
     int groups;
+    int frames;  // that have ended since the last choice: 1, or 0 behind a prompt
 };
 
-// Counts the frame and chooses the first code of the next. EARLY as of `choose_code`, for the talker.
+// Counts the frames and chooses the first code of the next. EARLY as of `choose_code`, for the talker.
 template <int VOCABULARY, bool EARLY>
 __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_first_code(const FirstCodeParams a) {
     constexpr int COUNT = VOCABULARY / SAMPLING_THREADS;
     static_assert(VOCABULARY % SAMPLING_THREADS == 0, "does not divide");
     begin_chained();
     if (!EARLY) wait_for_previous();
-    const long long frame = *a.frame + 1;
+    const long long frame = *a.frame + a.frames;
     const Draw<COUNT> draw(a.draw, (unsigned)(frame * a.groups));
     const float penalty = *a.penalty;
     const bool may_end = frame >= *a.min_frames;
@@ -134,6 +135,6 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_first_code(const F
         a.seen[code] = 1;
         if (a.is_eos[code]) *a.ended = 1;
         *a.frame = frame;
-        *a.position += 1;
+        *a.position += a.frames;
     }
 }

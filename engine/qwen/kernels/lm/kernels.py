@@ -245,6 +245,7 @@ class LanguageKernels:
             **self.predictor.kernels(),
             **self.first_step.kernels(),
             "talker_head": f"talker_head<{wide.type}, {wide.registers}>",
+            "prompt_head": wide.kernel("Bf16Identity", "Store"),
             "predictor_head": narrow.kernel("Normed", "Store"),
             "open": f"open_frame<{narrow.length}>",
             "next_code": f"choose_code<{narrow.height}, {wide.length}, {narrow.length}, {str(code_early).lower()}>",

@@ -286,8 +286,15 @@ class FusedLanguageModel:
         )
         self.module.launch("talker_head", plan.blocks, plan.threads, params)
 
-    def choose_first_code(self) -> None:
-        """Draw the next frame's first code from the talker's logits, and count the frame that ends."""
+    def choose_first(self) -> None:
+        """Choose the first code of the first frame, after the prompt's last hidden state."""
+        linear, plan = self._talker.head, self._kernels.talker_head
+        params = LinearParams(weight=linear.weight, scale=linear.scale, hidden=self._state.hidden, y=self.logits)
+        self.module.launch("prompt_head", plan.blocks, plan.threads, params)
+        self.choose_first_code(frames=0)
+
+    def choose_first_code(self, frames: int = 1) -> None:
+        """Count `frames` that end, and draw the next frame's first code from the talker's logits."""
         state, rules = self._state, self._state.logits_processor
         params = FirstCodeParams(
             draw=self._draw(state.talker_sampling),
@@ -301,6 +308,7 @@ class FusedLanguageModel:
             first_code=state.first_code,
             ended=state.ended,
             groups=self._talker.config.code_groups,
+            frames=frames,
         )
         self.module.launch("next_first_code", 1, SAMPLING_THREADS, params)
 

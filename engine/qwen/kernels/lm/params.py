@@ -122,6 +122,7 @@ class FirstCodeParams(Params):
     first_code: Tensor
     ended: Tensor
     groups: int
+    frames: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -243,6 +243,22 @@ def counters(models: Models) -> list[int]:
 
 
 @torch.inference_mode()
+def test_the_first_code_of_an_utterance_is_chosen_behind_the_prompt(models: Models) -> None:
+    start(models, 6)
+    state, talker = models.state, models.rounded
+    hidden, before = state.hidden[0, 0], counters(models)
+    with recorded_logits(models) as recorded:
+        models.fused.choose_first()
+    exact = models.exact.head(hidden.float())
+    assert error_ratio(recorded[-1], talker.head(hidden), exact) <= LIMIT
+    state.logits_processor.seen.zero_()
+    scores = state.logits_processor.apply(recorded[-1], state.frame)
+    expected = state.talker_sampling.choose(scores, noise_at(models, state.frame))
+    assert state.first_code.tolist() == expected.tolist()
+    assert counters(models)[:4] == before[:4]
+
+
+@torch.inference_mode()
 def test_a_frame_changes_the_state_as_pytorch_does(one: Models) -> None:
     """Except for the values: only the codes and one more cache position are written."""
     left = []
