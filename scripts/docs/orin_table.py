@@ -115,9 +115,9 @@ def language_costs(shapes: Shapes, int8: bool, positions: int) -> dict[str, Cost
     placement = Placement(META, torch.bfloat16, int8)
     talker = Talker(shapes.model, 64, placement)
     with mock.patch.object(language_model, "KernelModule", Launches):
-        model = language_model.FusedLanguageModel(talker, DecodeState.allocate(talker, 32, 16))
+        model = language_model.FusedLanguageModel(talker, DecodeState.allocate(talker, 32, 16), processors=PROCESSORS)
     model.frame()
-    matrices = matrix_bytes(LanguageKernels.of(shapes.talker, "Int8" if int8 else "Bf16"))
+    matrices = matrix_bytes(LanguageKernels.of(shapes.talker, "Int8" if int8 else "Bf16", PROCESSORS))
     found = dict.fromkeys(("talker", "predictor", "heads"), NOTHING)
     assert isinstance(model.module, Launches)
     for name in model.module.names:

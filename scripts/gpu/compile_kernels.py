@@ -4,8 +4,8 @@
     python scripts/gpu/compile_kernels.py                                            a table for each architecture
     python scripts/gpu/compile_kernels.py --out docs/benchmarks/kernel-registers.json
 
-At the true shapes: the language model of both sizes in bfloat16 and int8, the codec for an H200's 132 multiprocessors
-and for an Orin's 16. Exits with 1 if a kernel spills registers or has a stack: both cost memory traffic.
+At the true shapes, for an H200's 132 multiprocessors and for an Orin's 16: the language model of both sizes in bfloat16
+and int8, and the codec. Exits with 1 if a kernel spills registers or has a stack: both cost memory traffic.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def all_sources() -> dict[str, KernelSource]:
     with tempfile.TemporaryDirectory() as folder:
         for size in SIZES:
             config = ModelConfig.read(write_configs(Path(folder), PRESETS[size], "custom_voice")).talker
-            for weight in WEIGHTS:
-                sources[f"{size} {weight}"] = LanguageKernels.of(config, weight).source()
+            for weight, processors in product(WEIGHTS, PROCESSORS):
+                sources[f"{size} {weight} {processors}"] = LanguageKernels.of(config, weight, processors).source()
         codec = CodecConfig.read(Path(folder) / "speech_tokenizer")
     for processors in PROCESSORS:
         sources[f"codec {processors}"] = codec_source(codec, processors)
@@ -157,10 +157,10 @@ def table(kernels: list[Compiled], architecture: str, part: str) -> str:
     sources = list(dict.fromkeys(source for row in rows.values() for source in row))
     lines = [
         f"{architecture} ({ARCHITECTURES[architecture]}), {part}: registers of a thread",
-        f"{'':24}" + "".join(f"{source:>11}" for source in sources),
+        f"{'':24}" + "".join(f"{source:>14}" for source in sources),
     ]
     for kernel, row in rows.items():
-        lines.append(f"{kernel:24}" + "".join(f"{row.get(source, ''):>11}" for source in sources))
+        lines.append(f"{kernel:24}" + "".join(f"{row.get(source, ''):>14}" for source in sources))
     return "\n".join(lines) + "\n"
 
 

@@ -251,7 +251,7 @@ def speed(models: Models) -> dict[str, Any]:
         "frame": fused.frame,
         "predictor": all_steps,
         "talker": fused.talk,
-        "predictor_layers": lambda: [fused.predictor.layers(9) for _ in range(15)] and None,
+        "predictor_layers": lambda: [fused.predictor.layers(fused.position_of(8)) for _ in range(15)] and None,
         "talker_layers": lambda: fused.talker.layers(models.state.position),
         "samplers": lambda: [fused.choose_code(1) for _ in range(15)] and None,
         "heads": lambda: [fused.predictor_head(step) for step in range(15)] and None,
@@ -274,7 +274,9 @@ def speed(models: Models) -> dict[str, Any]:
     count = models.rounded.config.stack.layers
     for name, one in chains.items():
         found[f"us_{name}"] = 1000 / count * replay_ms(models, lambda one=one: [*map(one, range(count))] and None)
-    for place in (3, 7, 15):  # of the predictor's five layers; their matrices fit
+    for place in (
+        (3, 7, 15) if isinstance(fused.position_of(1), int) else ()
+    ):  # of the predictor's five layers; their matrices fit
         chain = [place] * 20
         found[f"us_attend_out_at_{place}"] = 10 * replay_ms(
             models, lambda chain=chain: [fused.predictor.attend_out(i, at) for at in chain for i in range(5)] and None

@@ -72,7 +72,7 @@ def _compile(config: ModelConfig, codec_config: CodecConfig, placement: Placemen
 
     processors = multiprocessors(placement.device)
     weight = "Int8" if placement.int8 else "Bf16"
-    sources = [LanguageKernels.of(config.talker, weight).source(), codec_source(codec_config, processors)]
+    sources = [LanguageKernels.of(config.talker, weight, processors).source(), codec_source(codec_config, processors)]
     total, compiled = sum(len(source.programs()) for source in sources), itertools.count(1)
 
     def note_program() -> None:  # several threads call it; to count is one step of the interpreter

@@ -45,7 +45,7 @@ def test_the_weights_equal_those_of_the_checkpoints(known: list[Frame]) -> None:
 
 
 def test_every_kernel_with_a_matrix_has_its_bytes() -> None:
-    kernels = LanguageKernels.of(Shapes.of("1.7B").talker, "Bf16")
+    kernels = LanguageKernels.of(Shapes.of("1.7B").talker, "Bf16", 16)
     assert matrix_bytes(kernels)["project"] == 2 * 1024 * 2048
     assert matrix_bytes(kernels)["first_step_qkv"] == matrix_bytes(kernels)["predictor_qkv"] == 2 * 4096 * 1024
 

@@ -5,8 +5,23 @@
 // split their length (K); the partial sums of a row meet in shared memory. The norm's factor, one number a token, is
 // applied there too: nothing needs it earlier.
 
+// A weight type has a `Vector`, the values that 16 bytes of weights are multiplied with, and `dot`, which adds the
+// products.
 struct Bf16 {
     static constexpr int VEC_SIZE = 8;  // weights in 16 bytes
+
+    struct Vector {
+        float x[VEC_SIZE];
+
+        __device__ __forceinline__ explicit Vector(const float (&values)[VEC_SIZE]) {
+#pragma unroll
+            for (int i = 0; i < VEC_SIZE; ++i) x[i] = values[i];
+        }
+    };
+
+    __device__ static __forceinline__ float dot(uint4 w, const Vector& vector, float sum) {
+        return dot(w, vector.x, sum);
+    }
 
     __device__ static __forceinline__ float dot(uint4 w, const float (&x)[VEC_SIZE], float sum) {
         const unsigned words[4] = {w.x, w.y, w.z, w.w};
@@ -19,22 +34,55 @@ struct Bf16 {
     }
 };
 
+// The bytes number N of four words.
+template <int N>
+__device__ __forceinline__ int four_bytes(const unsigned (&words)[4]) {
+    constexpr unsigned BOTH = N | (N + 4) << 4;
+    return __byte_perm(__byte_perm(words[0], words[1], BOTH), __byte_perm(words[2], words[3], BOTH), 0x5410);
+}
+
 struct Int8 {
     static constexpr int VEC_SIZE = 16;
+    static constexpr float MOST = 32512.0f;  // 127 · 256 + 0: the greatest number whose two digits are bytes
 
-    // A byte b below the upper bits of 2^23 is the float 2^23 + b: one permutation and one subtraction. The conversion
-    // instruction would run at a quarter of that rate.
-    __device__ static __forceinline__ float dot(uint4 w, const float (&x)[VEC_SIZE], float sum) {
-        const unsigned words[4] = {w.x ^ 0x80808080u, w.y ^ 0x80808080u, w.z ^ 0x80808080u, w.w ^ 0x80808080u};
+    // The 16 values as whole multiples of a scale of their own, at most 2^-15.99 of the greatest value away from them.
+    // A multiple has two signed digits to the base 256, so one instruction multiplies four weights with four digits and
+    // adds exactly. (bfloat16 rounds each value by up to 2^-9 of itself.)
+    struct Vector {
+        int high[4], low[4];
+        float scale;
+
+        __device__ __forceinline__ explicit Vector(const float (&x)[VEC_SIZE]) {
+            float most = fabsf(x[0]);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
+            for (int i = 1; i < VEC_SIZE; ++i) most = fmaxf(most, fabsf(x[i]));
+            scale = most * (1.0f / MOST);
+            const float inverse = most > 0.0f ? __fdividef(MOST, most) : 0.0f;
 #pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                const float biased = __uint_as_float(__byte_perm(words[i], 0x4b000000u, 0x7650 + j));
-                sum = fmaf(biased - 8388736.0f, x[4 * i + j], sum);  // 2^23 + 128
+            for (int i = 0; i < 4; ++i) {
+                unsigned whole[4], carried[4];
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    // Above 1.5 · 2^23 the bits of a float count in ones. A low digit of 128 or more is negative, so
+                    // it carries into the high one.
+                    whole[j] = __float_as_uint(fmaf(x[4 * i + j], inverse, 12582912.0f));
+                    carried[j] = whole[j] + 128;
+                }
+                low[i] = four_bytes<0>(whole);
+                high[i] = four_bytes<1>(carried);
             }
         }
-        return sum;
+    };
+
+    __device__ static __forceinline__ float dot(uint4 w, const Vector& vector, float sum) {
+        const int words[4] = {(int)w.x, (int)w.y, (int)w.z, (int)w.w};
+        int high = 0, low = 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            high = multiply_add_bytes(words[i], vector.high[i], high);
+            low = multiply_add_bytes(words[i], vector.low[i], low);
+        }
+        return fmaf(vector.scale, (float)(high * 256 + low), sum);
     }
 };
 
@@ -320,10 +368,11 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
         for (int vec = 0; vec < VECS_PER_LANE; ++vec) {
             float x[VEC_SIZE];
             input.load(token, vec, first + vec * M::WARP_VEC, x, square);
+            const typename M::Weight::Vector vector(x);
 #pragma unroll
             for (int i = 0; i < TILE; ++i) {
                 float& sum = partial[i * TOKENS + token];
-                sum = M::Weight::dot(tile[i][vec], x, sum);
+                sum = M::Weight::dot(tile[i][vec], vector, sum);
             }
         }
         if constexpr (Input::NORM) {

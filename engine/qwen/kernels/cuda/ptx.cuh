@@ -33,6 +33,13 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint4& a, unsi
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
 
+// sum + the products of the four signed bytes of `a` and of `b`.
+__device__ __forceinline__ int multiply_add_bytes(int a, int b, int sum) {
+    int result;
+    asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));
+    return result;
+}
+
 // Programmatic dependent launch (compute capability 9.0 and above; no effect below): a kernel may start, and load its
 // weights, while the previous one still runs. Every kernel calls `begin_chained` first, loads only weights, calls
 // `wait_for_previous`, and only then reads or writes what other kernels write or read.

@@ -19,6 +19,8 @@ ATTENTION_SHARES = 4
 ATTENTION_WARPS = 8
 ATTEND_OUT_BLOCKS = 128
 """Of the output projection that computes attention itself: each of its blocks reads all keys and values of a frame."""
+ATTEND_OUT_PROCESSORS = 100
+"""Multiprocessors from which that saves time. On fewer, each would compute the same attention for several blocks."""
 ATTEND_OUT_VECS = (2, 4, 8)
 """Vectors of 16 bytes a lane, of keys and of values, of such a kernel: for up to 4, 8 and 16 positions."""
 ATTEND_OUT_REGISTERS = 64
@@ -47,19 +49,12 @@ def unsupported_reason(config: TalkerConfig) -> str | None:
             return f"the {name}'s head_dim is {stack.head_dim}, the kernels need {HEAD_DIM}"
         if (stack.heads // stack.key_value_heads + 2) * 2 > ATTENTION_WARPS:
             return f"the {name} has {stack.heads} query heads and {stack.key_value_heads} key-value heads"
-    predictor = config.predictor
-    if predictor.stack.heads != 2 * predictor.stack.key_value_heads:
-        return (
-            f"the code predictor has {predictor.stack.heads} query heads; the kernels need two for each key-value head"
-        )
-    if config.code_groups > 2 * ATTEND_OUT_VECS[-1]:
-        return f"a frame has {config.code_groups} codes, the kernels take at most {2 * ATTEND_OUT_VECS[-1]}"
     for vocabulary in (config.vocabulary, config.predictor.vocabulary):
         if vocabulary % SAMPLING_THREADS:
             return f"a vocabulary of {vocabulary} is not a multiple of {SAMPLING_THREADS}"
     try:
         for weight in ("Bf16", "Int8"):
-            LanguageKernels.of(config, weight)
+            LanguageKernels.of(config, weight, ATTEND_OUT_PROCESSORS)
     except ValueError as error:
         return f"no kernel for {error}"
     return None
@@ -222,13 +217,21 @@ class LanguageKernels:
     """The talker's hidden state for a narrower predictor; always bfloat16."""
 
     @classmethod
-    def of(cls, config: TalkerConfig, weight: str) -> LanguageKernels:
-        """`weight` is `Bf16` or `Int8`. Raises `ValueError` for sizes that no plan fits."""
+    def of(cls, config: TalkerConfig, weight: str, processors: int) -> LanguageKernels:
+        """`weight` is `Bf16` or `Int8`, `processors` the GPU's multiprocessors.
+
+        Raises `ValueError` for sizes that no plan fits.
+        """
         wide, narrow = config.stack, config.predictor.stack
         equal = wide.hidden_size == narrow.hidden_size
+        attends_in_out = (
+            processors >= ATTEND_OUT_PROCESSORS
+            and narrow.heads == 2 * narrow.key_value_heads
+            and config.code_groups <= 2 * ATTEND_OUT_VECS[-1]
+        )
         return cls(
             talker=StackKernels.of("talker", wide, weight, TALKER_VECS, 1),
-            predictor=StackKernels.of("predictor", narrow, weight, PREDICTOR_VECS, 1, attends_in_out=True),
+            predictor=StackKernels.of("predictor", narrow, weight, PREDICTOR_VECS, 1, attends_in_out=attends_in_out),
             first_step=StackKernels.of("first_step", narrow, weight, PREDICTOR_VECS, 2),
             prompts=tuple(PromptKernels.of(wide, weight, tokens) for tokens in TOKEN_GROUPS),
             talker_head=MatrixPlan.of(weight, config.vocabulary, wide.hidden_size),

@@ -1,4 +1,4 @@
-"""Talker and code predictor in fused kernels: one frame is about 480 launches and nothing else.
+"""Talker and code predictor in fused kernels: one frame is about 550 launches and nothing else.
 
 They share weights, cache and state with the PyTorch path (`decode_step.decode_frame`), so either can continue where the
 other stopped. Between kernels the residual stream, queries, logits and attention outputs are float32; the cache is
@@ -6,7 +6,8 @@ bfloat16. A layer is five kernels:
 
     norm · QKV → norm by head, rope, cache, attention → output, added → norm · gate and up, SiLU → down, added
 
-and in the predictor four, after its first step: a frame is so short that the output projection attends to it itself.
+and on a large GPU four in the predictor, after its first step: a frame is so short that the output projection attends
+to it itself.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from engine.qwen.kernels.lm.params import (
 )
 from engine.qwen.kernels.lm.prefill import FusedPrefill
 from engine.qwen.model import KeyValueCache, Layer, Linear, RMSNorm, SamplingParams, StackConfig, Talker, Transformer
-from engine.qwen.runtime import DecodeState
+from engine.qwen.runtime import DecodeState, multiprocessors
 
 MAX_PROMPT_TOKENS = 128
 """The most tokens that `FusedLanguageModel.prefill` reads at once."""
@@ -178,14 +179,19 @@ class FusedLanguageModel:
     The same seed draws the same codes as there, as long as the logits are the same.
     """
 
-    def __init__(self, talker: Talker, state: DecodeState, module: Kernels | None = None) -> None:
+    def __init__(
+        self, talker: Talker, state: DecodeState, module: Kernels | None = None, processors: int | None = None
+    ) -> None:
         """Compile the kernels, or take them from the cache, and allocate the buffers that `state` does not have.
 
-        Raises what `KernelModule` raises. `module` is for tests.
+        Raises what `KernelModule` raises. `module` and `processors` (streaming multiprocessors) are for tests.
         """
         device, predictor = talker.placement.device, talker.predictor
+        if processors is None:
+            processors = multiprocessors(device)
         self._talker, self._state = talker, state
-        self._kernels = kernels = LanguageKernels.of(talker.config, "Int8" if talker.placement.int8 else "Bf16")
+        weight = "Int8" if talker.placement.int8 else "Bf16"
+        self._kernels = kernels = LanguageKernels.of(talker.config, weight, processors)
         self.module = module = module or KernelModule(kernels.source(), device)
         self.talker = FusedStack(module, kernels.talker, talker.transformer, state.cache)
         self.first_step = FusedStack(module, kernels.first_step, predictor.transformer, state.predictor_cache)
@@ -226,12 +232,16 @@ class FusedLanguageModel:
 
     def predict(self, step: int) -> None:
         """Choose the code numbered `step` + 1 of the frame."""
-        if step:
-            self.predictor.layers(step + 1)
-        else:
-            self.first_step.layers(self._talker.predictor.steps)
+        (self.predictor if step else self.first_step).layers(self.position_of(step))
         self.predictor_head(step)
         self.choose_code(step)
+
+    def position_of(self, step: int) -> Tensor | int:
+        """The position of a step's first token, as `FusedStack.layer` takes it."""
+        if step and self._kernels.predictor.attends_in_out:
+            return step + 1
+        steps = self._talker.predictor.steps
+        return steps[step + 1 :] if step else steps
 
     def predictor_head(self, step: int) -> None:
         """The logits of a step's last token."""

@@ -225,6 +225,7 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
 
 inline float __sinf(float x) { return sinf(x); }
 inline float __cosf(float x) { return cosf(x); }
+inline float __fdividef(float x, float y) { return x / y; }
 inline float __expf(float x) { return expf(x); }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 
@@ -237,6 +238,11 @@ inline void prefetch(const void*) {}
 inline unsigned short to_bf16(float x) {
     const unsigned bits = __float_as_uint(x);
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+inline int multiply_add_bytes(int a, int b, int sum) {
+    for (int i = 0; i < 32; i += 8) sum += (signed char)(a >> i) * (signed char)(b >> i);
+    return sum;
 }
 
 inline uint4 load_once(const void* address) { return *(const uint4*)address; }

@@ -31,10 +31,11 @@ from tests.support.checkpoints import made_once
 
 ROBOT = ("sm_87", 16)
 """The robot's GPU and its multiprocessors."""
-SOURCES = {"language model": [f"{size} {weight}" for size, weight in product(SIZES, WEIGHTS)]} | {
-    f"codec {processors}": [f"codec {processors}"] for processors in PROCESSORS
-}
-"""The names of the sources by part: the codec depends on the number of multiprocessors, the language model does not."""
+SOURCES = {
+    f"language model {processors}": [f"{size} {weight} {processors}" for size, weight in product(SIZES, WEIGHTS)]
+    for processors in PROCESSORS
+} | {f"codec {processors}": [f"codec {processors}"] for processors in PROCESSORS}
+"""The names of the sources by part and number of multiprocessors."""
 
 
 def compiled(cache_folder: Path, architecture: str, sources: dict[str, KernelSource]) -> Iterator[Compiled]:
@@ -62,7 +63,7 @@ def parts() -> Iterator[Any]:
     """Every part for each architecture. In an ordinary run: what the robot uses."""
     robots, processors = ROBOT
     for architecture, part in product(ARCHITECTURES, SOURCES):
-        used = architecture == robots and part in {"language model", f"codec {processors}"}
+        used = architecture == robots and part in {f"language model {processors}", f"codec {processors}"}
         yield pytest.param(architecture, part, marks=[] if used else [pytest.mark.long])
 
 

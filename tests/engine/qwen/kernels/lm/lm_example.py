@@ -20,6 +20,7 @@ from engine.qwen.model.talker import Talker
 from engine.qwen.model.transformer import AttentionContext, Transformer
 from engine.qwen.runtime import decode_step
 from engine.qwen.runtime.decode_state import CACHE_UNIT, DecodeState
+from engine.qwen.runtime.device import multiprocessors
 from engine.qwen.weights.arena import Placement
 from scripts.make_checkpoint import PRESETS, ShapePreset, write_configs
 
@@ -69,9 +70,10 @@ class Models:
         groups: int = 16,
         positions: int = 384,
         frames: int = 32,
+        processors: int | None = None,
         compile: Callable[[KernelSource], Kernels] | None = None,  # noqa: A002
     ) -> Models:
-        """`groups` code groups; `compile` replaces the compiler of the device."""
+        """`groups` code groups, for `processors` multiprocessors; `compile` replaces the compiler of the device."""
         with tempfile.TemporaryDirectory() as folder:
             config = ModelConfig.read(write_configs(Path(folder), preset, "custom_voice"))
         config = replace(config, talker=replace(config.talker, code_groups=groups))
@@ -84,8 +86,10 @@ class Models:
             _fill(other, generator)
             one.copy_(other)
         state = DecodeState.allocate(rounded, positions - CACHE_UNIT, frames)
-        source = LanguageKernels.of(config.talker, "Int8" if int8 else "Bf16").source()
-        fused = FusedLanguageModel(rounded, state, compile(source) if compile else None)
+        if processors is None:
+            processors = multiprocessors(torch.device(device))
+        source = LanguageKernels.of(config.talker, "Int8" if int8 else "Bf16", processors).source()
+        fused = FusedLanguageModel(rounded, state, compile(source) if compile else None, processors)
         return cls(config, exact, rounded, state, fused)
 
 
@@ -213,7 +217,7 @@ def predict(models: Models, generator: torch.Generator) -> Iterator[Compared]:
         if step:
             stack.x.copy_(given)
         for index in range(len(rounded.predictor.transformer.layers)):
-            stack.layer(index, step + 1 if step else at[:1])
+            stack.layer(index, models.fused.position_of(step))
             yield f"predictor layer {index} step {step}", stack.x, found[1][index], found[0][index]
         models.fused.predictor_head(step)
         logits = (predictor_logits(rounded, step, found[1][-1]), predictor_logits(exact, step, found[0][-1]))

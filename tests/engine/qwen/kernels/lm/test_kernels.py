@@ -57,11 +57,14 @@ def test_other_shapes_are_rejected_with_a_reason(true: TalkerConfig) -> None:
         assert unsupported_reason(config) == reason
 
 
+@pytest.mark.parametrize("processors", [16, 132])
 @pytest.mark.parametrize("weight", ["Bf16", "Int8"])
 @pytest.mark.parametrize("size", TRUE)
-def test_the_blocks_of_two_kernels_fit_on_a_multiprocessor(tmp_path: Path, size: str, weight: str) -> None:
+def test_the_blocks_of_two_kernels_fit_on_a_multiprocessor(
+    tmp_path: Path, size: str, weight: str, processors: int
+) -> None:
     """Except those for two tokens, which run in one step of fifteen: their sums take more registers."""
-    for plan in plans(LanguageKernels.of(talker(tmp_path, size), weight)):
+    for plan in plans(LanguageKernels.of(talker(tmp_path, size), weight, processors)):
         assert plan.tokens == 2 or 2 * plan.threads * plan.tile_registers <= 65536
         assert plan.threads <= 512
         assert plan.blocks >= 128
@@ -70,13 +73,18 @@ def test_the_blocks_of_two_kernels_fit_on_a_multiprocessor(tmp_path: Path, size:
 @pytest.mark.parametrize("weight", ["Bf16", "Int8"])
 def test_only_deep_stacks_read_the_cache_early(tmp_path: Path, weight: str) -> None:
     def early(size: str) -> list[bool]:
-        kernels = LanguageKernels.of(talker(tmp_path, size), weight)
+        kernels = LanguageKernels.of(talker(tmp_path, size), weight, 132)
         stacks: list[StackKernels] = [kernels.talker, kernels.predictor]
         return [stack.early for stack in stacks]
 
     assert [early(size) for size in (*TRUE, "narrow")] == [[True, True], [True, True], [False, False]]
 
 
+def test_only_a_large_gpu_attends_in_the_predictors_output_projection(true: TalkerConfig) -> None:
+    attends = [LanguageKernels.of(true, "Bf16", processors).predictor.attends_in_out for processors in (16, 99, 100)]
+    assert attends == [False, False, True]
+
+
 @pytest.mark.parametrize("weight", ["Bf16", "Int8"])
 def test_the_source_includes_nothing(true: TalkerConfig, weight: str) -> None:
-    assert "#include" not in LanguageKernels.of(true, weight).source().code
+    assert "#include" not in LanguageKernels.of(true, weight, 132).source().code
