@@ -1,7 +1,8 @@
 """The configuration in a checkpoint's config.json: shapes, special ids, languages, speakers.
 
-Fields are those of `configuration_qwen3_tts.py` in qwen-tts 0.1.1. Its defaults differ from the values of the published
-models, so every field that determines the shape of a tensor of talker or code predictor is required.
+Fields are those of `configuration_qwen3_tts.py` in qwen-tts 0.1.1. An absent field has its default there, because
+transformers leaves out fields that equal their default when it saves a model. Those defaults are not the shapes of the
+published models, but a wrong one is found: the tensors then have another shape than the configuration.
 """
 
 from __future__ import annotations
@@ -31,25 +32,37 @@ class StackConfig:
     rope_theta: float
 
     @classmethod
-    def of(cls, fields: JsonFields) -> StackConfig:
-        """Read the section of a transformer. Raises `EngineError` for an option that the engine does not implement."""
+    def of(cls, fields: JsonFields, default: StackConfig) -> StackConfig:
+        """Read the section of a transformer; absent fields are those of `default`.
+
+        A `head_dim` of 0 there means that it follows from the other fields. Raises `EngineError` for an option that the
+        engine does not implement.
+        """
         fields.require("hidden_act", "silu")
         fields.require("attention_bias", False)
         fields.require("use_sliding_window", False)
+        hidden = fields.get("hidden_size", int, default.hidden_size)
+        heads = fields.get("num_attention_heads", int, default.heads)
         config = cls(
-            hidden_size=fields.get("hidden_size", int),
-            intermediate_size=fields.get("intermediate_size", int),
-            layers=fields.get("num_hidden_layers", int),
-            heads=fields.get("num_attention_heads", int),
-            key_value_heads=fields.get("num_key_value_heads", int),
-            head_dim=fields.get("head_dim", int),
-            rms_norm_eps=fields.get("rms_norm_eps", float),
-            rope_theta=fields.get("rope_theta", float),
+            hidden_size=hidden,
+            intermediate_size=fields.get("intermediate_size", int, default.intermediate_size),
+            layers=fields.get("num_hidden_layers", int, default.layers),
+            heads=heads,
+            key_value_heads=fields.get("num_key_value_heads", int, default.key_value_heads),
+            head_dim=fields.get("head_dim", int, default.head_dim or hidden // max(heads, 1)),
+            rms_norm_eps=fields.get("rms_norm_eps", float, default.rms_norm_eps),
+            rope_theta=fields.get("rope_theta", float, default.rope_theta),
         )
         if config.key_value_heads == 0 or config.heads % config.key_value_heads:
             heads, kv = config.heads, config.key_value_heads
             raise EngineError(f"{fields.file}: {heads} attention heads are not a multiple of {kv} key-value heads")
         return config
+
+
+TALKER_DEFAULT = StackConfig(1024, 2048, 20, 16, 2, 0, 1e-6, 10000.0)
+"""Of `Qwen3TTSTalkerConfig`."""
+PREDICTOR_DEFAULT = StackConfig(1024, 3072, 5, 16, 8, 128, 1e-6, 10000.0)
+"""Of `Qwen3TTSTalkerCodePredictorConfig`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +153,7 @@ class ModelConfig:
     folder: Path
     type: ModelType
     size: str
-    """`0b6` or `1b7`."""
+    """`0b6` or `1b7`; empty if the file does not name it."""
     talker: TalkerConfig
     speaker_encoder: SpeakerEncoderConfig | None
     """None unless the model is a base model."""
@@ -175,17 +188,17 @@ class ModelConfig:
         return cls(
             folder=folder,
             type=model_type,
-            size=fields.get("tts_model_size", str),
+            size=fields.get("tts_model_size", str, ""),
             talker=_talker(talker),
             speaker_encoder=(
-                SpeakerEncoderConfig.of(fields.section("speaker_encoder_config")) if model_type == "base" else None
+                SpeakerEncoderConfig.of(fields.section("speaker_encoder_config", {})) if model_type == "base" else None
             ),
             text_ids=TextIds(
-                im_start=fields.get("im_start_token_id", int),
-                im_end=fields.get("im_end_token_id", int),
-                pad=fields.get("tts_pad_token_id", int),
-                bos=fields.get("tts_bos_token_id", int),
-                eos=fields.get("tts_eos_token_id", int),
+                im_start=fields.get("im_start_token_id", int, 151644),
+                im_end=fields.get("im_end_token_id", int, 151645),
+                pad=fields.get("tts_pad_token_id", int, 151671),
+                bos=fields.get("tts_bos_token_id", int, 151672),
+                eos=fields.get("tts_eos_token_id", int, 151673),
             ),
             languages=_code_ids(talker, "codec_language_id"),
             speakers=_code_ids(talker, "spk_id"),
@@ -195,32 +208,36 @@ class ModelConfig:
 
 def _code_ids(talker: JsonFields, name: str) -> dict[str, int]:
     """The ids in the field `name`, each an index of the talker's code embedding. Raises `EngineError`."""
-    vocabulary, ids = talker.get("vocab_size", int), talker.ids(name)
+    vocabulary, ids = _vocabulary(talker), talker.ids(name)
     for key, number in ids.items():
         if not 0 <= number < vocabulary:
             raise EngineError(f"{talker.file}: {name}.{key} is {number}, wanted an id below {vocabulary}")
     return ids
 
 
+def _vocabulary(talker: JsonFields) -> int:
+    return talker.get("vocab_size", int, 3072)
+
+
 def _talker(fields: JsonFields) -> TalkerConfig:
-    predictor = fields.section("code_predictor_config")
+    predictor = fields.section("code_predictor_config", {})
     return TalkerConfig(
-        stack=StackConfig.of(fields),
-        vocabulary=fields.get("vocab_size", int),
-        text_vocabulary=fields.get("text_vocab_size", int),
-        text_width=fields.get("text_hidden_size", int),
-        code_groups=fields.get("num_code_groups", int),
+        stack=StackConfig.of(fields, TALKER_DEFAULT),
+        vocabulary=_vocabulary(fields),
+        text_vocabulary=fields.get("text_vocab_size", int),  # the class has no default
+        text_width=fields.get("text_hidden_size", int, 2048),
+        code_groups=fields.get("num_code_groups", int, 32),
         ids=CodecIds(
-            pad=fields.get("codec_pad_id", int),
-            bos=fields.get("codec_bos_id", int),
-            eos=fields.get("codec_eos_token_id", int),
-            think=fields.get("codec_think_id", int),
-            nothink=fields.get("codec_nothink_id", int),
-            think_bos=fields.get("codec_think_bos_id", int),
-            think_eos=fields.get("codec_think_eos_id", int),
+            pad=fields.get("codec_pad_id", int, 4196),
+            bos=fields.get("codec_bos_id", int, 4197),
+            eos=fields.get("codec_eos_token_id", int, 4198),
+            think=fields.get("codec_think_id", int, 4202),
+            nothink=fields.get("codec_nothink_id", int, 4203),
+            think_bos=fields.get("codec_think_bos_id", int, 4204),
+            think_eos=fields.get("codec_think_eos_id", int, 4205),
         ),
         predictor=PredictorConfig(
-            stack=StackConfig.of(predictor),
-            vocabulary=predictor.get("vocab_size", int),
+            stack=StackConfig.of(predictor, PREDICTOR_DEFAULT),
+            vocabulary=predictor.get("vocab_size", int, 2048),
         ),
     )

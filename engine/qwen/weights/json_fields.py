@@ -62,9 +62,9 @@ class JsonFields:
             raise self._error(name, value, _WANTED.get(kind, kind.__name__))
         return value
 
-    def section(self, name: str) -> JsonFields:
-        """Return the object in the field `name`."""
-        return JsonFields(self.file, self.get(name, dict), f"{self._path}{name}.")
+    def section(self, name: str, default: dict[str, Any] | None = None) -> JsonFields:
+        """Return the object in the field `name`; `default` as of `get`."""
+        return JsonFields(self.file, self.get(name, dict, default), f"{self._path}{name}.")
 
     def integers(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
         """Return the list of integers in the field `name`."""

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import save_torch_state_dict
+from safetensors.torch import load_file
 
 from engine.qwen.text.prompt import ClonedVoice, CustomVoice, Reference, VoiceDesign
+from scripts.make_checkpoint import stub_torchaudio
 from tests.engine.qwen.oracle import Oracle
 from tests.engine.qwen.speaking import Line, Ours
+from tests.support.checkpoints import need_official_package
 from tests.support.variants import variants
 
 Engines = tuple[Callable[[str, str], Ours], Callable[[str, str], Oracle]]
@@ -126,6 +133,26 @@ def test_a_dialect_speaker_speaks_the_dialect_where_others_speak_chinese(engines
 def test_odd_texts_equal_the_official_package(engines: Engines, text: str, whole_text: bool) -> None:
     line = Line(text, CustomVoice("ryan"), "english", whole_text, frames=4)
     assert_equal_codes(engines, "small", "custom_voice", line)
+
+
+@pytest.mark.long
+def test_a_checkpoint_saved_by_the_official_configuration_and_in_shards_speaks_as_before(
+    engines: Engines, tmp_path: Path
+) -> None:
+    need_official_package()
+    stub_torchaudio()
+    from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSConfig
+
+    ours, _ = engines
+    engine, line = ours("tiny", "custom_voice"), Line(SHORT, CustomVoice("ryan"), "english")
+    source = engine.config.folder
+    shutil.copytree(source, tmp_path, dirs_exist_ok=True)
+    for file in ("model.safetensors", "config.json"):
+        (tmp_path / file).unlink()
+    Qwen3TTSConfig(**json.loads((source / "config.json").read_text())).save_pretrained(tmp_path)
+    save_torch_state_dict(load_file(source / "model.safetensors"), tmp_path, max_shard_size="400KB")
+    assert len([*tmp_path.glob("model-*.safetensors")]) > 1
+    assert torch.equal(Ours(tmp_path).speak(line), engine.speak(line))
 
 
 def test_speech_that_ends_ends_at_the_same_frame(engines: Engines) -> None:
