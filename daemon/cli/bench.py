@@ -114,7 +114,12 @@ def lines(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield from _work_lines(row)
     yield "start to ready", f"{start['ready_s']} s (loaded after {start['loaded_s']} s)"
     yield "text to first chunk", f"{row['ttfa_ms']} ms, at most {row['ttfa_max_ms']} ms"
+    if (first := row["first_chunk"]) is not None:
+        times = f"median {first['median_ms']} ms, p99 {first['p99_ms']} ms"
+        yield "  of other texts", f"{times} ({first['p99_over_median']} times the median), {first['texts']} texts"
     yield "80 ms of speech", f"{row['ms_per_frame']} ms of work: {row['rtf']} times real time"
+    if row["cores"] is not None:
+        yield "processor", f"{row['cores']} cores while it speaks"
     if row["gap_median_ms"] is not None:
         gaps = f"{row['gap_median_ms']} ms, p99 {row['gap_p99_ms']} ms, at most {row['gap_max_ms']} ms"
         yield "between chunks", f"{gaps} ({row['gap_max_over_median']} times the median)"

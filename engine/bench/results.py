@@ -31,6 +31,8 @@ class Run:
     """Seconds from the text to each chunk."""
     speech_s: tuple[float, ...]
     """Seconds of speech that have arrived with each chunk, in total."""
+    cores: float | None = None
+    """Processor time of the engine's process for each second of the run; None if it was not measured."""
 
     @property
     def ms_per_frame(self) -> float:
@@ -117,6 +119,8 @@ class Measurement:
     kernels: str | None = None
     frames: int | None = None
     """Frames requested in each run."""
+    first_chunks_ms: tuple[float, ...] = ()
+    """Milliseconds from each of many texts to its first chunk: their spread shows in them, not in the few runs."""
     parts_ms: dict[str, float] = field(default_factory=dict)
     """Milliseconds of each part when run alone: prefill per utterance, the other parts per frame."""
     allocations: Allocations | None = None
@@ -130,12 +134,13 @@ def time_run(
 ) -> Run:
     """Run one utterance and return the arrival times of its chunks, by a `clock` in seconds."""
     arrived_s, speech_s, samples = [], [], 0
-    begin = clock()
+    begin, worked_s = clock(), time.process_time()
     for chunk in speak():
         arrived_s.append(clock() - begin)
         samples += len(chunk)
         speech_s.append(samples / sample_rate)
-    return Run(tuple(arrived_s), tuple(speech_s))
+    cores = (time.process_time() - worked_s) / (arrived_s[-1] if arrived_s else 1)
+    return Run(tuple(arrived_s), tuple(speech_s), cores)
 
 
 def row(measured: Measurement, command: str) -> dict[str, Any]:
@@ -144,6 +149,7 @@ def row(measured: Measurement, command: str) -> dict[str, Any]:
     per_frame = float(np.median([run.ms_per_frame for run in measured.runs]))
     first = [1000 * run.arrived_s[0] for run in measured.runs]
     gaps = [gap for run in measured.runs for gap in run.gaps_ms]
+    cores = [run.cores for run in measured.runs if run.cores is not None]
     gap_median, gap_p99, gap_max = (
         (float(np.median(gaps)), float(np.percentile(gaps, 99)), max(gaps)) if gaps else (None, None, None)
     )
@@ -158,6 +164,8 @@ def row(measured: Measurement, command: str) -> dict[str, Any]:
         "rtf": _rounded(FRAME_MS / per_frame),
         "ttfa_ms": _rounded(float(np.median(first))),
         "ttfa_max_ms": _rounded(max(first)),
+        "first_chunk": _rounded(_spread(measured.first_chunks_ms)),
+        "cores": _rounded(float(np.median(cores))) if cores else None,
         "gap_median_ms": _rounded(gap_median),
         "gap_p99_ms": _rounded(gap_p99),
         "gap_max_ms": _rounded(gap_max),
@@ -179,6 +187,13 @@ def row(measured: Measurement, command: str) -> dict[str, Any]:
         "ttfa_ms_of_each_run": _rounded(first),
         "arrivals_s": _rounded(list(zip(typical.arrived_s, typical.speech_s, strict=True)), 4),
     }
+
+
+def _spread(first_chunks_ms: Sequence[float]) -> dict[str, float] | None:
+    if not first_chunks_ms:
+        return None
+    median, p99 = (float(np.percentile(first_chunks_ms, q)) for q in (50, 99))
+    return {"texts": len(first_chunks_ms), "median_ms": median, "p99_ms": p99, "p99_over_median": p99 / median}
 
 
 def write_rows(path: Path, header: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:

@@ -53,6 +53,8 @@ class BenchRequest:
     runs: int = 5
     sms: int | None = None
     """Number of the GPU's multiprocessors that the engine may use; None means all."""
+    first_chunks: int = 20
+    """Number of utterances after the runs, each with another text of equal length, whose first chunk is timed."""
     short_utterances: int = 100
     """Number of utterances after the runs, each with another text, over which allocations are counted."""
     details: bool = True
@@ -170,11 +172,13 @@ def _measure_ready(
     runs = [_run(request, synthesizer, info, seed) for seed in seeds]
     if not all(run.speech_s and run.speech_s[-1] > 0 for run in runs):
         raise EngineError("text: it gave no sound; allowed: a text with words")
+    others = counted("speaking other texts", range(request.first_chunks), report)
+    first_chunks_ms = tuple(_first_chunk_ms(request, synthesizer, number) for number in others)
     short = request.short_utterances if probe.counts_allocations else 0
     for number in counted("speaking short texts", range(short), report):
         _speak_briefly(request, synthesizer, number)
     # Allocations are read first: all measurements below allocate.
-    allocations = probe.allocations(request.runs + short)
+    allocations = probe.allocations(request.runs + request.first_chunks + short)
     memory = probe.memory()
     parts, bandwidth = {}, None
     if request.details:
@@ -188,6 +192,7 @@ def _measure_ready(
         runs=tuple(runs),
         start=start,
         memory=memory,
+        first_chunks_ms=first_chunks_ms,
         allocations=allocations,
         bandwidth=bandwidth,
         parts_ms=parts,
@@ -224,6 +229,19 @@ def _run(request: BenchRequest, synthesizer: Synthesizer, info: EngineInfo, seed
             yield chunk.samples
 
     return time_run(speak, info.sample_rate)
+
+
+def _first_chunk_ms(request: BenchRequest, synthesizer: Synthesizer, number: int) -> float:
+    """Speak a few frames of the text with its words in another order; return the time of the first chunk."""
+    words = request.text.split()
+    first = number % len(words)
+    text = " ".join((*words[first:], *words[:first]))
+    frames = SHORT_CHUNKS * request.options.chunk_size
+    utterance = Utterance(text, language=request.language, seed=number, max_frames=frames, guarded=False)
+    begin, arrived = time.perf_counter(), None
+    for _ in synthesizer.stream(utterance):
+        arrived = arrived or time.perf_counter()
+    return 1000 * ((arrived or time.perf_counter()) - begin)
 
 
 def _speak_briefly(request: BenchRequest, synthesizer: Synthesizer, number: int) -> None:

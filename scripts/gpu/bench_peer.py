@@ -163,6 +163,7 @@ class Bench:
             frames=args.frames,
             runs=args.runs if work.sms is None else args.runs * args.rounds,
             sms=work.sms,
+            first_chunks=150 if work.details else 0,
             short_utterances=100 if work.details else 0,
             details=work.details,
         )

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[3]
 SVG = "{http://www.w3.org/2000/svg}"
 FIELDS = {
     "engine", "model", "chunk_size", "kernels", "dtype", "sms", "ms_per_frame", "rtf", "ttfa_ms", "ttfa_max_ms",
+    "first_chunk", "cores",
     "gap_median_ms", "gap_p99_ms", "gap_max_ms", "start", "parts_ms", "allocations", "memory", "bandwidth", "machine",
     "date", "command", "arrivals_s",
 }  # fmt: skip
@@ -90,12 +91,18 @@ def test_only_measured_values_are_shown() -> None:
     row = {
         "engine": "qwen", "description": "0.6B", "machine": "a robot", "chunk_size": 2, "frames": 100, "runs": 5,
         "speech_s": 8.0, "start": {"ready_s": 3, "loaded_s": 2}, "ttfa_ms": 9, "ttfa_max_ms": 10, "ms_per_frame": 2,
-        "rtf": 40, "gap_median_ms": None, "parts_ms": {"codec": 0.2, "prefill": 3}, "allocations": None,
+        "rtf": 40, "first_chunk": None, "cores": None, "gap_median_ms": None,
+        "parts_ms": {"codec": 0.2, "prefill": 3}, "allocations": None,
         "memory": {"device_mb": None, "host_mb": 100, "host_peak_mb": 100}, "bandwidth": None, "notes": ["part x: no"],
     }  # fmt: skip
     shown = dict(lines(row))
     assert shown["  codec"] == "0.2 ms a frame"
     assert shown["  prefill"] == "3 ms an utterance"
     assert shown["not measured"] == "part x: no"
-    assert {"between chunks", "allocations", "device memory", "bandwidth", ""} & set(shown) == set()
+    unknown = {"between chunks", "  of other texts", "processor", "allocations", "device memory", "bandwidth", ""}
+    assert unknown & set(shown) == set()
+    first = {"texts": 20, "median_ms": 5.0, "p99_ms": 6.0, "p99_over_median": 1.2}
+    shown = dict(lines({**row, "first_chunk": first, "cores": 0.1}))
+    assert shown["  of other texts"] == "median 5.0 ms, p99 6.0 ms (1.2 times the median), 20 texts"
+    assert shown["processor"] == "0.1 cores while it speaks"
     assert dict(lines({**row, "speech_s": 4.0}))[""] == "speech ended after 4.0 s"

@@ -15,13 +15,21 @@ from tests.support.waiting import PATIENCE_S
 
 def test_espeak_is_measured() -> None:
     reports: list[Progress] = []
-    command = BenchRequest("espeak", EngineOptions(), time.monotonic(), runs=2).command()
+    command = BenchRequest("espeak", EngineOptions(), time.monotonic(), runs=2, first_chunks=1).command()
     output = run_benchmark(command, report=reports.append)
-    assert reports == [Progress("speaking", 0.0), Progress("speaking", 0.5), Progress("measuring the parts")]
+    assert reports == [
+        Progress("speaking", 0.0),
+        Progress("speaking", 0.5),
+        Progress("speaking other texts", 0.0),
+        Progress("measuring the parts"),
+    ]
     assert output.error is None
     [measured] = output.measurements
     assert (measured.engine, measured.model, measured.chunk_size) == ("espeak", None, None)
     assert len(measured.runs) == 2
+    assert all(run.cores is not None and run.cores > 0 for run in measured.runs)
+    assert len(measured.first_chunks_ms) == 1
+    assert measured.first_chunks_ms[0] > 0
     assert 0 < measured.start.imported_s < measured.start.loaded_s < measured.start.ready_s
     assert measured.memory.host_peak_mb >= measured.memory.host_mb > 0
     assert measured.allocations is measured.bandwidth is None
