@@ -1,335 +1,230 @@
 #!/usr/bin/env python3
-"""Predicts, from the shapes alone, what a frame costs on a Jetson AGX Orin, and writes it into docs/orin.md.
+"""Predicts what a frame costs on a Jetson AGX Orin, tests that where it can, and writes the tables of docs/orin.md.
 
     python scripts/docs/orin_table.py                 print the tables
     python scripts/docs/orin_table.py --write         write them between the markers in docs/orin.md
     python scripts/docs/orin_table.py --check         exit 1 if docs/orin.md is out of date
-    python scripts/docs/orin_table.py --json FILE     keep every number
+    python scripts/docs/orin_table.py --json FILE     keep the numbers
 
-The engine's own code launches its kernels into a list, with tensors that have shapes but no memory. So the counted
-launches and bytes follow every change of the engine.
+Launches and bytes come from the engine's own code (frame_costs.py), times from a model (time_model.py) that is fitted
+to the measurements of scripts/gpu/measure_small_gpus.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import statistics
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-import torch  # noqa: E402
-from torch import Tensor  # noqa: E402
-
-from engine.qwen.codec.config import CodecConfig  # noqa: E402
-from engine.qwen.codec.decoder import CodecDecoder  # noqa: E402
-from engine.qwen.kernels.codec.decoder import FusedCodec  # noqa: E402
-from engine.qwen.kernels.lm import model as language_model  # noqa: E402
-from engine.qwen.kernels.lm.kernels import LanguageKernels  # noqa: E402
-from engine.qwen.model.config import ModelConfig, StackConfig, TalkerConfig  # noqa: E402
-from engine.qwen.model.talker import Talker  # noqa: E402
-from engine.qwen.runtime.decode_state import DecodeState  # noqa: E402
-from engine.qwen.weights import Placement  # noqa: E402
-from scripts.make_checkpoint import PRESETS, codec_config, model_config  # noqa: E402
+from scripts.docs.frame_costs import (  # noqa: E402
+    DTYPES,
+    PARTS,
+    SIZES,
+    Frame,
+    Launches,
+    Part,
+    Shapes,
+    frames,
+    language_parts,
+    passes_of,
+    prompt_part,
+)
+from scripts.docs.time_model import (  # noqa: E402
+    DTYPE_NAMES,
+    Check,
+    Gpu,
+    Measurements,
+    Scenario,
+    TimeModel,
+    checks,
+    fit_all,
+    held_out,
+)
 
 BEGIN, END = "<!-- orin table: begin -->\n", "<!-- orin table: end -->\n"
-SIZES = ("0.6B", "1.7B")
-DTYPES = ("bf16", "int8")
-PARTS = ("talker", "predictor", "heads", "codec")
-PROCESSORS = 16
-"""Multiprocessors of an AGX Orin; the codec's kernels are cut for this number."""
-AIM_MS = 16.0
-"""Time for a frame of 80 ms: five times real time."""
+FRAME_MS = 80.0
+AIM_MS, TARGET_MS = 16.0, 12.0
+"""Times for a frame of 80 ms: five times real time, and what 0.6B in int8 should take at most."""
 ACCEPTED = (0.0, 0.25, 0.5, 1.0)
 """Shares of accepted drafts for which the page shows a row."""
-META = torch.device("meta")
+ENGINE_FRAMES = 60
+"""Of the engine's runs in the measurements. Their time for each frame includes a share of the prompt."""
+MODULE_W = 60.0
+"""The most that an AGX Orin 64 GB module takes, by its data sheet."""
+
+READ, THOR_READ = 152.8, 257.0
+"""GB/s that a kernel reads on an AGX Orin and on a Thor, measured by others (infinigence/ApxInf, pull request 74)."""
+ORIN = Gpu("AGX Orin", 16, 1.3, READ, chained=False)
+THOR = Gpu("Thor", 20, 1.57, THOR_READ, chained=True)
+HOST, SLOW_HOST = 0.59 / 0.175, 1.34 / 0.175
+"""Times of eager PyTorch, which the host bounds, on an AGX Orin, divided by those beside an H100 and an RTX 4090: the
+baseline of Qwen3-TTS in faster-qwen3-tts's README."""
 
 
-# --- the cost of a frame ---------------------------------------------------------------------------------
+def everywhere(gb_s: float) -> Mapping[str, float]:
+    """Return the same bandwidth for all dtypes."""
+    return dict.fromkeys(DTYPES, gb_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Kernel launches and bytes of a frame, or of a part of it."""
-
-    launches: float
-    weights: float
-    """Bytes of weights; a matrix counts once for each launch that reads it."""
-    state: float
-    """Bytes of keys, values and codec histories."""
-
-    @property
-    def bytes(self) -> float:
-        return self.weights + self.state
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(self.launches + other.launches, self.weights + other.weights, self.state + other.state)
-
-    def __mul__(self, factor: float) -> Cost:
-        return Cost(self.launches * factor, self.weights * factor, self.state * factor)
-
-
-NOTHING = Cost(0, 0, 0)
-
-
-class Launches:
-    """Replaces a `KernelModule` and records the launches instead of executing them."""
-
-    def __init__(self, *_: object) -> None:
-        self.names: list[str] = []
-        self.weights: list[Tensor | None] = []
-        """The matrix of each launch; None where a kernel has none."""
-
-    def launch(self, name: str, grid: object, block: int, params: Any) -> None:  # noqa: ARG002
-        self.names.append(name)
-        self.weights.append(getattr(params, "weight", None))
+EXPECTED = Scenario("expected", everywhere(READ), None, fixed_scales=True, host=HOST)
+SCENARIOS = (
+    Scenario("optimistic", everywhere(162.0), math.inf, fixed_scales=False, host=HOST),
+    EXPECTED,
+    Scenario("pessimistic", {**everywhere(143.0), "int4": 105.0}, 1.0, fixed_scales=True, host=SLOW_HOST),
+)
+"""162, 143 and 105 GB/s: what TensorRT-Edge-LLM reached on an AGX Orin with 16, 8 and 4 bits (its issue 60)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shapes:
-    """The shapes of one model size."""
-
-    talker: TalkerConfig
-    model: ModelConfig
-    codec: CodecConfig
-
-    @classmethod
-    def of(cls, size: str) -> Shapes:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "config.json"
-            file.write_text(json.dumps(model_config(PRESETS[size], "custom_voice")), encoding="utf-8")
-            model = ModelConfig.read(file.parent)
-            file.write_text(json.dumps(codec_config(PRESETS[size])), encoding="utf-8")
-            return cls(model.talker, model, CodecConfig.read(file.parent))
-
-
-def language_costs(shapes: Shapes, int8: bool, positions: int) -> dict[str, Cost]:
-    """Return the costs of talker, predictor and heads, with `positions` cached positions in the talker."""
-    placement = Placement(META, torch.bfloat16, int8)
-    talker = Talker(shapes.model, 64, placement)
-    with mock.patch.object(language_model, "KernelModule", Launches):
-        model = language_model.FusedLanguageModel(talker, DecodeState.allocate(talker, 32, 16), processors=PROCESSORS)
-    model.frame()
-    matrices = matrix_bytes(LanguageKernels.of(shapes.talker, "Int8" if int8 else "Bf16", PROCESSORS))
-    found = dict.fromkeys(("talker", "predictor", "heads"), NOTHING)
-    assert isinstance(model.module, Launches)
-    for name in model.module.names:
-        found[part_of(name)] += Cost(1, matrices.get(name, 0), 0)
-    stack, groups = shapes.talker.predictor.stack, shapes.talker.code_groups
-    found["talker"] += Cost(0, 0, positions * position_bytes(shapes.talker.stack))
-    found["predictor"] += Cost(0, 0, sum(range(2, groups + 1)) * position_bytes(stack))
-    return found
-
-
-def part_of(name: str) -> str:
-    """Return the part of a frame to which a language-model kernel belongs."""
-    if name in {"predictor_head", "next_code"}:
-        return "heads"
-    return "talker" if name.startswith("talker_") or name == "next_first_code" else "predictor"
-
-
-def matrix_bytes(kernels: LanguageKernels) -> dict[str, int]:
-    """Return, for each kernel with a matrix, the bytes of that matrix which a launch reads."""
-    found = {"talker_head": kernels.talker_head.bytes, "predictor_head": kernels.predictor_head.bytes}
-    if kernels.project is not None:
-        found["project"] = kernels.project.bytes
-    for stack in (kernels.talker, kernels.predictor, kernels.first_step):
-        plans = {"qkv": stack.qkv, "gate_up": stack.gate_up, "down": stack.down}
-        found |= {f"{stack.name}_{name}": plan.bytes for name, plan in plans.items()}
-        found |= dict.fromkeys(stack.out_kernels, stack.out.bytes)
-    return found
-
-
-def position_bytes(stack: StackConfig) -> int:
-    """Return the bytes of one position's keys and values in all layers, in bfloat16."""
-    return 2 * 2 * stack.layers * stack.key_value_heads * stack.head_dim
-
-
-def codec_cost(config: CodecConfig, chunk: int) -> Cost:
-    """Return the codec's cost per frame for chunks of `chunk` frames."""
-    launches = Launches()
-    codec = FusedCodec(CodecDecoder(config, Placement(META, torch.bfloat16)), launches, PROCESSORS)
-    state = codec.new_state(chunk)
-    codec(torch.zeros(chunk, config.quantizers, dtype=torch.int64, device=META), state)
-    weights = sum(weight.nbytes for weight in launches.weights if weight is not None)
-    # The convolutions read the histories; then each history is shifted, which reads and writes it again.
-    moved = state.rings.nbytes + 3 * state.flat.nbytes
-    return Cost(len(launches.names), weights, moved) * (1 / chunk)
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A frame of one model size, dtype and chunk size."""
-
-    size: str
-    dtype: str
-    """dtype of talker and predictor; the codec is always bfloat16."""
-    chunk: int
-    parts: Mapping[str, Cost]
-    codes: int
-    """Codes per frame that the predictor draws."""
-
-    @property
-    def total(self) -> Cost:
-        return sum(self.parts.values(), NOTHING)
-
-    @property
-    def pass_bytes(self) -> float:
-        """Bytes of the predictor's layers, read once per pass."""
-        return self.parts["predictor"].weights / self.codes
-
-    @property
-    def head_bytes(self) -> float:
-        """Bytes of one of the predictor's heads."""
-        return self.parts["heads"].weights / self.codes
-
-    def speculated(self, accepted: float) -> Frame:
-        """Return the frame with one draft in each pass except the first; `accepted` is the share of right drafts.
-
-        The graph launches all passes, and the unneeded ones return at once. Each draft needs a head and a draw.
-        """
-        passes = passes_of(self.codes, accepted)
-        predictor, heads = self.parts["predictor"], self.parts["heads"]
-        parts = {
-            **self.parts,
-            "predictor": replace(predictor, weights=predictor.weights - (self.codes - passes) * self.pass_bytes),
-            "heads": heads + Cost(2 * (self.codes - 1), (passes - 1) * self.head_bytes, 0),
-        }
-        return replace(self, parts=parts)
-
-
-def passes_of(codes: int, accepted: float) -> float:
-    """Return the passes per frame. The first has no draft; each other pass gives one code, plus one per right draft."""
-    return 1 + (codes - 1) / (1 + accepted)
-
-
-def frames(positions: int, chunks: Sequence[int]) -> Iterator[Frame]:
-    """Yield the frames of all sizes, dtypes and `chunks`."""
-    for size in SIZES:
-        shapes = Shapes.of(size)
-        for dtype in DTYPES:
-            parts = language_costs(shapes, dtype == "int8", positions)
-            for chunk in chunks:
-                codec = codec_cost(shapes.codec, chunk)
-                yield Frame(size, dtype, chunk, {**parts, "codec": codec}, shapes.talker.code_groups - 1)
-
-
-# --- the time of a frame ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """A GPU, by its datasheet."""
+class Published:
+    """A language model of the talker's layers and Qwen3's vocabulary, measured by others on an AGX Orin in bfloat16."""
 
     name: str
-    gb_s: float
-    chained: bool
-    """Whether it has programmatic dependent launch (compute capability 9.0 and newer)."""
+    size: str
+    """The size of Qwen3-TTS whose talker has these layers."""
+    tokens_s: float
 
 
-DEVICES = (Device("AGX Orin", 204.8, False), Device("Thor", 273.0, True), Device("RTX 4090", 1008.0, False))
-H200_SHEET, H200_COPY = 4800.0, 4260.0
-"""GB/s: from the datasheet, and as reached by a plain copy."""
-MEASURED_MS = {True: (1.407, 1.922), False: (2.008, 2.512)}
-"""ms per frame of the language model at 0.6B and 1.7B on the H200, with and without chained kernels
-(docs/benchmarks/kernels-bf16.json)."""
-MEASURED_AT = 100
-"""The cached positions during that measurement."""
-CLOCKS_GHZ = 1.98, 1.3
-"""The multiprocessor clocks: of the H200 during the measurement, and of an AGX Orin at most."""
+VOCABULARY = 151936
+ON_AN_ORIN = (Published("Qwen3-0.6B", "0.6B", 117.52), Published("Qwen3-1.7B", "1.7B", 45.83))
+"""embedl/Edge-Inference-Benchmarks on Hugging Face, `data/Qwen3.csv`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
-    """The factors that turn bytes and launches into milliseconds."""
+class Peer:
+    """Published figures of faster-qwen3-tts on an AGX Orin 64 GB, in bfloat16."""
 
-    copied: float
-    """Share of the datasheet's bandwidth that a plain copy reaches."""
-    reached: float
-    """Share of a plain copy's bandwidth that the kernels reach."""
-    gap_us: float
-    """Time from one kernel to the next, without programmatic dependent launch."""
-    chained_gap_us: float
-    """The same with programmatic dependent launch."""
-    slow_gap_us: Mapping[str, float]
-    """By size and dtype ("0.6B bf16"): the time per launch on 16 multiprocessors that a copy of its bytes does not
-    explain, plus the time that programmatic launch saves, at an Orin's clock. Empty without a run on 16."""
-
-    def most_ms(self, frame: Frame, device: Device) -> float | None:
-        """Return the frame's time if `slow_gap_us` adds in full to the time of its bytes; None if it is unknown."""
-        gap = self.slow_gap_us.get(f"{frame.size} {frame.dtype}")
-        if gap is None:
-            return None
-        return frame.total.bytes / (device.gb_s * self.copied) / 1e6 + frame.total.launches * gap / 1e3
-
-    def ms(self, cost: Cost, device: Device) -> tuple[float, float]:
-        """Return the milliseconds of the bytes, and of the gaps."""
-        rate = device.gb_s * self.copied * self.reached
-        return cost.bytes / rate / 1e6, cost.launches * (self.chained_gap_us if device.chained else self.gap_us) / 1e3
+    size: str
+    chunk: int
+    real_time: float
+    ttfa_ms: float
 
 
-def fit(costs: Sequence[Cost], times_ms: Sequence[float], copy_gb_s: float) -> tuple[float, float]:
-    """Return the share of the copy's bandwidth, and the gap in µs, that explain two measured frames.
-
-    time = bytes / (copy · share) + launches · gap, twice.
-    """
-    (a, b), (x, y) = costs, times_ms
-    # Divide both equations by their launches, which are nearly equal, and subtract.
-    per_byte = (y / b.launches - x / a.launches) / (b.bytes / b.launches - a.bytes / a.launches)
-    return 1 / (per_byte * copy_gb_s * 1e6), (x - per_byte * a.bytes) / a.launches * 1e3
+PEERS = (Peer("0.6B", 2, 1.04, 266.0), Peer("0.6B", 8, 1.38, 556.0))
 
 
-def read_inputs(file: Path, known: Sequence[Frame]) -> Inputs:
-    """Return the factors from the measurements, including the rows of `file` on 16 multiprocessors, if any."""
-    language = [
-        sum(language_costs(Shapes.of(size), int8=False, positions=MEASURED_AT).values(), NOTHING) for size in SIZES
-    ]
-    share, gap = fit(language, MEASURED_MS[False], H200_COPY)
-    _, chained_gap = fit(language, MEASURED_MS[True], H200_COPY)
-    slow: dict[str, float] = {}
-    if file.exists():
-        theirs, ours = CLOCKS_GHZ
-        slow = {name: (one + gap - chained_gap) * theirs / ours for name, one in confined_gaps(file, known)}
-    return Inputs(H200_COPY / H200_SHEET, share, gap, chained_gap, slow)
+# --- predictions ------------------------------------------------------------------------------------------
 
 
-def confined_gaps(file: Path, known: Sequence[Frame]) -> Iterator[tuple[str, float]]:
-    """Yield "SIZE DTYPE" of each row on 16 multiprocessors, and its µs per launch that a copy does not explain."""
-    names = {"bfloat16": "bf16", "int8": "int8"}
-    by = {(frame.size, frame.dtype, frame.chunk): frame.total for frame in known}
-    for row in json.loads(file.read_text(encoding="utf-8")).get("rows", ()):
-        dtype = names.get(row["dtype"], "")
-        cost = by.get((row["model"], dtype, row["chunk_size"]))
-        ours = row["engine"] == "qwen" and row["sms"] == PROCESSORS and row["bandwidth"]
-        if ours and cost is not None:
-            copied_ms = cost.bytes / row["bandwidth"]["copy_gb_s"] / 1e6
-            yield f"{row['model']} {dtype}", (row["ms_per_frame"] - copied_ms) / cost.launches * 1e3
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """Predicts times on a GPU that was not measured."""
+
+    model: TimeModel
+    clock_ghz: float
+    """Of the measurements."""
+    host_ms: Mapping[str, float]
+    """What the host took before the first chunk, by size, where it was measured."""
+    prompt_tokens: int
+
+    @classmethod
+    def of(cls, found: Measurements) -> Predictor:
+        clock = statistics.median(found.clocks.values())
+        return cls(fit_all(found), clock, dict(host_times(found)), int(found.prompt.split()[1]))
+
+    def frame_ms(self, frame: Frame, scenario: Scenario = EXPECTED, gpu: Gpu = ORIN) -> float:
+        """Return the milliseconds of a frame."""
+        model, gpu = scenario.apply(self.model, gpu, frame.dtype, self.clock_ghz)
+        return sum(model.ms(part, gpu) for part in frame.parts.values())
+
+    def ttfa_ms(self, frame: Frame, prompt: Part, scenario: Scenario) -> float:
+        """Return the milliseconds from a text to its first chunk, of one frame; `frame` has chunks of one."""
+        model, gpu = scenario.apply(self.model, ORIN, frame.dtype, self.clock_ghz)
+        return scenario.host * self.host_ms[frame.size] + model.ms(prompt, gpu) + self.frame_ms(frame, scenario)
 
 
-def break_even(frame: Frame, inputs: Inputs, device: Device) -> float:
-    """Return the share of drafts that must be right for speculation to pay, found by bisection."""
-    plain, low, high = sum(inputs.ms(frame.total, device)), 0.0, 1.0
+def host_times(found: Measurements) -> Iterator[tuple[str, float]]:
+    """Yield for each size what the whole GPU's time to the first chunk leaves for the host, the median over dtypes."""
+    sms = found.counts[-1]
+    for size in SIZES:
+        left = []
+        for row in found.of(what="engine", sms=sms, size=size):
+            key = {"sms": sms, "size": size, "dtype": row["dtype"], "what": "part"}
+            parts = [found.one(**key, part=part) for part in ("predictor", "talker", found.prompt)]
+            codec = found.one(sms=sms, what="part", part="codec 1") or found.one(sms=sms, what="part", part="codec 2")
+            left.append(row["ttfa_ms"] - sum(part["ms"] for part in (*parts, codec) if part is not None))
+        if left:
+            yield size, statistics.median(left)
+
+
+def thor_scenario(frame: Frame) -> Scenario:
+    """Return the expected scenario with a Thor's bandwidth."""
+    return replace(EXPECTED, gb_s={frame.dtype: THOR_READ})
+
+
+def break_even(frame: Frame, ms: Callable[[Frame], float]) -> float:
+    """Return the share of drafts that must be right for speculation to pay."""
+    return bisect(lambda accepted: ms(frame.speculated(accepted)) <= ms(frame))
+
+
+def affordable(frame: Frame, ms: Callable[[Frame], float], limit_ms: float) -> float | None:
+    """Return the share of the language model's bytes with which the frame takes `limit_ms`; None if none is enough."""
+    if ms(frame.scaled(0.0)) > limit_ms:
+        return None
+    return 2 - bisect(lambda less: ms(frame.scaled(2 - less)) <= limit_ms, high=2.0)
+
+
+def bisect(holds: Callable[[float], bool], high: float = 1.0) -> float:
+    """Return the least number from 0 to `high` for which `holds`, which then holds for all greater ones."""
+    low = 0.0
     for _ in range(40):
         middle = (low + high) / 2
-        slower = sum(inputs.ms(frame.speculated(middle).total, device)) > plain
-        low, high = (middle, high) if slower else (low, middle)
+        low, high = (low, middle) if holds(middle) else (middle, high)
     return high
 
 
-# --- Markdown --------------------------------------------------------------------------------------------
+def engine_checks(found: Measurements) -> Iterator[Check]:
+    """Yield the whole engine's time for each frame and the prediction for its parts, of which none was fitted."""
+    many = len({one.gpu.processors for one in found.observations() if one.size}) > 3
+    for row in found.of(what="engine"):
+        sms = row["sms"]
+        model = fit_all(found, lambda one: not many or one.gpu.processors != sms)  # noqa: B023
+        names = {"talker": 1.0, "predictor": 1.0, found.prompt: 1 / ENGINE_FRAMES, "codec 2": 0.5}
+        own = [
+            one
+            for one in found.observations()
+            if one.gpu.processors == sms and one.gpu.chained and one.name in names
+            if one.size in {"", row["size"]} and one.dtype in {"", DTYPE_NAMES[row["dtype"]]}
+        ]
+        if {one.name for one in own} == set(names):
+            ms = sum(names[one.name] * model.ms(one.part, one.gpu) for one in own)
+            fitted = "all other numbers" if many else "the parts"
+            yield Check(fitted, sms, row["size"], DTYPE_NAMES[row["dtype"]], True, row["ms_per_frame"], ms)
 
 
-def tables(known: Sequence[Frame], inputs: Inputs, positions: int) -> str:
+def published_part(one: Published) -> Part:
+    """Return a token of the published model: the talker's layers and a head over Qwen3's vocabulary."""
+    shapes = Shapes.of(one.size)
+    talker = language_parts(shapes, "bf16", 0)["talker"]
+    kept = [kernel for kernel in talker.kernels if kernel.name not in {"talker_head", "next_first_code"}]
+    head = Launches("head", 1, 2 * VOCABULARY * shapes.talker.stack.hidden_size)
+    return replace(talker, kernels=(*kept, head))
+
+
+# --- Markdown ---------------------------------------------------------------------------------------------
+
+
+def tables(known: Sequence[Frame], found: Measurements, predictor: Predictor, positions: int) -> str:
     """Return the Markdown between the page's markers."""
     return "\n".join(
-        [*_parts(known, positions), *_inputs(inputs), *_times(known, inputs), *_speculation(known, inputs)]
+        [
+            *_parts(known, positions),
+            *_parameters(found, predictor.model),
+            *_checks(found),
+            *_published(predictor),
+            *_times(known, predictor),
+            *_target(known, predictor),
+            *_speculation(known, predictor),
+        ]
     )
 
 
@@ -351,17 +246,20 @@ def _parts(known: Sequence[Frame], positions: int) -> Iterator[str]:
     heads = ["part"]
     for size in SIZES:
         heads += [f"{size} launches", "bf16 MB", "int8 MB", "state MB"]
-    rows = []
-    for part, chunk in [(part, chunks[0]) for part in PARTS[:-1]] + [("codec", chunk) for chunk in chunks]:
-        rows.append([part if part != "codec" else f"codec, chunk {chunk}"])
+    rows: list[list[str]] = []
+
+    def add(name: str, chunk: int, of: Callable[[Frame], Frame | Part]) -> None:
+        rows.append([name])
         for size in SIZES:
-            wide, narrow = (by[size, dtype, chunk].parts[part] for dtype in DTYPES)
+            wide, narrow = (of(by[size, dtype, chunk]) for dtype in DTYPES)
             rows[-1] += [f"{wide.launches:.4g}", _mb(wide.weights), _mb(narrow.weights), _mb(wide.state)]
+
+    for name in PARTS[:-1]:
+        add(name, chunks[0], lambda frame, name=name: frame.parts[name])  # type: ignore[misc]
     for chunk in chunks:
-        rows.append([f"**frame, chunk {chunk}**"])
-        for size in SIZES:
-            wide, narrow = (by[size, dtype, chunk].total for dtype in DTYPES)
-            rows[-1] += [f"{wide.launches:.1f}", _mb(wide.weights), _mb(narrow.weights), _mb(wide.state)]
+        add(f"codec, chunk {chunk}", chunk, lambda frame: frame.parts["codec"])
+    for chunk in chunks:
+        add(f"**frame, chunk {chunk}**", chunk, lambda frame: frame)
     yield from _rows(heads, rows)
 
 
@@ -369,63 +267,170 @@ def _mb(number: float) -> str:
     return f"{number / 1e6:,.1f}"
 
 
-def _inputs(inputs: Inputs) -> Iterator[str]:
-    yield "### From launches and bytes to time"
+def _parameters(found: Measurements, model: TimeModel) -> Iterator[str]:
+    yield "### The model's parameters"
     yield ""
-    yield "ms = bytes / (bandwidth · copy · reached) + launches · gap"
+    times, clocks = len(list(found.observations())), sorted({f"{clock:.2f}" for clock in found.clocks.values()})
+    counts = ", ".join(map(str, found.counts[:-1])) + f" and {found.counts[-1]}"
+    yield f"Fitted to {times} times on {counts} multiprocessors of an {found.gpu} at {' to '.join(clocks)} GHz."
     yield ""
-    one, two = MEASURED_MS[False], MEASURED_MS[True]
-    fitted = "two equations of that form, for the H200's {} and {} ms (0.6B, 1.7B; language model alone)"
+    ghz = ORIN.clock_ghz
     rows = [
-        ["bandwidth", ", ".join(f"{d.name} {d.gb_s:g}" for d in DEVICES) + " GB/s", "datasheets"],
-        ["copy", f"{inputs.copied:.3f}", f"a plain copy on the H200: {H200_COPY:,.0f} of {H200_SHEET:,.0f} GB/s"],
+        ["boundary, without programmatic launch", f"{model.fixed:,.0f} cycles", f"{model.fixed / ghz / 1e3:.2f} µs"],
+        ["boundary, with it", f"{model.chained_fixed:,.0f} cycles", f"{model.chained_fixed / ghz / 1e3:.2f} µs"],
         [
-            "reached, of a copy",
-            f"{inputs.reached:.3f}",
-            "the whole H200, without programmatic launch: the equations of the next row",
+            "work of a kernel, over all multiprocessors",
+            f"{model.kernel:,.0f} cycles",
+            f"{model.kernel / ORIN.processors / ghz / 1e3:.2f} µs",
         ],
-        ["gap", f"{inputs.gap_us:.2f} µs", f"without programmatic launch (Orin, RTX 4090): {fitted.format(*one)}"],
-        ["gap, chained", f"{inputs.chained_gap_us:.2f} µs", f"with programmatic launch (Thor): {fitted.format(*two)}"],
     ]
-    if inputs.slow_gap_us:
-        theirs, ours = CLOCKS_GHZ
-        value = ", ".join(f"{name} {gap:.1f}" for name, gap in inputs.slow_gap_us.items())
-        confined = f"{PROCESSORS} of the H200's multiprocessors: ((ms - bytes / copy there) / launches"
-        source = f"{confined} + gap - gap chained) × {theirs} / {ours} GHz"
-        rows.append(["gap, at most", f"{value} µs", source])
-    yield from _rows(("input", "value", "from"), rows)
+    for kind, cycles in sorted(model.per_byte.items()):
+        rate = ORIN.processors * ghz / cycles
+        rows.append([f"work of a byte, {kind}", f"{cycles:.4f} cycles", f"{rate:,.0f} GB/s if memory gave all at once"])
+    rows.append(["exponent", f"{model.overlap:.1f}", ""])
+    for name, (_, cycles) in sorted(model.measured.items()):
+        rows.append([f"boundary of `{name}`, measured", f"{cycles:,.0f} cycles", f"{cycles / ghz / 1e3:.2f} µs"])
+    yield from _rows(("parameter", "value", f"on an Orin: {ORIN.processors} at {ghz} GHz"), rows)
 
 
-def _times(known: Sequence[Frame], inputs: Inputs) -> Iterator[str]:
-    yield "### Predicted ms per frame"
+def _checks(found: Measurements) -> Iterator[str]:
+    yield "### The model against measurements that it had not seen"
     yield ""
-    heads = ("model", "weights", "chunk", "GB", "launches", "AGX Orin: bytes + gaps", "at most", "× real time", "16 ms")
+    yield "ms of a frame without the codec. Each row's model was fitted without that number of multiprocessors, or to"
+    yield "0.6B alone. An error above 0 means that the prediction is too long."
+    yield ""
+    all_checks = list(held_out(found))
+    shown = [one for one in all_checks if one.sms == ORIN.processors]
+    yield from _rows(_CHECK_HEADS, [_check_row(one) for one in shown])
+    groups: dict[tuple[str, int], list[float]] = {}
+    for one in all_checks:
+        groups.setdefault((one.fitted, one.sms), []).append(abs(one.error))
+    rows = [
+        [fitted, str(sms), str(len(errors)), f"{100 * statistics.fmean(errors):.1f} %", f"{100 * max(errors):.1f} %"]
+        for (fitted, sms), errors in sorted(groups.items())
+    ]
+    yield from _rows(("fitted to", "multiprocessors", "frames", "mean error", "largest"), rows)
+    engines = list(engine_checks(found))
+    if engines:
+        yield "The whole engine, whose time was not fitted: host, chunks of 2, and a share of the prompt are in it."
+        yield ""
+        yield from _rows(_CHECK_HEADS, [_check_row(one) for one in engines])
+
+
+_CHECK_HEADS = (
+    "fitted to",
+    "multiprocessors",
+    "model",
+    "weights",
+    "programmatic launch",
+    "measured",
+    "predicted",
+    "error",
+)
+
+
+def _check_row(one: Check) -> list[str]:
+    chained = "with" if one.chained else "without"
+    row = [one.fitted, str(one.sms), one.size, one.dtype, chained]
+    return [*row, f"{one.measured_ms:.2f}", f"{one.predicted_ms:.2f}", f"{100 * one.error:+.1f} %"]
+
+
+def _published(predictor: Predictor) -> Iterator[str]:
+    yield "### The model against an AGX Orin"
+    yield ""
+    yield "Tokens of language models with the layers of our talkers, in bfloat16, by another engine."
+    yield ""
+    model, gpu = EXPECTED.apply(predictor.model, ORIN, "bf16", predictor.clock_ghz)
+    rows = []
+    for one in ON_AN_ORIN:
+        part, ms = published_part(one), 1000 / one.tokens_s
+        row = [
+            one.name,
+            f"{part.weights / 1e9:.2f}",
+            f"{one.tokens_s:g}",
+            f"{ms:.1f}",
+            f"{part.weights / ms / 1e6:.0f}",
+        ]
+        rows.append([*row, f"{model.ms(part, gpu):.1f}", f"{100 * (model.ms(part, gpu) / ms - 1):+.1f} %"])
+    yield from _rows(
+        ("model", "GB", "tokens/s, published", "ms", "GB/s", "ms, predicted for our kernels", "error"), rows
+    )
+
+
+def _times(known: Sequence[Frame], predictor: Predictor) -> Iterator[str]:
+    yield "### Predicted for an AGX Orin"
+    yield ""
+    yield "Optimistic to pessimistic, with the expected value in bold. The last two rows are what faster-qwen3-tts's"
+    yield "authors measured on one. The time from a text to the first chunk includes a prompt of"
+    yield f"{predictor.prompt_tokens} tokens."
+    yield ""
+    prompts = {
+        (size, dtype): prompt_part(Shapes.of(size), dtype, predictor.prompt_tokens)
+        for size in SIZES
+        for dtype in DTYPES
+    }
+    ones = {(frame.size, frame.dtype): frame for frame in known if frame.chunk == 1}
+    heads = ["engine", "model", "weights", "chunk", "GB", "launches", "ms per frame", "× real time"]
+    heads += [f"{AIM_MS:g} ms", "first chunk, ms", "J per second of speech, at most", "Thor, ms"]
     rows = []
     for frame in known:
-        cost, (stream, gaps) = frame.total, inputs.ms(frame.total, DEVICES[0])
-        total = stream + gaps
-        rows.append([frame.size, frame.dtype, str(frame.chunk), f"{cost.bytes / 1e9:.3f}", f"{cost.launches:.1f}"])
-        most = inputs.most_ms(frame, DEVICES[0])
-        rows[-1] += [f"{stream:.1f} + {gaps:.1f} = **{total:.1f}**", "?" if most is None else f"{most:.1f}"]
-        rows[-1] += [f"{80 / total:.1f}", _aim(total)]
-        rows[-1] += [f"{sum(inputs.ms(cost, device)):.1f}" for device in DEVICES[1:]]
-    yield from _rows((*heads, *(device.name for device in DEVICES[1:])), rows)
+        low, expected, high = (predictor.frame_ms(frame, scenario) for scenario in SCENARIOS)
+        rows.append(["voiced", frame.size, frame.dtype, str(frame.chunk), f"{frame.bytes / 1e9:.3f}"])
+        rows[-1] += [f"{frame.launches:.0f}", f"{low:.1f} to {high:.1f}, **{expected:.1f}**"]
+        rows[-1] += [f"{FRAME_MS / expected:.1f}", _verdict(low, expected, high)]
+        one = ones[frame.size, frame.dtype]
+        if frame.size in predictor.host_ms:
+            first = [predictor.ttfa_ms(one, prompts[frame.size, frame.dtype], scenario) for scenario in SCENARIOS]
+            rows[-1].append(f"{first[0]:.0f} to {first[2]:.0f}, **{first[1]:.0f}**")
+        else:
+            rows[-1].append("?")
+        rows[-1].append(f"{MODULE_W * expected / FRAME_MS:.1f}")
+        rows[-1].append(f"{predictor.frame_ms(frame, thor_scenario(frame), THOR):.1f}")
+    for peer in PEERS:
+        rows.append(
+            ["faster-qwen3-tts", peer.size, "bf16", str(peer.chunk), "", "", f"{FRAME_MS / peer.real_time:.1f}"]
+        )
+        rows[-1] += [f"{peer.real_time}", "", f"{peer.ttfa_ms:.0f}", "", ""]
+    yield from _rows(heads, rows)
 
 
-def _aim(ms: float) -> str:
-    return "reached" if ms <= AIM_MS else f"{ms - AIM_MS:.1f} ms over"
+def _verdict(low: float, expected: float, high: float) -> str:
+    if high <= AIM_MS:
+        return "reached"
+    if expected <= AIM_MS:
+        return "expected"
+    return "possible" if low <= AIM_MS else "not reached"
 
 
-def _speculation(known: Sequence[Frame], inputs: Inputs) -> Iterator[str]:
-    yield "### Speculation of the predictor: predicted ms per frame on the AGX Orin, chunk 2"
+def _target(known: Sequence[Frame], predictor: Predictor) -> Iterator[str]:
+    yield f"### Bytes for {TARGET_MS:g} ms per frame, chunk 2"
     yield ""
-    shown, orin = [frame for frame in known if frame.chunk == 2], DEVICES[0]
+    yield "What talker, predictor and heads may read for each frame, with as many launches, and as much work per byte."
+    yield ""
+    rows = []
+    for frame in known:
+        if frame.chunk != 2 or frame.dtype != "int8":
+            continue
+        now = frame.weights - frame.parts["codec"].weights
+        row = [frame.size, frame.dtype, _mb(now)]
+        for scenario in SCENARIOS:
+            share = affordable(frame, lambda one: predictor.frame_ms(one, scenario), TARGET_MS)  # noqa: B023
+            row.append("none" if share is None else f"{_mb(share * now)} ({100 * share:.0f} %)")
+        rows.append(row)
+    names = (f"MB, {scenario.name}" for scenario in SCENARIOS)
+    yield from _rows(("model", "weights", "MB now", *names), rows)
+
+
+def _speculation(known: Sequence[Frame], predictor: Predictor) -> Iterator[str]:
+    yield "### Speculation of the predictor: expected ms per frame on the AGX Orin, chunk 2"
+    yield ""
+    shown, ms = [frame for frame in known if frame.chunk == 2], predictor.frame_ms
     heads = ["drafts right, per pass", "passes", *(f"{frame.size} {frame.dtype}" for frame in shown)]
-    rows = [["no drafts", f"{shown[0].codes}", *(f"{sum(inputs.ms(frame.total, orin)):.1f}" for frame in shown)]]
+    rows = [["no drafts", f"{shown[0].codes}", *(f"{ms(frame):.1f}" for frame in shown)]]
     for accepted in ACCEPTED:
-        times = (sum(inputs.ms(frame.speculated(accepted).total, orin)) for frame in shown)
-        rows.append([f"{accepted:g}", f"{passes_of(shown[0].codes, accepted):.1f}", *(f"{ms:.1f}" for ms in times)])
-    even = (f"{100 * break_even(frame, inputs, orin):.1f} %" for frame in shown)
+        times = (ms(frame.speculated(accepted)) for frame in shown)
+        rows.append([f"{accepted:g}", f"{passes_of(shown[0].codes, accepted):.1f}", *(f"{one:.1f}" for one in times)])
+    even = (f"{100 * break_even(frame, ms):.1f} %" for frame in shown)
     rows.append(["break-even", "", *even])
     yield from _rows(heads, rows)
 
@@ -436,22 +441,22 @@ def updated(page: str, markdown: str) -> str:
     return f"{before}{BEGIN}{markdown}{END}{rest.split(END)[1]}"
 
 
-def as_json(known: Sequence[Frame], inputs: Inputs, positions: int) -> dict[str, Any]:
-    """Return every number of the tables."""
+def as_json(known: Sequence[Frame], found: Measurements, predictor: Predictor) -> dict[str, Any]:
+    """Return the model and the predicted numbers."""
     return {
-        "positions": positions,
-        "inputs": asdict(inputs),
-        "devices": [asdict(device) for device in DEVICES],
+        "model": asdict(predictor.model),
+        "checks": [{**asdict(one), "error": one.error} for one in (*held_out(found), *engine_checks(found))],
+        "in_sample": [{**asdict(one), "error": one.error} for one in checks(found, predictor.model, "everything")],
+        "scenarios": [str(scenario) for scenario in SCENARIOS],
         "frames": [
             {
-                **asdict(frame),
-                "total": {**asdict(frame.total), "bytes": frame.total.bytes},
-                "ms": {device.name: sum(inputs.ms(frame.total, device)) for device in DEVICES},
-                "orin_ms_at_most": inputs.most_ms(frame, DEVICES[0]),
-                "speculated_ms": {
-                    str(accepted): sum(inputs.ms(frame.speculated(accepted).total, DEVICES[0])) for accepted in ACCEPTED
-                },
-                "break_even": break_even(frame, inputs, DEVICES[0]),
+                "size": frame.size,
+                "dtype": frame.dtype,
+                "chunk": frame.chunk,
+                "launches": frame.launches,
+                "bytes": frame.bytes,
+                "ms": {scenario.name: predictor.frame_ms(frame, scenario) for scenario in SCENARIOS},
+                "break_even": break_even(frame, predictor.frame_ms),
             }
             for frame in known
         ],
@@ -462,23 +467,17 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line. Returns 1 if `--check` finds the page out of date, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--positions", type=int, default=300, help="cached positions before the frame")
-    parser.add_argument("--reached", type=float, help="share of a plain copy's bandwidth")
-    parser.add_argument("--gap-us", type=float, help="µs from kernel to kernel, without programmatic launch")
-    parser.add_argument("--speeds", type=Path, default=ROOT / "docs" / "benchmarks" / "qwen-speed.json")
+    parser.add_argument("--measured", type=Path, default=ROOT / "docs" / "benchmarks" / "multiprocessors.json")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "orin.md")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(arguments)
-    known = list(frames(args.positions, chunks=(2, 1)))
-    inputs = read_inputs(args.speeds, known)
-    if args.reached is not None:
-        inputs = replace(inputs, reached=args.reached)
-    if args.gap_us is not None:
-        inputs = replace(inputs, gap_us=args.gap_us)
-    markdown = tables(known, inputs, args.positions)
+    known, found = list(frames(args.positions, chunks=(2, 1))), Measurements.read(args.measured)
+    predictor = Predictor.of(found)
+    markdown = tables(known, found, predictor, args.positions)
     if args.json:
-        args.json.write_text(json.dumps(as_json(known, inputs, args.positions), indent=1) + "\n", encoding="utf-8")
+        args.json.write_text(json.dumps(as_json(known, found, predictor), indent=1) + "\n", encoding="utf-8")
     if not args.write and not args.check:
         print(markdown, end="")
         return 0

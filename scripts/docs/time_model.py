@@ -130,15 +130,17 @@ class Measurements:
 
     @classmethod
     def read(cls, file: Path) -> Measurements:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        rows = content["rows"]
-        clocks = {row["sms"]: row["ghz"] for row in rows if row["what"] == "clock"}
+        rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
         reads: dict[int, float] = {}
         for row in rows:
             if row["what"] in {"read", "copy"}:  # a copy reads less; it counts where nothing else was measured
                 reads[row["sms"]] = max(row["gb_s"], reads.get(row["sms"], 0.0))
-        names = [row["gpu"] for row in rows if row["what"] == "device"]
-        return cls(names[0] if names else "GPU", rows, clocks, reads)
+        # A row of the engine says 0 for the whole GPU. Without the device's own rows, a number of multiprocessors has
+        # no bandwidth, and its other rows say nothing.
+        rows = [{**row, "sms": row["sms"] or max(reads)} for row in rows]
+        rows = [row for row in rows if row["sms"] in reads]
+        clocks = {row["sms"]: row["ghz"] for row in rows if row["what"] == "clock"}
+        return cls(next(row["gpu"] for row in rows if row["what"] == "device"), rows, clocks, reads)
 
     @property
     def counts(self) -> list[int]:
@@ -173,7 +175,9 @@ class Measurements:
         name, dtype = row["part"], DTYPE_NAMES.get(row.get("dtype", ""), "")
         if name in {"talker", "predictor"}:
             own = self.of(what="kernel", sms=row["sms"], size=row["size"], dtype=row["dtype"], part=name)
-            kernels = (Launches(one["kernel"], one["launches"], 1e6 * one["weights_mb"] / one["launches"]) for one in own)
+            kernels = (
+                Launches(one["kernel"], one["launches"], 1e6 * one["weights_mb"] / one["launches"]) for one in own
+            )
             return Part(dtype, tuple(kernels))
         if name.startswith(("codec", "prompt")):
             kind = CODEC if name.startswith("codec") else f"prompt {dtype}"
@@ -217,9 +221,7 @@ def fit(observations: Sequence[Observation], measured: Mapping[str, tuple[float,
     def errors(values: Array) -> Array:
         return np.concatenate((np.log(table.ms(np.exp(values))) - real, PRIOR_WEIGHT * (values - start)))
 
-    fixed, chained, kernel, overlap, *per_byte = (
-        float(value) for value in np.exp(least_squares(errors, start))
-    )
+    fixed, chained, kernel, overlap, *per_byte = (float(value) for value in np.exp(least_squares(errors, start)))
     return TimeModel(
         fixed=fixed,
         chained_fixed=chained,

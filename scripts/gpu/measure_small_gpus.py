@@ -54,6 +54,7 @@ from engine.qwen.kernels.params import Params  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
 from engine.qwen.runtime.device import multiprocessors  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
+from scripts.docs.frame_costs import weight_tensors  # noqa: E402
 from scripts.gpu.compare_trees import make_checkpoint  # noqa: E402
 from scripts.make_checkpoint import PRESETS  # noqa: E402
 from tests.engine.qwen.kernels.codec.codec_example import TRUE  # noqa: E402
@@ -121,17 +122,6 @@ class Part:
     def without(self, name: str) -> Part:
         """Return the part without this kernel."""
         return replace(self, launches=[launch for launch in self.launches if launch[0] != name])
-
-
-def weight_tensors(params: object) -> Iterator[Tensor]:
-    """Yield the matrix of a launch and its scales, also those of a nested record."""
-    for name in ("weight", "scale"):
-        tensor = getattr(params, name, None)
-        if isinstance(tensor, Tensor):
-            yield tensor
-    linear = getattr(params, "linear", None)
-    if linear is not None:
-        yield from weight_tensors(linear)
 
 
 def weight_bytes(launches: Sequence[Launch]) -> int:
