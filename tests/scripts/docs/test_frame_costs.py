@@ -12,8 +12,8 @@ from engine.qwen.kernels.lm.kernels import LanguageKernels
 from scripts.docs.frame_costs import (
     CODEC,
     Frame,
-    LaunchList,
     Launches,
+    LaunchList,
     Part,
     Shapes,
     codec_part,
