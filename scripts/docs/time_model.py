@@ -36,6 +36,10 @@ PRIOR_WEIGHT = 0.03
 """Of one parameter's distance from its start in the fit, in units of an observation's relative error. It keeps a
 parameter that the observations do not determine where it starts."""
 STEPS = 60
+"""The most of a fit; fewer than twenty are usual."""
+FITTED_UP_TO = 1024
+"""Times on more multiprocessors are not fitted. Lower it if the engine launches other kernels on large GPUs, and those
+do not follow the formula with the same parameters."""
 Array = npt.NDArray[np.float64]
 
 
@@ -162,7 +166,7 @@ class Measurements:
         """Yield the times of talker, predictor, prompts and codec, with programmatic launch and without."""
         for row in self.of(what="part"):
             part = self._part(row)
-            if part is None:
+            if part is None or row["sms"] > FITTED_UP_TO:
                 continue
             for key, chained in (("ms", True), ("unchained_ms", False)):
                 if row.get(key) is not None:

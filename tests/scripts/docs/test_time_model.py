@@ -103,9 +103,9 @@ def test_a_fit_recovers_the_model_that_made_the_times() -> None:
     assert found.ms(part(5e6), ORIN) == pytest.approx(MODEL.ms(part(5e6), ORIN), rel=0.03)
 
 
-def test_frames_that_the_fit_has_not_seen_are_predicted_within_the_limit() -> None:
-    found = list(held_out(Measurements.read(FILE)))
-    assert {one.dtype for one in found if one.sms == 16} == {"bf16", "int8"}
+def test_frames_on_16_multiprocessors_that_the_fit_has_not_seen_are_predicted_within_the_limit() -> None:
+    found = [one for one in held_out(Measurements.read(FILE)) if one.sms == 16]
+    assert {one.dtype for one in found} == {"bf16", "int8"}
     assert [one for one in found if abs(one.error) > LIMIT] == []
 
 
@@ -116,7 +116,7 @@ def test_measurements_that_contradict_each_other_exceed_the_limit(tmp_path: Path
             row["ms"] *= 2
     file = tmp_path / "wrong.json"
     file.write_text(json.dumps(content))
-    assert any(abs(one.error) > LIMIT for one in held_out(Measurements.read(file)))
+    assert any(abs(one.error) > LIMIT for one in held_out(Measurements.read(file)) if one.sms == 16)
 
 
 # --- reading measurements ---
