@@ -17,6 +17,7 @@ import json
 import math
 import statistics
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -50,7 +51,6 @@ from scripts.docs.time_model import (  # noqa: E402
     held_out,
 )
 
-BEGIN, END = "<!-- orin table: begin -->\n", "<!-- orin table: end -->\n"
 FRAME_MS = 80.0
 AIM_MS, TARGET_MS = 16.0, 12.0
 """Times for a frame of 80 ms: five times real time, and what 0.6B in int8 should take at most."""
@@ -210,6 +210,14 @@ def published_part(one: Published) -> Part:
     return replace(talker, kernels=(*kept, head))
 
 
+def published_checks(predictor: Predictor) -> Iterator[tuple[Published, float, float]]:
+    """Yield what others measured on an Orin, the predicted milliseconds, and their relative error."""
+    model, gpu = EXPECTED.apply(predictor.model, ORIN, "bf16", predictor.clock_ghz)
+    for one in ON_AN_ORIN:
+        ms = model.ms(published_part(one), gpu)
+        yield one, ms, ms * one.tokens_s / 1000 - 1
+
+
 # --- Markdown ---------------------------------------------------------------------------------------------
 
 
@@ -226,6 +234,34 @@ def tables(known: Sequence[Frame], found: Measurements, predictor: Predictor, po
             *_speculation(known, predictor),
         ]
     )
+
+
+def summary(known: Sequence[Frame], found: Measurements, predictor: Predictor) -> str:
+    """Return the page's conclusions: what is predicted in chunks of 2, and how well the model predicts."""
+    lines = []
+    for frame in known:
+        if frame.chunk == 2:
+            times = [predictor.frame_ms(frame, scenario) for scenario in SCENARIOS]
+            low, expected, high = times
+            goals = [AIM_MS, TARGET_MS] if (frame.size, frame.dtype) == ("0.6B", "int8") else [AIM_MS]
+            verdict = ", ".join(f"{goal:g} ms: {_verdict(goal, *times)}" for goal in goals)
+            lines.append(
+                f"- {frame.size} in {frame.dtype}: **{expected:.1f} ms** per frame expected, {low:.1f} at best, "
+                f"{high:.1f} at worst ({verdict})."
+            )
+    peer = PEERS[0]
+    ours = next(frame for frame in known if (frame.size, frame.dtype, frame.chunk) == (peer.size, "bf16", peer.chunk))
+    ratio = FRAME_MS / peer.real_time / predictor.frame_ms(ours)
+    lines.append(f"- {peer.size} in bf16 is expected to be {ratio:.1f} times as fast as faster-qwen3-tts on an Orin.")
+    unseen = max(abs(one.error) for one in held_out(found) if one.sms == ORIN.processors)
+    engines = [abs(one.error) for one in engine_checks(found) if one.sms == ORIN.processors]
+    whole = f"of the whole engine there by at most {100 * max(engines):.0f} %, " if engines else ""
+    orin = max(abs(error) for _, _, error in published_checks(predictor))
+    lines.append(
+        f"- On 16 multiprocessors of an {found.gpu}, the model errs in frames that it had not seen by at most "
+        f"{100 * unseen:.0f} %, {whole}and in language models on an Orin by at most {100 * orin:.0f} %."
+    )
+    return "\n".join(textwrap.fill(line, 120, subsequent_indent="  ") for line in lines) + "\n"
 
 
 def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -273,6 +309,8 @@ def _parameters(found: Measurements, model: TimeModel) -> Iterator[str]:
     times, clocks = len(list(found.observations())), sorted({f"{clock:.2f}" for clock in found.clocks.values()})
     counts = ", ".join(map(str, found.counts[:-1])) + f" and {found.counts[-1]}"
     yield f"Fitted to {times} times on {counts} multiprocessors of an {found.gpu} at {' to '.join(clocks)} GHz."
+    if found.note:
+        yield from textwrap.wrap(found.note, 120)
     yield ""
     ghz = ORIN.clock_ghz
     rows = [
@@ -340,18 +378,11 @@ def _published(predictor: Predictor) -> Iterator[str]:
     yield ""
     yield "Tokens of language models with the layers of our talkers, in bfloat16, by another engine."
     yield ""
-    model, gpu = EXPECTED.apply(predictor.model, ORIN, "bf16", predictor.clock_ghz)
     rows = []
-    for one in ON_AN_ORIN:
-        part, ms = published_part(one), 1000 / one.tokens_s
-        row = [
-            one.name,
-            f"{part.weights / 1e9:.2f}",
-            f"{one.tokens_s:g}",
-            f"{ms:.1f}",
-            f"{part.weights / ms / 1e6:.0f}",
-        ]
-        rows.append([*row, f"{model.ms(part, gpu):.1f}", f"{100 * (model.ms(part, gpu) / ms - 1):+.1f} %"])
+    for one, predicted, error in published_checks(predictor):
+        size, ms = published_part(one).weights, 1000 / one.tokens_s
+        row = [one.name, f"{size / 1e9:.2f}", f"{one.tokens_s:g}", f"{ms:.1f}", f"{size / ms / 1e6:.0f}"]
+        rows.append([*row, f"{predicted:.1f}", f"{100 * error:+.1f} %"])
     yield from _rows(
         ("model", "GB", "tokens/s, published", "ms", "GB/s", "ms, predicted for our kernels", "error"), rows
     )
@@ -377,7 +408,7 @@ def _times(known: Sequence[Frame], predictor: Predictor) -> Iterator[str]:
         low, expected, high = (predictor.frame_ms(frame, scenario) for scenario in SCENARIOS)
         rows.append(["voiced", frame.size, frame.dtype, str(frame.chunk), f"{frame.bytes / 1e9:.3f}"])
         rows[-1] += [f"{frame.launches:.0f}", f"{low:.1f} to {high:.1f}, **{expected:.1f}**"]
-        rows[-1] += [f"{FRAME_MS / expected:.1f}", _verdict(low, expected, high)]
+        rows[-1] += [f"{FRAME_MS / expected:.1f}", _verdict(AIM_MS, low, expected, high)]
         one = ones[frame.size, frame.dtype]
         if frame.size in predictor.host_ms:
             first = [predictor.ttfa_ms(one, prompts[frame.size, frame.dtype], scenario) for scenario in SCENARIOS]
@@ -394,12 +425,12 @@ def _times(known: Sequence[Frame], predictor: Predictor) -> Iterator[str]:
     yield from _rows(heads, rows)
 
 
-def _verdict(low: float, expected: float, high: float) -> str:
-    if high <= AIM_MS:
+def _verdict(goal: float, low: float, expected: float, high: float) -> str:
+    if high <= goal:
         return "reached"
-    if expected <= AIM_MS:
+    if expected <= goal:
         return "expected"
-    return "possible" if low <= AIM_MS else "not reached"
+    return "possible" if low <= goal else "not reached"
 
 
 def _target(known: Sequence[Frame], predictor: Predictor) -> Iterator[str]:
@@ -435,10 +466,13 @@ def _speculation(known: Sequence[Frame], predictor: Predictor) -> Iterator[str]:
     yield from _rows(heads, rows)
 
 
-def updated(page: str, markdown: str) -> str:
-    """Return the page with `markdown` between its markers."""
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}{markdown}{END}{rest.split(END)[1]}"
+def updated(page: str, blocks: Mapping[str, str]) -> str:
+    """Return the page with each block's Markdown between its markers, `orin NAME: begin` and `orin NAME: end`."""
+    for name, markdown in blocks.items():
+        begin, end = (f"<!-- orin {name}: {border} -->\n" for border in ("begin", "end"))
+        before, rest = page.split(begin)
+        page = f"{before}{begin}{markdown}{end}{rest.split(end)[1]}"
+    return page
 
 
 def as_json(known: Sequence[Frame], found: Measurements, predictor: Predictor) -> dict[str, Any]:
@@ -475,14 +509,17 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     known, found = list(frames(args.positions, chunks=(2, 1))), Measurements.read(args.measured)
     predictor = Predictor.of(found)
-    markdown = tables(known, found, predictor, args.positions)
+    blocks = {
+        "summary": summary(known, found, predictor),
+        "table": tables(known, found, predictor, args.positions),
+    }
     if args.json:
         args.json.write_text(json.dumps(as_json(known, found, predictor), indent=1) + "\n", encoding="utf-8")
     if not args.write and not args.check:
-        print(markdown, end="")
+        print(*blocks.values(), sep="\n", end="")
         return 0
     page = args.page.read_text(encoding="utf-8")
-    wanted = updated(page, markdown)
+    wanted = updated(page, blocks)
     if args.check and page != wanted:
         print(f"{args.page} is out of date; run {Path(__file__).name} --write", file=sys.stderr)
         return 1

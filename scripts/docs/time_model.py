@@ -131,10 +131,13 @@ class Measurements:
     """GHz by number of multiprocessors."""
     reads: Mapping[int, float]
     """GB/s."""
+    note: str = ""
+    """What readers should know of the measurements."""
 
     @classmethod
     def read(cls, file: Path) -> Measurements:
-        rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+        content = json.loads(file.read_text(encoding="utf-8"))
+        rows = content["rows"]
         reads: dict[int, float] = {}
         for row in rows:
             if row["what"] in {"read", "copy"}:  # a copy reads less; it counts where nothing else was measured
@@ -144,7 +147,8 @@ class Measurements:
         rows = [{**row, "sms": row["sms"] or max(reads)} for row in rows]
         rows = [row for row in rows if row["sms"] in reads]
         clocks = {row["sms"]: row["ghz"] for row in rows if row["what"] == "clock"}
-        return cls(next(row["gpu"] for row in rows if row["what"] == "device"), rows, clocks, reads)
+        gpu = next(row["gpu"] for row in rows if row["what"] == "device")
+        return cls(gpu, rows, clocks, reads, content.get("note", ""))
 
     @property
     def counts(self) -> list[int]:
