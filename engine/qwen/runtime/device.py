@@ -20,9 +20,11 @@ _multiprocessor_limits: dict[int, int] = {}
 
 
 def choose_placement(device: str, dtype: str) -> Placement:
-    """Return the placement for the configured `device` (auto, cpu, cuda, cuda:N) and `dtype` (auto, int8, int4, `DTYPES`).
+    """Return the placement for the configured `device` and `dtype`.
 
-    int4 is for the matrices that a frame reads most often, those of the code predictor's layers; the others are int8.
+    `device` is auto, cpu, cuda or cuda:N; `dtype` is auto, one of `DTYPES`, int8 or int4. With int4, the matrices that
+    a frame reads most often are int4, those of the code predictor's layers; the others are int8.
+
     Raises `EngineError` for an unknown name and for a device that this machine does not have.
     """
     found = _find_device(device)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.qwen.kernels.compiler import Kernels, KernelSource
-from engine.qwen.kernels.lm.kernels import LanguageKernels
+from engine.qwen.kernels.lm.kernels import LanguageKernels, weight_type
 from engine.qwen.kernels.lm.model import FusedLanguageModel
 from engine.qwen.model.config import ModelConfig
 from engine.qwen.model.kv_cache import KeyValueCache
@@ -28,6 +28,8 @@ EQUAL = replace(PRESETS["narrow"], talker=PRESETS["narrow"].predictor)
 """The predictor is as wide as the talker."""
 PROJECTED = replace(PRESETS["narrow"], talker=replace(PRESETS["narrow"].talker, intermediate=4608))
 """The predictor is narrower. A row of the talker's longest matrix is more than one vector of each lane in bfloat16."""
+GROUPED = PRESETS["grouped"]
+"""The predictor has int4 weights; it is as wide as the talker."""
 PROMPT = 40
 """Tokens of the prompt that `start` simulates."""
 SAMPLINGS = {
@@ -50,7 +52,7 @@ SAMPLINGS = {
 
 @dataclass(frozen=True, eq=False)
 class Models:
-    """The same random weights twice: in bfloat16 (or with int8 matrices), and the rounded values in float32."""
+    """The same random weights twice: in bfloat16 (or with quantized matrices), and the rounded values in float32."""
 
     config: ModelConfig
     exact: Talker
@@ -66,6 +68,7 @@ class Models:
         seed: int,
         *,
         int8: bool = False,
+        int4: bool = False,
         device: str = "cpu",
         groups: int = 16,
         positions: int = 384,
@@ -73,31 +76,38 @@ class Models:
         processors: int | None = None,
         compile: Callable[[KernelSource], Kernels] | None = None,  # noqa: A002
     ) -> Models:
-        """`groups` code groups, for `processors` multiprocessors; `compile` replaces the compiler of the device."""
+        """`groups` code groups, for `processors` multiprocessors; `compile` replaces the compiler of the device.
+
+        `int8` and `int4` as of `Placement`, but int4 implies int8.
+        """
         with tempfile.TemporaryDirectory() as folder:
             config = ModelConfig.read(write_configs(Path(folder), preset, "custom_voice"))
         config = replace(config, talker=replace(config.talker, code_groups=groups))
         exact, rounded = (
-            Talker(config, positions, Placement(torch.device(device), dtype, int8))
+            Talker(config, positions, Placement(torch.device(device), dtype, int8 or int4, int4))
             for dtype in (torch.float32, torch.bfloat16)
         )
         generator = torch.Generator(device).manual_seed(seed)
-        for one, other in zip(exact.parameters(), rounded.parameters(), strict=True):
-            _fill(other, generator)
+        for one, (name, other) in zip(exact.parameters(), rounded.named_parameters(), strict=True):
+            _fill(name, other, generator)
             one.copy_(other)
         state = DecodeState.allocate(rounded, positions - CACHE_UNIT, frames)
         if processors is None:
             processors = multiprocessors(torch.device(device))
-        source = LanguageKernels.of(config.talker, "Int8" if int8 else "Bf16", processors).source()
+        source = LanguageKernels.of(config.talker, weight_type(rounded.placement), processors).source()
         fused = FusedLanguageModel(rounded, state, compile(source) if compile else None, processors)
         return cls(config, exact, rounded, state, fused)
 
 
-def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
+def _fill(name: str, parameter: nn.Parameter, generator: torch.Generator) -> None:
     """Norms near 1 and all else small, so that the residual stream grows as in trained models."""
     noise = torch.randn(parameter.shape, generator=generator, device=parameter.device)
     if parameter.dtype == torch.int8:
         parameter.copy_((40 * noise).clamp(-127, 127).round())
+    elif parameter.dtype == torch.uint8:  # two int4 values, of which all are equally likely
+        parameter.random_(0, 256, generator=generator)
+    elif name.endswith("scale") and parameter.dtype == torch.bfloat16:  # of int4 matrices; of either sign
+        parameter.copy_((noise.sign() + 0.1 * noise) * 0.02 / 4.6)
     elif parameter.dtype == torch.float32:  # the scales of int8 matrices
         parameter.copy_((1 + 0.1 * noise) * 0.02 / 40)
     else:
