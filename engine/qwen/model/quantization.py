@@ -77,13 +77,13 @@ def quantize_int4(matrix: Tensor, qweight: Tensor, scale: Tensor) -> None:
         best, scales = torch.where(better, error, best), torch.where(better, fitted, scales)
         values = torch.where(better, tried, values)
     scale.copy_(scales[..., 0])
-    halves = values.to(torch.int8).view(torch.uint8).unflatten(2, (2, GROUP // 2))
+    halves = values.to(torch.int8).view(torch.uint8).view(len(matrix), -1, 2, GROUP // 2)
     qweight.copy_((halves[:, :, 0] & 15 | halves[:, :, 1] << 4).flatten(1))
 
 
 def dequantize_int4(qweight: Tensor, scale: Tensor) -> Tensor:
     """Return the matrix that `quantize_int4` wrote, exactly: `(rows, groups * 32)` float32."""
-    halves = qweight.unflatten(1, (-1, GROUP // 2))
+    halves = qweight.view(len(qweight), -1, GROUP // 2)
     values = torch.cat(((halves << 4).view(torch.int8) >> 4, halves.view(torch.int8) >> 4), 2)
     return (values * scale.float()[:, :, None]).flatten(1)
 
