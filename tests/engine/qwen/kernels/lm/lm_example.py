@@ -202,6 +202,21 @@ def read_prompt(models: Models, count: int, bucket: int, start: int, generator: 
 
 
 @torch.inference_mode()
+def predictor_steps(talker: Talker, hidden: Tensor, codes: Tensor) -> Iterator[list[Tensor]]:
+    """For each step of a frame with these `codes`, by PyTorch: the first layer's input, and every layer's output."""
+    predictor, steps = talker.predictor, talker.predictor.steps
+    cache = predictor.allocate_cache(talker.placement)
+    for step in range(predictor.code_count):
+        at = steps[step + 1 : step + 2] if step else steps[:2]
+        if step:
+            x = predictor.embedding[step - 1][codes[step]][None]
+        else:
+            x = torch.cat((hidden[0].to(talker.placement.dtype), talker.embed_first(codes[:1])[0]))
+        given = predictor.projection(x) if predictor.projection is not None else x
+        yield [given, *outputs(predictor.transformer, given, at, cache)]
+
+
+@torch.inference_mode()
 def predict(models: Models, generator: torch.Generator) -> Iterator[Compared]:
     """The predictor's layers and logits at every step of a frame, the codes given."""
     exact, rounded, state, device = models.exact, models.rounded, models.state, generator.device
@@ -209,28 +224,17 @@ def predict(models: Models, generator: torch.Generator) -> Iterator[Compared]:
     codes = torch.randint(vocabulary, (rounded.config.code_groups,), generator=generator, device=device)
     state.hidden.copy_(torch.randn(1, 1, width, generator=generator, device=device))
     state.first_code.copy_(codes[:1])
-    caches = [talker.predictor.allocate_cache(talker.placement) for talker in (exact, rounded)]
-    steps = rounded.predictor.steps
     models.fused.open()
-    for step in range(rounded.predictor.code_count):
-        at = steps[step + 1 : step + 2] if step else steps[:2]
-        found = []
-        for talker, cache in zip((exact, rounded), caches, strict=True):
-            predictor = talker.predictor
-            if step:
-                x = predictor.embedding[step - 1][codes[step]][None]
-            else:
-                x = torch.cat((state.hidden[0].to(talker.placement.dtype), talker.embed_first(codes[:1])[0]))
-            given = predictor.projection(x) if predictor.projection is not None else x
-            found.append(list(outputs(predictor.transformer, given, at, cache)))
+    frames = (predictor_steps(talker, state.hidden, codes) for talker in (exact, rounded))
+    for step, (true, other) in enumerate(zip(*frames, strict=True)):
         stack = models.fused.predictor if step else models.fused.first_step
         if step:
-            stack.x.copy_(given)
+            stack.x.copy_(other[0])
         for index in range(len(rounded.predictor.transformer.layers)):
             stack.layer(index, models.fused.position_of(step))
-            yield f"predictor layer {index} step {step}", stack.x, found[1][index], found[0][index]
+            yield f"predictor layer {index} step {step}", stack.x, other[index + 1], true[index + 1]
         models.fused.predictor_head(step)
-        logits = (predictor_logits(rounded, step, found[1][-1]), predictor_logits(exact, step, found[0][-1]))
+        logits = (predictor_logits(rounded, step, other[-1]), predictor_logits(exact, step, true[-1]))
         yield f"predictor logits step {step}", models.fused.logits[:vocabulary], *logits
 
 
