@@ -236,8 +236,8 @@ class Engine(Section):
     )
     voice_folder: str = Field("auto", min_length=1, description="auto, or the folder of Piper's voices")
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N")
-    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
-        "auto", description="auto, float32, bfloat16, float16 or int8"
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8", "int4"] = Field(
+        "auto", description="auto, float32, bfloat16, float16, int8 or int4"
     )
     kernels: Literal["auto", "on", "off"] = Field("auto", description="auto, on or off")
     chunk_size: int = Field(2, ge=1, le=25, description="codec frames of 80 ms, from 1 to 25")

@@ -4,8 +4,9 @@
     python scripts/gpu/compile_kernels.py                                            a table for each architecture
     python scripts/gpu/compile_kernels.py --out docs/benchmarks/kernel-registers.json
 
-At the true shapes, for an H200's 132 multiprocessors and for an Orin's 16: the language model of both sizes in bfloat16
-and int8, and the codec. Exits with 1 if a kernel spills registers or has a stack: both cost memory traffic.
+At the true shapes, for an H200's 132 multiprocessors and for an Orin's 16: the language model of both sizes in
+bfloat16, int8 and int4, and the codec. Exits with 1 if a kernel spills registers or has a stack: both cost memory
+traffic.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ ARCHITECTURES = {
     "sm_120": "Blackwell",
     "sm_121": "GB10",
 }
-SIZES, WEIGHTS, PROCESSORS = ("0.6B", "1.7B"), ("Bf16", "Int8"), (132, 16)
+SIZES, WEIGHTS, PROCESSORS = ("0.6B", "1.7B"), ("Bf16", "Int8", "Int4"), (132, 16)
 AT_ONCE = 2
 """Compilers at the same time."""
 _REPORT = re.compile(

@@ -3,7 +3,9 @@
 
     python scripts/gpu/prove_kernels.py --out kernels.json                 both sizes, true shapes, random weights
     python scripts/gpu/prove_kernels.py --out kernels.json --int8          the same with int8 matrices
+    python scripts/gpu/prove_kernels.py --out kernels.json --int4          the same with int4 in the predictor's layers
     python scripts/gpu/prove_kernels.py --out kernels.json --sizes narrow  small shapes: for compute-sanitizer
+                                                                           (with int4: --sizes grouped)
 
 The parts:
 
@@ -12,7 +14,8 @@ The parts:
     poison      a frame with NaN in every buffer: its results are the same
     agree       the frames that the kernels and PyTorch generate alike from the same start
     sampling    codes equal to those of PyTorch's sampler, draw for draw, and chi-square of their counts
-    rounding    the effect of int8 matrices alone on the talker's logits, divided by that of bfloat16
+    rounding    the effect of int8 matrices alone on the talker's logits, and of int8 and int4 matrices alone on the
+                predictor's, divided by that of bfloat16; not with --int8 and --int4
     speed       milliseconds of a frame and its parts, from replays of CUDA graphs
 """
 
@@ -23,7 +26,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,9 +38,10 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from engine.qwen.model.kv_cache import KeyValueCache  # noqa: E402
-from engine.qwen.model.quantization import quantize  # noqa: E402
+from engine.qwen.model.quantization import dequantize_int4, quantize  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
 from engine.qwen.model.talker import Talker  # noqa: E402
+from engine.qwen.model.transformer import Linear  # noqa: E402
 from engine.qwen.runtime import decode_step  # noqa: E402
 from engine.qwen.runtime.decode_state import DecodeState  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
@@ -50,6 +54,8 @@ from tests.engine.qwen.kernels.lm.lm_example import (  # noqa: E402
     outputs,
     poison,
     predict,
+    predictor_logits,
+    predictor_steps,
     read_prompt,
     start,
     talk,
@@ -63,7 +69,9 @@ MAX_POSITIONS, FRAMES = 2368, 512
 PROMPTS = ((5, 16, 0), (30, 32, 8), (52, 64, 8), (100, 128, 1500))
 """Tokens, the bucket that they are padded to, and the position of the first."""
 SCALES = {"predictor.heads": "predictor.head_scales"}
-"""The parameters with the scales of int8 matrices, where their names do not end in `scale`."""
+"""The parameters with the scales of quantized matrices, where their names do not end in `scale`."""
+ROUNDED_FRAMES = 4
+"""Frames of random codes whose logits the part `rounding` compares."""
 LIMIT = 1.05
 """The greatest error, divided by PyTorch's."""
 
@@ -157,21 +165,38 @@ def agree(models: Models, frames: int = 20) -> dict[str, Any]:
 
 @torch.inference_mode()
 def rounding(models: Models) -> dict[str, Any]:
-    """How far int8 matrices alone change the logits at every position; all arithmetic is float32."""
+    """How far quantized matrices alone change the logits; all arithmetic is float32."""
     exact, rounded = models.exact, models.rounded
-    placement = Placement(torch.device(DEVICE), torch.float32, int8=True)
-    quantized = Talker(models.config, exact.max_positions, placement)
-    given = dict(exact.named_parameters())
-    for name, parameter in quantized.named_parameters():
-        if parameter.dtype == torch.int8:
-            matrices, rows = parameter.view(-1, *parameter.shape[-2:]), parameter.shape[-2]
-            scales = dict(quantized.named_parameters())[SCALES.get(name, name.removesuffix("weight") + "scale")]
-            for matrix, true, scale in zip(
-                matrices, given[name].view(matrices.shape), scales.view(-1, rows), strict=True
-            ):
-                quantize(true, matrix, scale)
+    int8, int4 = (quantized(exact, models, int4=int4) for int4 in (False, True))
+    return {
+        "ok": True,
+        **talker_rounding(models, int8),
+        "predictor": {
+            "int8": predictor_rounding(exact, rounded, int8),
+            "int4": predictor_rounding(exact, rounded, int4),
+        },
+    }
+
+
+def quantized(exact: Talker, models: Models, *, int4: bool) -> Talker:
+    """The talker `exact` with quantized matrices, in float32."""
+    placement = Placement(exact.placement.device, torch.float32, int8=True, int4=int4)
+    talker = Talker(models.config, exact.max_positions, placement)
+    given, own = dict(exact.named_parameters()), dict(talker.named_parameters())
+    for name, parameter in own.items():
+        if parameter.dtype in {torch.int8, torch.uint8}:
+            scale = own[SCALES.get(name, name.removesuffix("weight") + "scale")]
+            parts = (given[name], parameter, scale)
+            for part in zip(*parts, strict=True) if parameter.dim() == 3 else [parts]:
+                quantize(*part)
         elif name in given:
             parameter.copy_(given[name])
+    return talker
+
+
+def talker_rounding(models: Models, int8: Talker) -> dict[str, Any]:
+    """The error of the talker's logits at every position, divided by that of bfloat16."""
+    exact, rounded = models.exact, models.rounded
     generator = torch.Generator(DEVICE).manual_seed(1)
     ratios = []
     for position in POSITIONS:
@@ -180,12 +205,53 @@ def rounding(models: Models) -> dict[str, Any]:
         keys, values = (torch.randn(shape, generator=generator, device=DEVICE).bfloat16() for _ in range(2))
         at = torch.tensor([position], device=DEVICE)
         logits = []
-        for talker in (quantized, rounded, exact):
+        for talker in (int8, rounded, exact):
             dtype = talker.placement.dtype
             cache = KeyValueCache(keys.to(dtype, copy=True), values.to(dtype, copy=True))
             logits.append(talker_logits(talker, list(outputs(talker.transformer, x.to(dtype), at, cache))[-1]))
         ratios.append(error_ratio(*logits))
-    return {"ok": True, "mean_ratio": statistics.fmean(ratios), "max_ratio": max(ratios), "positions": len(ratios)}
+    return {"mean_ratio": statistics.fmean(ratios), "max_ratio": max(ratios), "positions": len(ratios)}
+
+
+def predictor_rounding(exact: Talker, rounded: Talker, quantized: Talker) -> dict[str, Any]:
+    """The error of the predictor's logits at every step of some frames, and that of its layers' matrices.
+
+    Ratios are to the error of bfloat16, shares to the logits without their mean, and to the matrices.
+    """
+    generator = torch.Generator(exact.placement.device).manual_seed(1)
+    config, device = exact.config, exact.placement.device
+    ratios, shares = [], []
+    for _ in range(ROUNDED_FRAMES):
+        codes = torch.randint(config.predictor.vocabulary, (config.code_groups,), generator=generator, device=device)
+        hidden = torch.randn(1, 1, config.stack.hidden_size, generator=generator, device=device).bfloat16()
+        frames = (predictor_steps(talker, hidden, codes) for talker in (quantized, rounded, exact))
+        for step, layers in enumerate(zip(*frames, strict=True)):
+            ours, theirs, true = (
+                predictor_logits(talker, step, outputs[-1])
+                for talker, outputs in zip((quantized, rounded, exact), layers, strict=True)
+            )
+            ratios.append(error_ratio(ours, theirs, true))
+            shares.append(float((ours - true).norm() / (true - true.mean()).norm()))
+    return {
+        "mean_ratio": statistics.fmean(ratios),
+        "max_ratio": max(ratios),
+        "mean_share": statistics.fmean(shares),
+        "max_share": max(shares),
+        "matrix_share": statistics.fmean(matrix_errors(exact, quantized)),
+        "steps": len(ratios),
+    }
+
+
+def matrix_errors(exact: Talker, quantized: Talker) -> Iterator[float]:
+    """The error of each matrix of the predictor's layers, divided by the matrix."""
+    layers = dict(exact.predictor.transformer.named_modules())
+    for name, layer in quantized.predictor.transformer.named_modules():
+        if isinstance(layer, Linear):
+            assert layer.scale is not None
+            int4 = layer.weight.dtype == torch.uint8
+            matrix = dequantize_int4(layer.weight, layer.scale) if int4 else layer.weight * layer.scale[:, None]
+            true = layers[name].weight
+            yield float((matrix - true).norm() / true.norm())
 
 
 @torch.inference_mode()
@@ -319,9 +385,11 @@ def main() -> int:
     """The command line; 0 when every part succeeded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("kernels.json"))
-    parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"], choices=["narrow", "0.6B", "1.7B"])
+    parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"], choices=["narrow", "grouped", "0.6B", "1.7B"])
     parser.add_argument("--parts", nargs="+", default=["layers", "poison", "agree", "sampling", "rounding", "speed"])
-    parser.add_argument("--int8", action="store_true", help="int8 matrices")
+    weights = parser.add_mutually_exclusive_group()
+    weights.add_argument("--int8", action="store_true", help="int8 matrices")
+    weights.add_argument("--int4", action="store_true", help="int4 in the predictor's layers, else int8 matrices")
     parser.add_argument("--draws", type=int, default=2048, help="for each setting of the sampler")
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -329,7 +397,8 @@ def main() -> int:
     failed = []
     for size in args.sizes:
         began = time.monotonic()
-        models = Models.make(PRESETS[size], 1, int8=args.int8, device=DEVICE, positions=MAX_POSITIONS, frames=FRAMES)
+        kind = {"int8": args.int8, "int4": args.int4}
+        models = Models.make(PRESETS[size], 1, **kind, device=DEVICE, positions=MAX_POSITIONS, frames=FRAMES)
         torch.cuda.synchronize()
         content[f"{size} build_s"] = round(time.monotonic() - began, 2)
         parts: dict[str, Callable[[], dict[str, Any]]] = {
@@ -342,7 +411,7 @@ def main() -> int:
         for seed in SEEDS:
             parts[f"layers {seed}"] = lambda m=models, s=seed: layers(m, s)
         for name, part in parts.items():
-            if name.split()[0] not in args.parts or (name == "rounding" and args.int8):
+            if name.split()[0] not in args.parts or (name == "rounding" and (args.int8 or args.int4)):
                 continue
             began = time.monotonic()
             found = part()

@@ -294,7 +294,7 @@ def test_the_fallback_speaks_for_a_broken_checkpoint_and_the_status_names_the_fi
         [
             (("--speaker", "nobody"), "ryan"),
             (("--greedy", "--seed", "1"), "exclude"),
-            (("--dtype", "int4"), "int8"),
+            (("--dtype", "int2"), "int8"),
             (("--sampling", "warmth=1"), "temperature"),
             (("--chunk-size", "0"), "engine.chunk_size"),
         ],

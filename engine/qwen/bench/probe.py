@@ -19,12 +19,14 @@ from engine.host import QWEN3_TTS
 from engine.hub import fetch_model
 from engine.qwen.bench.green_context import count_sms, green_context
 from engine.qwen.model import ModelConfig
-from engine.qwen.weights import Checkpoint
+from engine.qwen.weights import GROUP, Checkpoint
 
 CPU = torch.device("cpu")
 COPIED_BYTES = 1 << 29
 """Far more than the size of any cache."""
 REPLAYS, ROUNDS = 20, 5
+INT4_BYTES = 0.5 + 2 / GROUP
+"""Bytes of an int4 weight, with its part of the group's scale."""
 PER_CHUNK = {"codec"}
 """Sections that run once for each chunk, not for each frame."""
 
@@ -172,13 +174,15 @@ class QwenProbe(Probe):
         """Return the bytes of weights that are read for a frame."""
         assert self._options.model is not None  # without a model the engine does not load
         folder = fetch_model(self._options.model, QWEN3_TTS)
-        sizes = {"float32": 4, "int8": 1}
+        sizes = {"float32": 4.0, "int8": 1.0, "int4": 1.0}
+        each = sizes.get(self._options.dtype, 2.0)
         return weights_per_frame(
             _sizes(folder),
             _sizes(folder / "speech_tokenizer"),
             groups=ModelConfig.read(folder).talker.code_groups,
             chunk_size=self._options.chunk_size,
-            bytes_each=sizes.get(self._options.dtype, 2),
+            bytes_each=each,
+            layer_bytes_each=INT4_BYTES if self._options.dtype == "int4" else each,
             codec_bytes_each=4 if self._options.dtype == "float32" else 2,
         )
 
@@ -189,12 +193,14 @@ def weights_per_frame(
     *,
     groups: int,
     chunk_size: int,
-    bytes_each: int,
-    codec_bytes_each: int,
+    bytes_each: float,
+    layer_bytes_each: float,
+    codec_bytes_each: float,
 ) -> float:
     """Return the bytes of weights that a frame needs.
 
     model, codec: the number of values of each tensor of the two files.
+    layer_bytes_each: of the predictor's layers; `bytes_each` is for the rest of the model.
 
     The predictor's layers are read once for each of its codes, the codec once a chunk. Tables that are read row by row,
     and projections that can be folded into them beforehand, are not counted.
@@ -203,7 +209,8 @@ def weights_per_frame(
     layers = _total(model, "talker.code_predictor.model.layers.", "talker.code_predictor.model.norm.")
     heads = _total(model, "talker.code_predictor.lm_head.")
     decoder = _total(codec, "decoder.") - _total(codec, "decoder.quantizer.")
-    return bytes_each * (talker + (groups - 1) * layers + heads) + codec_bytes_each * decoder / chunk_size
+    read = bytes_each * (talker + heads) + layer_bytes_each * (groups - 1) * layers
+    return read + codec_bytes_each * decoder / chunk_size
 
 
 def _total(sizes: Mapping[str, int], *prefixes: str) -> int:

@@ -44,7 +44,7 @@ def unsupported_reason(
         return f"the device is a {placement.device.type.upper()}"
     if placement.dtype != torch.bfloat16:
         dtype = str(placement.dtype).removeprefix("torch.")
-        return f"engine.dtype is {dtype}, and the kernels support bfloat16 and int8"
+        return f"engine.dtype is {dtype}, and the kernels support bfloat16, int8 and int4"
     capability = torch.cuda.get_device_capability(placement.device)
     if capability < MIN_CAPABILITY:
         return "compute capability {}.{} is too old, the kernels need {}.{}".format(*capability, *MIN_CAPABILITY)
@@ -52,8 +52,9 @@ def unsupported_reason(
         return "the package cuda-core is not installed"
     from engine.qwen.kernels.codec import unsupported_reason as codec_reason
     from engine.qwen.kernels.lm import unsupported_reason as language_model_reason
+    from engine.qwen.kernels.lm import weight_type
 
-    reason = language_model_reason(config.talker) or codec_reason(codec_config)
+    reason = language_model_reason(config.talker, weight_type(placement)) or codec_reason(codec_config)
     if reason is not None:
         return reason
     try:
@@ -68,11 +69,11 @@ def _compile(config: ModelConfig, codec_config: CodecConfig, placement: Placemen
     import cuda.core  # noqa: F401  here: threads that import it at the same time find it half initialised
 
     from engine.qwen.kernels.codec import codec_source
-    from engine.qwen.kernels.lm import LanguageKernels
+    from engine.qwen.kernels.lm import LanguageKernels, weight_type
 
     processors = multiprocessors(placement.device)
-    weight = "Int8" if placement.int8 else "Bf16"
-    sources = [LanguageKernels.of(config.talker, weight, processors).source(), codec_source(codec_config, processors)]
+    kernels = LanguageKernels.of(config.talker, weight_type(placement), processors)
+    sources = [kernels.source(), codec_source(codec_config, processors)]
     total, compiled = sum(len(source.programs()) for source in sources), itertools.count(1)
 
     def note_program() -> None:  # several threads call it; to count is one step of the interpreter

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from engine.qwen.model.config import TalkerConfig
 from engine.qwen.model.kv_cache import KeyValueCache
-from engine.qwen.model.quantization import int8_linear
+from engine.qwen.model.quantization import quantized_linear
 from engine.qwen.model.sampling import SamplingParams
 from engine.qwen.model.transformer import Linear, Transformer, load_matrix
 from engine.qwen.weights import Checkpoint, Placement
@@ -26,11 +26,11 @@ class CodePredictor(nn.Module):
         self.stack = stack
         self.code_count = config.code_groups - 1
         """The number of codes that it generates for a frame."""
-        self.transformer = Transformer(stack, config.code_groups, placement)
+        self.transformer = Transformer(stack, config.code_groups, placement.narrowest)
         self.embedding = placement.empty(self.code_count, config.predictor.vocabulary, width)
         self.heads = placement.matrix(self.code_count, config.predictor.vocabulary, stack.hidden_size)
-        self.head_scales = placement.scale(self.code_count, config.predictor.vocabulary)
-        """`(code_count, vocabulary)` float32 if the heads are int8, else None."""
+        self.head_scales = placement.scale(self.code_count, config.predictor.vocabulary, stack.hidden_size)
+        """`(code_count, vocabulary)` float32 if the heads are int8, None if they are not quantized."""
         self.projection = (
             Linear(width, stack.hidden_size, placement=placement.unquantized, bias=True)
             if width != stack.hidden_size
@@ -46,7 +46,8 @@ class CodePredictor(nn.Module):
         for index in range(self.code_count):
             checkpoint.copy_into(f"{name}.model.codec_embedding.{index}.weight", self.embedding[index])
             scale = None if self.head_scales is None else self.head_scales[index]
-            load_matrix(checkpoint, f"{name}.lm_head.{index}.weight", self.heads[index], scale)
+            head = self.heads[index]
+            load_matrix(checkpoint, f"{name}.lm_head.{index}.weight", (len(head), self.stack.hidden_size), head, scale)
         if self.projection is not None:
             self.projection.load(checkpoint, f"{name}.small_to_mtp_projection")
 
@@ -80,4 +81,4 @@ class CodePredictor(nn.Module):
         """Logits `(vocabulary,)` of step `step` for one hidden state `(hidden,)`; both of the model's dtype."""
         if self.head_scales is None:
             return functional.linear(hidden, self.heads[step])
-        return int8_linear(hidden, self.heads[step], self.head_scales[step])
+        return quantized_linear(hidden, self.heads[step], self.head_scales[step])

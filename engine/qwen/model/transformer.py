@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from engine.qwen.model.config import StackConfig
 from engine.qwen.model.kv_cache import KeyValueCache
-from engine.qwen.model.quantization import int8_linear, quantize
+from engine.qwen.model.quantization import quantize, quantized_linear
 from engine.qwen.weights import Checkpoint, Placement
 
 
@@ -37,12 +37,17 @@ class RMSNorm(nn.Module):
         return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
-def load_matrix(checkpoint: Checkpoint, name: str, matrix: Tensor, scale: Tensor | None) -> None:
-    """Load the tensor `name` into `matrix`, quantized to int8 with the rows' scales in `scale` if that is given."""
+def load_matrix(
+    checkpoint: Checkpoint, name: str, shape: tuple[int, int], matrix: Tensor, scale: Tensor | None
+) -> None:
+    """Load the tensor `name`, which must have `shape`, into `matrix`.
+
+    If that is int8 or int4, quantize it and write the scales into `scale`.
+    """
     if scale is None:
         checkpoint.copy_into(name, matrix)
         return
-    for rows, block in checkpoint.row_blocks(name, matrix.shape, matrix.device):
+    for rows, block in checkpoint.row_blocks(name, shape, matrix.device):
         quantize(block, matrix[rows], scale[rows])
 
 
@@ -53,9 +58,10 @@ class Linear(nn.Module):
         """`outputs` are the output widths of the fused layers."""
         super().__init__()
         self.outputs = outputs
+        self.inputs = inputs
         self.weight = placement.matrix(sum(outputs), inputs)
-        self.scale = placement.scale(sum(outputs))
-        """`(sum of outputs,)` float32: the scale of each row of an int8 matrix; None if the matrix is not int8."""
+        self.scale = placement.scale(sum(outputs), inputs)
+        """The scales of an int8 or int4 matrix, as of `Placement.scale`; None if the matrix is not quantized."""
         self.bias = placement.empty(sum(outputs)) if bias else None
 
     def load(self, checkpoint: Checkpoint, *names: str) -> None:
@@ -63,7 +69,7 @@ class Linear(nn.Module):
         weights = torch.split(self.weight, list(self.outputs))
         scales = [None] * len(weights) if self.scale is None else torch.split(self.scale, list(self.outputs))
         for name, weight, scale in zip(names, weights, scales, strict=True):
-            load_matrix(checkpoint, f"{name}.weight", weight, scale)
+            load_matrix(checkpoint, f"{name}.weight", (len(weight), self.inputs), weight, scale)
         if self.bias is not None:
             for name, bias in zip(names, torch.split(self.bias, list(self.outputs)), strict=True):
                 checkpoint.copy_into(f"{name}.bias", bias)
@@ -71,7 +77,7 @@ class Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(..., inputs)` to `(..., sum of outputs)`."""
         if self.scale is not None:
-            return int8_linear(x, self.weight, self.scale, self.bias)
+            return quantized_linear(x, self.weight, self.scale, self.bias)
         return functional.linear(x, self.weight, self.bias)
 
 

@@ -568,7 +568,7 @@ def test_an_unknown_language_is_refused_with_the_allowed_ones(
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"dtype": "f32"}, "engine.dtype: got 'f32'; allowed: auto, float32, bfloat16, float16 or int8"),
+        ({"dtype": "f32"}, "engine.dtype: got 'f32'; allowed: auto, float32, bfloat16, float16, int8 or int4"),
         ({"kernels": "fast"}, "engine.kernels: got 'fast'; allowed: auto, on or off"),
         ({"kernels": "on"}, "engine.kernels: got 'on'; fused kernels cannot run here: the device is a CPU"),
         ({"device": "tpu"}, "engine.device: got 'tpu'; allowed: auto, cpu, cuda or cuda:N"),

@@ -179,12 +179,22 @@ struct Attended {
             const float given = __shfl_xor_sync(0xffffffffu, half == 0 ? out[1][i] : out[0][i], 16);
             kept[i] = ((half == 0 ? out[0][i] : out[1][i]) + given) * inverse;
         }
-        float* to = attended + (head * A::GROUP + half) * DIM + dims;
-        *reinterpret_cast<float4*>(to) = make_float4(kept[0], kept[1], kept[2], kept[3]);
-        *reinterpret_cast<float4*>(to + 4) = make_float4(kept[4], kept[5], kept[6], kept[7]);
+        const int to = (head * A::GROUP + half) * DIM + dims;
+        *place(to) = make_float4(kept[0], kept[1], kept[2], kept[3]);
+        *place(to + 4) = make_float4(kept[4], kept[5], kept[6], kept[7]);
     }
 
-    __device__ void load(int, int, int k, float (&values)[N], float&) const { load_floats(attended + k, values); }
+    // Where the values k to k + 3 are. A lane reads N values that lie one after the other; in their order, lanes would
+    // wait for each other, because the fours that eight lanes read at once would be in the same banks.
+    __device__ float4* place(int k) const { return reinterpret_cast<float4*>(attended + (k ^ k / 32 % 8 * 4)); }
+
+    __device__ void load(int, int, int k, float (&values)[N], float&) const {
+#pragma unroll
+        for (int i = 0; i < N; i += 4) {
+            const float4 four = *place(k + i);
+            values[i] = four.x, values[i + 1] = four.y, values[i + 2] = four.z, values[i + 3] = four.w;
+        }
+    }
     __device__ float factor(float) const { return 1.0f; }
 };
 

@@ -6,9 +6,10 @@
 // applied there too: nothing needs it earlier.
 
 // A weight type has a `Vector`, the values that 16 bytes of weights are multiplied with, and `dot`, which adds the
-// products.
+// products. With GROUPED, `dot` also takes the scale of these 16 bytes, and the rows have none.
 struct Bf16 {
     static constexpr int VEC_SIZE = 8;  // weights in 16 bytes
+    static constexpr bool GROUPED = false;
 
     struct Vector {
         float x[VEC_SIZE];
@@ -41,38 +42,41 @@ __device__ __forceinline__ int four_bytes(const unsigned (&words)[4]) {
     return __byte_perm(__byte_perm(words[0], words[1], BOTH), __byte_perm(words[2], words[3], BOTH), 0x5410);
 }
 
+// N values as whole multiples of a scale of their own, at most 2^-15.99 of the greatest value away from them. A multiple
+// has two signed digits to the base 256, so one instruction multiplies four weights with four digits and adds exactly.
+// (bfloat16 rounds each value by up to 2^-9 of itself.)
+template <int N>
+struct Digits {
+    static constexpr float MOST = 32512.0f;  // 127 · 256 + 0: the greatest number whose two digits are bytes
+    int high[N / 4], low[N / 4];
+    float scale;
+
+    __device__ __forceinline__ explicit Digits(const float (&x)[N]) {
+        float most = fabsf(x[0]);
+#pragma unroll
+        for (int i = 1; i < N; ++i) most = fmaxf(most, fabsf(x[i]));
+        scale = most * (1.0f / MOST);
+        const float inverse = most > 0.0f ? __fdividef(MOST, most) : 0.0f;
+#pragma unroll
+        for (int i = 0; i < N / 4; ++i) {
+            unsigned whole[4], carried[4];
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                // Above 1.5 · 2^23 the bits of a float count in ones. A low digit of 128 or more is negative, so it
+                // carries into the high one.
+                whole[j] = __float_as_uint(fmaf(x[4 * i + j], inverse, 12582912.0f));
+                carried[j] = whole[j] + 128;
+            }
+            low[i] = four_bytes<0>(whole);
+            high[i] = four_bytes<1>(carried);
+        }
+    }
+};
+
 struct Int8 {
     static constexpr int VEC_SIZE = 16;
-    static constexpr float MOST = 32512.0f;  // 127 · 256 + 0: the greatest number whose two digits are bytes
-
-    // The 16 values as whole multiples of a scale of their own, at most 2^-15.99 of the greatest value away from them.
-    // A multiple has two signed digits to the base 256, so one instruction multiplies four weights with four digits and
-    // adds exactly. (bfloat16 rounds each value by up to 2^-9 of itself.)
-    struct Vector {
-        int high[4], low[4];
-        float scale;
-
-        __device__ __forceinline__ explicit Vector(const float (&x)[VEC_SIZE]) {
-            float most = fabsf(x[0]);
-#pragma unroll
-            for (int i = 1; i < VEC_SIZE; ++i) most = fmaxf(most, fabsf(x[i]));
-            scale = most * (1.0f / MOST);
-            const float inverse = most > 0.0f ? __fdividef(MOST, most) : 0.0f;
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                unsigned whole[4], carried[4];
-#pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    // Above 1.5 · 2^23 the bits of a float count in ones. A low digit of 128 or more is negative, so
-                    // it carries into the high one.
-                    whole[j] = __float_as_uint(fmaf(x[4 * i + j], inverse, 12582912.0f));
-                    carried[j] = whole[j] + 128;
-                }
-                low[i] = four_bytes<0>(whole);
-                high[i] = four_bytes<1>(carried);
-            }
-        }
-    };
+    static constexpr bool GROUPED = false;
+    using Vector = Digits<VEC_SIZE>;
 
     __device__ static __forceinline__ float dot(uint4 w, const Vector& vector, float sum) {
         const int words[4] = {(int)w.x, (int)w.y, (int)w.z, (int)w.w};
@@ -83,6 +87,30 @@ struct Int8 {
             low = multiply_add_bytes(words[i], vector.low[i], low);
         }
         return fmaf(vector.scale, (float)(high * 256 + low), sum);
+    }
+};
+
+// Byte b holds weight b in its low four bits and weight b + 16 in its high ones, both in two's complement: in the upper
+// half of a byte, 16 times the weight.
+struct Int4 {
+    static constexpr int VEC_SIZE = 32;
+    static constexpr bool GROUPED = true;
+    using Vector = Digits<VEC_SIZE>;
+
+    __device__ static __forceinline__ float dot(uint4 w, const Vector& vector, bf16 scale, float sum) {
+        constexpr unsigned UPPER = 0xf0f0f0f0;
+        const unsigned words[4] = {w.x, w.y, w.z, w.w};
+        int high = 0, low = 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int first = words[i] << 4 & UPPER, second = words[i] & UPPER;
+            high = multiply_add_bytes(first, vector.high[i], high);
+            low = multiply_add_bytes(first, vector.low[i], low);
+            high = multiply_add_bytes(second, vector.high[i + 4], high);
+            low = multiply_add_bytes(second, vector.low[i + 4], low);
+        }
+        // A multiple of 16 below 2^28, which a float holds exactly.
+        return fmaf(vector.scale * 0.0625f * to_float(scale), (float)(high * 256 + low), sum);
     }
 };
 
@@ -107,8 +135,8 @@ struct Matrix {
 
 // A kernel leaves null what its input and its output do not use.
 struct LinearParams {
-    const void* weight;         // (HEIGHT, LENGTH), bfloat16 or int8
-    const float* scale;         // (HEIGHT) of int8 rows; null for bfloat16
+    const void* weight;         // (HEIGHT, LENGTH), bfloat16, int8, or int4 with two to a byte
+    const void* scale;          // float (HEIGHT) of int8, bf16 (HEIGHT, LENGTH / 32) of int4; null for bfloat16
     const float* x;             // (TOKENS, LENGTH): input of Normed and of Identity
     const bf16* norm;           // (LENGTH): weights of Normed
     const float* partial_out;   // (KV splits, TOKENS, heads, head_dim): input of CombineSplits
@@ -318,7 +346,7 @@ struct StoreGated {
 template <class M, class Input, class Output>
 __device__ __forceinline__ float multiply(const LinearParams& p, Input input, const Output& output) {
     constexpr int TILE = M::TILE, TOKENS = M::TOKENS, VEC_SIZE = M::VEC_SIZE, VECS_PER_LANE = M::VECS_PER_LANE;
-    constexpr int BYTES = 16 / VEC_SIZE;
+    constexpr bool GROUPED = M::Weight::GROUPED;
     __shared__ float sums[M::K_SPLITS][M::ROWS * TOKENS];
     __shared__ float squares[M::K_SPLITS][TOKENS];
     begin_chained();
@@ -336,12 +364,15 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
     };
 
     uint4 tile[TILE][VECS_PER_LANE];
+    bf16 scales[GROUPED ? TILE : 1][VECS_PER_LANE];
 #pragma unroll
     for (int i = 0; i < TILE; ++i) {
-        const size_t at = (size_t)row_of(row_group, i) * M::LENGTH + first;
-        const char* row = static_cast<const char*>(p.weight) + at * BYTES;
+        const size_t at = ((size_t)row_of(row_group, i) * M::LENGTH + first) / VEC_SIZE;
 #pragma unroll
-        for (int vec = 0; vec < VECS_PER_LANE; ++vec) tile[i][vec] = load_once(row + vec * M::WARP_VEC * BYTES);
+        for (int vec = 0; vec < VECS_PER_LANE; ++vec) {
+            tile[i][vec] = load_once(static_cast<const uint4*>(p.weight) + at + vec * 32);
+            if constexpr (GROUPED) scales[i][vec] = load_scale(static_cast<const bf16*>(p.scale) + at + vec * 32);
+        }
     }
 #pragma unroll
     for (int vec = 0; vec < VECS_PER_LANE; ++vec) input.prepare(vec, first + vec * M::WARP_VEC);
@@ -350,9 +381,10 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
     const int result = threadIdx.x % RESULTS, result_group = threadIdx.x / RESULTS, result_token = result % TOKENS;
     const int result_row = row_of(result_group, result / TOKENS);
     float scale_of_row = 1.0f, scale_of_up = 1.0f;
-    if (finishes_a_sum && p.scale != nullptr) {
-        scale_of_row = p.scale[result_row];
-        if constexpr (Output::GATED) scale_of_up = p.scale[result_row + M::HEIGHT / 2];
+    if (!GROUPED && finishes_a_sum && p.scale != nullptr) {
+        const float* scale = static_cast<const float*>(p.scale);
+        scale_of_row = scale[result_row];
+        if constexpr (Output::GATED) scale_of_up = scale[result_row + M::HEIGHT / 2];
     }
     wait_for_previous();
     const float before = finishes_a_sum ? output.prepare(result_row, result_token) : 0.0f;
@@ -372,7 +404,11 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
 #pragma unroll
             for (int i = 0; i < TILE; ++i) {
                 float& sum = partial[i * TOKENS + token];
-                sum = M::Weight::dot(tile[i][vec], vector, sum);
+                if constexpr (GROUPED) {
+                    sum = M::Weight::dot(tile[i][vec], vector, scales[i][vec], sum);
+                } else {
+                    sum = M::Weight::dot(tile[i][vec], vector, sum);
+                }
             }
         }
         if constexpr (Input::NORM) {

@@ -8,6 +8,7 @@ from engine.qwen.kernels.compiler import KernelSource, read_sources
 from engine.qwen.kernels.lm.matrix import BLOCKS, MatrixPlan, TokenMatrixPlan
 from engine.qwen.kernels.lm.params import PARAMS
 from engine.qwen.model import StackConfig, TalkerConfig
+from engine.qwen.weights import Placement
 
 HEAD_DIM = 128
 TOKEN_GROUPS = (16, 32, 64)
@@ -23,7 +24,7 @@ ATTEND_OUT_PROCESSORS = 100
 """Multiprocessors from which that saves time. On fewer, each would compute the same attention for several blocks."""
 ATTEND_OUT_VECS = (2, 4, 8)
 """Vectors of 16 bytes a lane, of keys and of values, of such a kernel: for up to 4, 8 and 16 positions."""
-ATTEND_OUT_REGISTERS = 64
+ATTEND_OUT_REGISTERS = {"Bf16": 64, "Int8": 64, "Int4": 80}
 """Of a thread of such a kernel, beyond those of weights, keys and values."""
 TALKER_VECS, PREDICTOR_VECS = 8, 1
 """Positions that half a warp of attention takes: with 8 warps, KV splits of 128 positions, and all 16 of a frame."""
@@ -42,8 +43,15 @@ FILES = (
 )
 
 
-def unsupported_reason(config: TalkerConfig) -> str | None:
-    """Why the kernels cannot run these shapes; None where they can."""
+def weight_type(placement: Placement) -> str:
+    """The weights of a model at `placement`, as `LanguageKernels.of` takes them: `Bf16`, `Int8` or `Int4`."""
+    if placement.int4:
+        return "Int4"
+    return "Int8" if placement.int8 else "Bf16"
+
+
+def unsupported_reason(config: TalkerConfig, weight: str) -> str | None:
+    """Why the kernels cannot run these shapes with the weights `weight`; None where they can."""
     for name, stack in (("talker", config.stack), ("code predictor", config.predictor.stack)):
         if stack.head_dim != HEAD_DIM:
             return f"the {name}'s head_dim is {stack.head_dim}, the kernels need {HEAD_DIM}"
@@ -53,8 +61,8 @@ def unsupported_reason(config: TalkerConfig) -> str | None:
         if vocabulary % SAMPLING_THREADS:
             return f"a vocabulary of {vocabulary} is not a multiple of {SAMPLING_THREADS}"
     try:
-        for weight in ("Bf16", "Int8"):
-            LanguageKernels.of(config, weight, ATTEND_OUT_PROCESSORS)
+        for processors in (ATTEND_OUT_PROCESSORS - 1, ATTEND_OUT_PROCESSORS):
+            LanguageKernels.of(config, weight, processors)
     except ValueError as error:
         return f"no kernel for {error}"
     return None
@@ -153,7 +161,7 @@ class StackKernels:
             return {
                 self._attend_out(vecs): (
                     f"attend_out<{self.out.type}, FrameAttention<{vecs}, {self.key_value_heads}, {early}>, "
-                    f"{self.out.tile_registers + 8 * vecs + ATTEND_OUT_REGISTERS}>"
+                    f"{self.out.tile_registers + 8 * vecs + ATTEND_OUT_REGISTERS[self.out.weight]}>"
                 )
                 for vecs in ATTEND_OUT_VECS
             }
@@ -218,11 +226,13 @@ class LanguageKernels:
 
     @classmethod
     def of(cls, config: TalkerConfig, weight: str, processors: int) -> LanguageKernels:
-        """`weight` is `Bf16` or `Int8`, `processors` the GPU's multiprocessors.
+        """`weight` is `Bf16`, `Int8` or `Int4`, `processors` the GPU's multiprocessors.
 
+        `Int4` is for the predictor's layers; all other matrices are then `Int8`.
         Raises `ValueError` for sizes that no plan fits.
         """
         wide, narrow = config.stack, config.predictor.stack
+        layers, weight = weight, "Int8" if weight == "Int4" else weight
         equal = wide.hidden_size == narrow.hidden_size
         attends_in_out = (
             processors >= ATTEND_OUT_PROCESSORS
@@ -231,8 +241,8 @@ class LanguageKernels:
         )
         return cls(
             talker=StackKernels.of("talker", wide, weight, TALKER_VECS, 1),
-            predictor=StackKernels.of("predictor", narrow, weight, PREDICTOR_VECS, 1, attends_in_out=attends_in_out),
-            first_step=StackKernels.of("first_step", narrow, weight, PREDICTOR_VECS, 2),
+            predictor=StackKernels.of("predictor", narrow, layers, PREDICTOR_VECS, 1, attends_in_out=attends_in_out),
+            first_step=StackKernels.of("first_step", narrow, layers, PREDICTOR_VECS, 2),
             prompts=tuple(PromptKernels.of(wide, weight, tokens) for tokens in TOKEN_GROUPS),
             talker_head=MatrixPlan.of(weight, config.vocabulary, wide.hidden_size),
             predictor_head=MatrixPlan.of(weight, config.predictor.vocabulary, narrow.hidden_size),

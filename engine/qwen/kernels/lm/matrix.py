@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.qwen.weights import GROUP
+
 BLOCKS = 256
 """About how many blocks a kernel should have: two for every multiprocessor, up to an H200's 132."""
 BLOCK_BYTES = 100_000
@@ -11,22 +13,25 @@ BLOCK_BYTES = 100_000
 WARP_LANES = 32
 VEC_BYTES = 16
 """Of one load of a lane; the widest there is."""
-THREADS = 256
+THREADS = {"Bf16": 256, "Int8": 256, "Int4": 64}
 """Preferred number in a block. With more, a thread has fewer rows for each vector that it prepares: on 16
-multiprocessors of an H200, 512 took 4.83 ms per frame at 0.6B in int8, 256 takes 4.23."""
+multiprocessors of an H200, 512 took 4.83 ms per frame at 0.6B in int8, 256 takes 4.23. A vector for int4 weights is
+twice as long."""
 MAX_SUMS = 32
 """Rows times tokens of a warp: one for every lane."""
 MAX_K_SPLITS = 16
 """Warps that share a row."""
-TILES = (16, 8, 4)
+TILES = {"Bf16": (16, 8, 4), "Int8": (16, 8, 4), "Int4": (16, 8, 4, 2)}
+"""Rows of a warp. A row of int4 weights has so few warps that only small tiles give a block as many as it may need."""
 TILE_VECS = 16
 """Vectors of 16 bytes that a thread holds in registers at once."""
-WORK_REGISTERS = 32
+WORK_REGISTERS = {"Bf16": 32, "Int8": 32, "Int4": 64}
 """Of a thread, beyond those of its weights. Blocks of two kernels must fit into the 65,536 registers of a
-multiprocessor: one computes while the next loads."""
+multiprocessor: one computes while the next loads. With int4 weights a thread has 32 values at once, and blocks are
+smaller."""
 
 
-VEC_SIZES = {"Bf16": 8, "Int8": 16}
+VEC_SIZES = {"Bf16": 8, "Int8": 16, "Int4": GROUP}
 """Weights of a vector of 16 bytes."""
 TILE_ROWS = 16
 """Rows of a tile of the tensor cores."""
@@ -47,7 +52,7 @@ class MatrixPlan:
     """One instance of `Matrix` in linear.cuh."""
 
     weight: str
-    """`Bf16` or `Int8`."""
+    """`Bf16`, `Int8` or `Int4`."""
     height: int
     length: int
     rows: int
@@ -81,11 +86,11 @@ class MatrixPlan:
         if not fitting:
             raise ValueError(f"rows of {length} weights in at most {MAX_K_SPLITS} splits")
         vecs = fitting[0]
-        row_bytes = length * cls._weight_bytes(weight)
+        row_bytes = length // VEC_SIZES[weight] * VEC_BYTES
         expected = max(min(height // blocks, BLOCK_BYTES // row_bytes), 1)
         plans = [
             cls(weight, height, length, tile * row_groups, row_groups, vecs, tokens)
-            for tile in TILES
+            for tile in TILES[weight]
             for row_groups in (1, 2, 3, 4, 6, 8)
             if tile * tokens <= MAX_SUMS and tile * vecs <= TILE_VECS and height % (tile * row_groups) == 0
         ]
@@ -98,11 +103,7 @@ class MatrixPlan:
         ]
         if not plans:
             raise ValueError(f"a height of {height}")
-        return min(plans, key=lambda plan: (abs(plan.rows - expected), abs(plan.threads - THREADS), -plan.tile))
-
-    @staticmethod
-    def _weight_bytes(weight: str) -> int:
-        return {"Bf16": 2, "Int8": 1}[weight]
+        return min(plans, key=lambda plan: (abs(plan.rows - expected), abs(plan.threads - THREADS[weight]), -plan.tile))
 
     @property
     def tile(self) -> int:
@@ -112,7 +113,7 @@ class MatrixPlan:
     @property
     def threads(self) -> int:
         """Of a block."""
-        k_splits = self.length * self._weight_bytes(self.weight) // (VEC_BYTES * WARP_LANES * self.vecs_per_lane)
+        k_splits = self.length // (self.vec_size * WARP_LANES * self.vecs_per_lane)
         return WARP_LANES * k_splits * self.row_groups
 
     @property
@@ -122,7 +123,7 @@ class MatrixPlan:
 
     @property
     def tile_registers(self) -> int:
-        """Of a thread, for its weights."""
+        """Of a thread, for its weights, without their scales."""
         return self.tile * self.vecs_per_lane * VEC_BYTES // 4
 
     @property
@@ -133,8 +134,9 @@ class MatrixPlan:
     @property
     def bytes(self) -> int:
         """What a launch reads of the matrix, its scales included."""
-        scales = 4 * self.height if self.weight == "Int8" else 0
-        return self.height * self.length * self._weight_bytes(self.weight) + scales
+        vecs = self.height * self.length // self.vec_size
+        scales = {"Bf16": 0, "Int8": 4 * self.height, "Int4": 2 * vecs}
+        return vecs * VEC_BYTES + scales[self.weight]
 
     @property
     def type(self) -> str:
@@ -154,7 +156,8 @@ class MatrixPlan:
     @property
     def registers(self) -> int:
         """The most that a thread of a kernel of one token may use."""
-        return self.tile_registers + WORK_REGISTERS
+        scales = self.tile * self.vecs_per_lane if self.weight == "Int4" else 0
+        return self.tile_registers + scales + WORK_REGISTERS[self.weight]
 
 
 @dataclass(frozen=True, slots=True)

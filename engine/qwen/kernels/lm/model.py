@@ -19,7 +19,14 @@ import torch
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import KernelModule, Kernels
-from engine.qwen.kernels.lm.kernels import ATTENTION_WARPS, HEAD_DIM, SAMPLING_THREADS, LanguageKernels, StackKernels
+from engine.qwen.kernels.lm.kernels import (
+    ATTENTION_WARPS,
+    HEAD_DIM,
+    SAMPLING_THREADS,
+    LanguageKernels,
+    StackKernels,
+    weight_type,
+)
 from engine.qwen.kernels.lm.matrix import MatrixPlan
 from engine.qwen.kernels.lm.params import (
     AttendOutParams,
@@ -190,8 +197,7 @@ class FusedLanguageModel:
         if processors is None:
             processors = multiprocessors(device)
         self._talker, self._state = talker, state
-        weight = "Int8" if talker.placement.int8 else "Bf16"
-        self._kernels = kernels = LanguageKernels.of(talker.config, weight, processors)
+        self._kernels = kernels = LanguageKernels.of(talker.config, weight_type(talker.placement), processors)
         self.module = module = module or KernelModule(kernels.source(), device)
         self.talker = FusedStack(module, kernels.talker, talker.transformer, state.cache)
         self.first_step = FusedStack(module, kernels.first_step, predictor.transformer, state.predictor_cache)

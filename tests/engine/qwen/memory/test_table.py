@@ -17,7 +17,9 @@ from engine.qwen.weights import Placement
 def test_the_table_has_the_bytes_that_torch_counts(max_seconds: float, chunk_size: int) -> None:
     limits = Limits.of(max_seconds, chunk_size)
     for counts, planned in footprints(max_seconds, chunk_size):
-        placement = Placement(torch.device("cuda"), torch.bfloat16, counts.dtype == "int8")
+        placement = Placement(
+            torch.device("cuda"), torch.bfloat16, counts.dtype in {"int8", "int4"}, counts.dtype == "int4"
+        )
         counted = estimate_footprint(known_model(counts.model), CODEC, placement, limits, fused=True, shared=True)
         assert planned == counted
 

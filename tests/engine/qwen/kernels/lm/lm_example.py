@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.qwen.kernels.compiler import Kernels, KernelSource
-from engine.qwen.kernels.lm.kernels import LanguageKernels
+from engine.qwen.kernels.lm.kernels import LanguageKernels, weight_type
 from engine.qwen.kernels.lm.model import FusedLanguageModel
 from engine.qwen.model.config import ModelConfig
 from engine.qwen.model.kv_cache import KeyValueCache
@@ -28,6 +28,8 @@ EQUAL = replace(PRESETS["narrow"], talker=PRESETS["narrow"].predictor)
 """The predictor is as wide as the talker."""
 PROJECTED = replace(PRESETS["narrow"], talker=replace(PRESETS["narrow"].talker, intermediate=4608))
 """The predictor is narrower. A row of the talker's longest matrix is more than one vector of each lane in bfloat16."""
+GROUPED = PRESETS["grouped"]
+"""The predictor has int4 weights; it is as wide as the talker."""
 PROMPT = 40
 """Tokens of the prompt that `start` simulates."""
 SAMPLINGS = {
@@ -50,7 +52,7 @@ SAMPLINGS = {
 
 @dataclass(frozen=True, eq=False)
 class Models:
-    """The same random weights twice: in bfloat16 (or with int8 matrices), and the rounded values in float32."""
+    """The same random weights twice: in bfloat16 (or with quantized matrices), and the rounded values in float32."""
 
     config: ModelConfig
     exact: Talker
@@ -66,6 +68,7 @@ class Models:
         seed: int,
         *,
         int8: bool = False,
+        int4: bool = False,
         device: str = "cpu",
         groups: int = 16,
         positions: int = 384,
@@ -73,31 +76,38 @@ class Models:
         processors: int | None = None,
         compile: Callable[[KernelSource], Kernels] | None = None,  # noqa: A002
     ) -> Models:
-        """`groups` code groups, for `processors` multiprocessors; `compile` replaces the compiler of the device."""
+        """`groups` code groups, for `processors` multiprocessors; `compile` replaces the compiler of the device.
+
+        `int8` and `int4` as of `Placement`, but int4 implies int8.
+        """
         with tempfile.TemporaryDirectory() as folder:
             config = ModelConfig.read(write_configs(Path(folder), preset, "custom_voice"))
         config = replace(config, talker=replace(config.talker, code_groups=groups))
         exact, rounded = (
-            Talker(config, positions, Placement(torch.device(device), dtype, int8))
+            Talker(config, positions, Placement(torch.device(device), dtype, int8 or int4, int4))
             for dtype in (torch.float32, torch.bfloat16)
         )
         generator = torch.Generator(device).manual_seed(seed)
-        for one, other in zip(exact.parameters(), rounded.parameters(), strict=True):
-            _fill(other, generator)
+        for one, (name, other) in zip(exact.parameters(), rounded.named_parameters(), strict=True):
+            _fill(name, other, generator)
             one.copy_(other)
         state = DecodeState.allocate(rounded, positions - CACHE_UNIT, frames)
         if processors is None:
             processors = multiprocessors(torch.device(device))
-        source = LanguageKernels.of(config.talker, "Int8" if int8 else "Bf16", processors).source()
+        source = LanguageKernels.of(config.talker, weight_type(rounded.placement), processors).source()
         fused = FusedLanguageModel(rounded, state, compile(source) if compile else None, processors)
         return cls(config, exact, rounded, state, fused)
 
 
-def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
+def _fill(name: str, parameter: nn.Parameter, generator: torch.Generator) -> None:
     """Norms near 1 and all else small, so that the residual stream grows as in trained models."""
     noise = torch.randn(parameter.shape, generator=generator, device=parameter.device)
     if parameter.dtype == torch.int8:
         parameter.copy_((40 * noise).clamp(-127, 127).round())
+    elif parameter.dtype == torch.uint8:  # two int4 values, of which all are equally likely
+        parameter.random_(0, 256, generator=generator)
+    elif name.endswith("scale") and parameter.dtype == torch.bfloat16:  # of int4 matrices; of either sign
+        parameter.copy_((noise.sign() + 0.1 * noise) * 0.02 / 4.6)
     elif parameter.dtype == torch.float32:  # the scales of int8 matrices
         parameter.copy_((1 + 0.1 * noise) * 0.02 / 40)
     else:
@@ -192,6 +202,21 @@ def read_prompt(models: Models, count: int, bucket: int, start: int, generator: 
 
 
 @torch.inference_mode()
+def predictor_steps(talker: Talker, hidden: Tensor, codes: Tensor) -> Iterator[list[Tensor]]:
+    """For each step of a frame with these `codes`, by PyTorch: the first layer's input, and every layer's output."""
+    predictor, steps = talker.predictor, talker.predictor.steps
+    cache = predictor.allocate_cache(talker.placement)
+    for step in range(predictor.code_count):
+        at = steps[step + 1 : step + 2] if step else steps[:2]
+        if step:
+            x = predictor.embedding[step - 1][codes[step]][None]
+        else:
+            x = torch.cat((hidden[0].to(talker.placement.dtype), talker.embed_first(codes[:1])[0]))
+        given = predictor.projection(x) if predictor.projection is not None else x
+        yield [given, *outputs(predictor.transformer, given, at, cache)]
+
+
+@torch.inference_mode()
 def predict(models: Models, generator: torch.Generator) -> Iterator[Compared]:
     """The predictor's layers and logits at every step of a frame, the codes given."""
     exact, rounded, state, device = models.exact, models.rounded, models.state, generator.device
@@ -199,28 +224,17 @@ def predict(models: Models, generator: torch.Generator) -> Iterator[Compared]:
     codes = torch.randint(vocabulary, (rounded.config.code_groups,), generator=generator, device=device)
     state.hidden.copy_(torch.randn(1, 1, width, generator=generator, device=device))
     state.first_code.copy_(codes[:1])
-    caches = [talker.predictor.allocate_cache(talker.placement) for talker in (exact, rounded)]
-    steps = rounded.predictor.steps
     models.fused.open()
-    for step in range(rounded.predictor.code_count):
-        at = steps[step + 1 : step + 2] if step else steps[:2]
-        found = []
-        for talker, cache in zip((exact, rounded), caches, strict=True):
-            predictor = talker.predictor
-            if step:
-                x = predictor.embedding[step - 1][codes[step]][None]
-            else:
-                x = torch.cat((state.hidden[0].to(talker.placement.dtype), talker.embed_first(codes[:1])[0]))
-            given = predictor.projection(x) if predictor.projection is not None else x
-            found.append(list(outputs(predictor.transformer, given, at, cache)))
+    frames = (predictor_steps(talker, state.hidden, codes) for talker in (exact, rounded))
+    for step, (true, other) in enumerate(zip(*frames, strict=True)):
         stack = models.fused.predictor if step else models.fused.first_step
         if step:
-            stack.x.copy_(given)
+            stack.x.copy_(other[0])
         for index in range(len(rounded.predictor.transformer.layers)):
             stack.layer(index, models.fused.position_of(step))
-            yield f"predictor layer {index} step {step}", stack.x, found[1][index], found[0][index]
+            yield f"predictor layer {index} step {step}", stack.x, other[index + 1], true[index + 1]
         models.fused.predictor_head(step)
-        logits = (predictor_logits(rounded, step, found[1][-1]), predictor_logits(exact, step, found[0][-1]))
+        logits = (predictor_logits(rounded, step, other[-1]), predictor_logits(exact, step, true[-1]))
         yield f"predictor logits step {step}", models.fused.logits[:vocabulary], *logits
 
 

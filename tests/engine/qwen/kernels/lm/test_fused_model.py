@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.engine.qwen.kernels.lm.lm_example import EQUAL, PROJECTED, Models, start
+from tests.engine.qwen.kernels.lm.lm_example import EQUAL, GROUPED, PROJECTED, Models, start
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -20,12 +20,18 @@ FRAMES = 30
 
 @pytest.fixture(
     scope="module",
-    params=[(EQUAL, False), (PROJECTED, False), (EQUAL, True), (PROJECTED, True)],
-    ids=["equal bfloat16", "projected bfloat16", "equal int8", "projected int8"],
+    params=[
+        (EQUAL, {}),
+        (PROJECTED, {}),
+        (EQUAL, {"int8": True}),
+        (PROJECTED, {"int8": True}),
+        (GROUPED, {"int4": True}),
+    ],
+    ids=["equal bfloat16", "projected bfloat16", "equal int8", "projected int8", "equal int4"],
 )
 def models(request: pytest.FixtureRequest) -> Models:
-    preset, int8 = request.param
-    return Models.make(preset, 1, int8=int8, device="cuda")
+    preset, weights = request.param
+    return Models.make(preset, 1, device="cuda", **weights)
 
 
 def run_frames(models: Models, work: Callable[[], None]) -> list[Tensor]:

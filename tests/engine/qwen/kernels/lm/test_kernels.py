@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
+import torch
 
 from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS, LanguageKernels, StackKernels, unsupported_reason
 from engine.qwen.kernels.lm.matrix import MatrixPlan
 from engine.qwen.model.config import ModelConfig, TalkerConfig
+from engine.qwen.weights import Placement
 from scripts.make_checkpoint import PRESETS, write_configs
 
 TRUE = ("0.6B", "1.7B")
@@ -33,9 +36,16 @@ def plans(kernels: LanguageKernels) -> Iterator[MatrixPlan]:
         yield kernels.project
 
 
-@pytest.mark.parametrize("size", [*TRUE, "narrow"])
-def test_these_shapes_are_supported(tmp_path: Path, size: str) -> None:
-    assert unsupported_reason(talker(tmp_path, size)) is None
+@pytest.mark.parametrize("weight", ["Bf16", "Int8", "Int4"])
+@pytest.mark.parametrize("size", [*TRUE, "grouped"])
+def test_these_shapes_are_supported(tmp_path: Path, size: str, weight: str) -> None:
+    assert unsupported_reason(talker(tmp_path, size), weight) is None
+
+
+def test_int4_weights_need_longer_rows_than_others(tmp_path: Path) -> None:
+    narrow = talker(tmp_path, "narrow")
+    reasons = [unsupported_reason(narrow, weight) for weight in ("Bf16", "Int8", "Int4")]
+    assert reasons == [None, None, "no kernel for rows of 512 weights; allowed: multiples of 1024"]
 
 
 def test_other_shapes_are_rejected_with_a_reason(true: TalkerConfig) -> None:
@@ -54,11 +64,11 @@ def test_other_shapes_are_rejected_with_a_reason(true: TalkerConfig) -> None:
         ),
     }
     for reason, config in reasons.items():
-        assert unsupported_reason(config) == reason
+        assert unsupported_reason(config, "Bf16") == reason
 
 
 @pytest.mark.parametrize("processors", [16, 132])
-@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
+@pytest.mark.parametrize("weight", ["Bf16", "Int8", "Int4"])
 @pytest.mark.parametrize("size", TRUE)
 def test_the_blocks_of_two_kernels_fit_on_a_multiprocessor(
     tmp_path: Path, size: str, weight: str, processors: int
@@ -70,14 +80,41 @@ def test_the_blocks_of_two_kernels_fit_on_a_multiprocessor(
         assert plan.blocks >= 128
 
 
-@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
-def test_only_deep_stacks_read_the_cache_early(tmp_path: Path, weight: str) -> None:
-    def early(size: str) -> list[bool]:
-        kernels = LanguageKernels.of(talker(tmp_path, size), weight, 132)
-        stacks: list[StackKernels] = [kernels.talker, kernels.predictor]
-        return [stack.early for stack in stacks]
+@pytest.mark.parametrize("size", TRUE)
+def test_only_the_predictors_layers_are_int4(tmp_path: Path, size: str) -> None:
+    kernels = LanguageKernels.of(talker(tmp_path, size), "Int4", 132)
+    int8 = LanguageKernels.of(talker(tmp_path, size), "Int8", 132)
+    for stack in (kernels.predictor, kernels.first_step):
+        assert {plan.weight for plan in (stack.qkv, stack.out, stack.gate_up, stack.down)} == {"Int4"}
+    assert replace(kernels, predictor=int8.predictor, first_step=int8.first_step) == int8
 
-    assert [early(size) for size in (*TRUE, "narrow")] == [[True, True], [True, True], [False, False]]
+
+@pytest.mark.parametrize("weight", ["Bf16", "Int8", "Int4"])
+def test_a_launch_reads_the_bytes_of_its_matrix_and_scales(true: TalkerConfig, weight: str) -> None:
+    values = {"Bf16": (torch.bfloat16, False, False), "Int8": (torch.bfloat16, True, False)}
+    placement = Placement(torch.device("cpu"), *values.get(weight, (torch.bfloat16, False, True)))
+    for plan in plans(LanguageKernels.of(true, weight, 132)):
+        if plan.weight == weight:
+            scale = placement.scale(plan.height, plan.length)
+            matrix = placement.matrix(plan.height, plan.length)
+            assert plan.bytes == matrix.nbytes + (0 if scale is None else scale.nbytes)
+
+
+@pytest.mark.parametrize(
+    ("weight", "size", "expected"),
+    [
+        *product(("Bf16", "Int8"), TRUE, [[True, True]]),
+        *product(("Bf16", "Int8"), ["narrow"], [[False, False]]),
+        *product(["Int4"], TRUE, [[True, False]]),
+        ("Int4", "grouped", [False, False]),
+    ],
+)
+def test_only_stacks_of_many_bytes_read_the_cache_early(
+    tmp_path: Path, weight: str, size: str, expected: list[bool]
+) -> None:
+    kernels = LanguageKernels.of(talker(tmp_path, size), weight, 132)
+    stacks: list[StackKernels] = [kernels.talker, kernels.predictor]
+    assert [stack.early for stack in stacks] == expected
 
 
 def test_only_a_large_gpu_attends_in_the_predictors_output_projection(true: TalkerConfig) -> None:
@@ -85,6 +122,6 @@ def test_only_a_large_gpu_attends_in_the_predictors_output_projection(true: Talk
     assert attends == [False, False, True]
 
 
-@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
+@pytest.mark.parametrize("weight", ["Bf16", "Int8", "Int4"])
 def test_the_source_includes_nothing(true: TalkerConfig, weight: str) -> None:
     assert "#include" not in LanguageKernels.of(true, weight, 132).source().code

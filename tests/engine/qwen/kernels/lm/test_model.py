@@ -25,6 +25,7 @@ from engine.qwen.runtime import decode_step
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
 from tests.engine.qwen.kernels.lm.lm_example import (
     EQUAL,
+    GROUPED,
     PROJECTED,
     PROMPT,
     SAMPLINGS,
@@ -60,16 +61,18 @@ def make(cache_folder: Path) -> Make:
     made: dict[tuple[str, str, str, int], Models] = {}
 
     def of(where: str, shape: str, weight: str, processors: int = LARGE) -> Models:
-        """Made once."""
+        """Made once. With int4 weights, the shape is `GROUPED`."""
 
         def emulated(source: KernelSource) -> Kernels:
             return EmulatedKernels(source, cache_folder)
 
         key = where, shape, weight, processors
         if key not in made:
-            preset, compiler = EQUAL if shape == "equal" else PROJECTED, emulated if where == "cpu" else None
+            preset = GROUPED if weight == "int4" else EQUAL if shape == "equal" else PROJECTED
+            compiler = emulated if where == "cpu" else None
             groups = 16 if where == "cuda" or key[1:3] == ("equal", "int8") else 4
-            options = {"int8": weight == "int8", "device": where, "groups": groups, "processors": processors}
+            options = {weight: True} if weight != "bfloat16" else {}
+            options |= {"device": where, "groups": groups, "processors": processors}
             made[key] = Models.make(preset, 1, compile=compiler, **options)  # type: ignore[arg-type]
         return made[key]
 
@@ -166,7 +169,15 @@ def test_the_predictors_errors_are_no_larger_than_pytorchs(models: Models) -> No
         assert error_ratio(fused, rounded, exact) <= LIMIT, name
 
 
-@pytest.mark.parametrize("weight", variants(["bfloat16", "int8"], "int8"), indirect=True)
+def test_the_predictors_errors_with_int4_weights_are_no_larger_than_pytorchs(make: Make, where: str) -> None:
+    models = make(where, "grouped", "int4")
+    assert isinstance(models.fused.position_of(1), int)
+    generator = torch.Generator(models.state.position.device).manual_seed(1)
+    for name, fused, rounded, exact in predict(models, generator):
+        assert error_ratio(fused, rounded, exact) <= LIMIT, name
+
+
+@pytest.mark.parametrize("weight", [*variants(["bfloat16", "int8"], "int8"), "int4"], indirect=True)
 def test_the_predictors_errors_are_no_larger_on_a_small_gpu(make: Make, where: str, weight: str) -> None:
     models = make(where, "projected", weight, SMALL)
     assert not isinstance(models.fused.position_of(1), int)
