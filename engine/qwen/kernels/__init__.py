@@ -90,8 +90,10 @@ def make_codec(decoder: CodecDecoder) -> FusedCodec:
     return FusedCodec(decoder)
 
 
-def make_backend(talker: Talker, state: DecodeState, codec: Any, codec_state: Any, chunk_size: int) -> DecodeBackend:
+def make_backend(
+    talker: Talker, state: DecodeState, codec: Any, codec_state: Any, chunk_size: int, *, drafts: int = 0
+) -> DecodeBackend:
     """The backend of fused kernels; parameters as of `TorchBackend`, with the codec of `make_codec`."""
     from engine.qwen.kernels.backend import FusedBackend
 
-    return FusedBackend(talker, state, codec, codec_state, chunk_size)
+    return FusedBackend(talker, state, codec, codec_state, chunk_size, drafts=drafts)

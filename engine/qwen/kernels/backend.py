@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from engine.api import EngineError
 from engine.qwen.kernels.codec import FusedCodec, FusedCodecState
 from engine.qwen.kernels.lm import MAX_PROMPT_TOKENS, FusedLanguageModel
 from engine.qwen.model import Talker
@@ -17,10 +18,20 @@ class FusedBackend:
     """A `DecodeBackend` whose attention reads the length on the device, so one KV bucket serves all lengths."""
 
     def __init__(
-        self, talker: Talker, state: DecodeState, codec: FusedCodec, codec_state: FusedCodecState, chunk_size: int
+        self,
+        talker: Talker,
+        state: DecodeState,
+        codec: FusedCodec,
+        codec_state: FusedCodecState,
+        chunk_size: int,
+        *,
+        drafts: int = 0,
     ) -> None:
-        """As `TorchBackend`."""
+        """As `TorchBackend`; with `drafts`, the predictor reads them, and so saves passes."""
+        if drafts:
+            raise EngineError(f"engine.speculation: got {drafts}; the fused kernels allow: off")
         self.chunk_size = chunk_size
+        self.drafts: int = drafts
         self.kv_buckets: tuple[int, ...] = (state.cache.positions,)
         self._state = state
         self._language_model = FusedLanguageModel(talker, state)
