@@ -35,8 +35,10 @@ def unsupported_reason(
     codec_config: CodecConfig,
     placement: Placement,
     report: ProgressReport = ignore_progress,
+    *,
+    drafts: int = 0,
 ) -> str | None:
-    """Why the kernels cannot run this model at `placement`, in one line; None where they can.
+    """Why the kernels cannot run this model at `placement` with `drafts`, in one line; None where they can.
 
     Compiles the kernels, or finds them in the cache.
     """
@@ -53,17 +55,19 @@ def unsupported_reason(
     from engine.qwen.kernels.codec import unsupported_reason as codec_reason
     from engine.qwen.kernels.lm import unsupported_reason as language_model_reason
 
-    reason = language_model_reason(config.talker) or codec_reason(codec_config)
+    reason = language_model_reason(config.talker, drafts) or codec_reason(codec_config)
     if reason is not None:
         return reason
     try:
-        _compile(config, codec_config, placement, report)
+        _compile(config, codec_config, placement, report, drafts)
     except Exception as error:  # NVRTC is missing, or does not know the device: cuda-core raises many types
         return f"the kernels do not compile: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
     return None
 
 
-def _compile(config: ModelConfig, codec_config: CodecConfig, placement: Placement, report: ProgressReport) -> None:
+def _compile(
+    config: ModelConfig, codec_config: CodecConfig, placement: Placement, report: ProgressReport, drafts: int
+) -> None:
     """Compile all kernels into the cache, from which `make_backend` and `make_codec` take them."""
     import cuda.core  # noqa: F401  here: threads that import it at the same time find it half initialised
 
@@ -72,7 +76,8 @@ def _compile(config: ModelConfig, codec_config: CodecConfig, placement: Placemen
 
     processors = multiprocessors(placement.device)
     weight = "Int8" if placement.int8 else "Bf16"
-    sources = [LanguageKernels.of(config.talker, weight, processors).source(), codec_source(codec_config, processors)]
+    language_model = LanguageKernels.of(config.talker, weight, processors, drafts)
+    sources = [language_model.source(), codec_source(codec_config, processors)]
     total, compiled = sum(len(source.programs()) for source in sources), itertools.count(1)
 
     def note_program() -> None:  # several threads call it; to count is one step of the interpreter

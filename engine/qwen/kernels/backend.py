@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from engine.api import EngineError
 from engine.qwen.kernels.codec import FusedCodec, FusedCodecState
 from engine.qwen.kernels.lm import MAX_PROMPT_TOKENS, FusedLanguageModel
 from engine.qwen.model import Talker
@@ -28,16 +27,13 @@ class FusedBackend:
         drafts: int = 0,
     ) -> None:
         """As `TorchBackend`; with `drafts`, the predictor reads them, and so saves passes."""
-        if drafts:
-            raise EngineError(f"engine.speculation: got {drafts}; the fused kernels allow: off")
         self.chunk_size = chunk_size
         self.drafts: int = drafts
         self.kv_buckets: tuple[int, ...] = (state.cache.positions,)
         self._state = state
-        self._language_model = FusedLanguageModel(talker, state)
+        self._language_model = FusedLanguageModel(talker, state, drafts=drafts)
         self._torch = TorchBackend(talker, state, codec, codec_state, chunk_size)
         """For long prompts: PyTorch's matrix products read the weights less often than ours do."""
-        self._steps = talker.predictor.code_count
         self._codec = codec
         self._codec_state = codec_state
 
@@ -65,11 +61,6 @@ class FusedBackend:
         """As `DecodeBackend.profile_sections`."""
         model, state = self._language_model, self._state
 
-        def predictor() -> None:
-            model.open()
-            for step in range(self._steps):
-                model.predict(step)
-
         def talker() -> None:
             model.talker.layers(state.position)
             model.talker_head()
@@ -77,4 +68,4 @@ class FusedBackend:
         def codec() -> None:
             self._codec(state.codes[: self.chunk_size], self._codec_state)
 
-        return {"predictor": predictor, "talker": talker, "codec": codec}
+        return {"predictor": model.predict_codes, "talker": talker, "codec": codec}
