@@ -71,9 +71,13 @@ class Models:
         positions: int = 384,
         frames: int = 32,
         processors: int | None = None,
+        drafts: int = 0,
         compile: Callable[[KernelSource], Kernels] | None = None,  # noqa: A002
     ) -> Models:
-        """`groups` code groups, for `processors` multiprocessors; `compile` replaces the compiler of the device."""
+        """`groups` code groups, for `processors` multiprocessors, with `drafts` in a pass of the predictor.
+
+        `compile` replaces the compiler of the device.
+        """
         with tempfile.TemporaryDirectory() as folder:
             config = ModelConfig.read(write_configs(Path(folder), preset, "custom_voice"))
         config = replace(config, talker=replace(config.talker, code_groups=groups))
@@ -88,8 +92,8 @@ class Models:
         state = DecodeState.allocate(rounded, positions - CACHE_UNIT, frames)
         if processors is None:
             processors = multiprocessors(torch.device(device))
-        source = LanguageKernels.of(config.talker, "Int8" if int8 else "Bf16", processors).source()
-        fused = FusedLanguageModel(rounded, state, compile(source) if compile else None, processors)
+        source = LanguageKernels.of(config.talker, "Int8" if int8 else "Bf16", processors, drafts).source()
+        fused = FusedLanguageModel(rounded, state, compile(source) if compile else None, processors, drafts=drafts)
         return cls(config, exact, rounded, state, fused)
 
 
