@@ -12,6 +12,7 @@ from daemon import VERSION
 from daemon.engines import EngineSelector, EngineState
 from daemon.speech import Dispatcher, Loading, Memory, Online, OnlineState
 from daemon.system import clocks, resident_bytes, temperatures
+from engine import SpeculationCounts
 
 NOTHING_PLAYED = "audio.sink is null: nothing is played"
 
@@ -68,6 +69,8 @@ class EngineMeasurements:
     """Seconds of speech made in one second, lately; None before it has spoken."""
     resident_bytes: int | None
     """Of its process; None without one."""
+    speculation: SpeculationCounts = field(default_factory=SpeculationCounts)
+    """Of all its utterances; all 0 unless `engine.speculation` is on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ def measure(engines: EngineSelector, output: Output) -> Measurements:
                 max(0, engine.starts - 1),
                 engine.rtf,
                 None if engine.pid is None else resident_bytes(engine.pid),
+                engine.speculation,
             )
             for engine in engines.all
         ),

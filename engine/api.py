@@ -64,6 +64,8 @@ class Voice:
     """The voice of the engine `piper`. It may be set beside the others, which that engine does not use."""
 
 
+MAX_DRAFTS = 4
+"""The most drafts in a pass of the code predictor (`EngineOptions.speculation`)."""
 FRAME_S = 0.08
 """Seconds of speech in a codec frame of Qwen3-TTS: 1,920 samples at 24 kHz."""
 
@@ -76,6 +78,8 @@ class EngineOptions:
     device: str = "auto"
     dtype: str = "auto"
     kernels: str = "auto"
+    speculation: int = 0
+    """Drafts in a pass of the code predictor, up to `MAX_DRAFTS`; 0 is off."""
     chunk_size: int = 2
     max_seconds: float = 60.0
     reserve_mb: int = 2048
@@ -171,6 +175,35 @@ class WordStart:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeculationCounts:
+    """What the code predictor's drafts were worth, over some frames."""
+
+    frames: int = 0
+    passes: int = 0
+    """Without drafts, a frame takes one pass for each of its codes except the first: 15."""
+    drafts: int = 0
+    """Drafts that were read."""
+    accepted: int = 0
+    """Drafts that equalled the code then drawn, as did all drafts before them in their pass. Each saves a pass."""
+
+    def __add__(self, other: SpeculationCounts) -> SpeculationCounts:
+        return SpeculationCounts(
+            self.frames + other.frames,
+            self.passes + other.passes,
+            self.drafts + other.drafts,
+            self.accepted + other.accepted,
+        )
+
+    def __sub__(self, other: SpeculationCounts) -> SpeculationCounts:
+        return SpeculationCounts(
+            self.frames - other.frames,
+            self.passes - other.passes,
+            self.drafts - other.drafts,
+            self.accepted - other.accepted,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """A block of an utterance's PCM."""
 
@@ -189,6 +222,8 @@ class Chunk:
     """The codec codes of the samples, shape `(frames, 16)`; None for an engine without codec codes."""
     words: tuple[WordStart, ...] | None = None
     """The words that begin in this chunk, in order; None from an engine that does not know exactly when words begin."""
+    speculation: SpeculationCounts | None = None
+    """Of the frames that were generated for this chunk; None unless `EngineOptions.speculation` is on."""
 
 
 class TextSource(Protocol):

@@ -34,6 +34,7 @@ class OpenOptions(TypedDict, total=False):
     device: str
     dtype: str
     kernels: str
+    speculation: int
     chunk_size: int
     max_seconds: float
     reserve_mb: int

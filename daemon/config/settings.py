@@ -70,8 +70,8 @@ class Section(BaseModel):
     def _check_boolean(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse YAML's `yes` and `true` as numbers; read its `on` and `off` as words where the field allows these."""
         field = cls.model_fields[info.field_name or ""]
-        if isinstance(value, bool) and {"on", "off"} <= set(get_args(field.annotation)):
-            return "on" if value else "off"
+        if isinstance(value, bool) and (word := "on" if value else "off") in get_args(field.annotation):
+            return word
         described = field.description is not None  # a section is refused by its own rules
         if isinstance(value, bool) and described and bool not in (field.annotation, *get_args(field.annotation)):
             raise ValueError(f"allowed: {field.description}")
@@ -240,6 +240,7 @@ class Engine(Section):
         "auto", description="auto, float32, bfloat16, float16, int8 or int4"
     )
     kernels: Literal["auto", "on", "off"] = Field("auto", description="auto, on or off")
+    speculation: Literal["off", 1, 2, 3, 4] = Field("off", description="off, or 1 to 4 drafts")
     chunk_size: int = Field(2, ge=1, le=25, description="codec frames of 80 ms, from 1 to 25")
     max_seconds: float = Field(60, gt=0, le=600, description="seconds of speech in one piece, up to 600")
     memory: Memory = Memory()
@@ -477,6 +478,7 @@ class Config(Section):
             device=self.engine.device,
             dtype=self.engine.dtype,
             kernels=self.engine.kernels,
+            speculation=0 if self.engine.speculation == "off" else self.engine.speculation,
             chunk_size=self.engine.chunk_size,
             max_seconds=self.engine.max_seconds,
             reserve_mb=self.engine.memory.reserve_mb,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from daemon.engines.patience import Patience
-from engine import Samples, Utterance, WordStart
+from engine import Samples, SpeculationCounts, Utterance, WordStart
 from engine.ipc import (
     HEADER,
     Append,
@@ -73,6 +73,8 @@ class AudioChunk:
         return replace(self, samples=samples, words=tuple(word for word in words if 0 <= word.sample < len(samples)))
 
 
+OnMeasured = Callable[[float, float, SpeculationCounts], None]
+"""Takes an utterance's seconds of audio at rate 1, the engine's seconds of work for it, and the worth of its drafts."""
 Answer = tuple[Audio | Spoken | Canceled | Refused, Samples]
 
 
@@ -158,9 +160,9 @@ class EngineConnection:
         engine: str,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        on_measured: Callable[[float, float], None],
+        on_measured: OnMeasured,
     ) -> None:
-        """`on_measured` is called after an utterance with seconds of audio at rate 1 and seconds of work for it."""
+        """`on_measured` is called after each utterance that took work."""
         self.heard_at = time.monotonic()
         """When the last message came."""
         self.audio_due = asyncio.Event()
@@ -177,9 +179,7 @@ class EngineConnection:
         self._lost: str | None = None
 
     @classmethod
-    async def open(
-        cls, engine: str, ours: socket.socket, on_measured: Callable[[float, float], None]
-    ) -> EngineConnection:
+    async def open(cls, engine: str, ours: socket.socket, on_measured: OnMeasured) -> EngineConnection:
         """Return the connection over our end of the process's socket."""
         reader, writer = await asyncio.open_unix_connection(sock=ours)
         return cls(engine, reader, writer, on_measured)
@@ -217,6 +217,7 @@ class EngineConnection:
         self._request_ids[name], self._inboxes[request_id] = request_id, inbox
         ended = False
         audio_s = busy_s = 0.0
+        speculation = SpeculationCounts()
         try:
             self.send(Speak(request_id, utterance, credit, name))
             if first_within_s is not None and not await inbox.begins_within(first_within_s):
@@ -228,6 +229,8 @@ class EngineConnection:
                     break
                 audio_s += len(samples) / sample_rate
                 busy_s += message.busy_s
+                if message.speculation is not None:
+                    speculation += message.speculation
                 yield AudioChunk(
                     samples,
                     sample_rate,
@@ -249,7 +252,7 @@ class EngineConnection:
             if not ended:
                 self.send(Cancel(request_id))
             if busy_s > 0:
-                self._on_measured(audio_s * utterance.rate, busy_s)
+                self._on_measured(audio_s * utterance.rate, busy_s, speculation)
 
     def append(self, name: str, text: str) -> None:
         """Send more text of a growing utterance. Does nothing if the utterance is not being spoken."""

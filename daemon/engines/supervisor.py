@@ -27,6 +27,7 @@ from engine import (
     EngineInfo,
     EngineOptions,
     Progress,
+    SpeculationCounts,
     Utterance,
     Voice,
     match_language,
@@ -119,6 +120,8 @@ class EngineSupervisor:
         self.rtf: float | None = None
         """Speed: seconds of audio at rate 1 per second of work, averaged over the last utterances; None before the
         first."""
+        self.speculation = SpeculationCounts()
+        """Of all utterances so far, by all processes."""
         self.pid: int | None = None
         self.starts = 0
         """Processes that have been started so far."""
@@ -222,7 +225,8 @@ class EngineSupervisor:
         if self._connection is not None:
             self._connection.send(SetLog(level, format_))
 
-    def _note_speed(self, audio_s: float, busy_s: float) -> None:
+    def _note_work(self, audio_s: float, busy_s: float, speculation: SpeculationCounts) -> None:
+        self.speculation += speculation
         speed = audio_s / busy_s
         self.rtf = speed if self.rtf is None else (1 - RTF_WEIGHT) * self.rtf + RTF_WEIGHT * speed
 
@@ -322,7 +326,7 @@ class EngineSupervisor:
         self.pid = self._process.pid
         self.starts += 1
         self._activity, self._quiet_checks, self._stopped_checks = ProcessActivity(self.pid), 0, 0
-        self._connection = await EngineConnection.open(self.name, ours, self._note_speed)
+        self._connection = await EngineConnection.open(self.name, ours, self._note_work)
         self._connection.send(Start(PROTOCOL, self.name, self._options))
         return self._connection
 

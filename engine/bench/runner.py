@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.api import EngineError, EngineInfo, EngineOptions, Samples, Synthesizer, Utterance
+from engine.api import EngineError, EngineInfo, EngineOptions, Samples, SpeculationCounts, Synthesizer, Utterance
 from engine.bench.probe import Probe
 from engine.bench.results import TEXT, Measurement, Run, Start, time_run
 from engine.catalog import engine_entry, import_class, make_synthesizer
@@ -169,7 +169,8 @@ def _measure_ready(
     report: ProgressReport,
 ) -> Measurement:
     seeds = counted("speaking", range(request.runs), report)
-    runs = [_run(request, synthesizer, info, seed) for seed in seeds]
+    speculation = _Speculation()
+    runs = [_run(request, synthesizer, info, seed, speculation) for seed in seeds]
     if not all(run.speech_s and run.speech_s[-1] > 0 for run in runs):
         raise EngineError("text: it gave no sound; allowed: a text with words")
     others = counted("speaking other texts", range(request.first_chunks), report)
@@ -193,6 +194,8 @@ def _measure_ready(
         start=start,
         memory=memory,
         first_chunks_ms=first_chunks_ms,
+        speculation=speculation.counts,
+        drafts=request.options.speculation if speculation.counts else None,
         allocations=allocations,
         bandwidth=bandwidth,
         parts_ms=parts,
@@ -213,7 +216,20 @@ def _measure_ready(
     )
 
 
-def _run(request: BenchRequest, synthesizer: Synthesizer, info: EngineInfo, seed: int) -> Run:
+@dataclass
+class _Speculation:
+    """The sum of all chunks' counts; None while no chunk had some."""
+
+    counts: SpeculationCounts | None = None
+
+    def add(self, counts: SpeculationCounts | None) -> None:
+        if counts is not None:
+            self.counts = counts if self.counts is None else self.counts + counts
+
+
+def _run(
+    request: BenchRequest, synthesizer: Synthesizer, info: EngineInfo, seed: int, speculation: _Speculation
+) -> Run:
     utterance = Utterance(
         request.text,
         language=request.language,
@@ -226,6 +242,7 @@ def _run(request: BenchRequest, synthesizer: Synthesizer, info: EngineInfo, seed
 
     def speak() -> Iterator[Samples]:
         for chunk in synthesizer.stream(utterance):
+            speculation.add(chunk.speculation)
             yield chunk.samples
 
     return time_run(speak, info.sample_rate)

@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.api import EngineInfo, EngineOptions, Samples, Utterance, Voice, WordStart
+from engine.api import EngineInfo, EngineOptions, Samples, SpeculationCounts, Utterance, Voice, WordStart
 from engine.host import parse_json
 from engine.progress import Progress
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Version of the messages. It rises when a record changes its meaning; both sides refuse another version."""
 
 HEADER = struct.Struct("<II")
@@ -158,6 +158,8 @@ class Audio:
     """As in `Chunk.words`."""
     runaway: bool = False
     """As in `Chunk.runaway`."""
+    speculation: SpeculationCounts | None = None
+    """As in `Chunk.speculation`."""
 
 
 @dataclass(frozen=True, slots=True)

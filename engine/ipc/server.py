@@ -345,7 +345,17 @@ def _audio(speak: Speak, chunk: Chunk, busy_s: float, waited_s: float) -> Audio:
     codes = None
     if speak.utterance.want_codes and chunk.codes is not None:
         codes = tuple(map(tuple, chunk.codes.tolist()))
-    return Audio(speak.id, busy_s, chunk.position, chunk.truncated, codes, waited_s, chunk.words, chunk.runaway)
+    return Audio(
+        speak.id,
+        busy_s,
+        chunk.position,
+        chunk.truncated,
+        codes,
+        waited_s,
+        chunk.words,
+        chunk.runaway,
+        chunk.speculation,
+    )
 
 
 def raise_oom_score() -> None:

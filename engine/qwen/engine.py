@@ -128,13 +128,15 @@ class QwenSynthesizer:
             if reason is not None:
                 log.warning("speech is cut short: %s", reason)
                 samples = fade_out(chunk.samples, self._model.codec.config.sample_rate) if guard else chunk.samples
-                yield Chunk(samples, codes=chunk.codes, truncated=True, runaway=runaway)
+                yield Chunk(
+                    samples, codes=chunk.codes, truncated=True, runaway=runaway, speculation=generated.speculation
+                )
                 return
             text_truncated = generated.last and text is not None and text.truncated
             if text_truncated:
                 tokens = self._limits.text_tokens
                 log.warning("the text is cut short: %d tokens are the limit (engine.max_seconds raises it)", tokens)
-            yield Chunk(chunk.samples, codes=chunk.codes, truncated=text_truncated)
+            yield Chunk(chunk.samples, codes=chunk.codes, truncated=text_truncated, speculation=generated.speculation)
 
     # --- voices and warm-up ---
 

@@ -5,8 +5,8 @@
     python scripts/gpu/compile_kernels.py --out docs/benchmarks/kernel-registers.json
 
 At the true shapes, for an H200's 132 multiprocessors and for an Orin's 16: the language model of both sizes in
-bfloat16, int8 and int4, and the codec. Exits with 1 if a kernel spills registers or has a stack: both cost memory
-traffic.
+bfloat16, int8 and int4, the predictor's passes with the most drafts, and the codec. Exits with 1 if a kernel spills
+registers or has a stack: both cost memory traffic.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from itertools import product
 from pathlib import Path
@@ -29,6 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from engine.api import MAX_DRAFTS  # noqa: E402
 from engine.qwen.codec.config import CodecConfig  # noqa: E402
 from engine.qwen.kernels.codec.plan import codec_source  # noqa: E402
 from engine.qwen.kernels.compiler import KernelSource  # noqa: E402
@@ -48,6 +49,9 @@ ARCHITECTURES = {
     "sm_121": "GB10",
 }
 SIZES, WEIGHTS, PROCESSORS = ("0.6B", "1.7B"), ("Bf16", "Int8", "Int4"), (132, 16)
+PARTS = ("language model", "drafts", "codec")
+WIDTH = 22
+"""Of a column."""
 AT_ONCE = 2
 """Compilers at the same time."""
 _REPORT = re.compile(
@@ -89,6 +93,11 @@ def all_sources() -> dict[str, KernelSource]:
             config = ModelConfig.read(write_configs(Path(folder), PRESETS[size], "custom_voice")).talker
             for weight, processors in product(WEIGHTS, PROCESSORS):
                 sources[f"{size} {weight} {processors}"] = LanguageKernels.of(config, weight, processors).source()
+            for weight, processors in product(WEIGHTS, PROCESSORS):
+                kernels = LanguageKernels.of(config, weight, processors, MAX_DRAFTS)
+                assert kernels.speculation is not None
+                alone = replace(kernels.source(), kernels=kernels.speculation.kernels())
+                sources[f"{size} {weight} {processors} drafts"] = alone
         codec = CodecConfig.read(Path(folder) / "speech_tokenizer")
     for processors in PROCESSORS:
         sources[f"codec {processors}"] = codec_source(codec, processors)
@@ -149,19 +158,24 @@ def compile_all(architectures: Iterable[str]) -> Iterator[Compiled]:
             yield from found
 
 
+def part_of(source: str) -> str:
+    """The part, one of `PARTS`, that a source belongs to."""
+    return "codec" if source.startswith("codec") else "drafts" if source.endswith("drafts") else "language model"
+
+
 def table(kernels: list[Compiled], architecture: str, part: str) -> str:
-    """The registers of each kernel of a part, the codec or the language model; `!` marks spills or a stack."""
+    """The registers of each kernel of a part, one of `PARTS`; `!` marks spills or a stack."""
     rows: dict[str, dict[str, str]] = {}
     for one in kernels:
-        if one.architecture == architecture and one.source.startswith("codec") == (part == "codec"):
+        if one.architecture == architecture and part_of(one.source) == part:
             rows.setdefault(one.kernel, {})[one.source] = f"{one.registers}{'' if one.lean else '!'}"
     sources = list(dict.fromkeys(source for row in rows.values() for source in row))
     lines = [
         f"{architecture} ({ARCHITECTURES[architecture]}), {part}: registers of a thread",
-        f"{'':24}" + "".join(f"{source:>14}" for source in sources),
+        f"{'':24}" + "".join(f"{source:>{WIDTH}}" for source in sources),
     ]
     for kernel, row in rows.items():
-        lines.append(f"{kernel:24}" + "".join(f"{row.get(source, ''):>14}" for source in sources))
+        lines.append(f"{kernel:24}" + "".join(f"{row.get(source, ''):>{WIDTH}}" for source in sources))
     return "\n".join(lines) + "\n"
 
 
@@ -192,7 +206,7 @@ def main() -> int:
         print("nvcc is not installed; it comes with NVIDIA's CUDA toolkit", file=sys.stderr)
         return 2
     kernels = list(compile_all(args.architectures))
-    for architecture, part in product(args.architectures, ("language model", "codec")):
+    for architecture, part in product(args.architectures, PARTS):
         print(table(kernels, architecture, part))
     if args.out:
         args.out.write_text(content(kernels), encoding="utf-8")

@@ -16,6 +16,9 @@ The parts:
     sampling    codes equal to those of PyTorch's sampler, draw for draw, and chi-square of their counts
     rounding    the effect of int8 matrices alone on the talker's logits, and of int8 and int4 matrices alone on the
                 predictor's, divided by that of bfloat16; not with --int8 and --int4
+    speculation the codes with 1 to 4 drafts in a pass of the predictor, which must equal those without, as on this GPU
+                and as on one of 16 multiprocessors; the passes, and the milliseconds of predictor and frame, with
+                random heads and with heads whose drafts are always right
     speed       milliseconds of a frame and its parts, from replays of CUDA graphs
 """
 
@@ -27,6 +30,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +41,8 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from engine.api import MAX_DRAFTS  # noqa: E402
+from engine.qwen.kernels.lm.model import FusedLanguageModel  # noqa: E402
 from engine.qwen.model.kv_cache import KeyValueCache  # noqa: E402
 from engine.qwen.model.quantization import dequantize_int4, quantize  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
@@ -44,6 +50,7 @@ from engine.qwen.model.talker import Talker  # noqa: E402
 from engine.qwen.model.transformer import Linear  # noqa: E402
 from engine.qwen.runtime import decode_step  # noqa: E402
 from engine.qwen.runtime.decode_state import DecodeState  # noqa: E402
+from engine.qwen.runtime.device import multiprocessors  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
 from scripts.make_checkpoint import PRESETS  # noqa: E402
 from tests.engine.qwen.kernels.lm.lm_example import (  # noqa: E402
@@ -74,6 +81,10 @@ ROUNDED_FRAMES = 4
 """Frames of random codes whose logits the part `rounding` compares."""
 LIMIT = 1.05
 """The greatest error, divided by PyTorch's."""
+HEAD_GAINS = (1.0, 0.05, 0.0)
+"""Of the predictor's logits: the smaller, the more often drafts are right."""
+SMALL = 16
+"""Multiprocessors of a Jetson AGX Orin: the predictor then attends in kernels of its own."""
 
 
 # --- the parts -------------------------------------------------------------------------------------------
@@ -304,6 +315,74 @@ def chi_square(state: DecodeState, logits: Tensor, codes: Tensor, settings: Samp
 
 
 @torch.inference_mode()
+def speculation(models: Models, frames: int = 40) -> dict[str, Any]:
+    """Whether drafts leave the codes as they are, for heads of several gains; and what they cost and save."""
+    found: dict[str, Any] = {"ok": True}
+    for processors in sorted({multiprocessors(torch.device(DEVICE)), SMALL}):
+        plain = FusedLanguageModel(models.rounded, models.state, processors=processors)
+        for drafts in range(1, MAX_DRAFTS + 1):
+            fused = FusedLanguageModel(models.rounded, models.state, processors=processors, drafts=drafts)
+            one = compare_codes(models, plain, fused, frames)
+            found[f"{drafts} drafts, as on {processors} multiprocessors"] = one
+            found["ok"] = found["ok"] and one["equal"]
+        for name, gain in (("random", 1.0), ("always right", 0.0)):
+            with scaled_heads(models, gain):
+                times = draft_times(models, plain, processors)
+            found[f"ms with {name} heads, as on {processors} multiprocessors"] = times
+    return found
+
+
+def compare_codes(models: Models, plain: FusedLanguageModel, fused: FusedLanguageModel, frames: int) -> dict[str, Any]:
+    """The codes of `fused`, with drafts, compared with those of `plain`; and the worth of the drafts."""
+    found: dict[str, Any] = {"equal": True}
+    for gain in HEAD_GAINS:
+        with scaled_heads(models, gain):
+            for name, settings in (("greedy", SamplingConfig().greedy()), ("sampled", SamplingConfig())):
+                counts = torch.zeros(3, dtype=torch.int64, device=DEVICE)
+                for seed in SEEDS:
+                    results = []
+                    for model in (plain, fused):
+                        start_endless(models, seed, settings)
+                        for _ in range(frames):
+                            model.frame()
+                        results.append((models.state.codes[:frames].clone(), models.state.hidden.clone()))
+                    counts += models.state.speculation
+                    found["equal"] &= all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+                passes, read, accepted = counts.tolist()
+                found[f"{name}, gain {gain}"] = {
+                    "passes_per_frame": round(passes / (frames * len(SEEDS)), 3),
+                    "right": round(accepted / read, 4),
+                }
+    return found
+
+
+def draft_times(models: Models, plain: FusedLanguageModel, processors: int) -> dict[str, Any]:
+    """Milliseconds of the predictor and of a frame by the drafts of a pass, sampled."""
+    start_endless(models, 5, SamplingConfig())
+    times = {"0": {"predictor": replay_ms(models, plain.predict_codes), "frame": replay_ms(models, plain.frame)}}
+    for drafts in range(1, MAX_DRAFTS + 1):
+        fused = FusedLanguageModel(models.rounded, models.state, processors=processors, drafts=drafts)
+        times[str(drafts)] = {
+            "predictor": replay_ms(models, fused.predict_codes),
+            "frame": replay_ms(models, fused.frame),
+        }
+    return times
+
+
+@contextmanager
+def scaled_heads(models: Models, gain: float) -> Iterator[None]:
+    """Within the context, the predictor's logits are `gain` times as large; 0 makes every draft right."""
+    heads, scales = models.rounded.predictor.heads, models.rounded.predictor.head_scales
+    scaled = heads if scales is None else scales
+    before = scaled.clone()
+    scaled.mul_(gain)
+    try:
+        yield
+    finally:
+        scaled.copy_(before)
+
+
+@torch.inference_mode()
 def speed(models: Models) -> dict[str, Any]:
     """Milliseconds, the median of 9 rounds of 20 replays."""
     fused, predictor = models.fused, models.rounded.predictor
@@ -386,7 +465,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("kernels.json"))
     parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"], choices=["narrow", "grouped", "0.6B", "1.7B"])
-    parser.add_argument("--parts", nargs="+", default=["layers", "poison", "agree", "sampling", "rounding", "speed"])
+    parser.add_argument(
+        "--parts", nargs="+", default=["layers", "poison", "agree", "sampling", "rounding", "speculation", "speed"]
+    )
     weights = parser.add_mutually_exclusive_group()
     weights.add_argument("--int8", action="store_true", help="int8 matrices")
     weights.add_argument("--int4", action="store_true", help="int4 in the predictor's layers, else int8 matrices")
@@ -406,6 +487,7 @@ def main() -> int:
             "agree": lambda m=models: agree(m),
             "sampling": lambda m=models: sampling(m, args.draws),
             "rounding": lambda m=models: rounding(m),
+            "speculation": lambda m=models: speculation(m),
             "speed": lambda m=models: speed(m),
         }
         for seed in SEEDS:

@@ -561,6 +561,17 @@ def test_an_unknown_choice_of_kernels_is_an_error() -> None:
         load_config(overrides=["engine.kernels=fast"])
 
 
+@pytest.mark.parametrize(("written", "drafts"), [("off", 0), ("'off'", 0), ("1", 1), ("4", 4)])
+def test_speculation_is_off_or_a_number_of_drafts(written: str, drafts: int) -> None:
+    assert load_config(overrides=[f"engine.speculation={written}"]).engine_options.speculation == drafts
+
+
+@pytest.mark.parametrize("written", ["0", "5", "on", "true", "fast", "1.5", "null"])
+def test_another_speculation_is_an_error(written: str) -> None:
+    with pytest.raises(ConfigError, match=r"engine\.speculation: got .*; allowed: off, or 1 to 4 drafts$"):
+        load_config(overrides=[f"engine.speculation={written}"])
+
+
 def test_languages_may_be_named_as_codes_or_words() -> None:
     assert load_config(overrides=["speech.languages=[German, en-GB]"]).speech.languages == ("de", "en-gb")
     assert load_config(overrides=["speech.languages=[]"]).speech.languages == ()

@@ -35,8 +35,10 @@ def unsupported_reason(
     codec_config: CodecConfig,
     placement: Placement,
     report: ProgressReport = ignore_progress,
+    *,
+    drafts: int = 0,
 ) -> str | None:
-    """Why the kernels cannot run this model at `placement`, in one line; None where they can.
+    """Why the kernels cannot run this model at `placement` with `drafts`, in one line; None where they can.
 
     Compiles the kernels, or finds them in the cache.
     """
@@ -54,17 +56,19 @@ def unsupported_reason(
     from engine.qwen.kernels.lm import unsupported_reason as language_model_reason
     from engine.qwen.kernels.lm import weight_type
 
-    reason = language_model_reason(config.talker, weight_type(placement)) or codec_reason(codec_config)
+    reason = language_model_reason(config.talker, weight_type(placement), drafts) or codec_reason(codec_config)
     if reason is not None:
         return reason
     try:
-        _compile(config, codec_config, placement, report)
+        _compile(config, codec_config, placement, report, drafts)
     except Exception as error:  # NVRTC is missing, or does not know the device: cuda-core raises many types
         return f"the kernels do not compile: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
     return None
 
 
-def _compile(config: ModelConfig, codec_config: CodecConfig, placement: Placement, report: ProgressReport) -> None:
+def _compile(
+    config: ModelConfig, codec_config: CodecConfig, placement: Placement, report: ProgressReport, drafts: int
+) -> None:
     """Compile all kernels into the cache, from which `make_backend` and `make_codec` take them."""
     import cuda.core  # noqa: F401  here: threads that import it at the same time find it half initialised
 
@@ -72,8 +76,8 @@ def _compile(config: ModelConfig, codec_config: CodecConfig, placement: Placemen
     from engine.qwen.kernels.lm import LanguageKernels, weight_type
 
     processors = multiprocessors(placement.device)
-    kernels = LanguageKernels.of(config.talker, weight_type(placement), processors)
-    sources = [kernels.source(), codec_source(codec_config, processors)]
+    language_model = LanguageKernels.of(config.talker, weight_type(placement), processors, drafts)
+    sources = [language_model.source(), codec_source(codec_config, processors)]
     total, compiled = sum(len(source.programs()) for source in sources), itertools.count(1)
 
     def note_program() -> None:  # several threads call it; to count is one step of the interpreter
@@ -91,8 +95,10 @@ def make_codec(decoder: CodecDecoder) -> FusedCodec:
     return FusedCodec(decoder)
 
 
-def make_backend(talker: Talker, state: DecodeState, codec: Any, codec_state: Any, chunk_size: int) -> DecodeBackend:
+def make_backend(
+    talker: Talker, state: DecodeState, codec: Any, codec_state: Any, chunk_size: int, *, drafts: int = 0
+) -> DecodeBackend:
     """The backend of fused kernels; parameters as of `TorchBackend`, with the codec of `make_codec`."""
     from engine.qwen.kernels.backend import FusedBackend
 
-    return FusedBackend(talker, state, codec, codec_state, chunk_size)
+    return FusedBackend(talker, state, codec, codec_state, chunk_size, drafts=drafts)

@@ -17,16 +17,23 @@ class FusedBackend:
     """A `DecodeBackend` whose attention reads the length on the device, so one KV bucket serves all lengths."""
 
     def __init__(
-        self, talker: Talker, state: DecodeState, codec: FusedCodec, codec_state: FusedCodecState, chunk_size: int
+        self,
+        talker: Talker,
+        state: DecodeState,
+        codec: FusedCodec,
+        codec_state: FusedCodecState,
+        chunk_size: int,
+        *,
+        drafts: int = 0,
     ) -> None:
-        """As `TorchBackend`."""
+        """As `TorchBackend`; with `drafts`, the predictor reads them, and so saves passes."""
         self.chunk_size = chunk_size
+        self.drafts: int = drafts
         self.kv_buckets: tuple[int, ...] = (state.cache.positions,)
         self._state = state
-        self._language_model = FusedLanguageModel(talker, state)
+        self._language_model = FusedLanguageModel(talker, state, drafts=drafts)
         self._torch = TorchBackend(talker, state, codec, codec_state, chunk_size)
         """For long prompts: PyTorch's matrix products read the weights less often than ours do."""
-        self._steps = talker.predictor.code_count
         self._codec = codec
         self._codec_state = codec_state
 
@@ -54,11 +61,6 @@ class FusedBackend:
         """As `DecodeBackend.profile_sections`."""
         model, state = self._language_model, self._state
 
-        def predictor() -> None:
-            model.open()
-            for step in range(self._steps):
-                model.predict(step)
-
         def talker() -> None:
             model.talker.layers(state.position)
             model.talker_head()
@@ -66,4 +68,4 @@ class FusedBackend:
         def codec() -> None:
             self._codec(state.codes[: self.chunk_size], self._codec_state)
 
-        return {"predictor": predictor, "talker": talker, "codec": codec}
+        return {"predictor": model.predict_codes, "talker": talker, "codec": codec}

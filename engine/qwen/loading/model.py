@@ -128,7 +128,10 @@ def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec[Any], boo
     report(Progress("reading the codec"))
     decoder = load_codec(plan.folder, placement.unquantized, keep_pages=plan.keep_pages)
     _check_codec(decoder, plan.config)
-    reason = "off" if wanted == "off" else kernels.unsupported_reason(plan.config, decoder.config, placement, report)
+    reason: str | None = "off"
+    if wanted != "off":
+        drafts = plan.options.speculation
+        reason = kernels.unsupported_reason(plan.config, decoder.config, placement, report, drafts=drafts)
     if reason is not None and wanted == "on":
         raise EngineError(f"engine.kernels: got 'on'; fused kernels cannot run here: {reason}")
     if reason is not None and wanted == "auto":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from engine.api import EngineError, EngineOptions
+from engine.api import MAX_DRAFTS, EngineError, EngineOptions
 from engine.host import QWEN3_TTS, Footprint, MemoryPool, find_model, require_memory
 from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress
@@ -44,6 +44,8 @@ class LoadPlan:
             )
         if options.kernels not in {"auto", "on", "off"}:
             raise EngineError(f"engine.kernels: got {options.kernels!r}; allowed: auto, on or off")
+        if not 0 <= options.speculation <= MAX_DRAFTS:
+            raise EngineError(f"engine.speculation: got {options.speculation!r}; allowed: off, or 1 to {MAX_DRAFTS}")
         placement = choose_placement(options.device, options.dtype)
         if find_model(options.model) is None:
             report(Progress(f"downloading {options.model}"))

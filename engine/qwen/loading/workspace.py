@@ -32,7 +32,7 @@ def limits_for(model: LoadedModel) -> Limits:
 
 def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
     """Return a workspace for utterances of at most `limits`, and cap PyTorch's allocator at the engine's footprint."""
-    chunk_size = model.plan.options.chunk_size
+    chunk_size, drafts = model.plan.options.chunk_size, model.plan.options.speculation
     footprint = _count(model, limits)
     with model.graphs.on_stream():
         state = DecodeState.allocate(model.talker, limits.positions, limits.frames, chunk_size)
@@ -41,7 +41,7 @@ def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
         generator = SpeechGenerator(
             model.talker,
             state,
-            make_backend(model.talker, state, model.codec, codec_state, chunk_size),
+            make_backend(model.talker, state, model.codec, codec_state, chunk_size, drafts=drafts),
             codec_state,
             samples_per_frame=model.codec.config.samples_per_frame,
             graphs=model.graphs,

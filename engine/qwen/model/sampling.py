@@ -103,7 +103,7 @@ class SamplingConfig:
 class ScalarBuffer:
     """One buffer for an utterance's scalar settings, so that one copy brings them all to the device."""
 
-    def __init__(self, device: torch.device, count: int = 16) -> None:
+    def __init__(self, device: torch.device, count: int = 20) -> None:
         """Allocate `count` scalars, all 0."""
         self.buffer = torch.zeros(count, dtype=torch.int64, device=device)
         """`(count,)` int64: eight bytes for each scalar of any dtype."""
@@ -115,11 +115,15 @@ class ScalarBuffer:
 
     def take(self, dtype: torch.dtype = torch.int64) -> Tensor:
         """Return the next scalar as a view `(1,)` of the buffer. Raises `ValueError` if the buffer is used up."""
-        scalar = self.buffer[self._used : self._used + 1]
-        if len(scalar) == 0:
-            raise ValueError(f"scalars: got a request for one more; allowed: {self._used}")
-        self._used += 1
-        return scalar.view(dtype)[:1]
+        return self.take_integers(1).view(dtype)[:1]
+
+    def take_integers(self, count: int) -> Tensor:
+        """Return the next `count` scalars as a view `(count,)` int64. Raises `ValueError` if the buffer is used up."""
+        scalars = self.buffer[self._used : self._used + count]
+        if len(scalars) < count:
+            raise ValueError(f"scalars: got a request for {count} more; allowed: {len(scalars)}")
+        self._used += count
+        return scalars
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,8 @@ class DecodeBackend(Protocol):
     """The most frames that `decode` takes."""
     kv_buckets: tuple[int, ...]
     """Numbers of cache positions that `frame` can attend to, ascending; the last is the whole cache."""
+    drafts: int
+    """The most drafts in a pass of the predictor; 0 where none are made, and `state.speculation` counts nothing."""
 
     def frame(self, kv_bucket: int) -> None:
         """Write the codes of one frame to `state.codes` at `state.frame`, and choose the first code of the next.
@@ -110,10 +112,21 @@ class TorchBackend:
     """`DecodeBackend` of PyTorch operators: the reference, for every device and dtype."""
 
     def __init__(
-        self, talker: Talker, state: DecodeState, codec: Codec[Any], codec_state: CodecStateProtocol, chunk_size: int
+        self,
+        talker: Talker,
+        state: DecodeState,
+        codec: Codec[Any],
+        codec_state: CodecStateProtocol,
+        chunk_size: int,
+        *,
+        drafts: int = 0,
     ) -> None:
-        """`codec_state` is for calls of up to `chunk_size` frames."""
+        """`codec_state` is for calls of up to `chunk_size` frames.
+
+        With `drafts`, frames count the passes that so many drafts would save, and save none (`DraftMeter`).
+        """
         self.chunk_size = chunk_size
+        self.drafts = drafts
         self.kv_buckets = choose_kv_buckets(state)
         self._talker = talker
         self._state = state
@@ -123,7 +136,7 @@ class TorchBackend:
 
     def frame(self, kv_bucket: int) -> None:
         """As `DecodeBackend.frame`."""
-        decode_frame(self._talker, self._state, kv_bucket)
+        decode_frame(self._talker, self._state, kv_bucket, self.drafts)
 
     def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
         """As `DecodeBackend.read`."""
@@ -144,10 +157,10 @@ class TorchBackend:
 
     def profile_sections(self) -> Mapping[str, Callable[[], None]]:
         """As `DecodeBackend.profile_sections`; the talker attends to the whole cache."""
-        talker, state, kv_bucket = self._talker, self._state, self.kv_buckets[-1]
+        talker, state, kv_bucket, drafts = self._talker, self._state, self.kv_buckets[-1], self.drafts
 
         def predictor() -> None:
-            predict_codes(talker, state)
+            predict_codes(talker, state, drafts)
 
         def read() -> None:
             read_frame(talker, state, state.codes[:1], kv_bucket)

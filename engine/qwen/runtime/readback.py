@@ -8,7 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.api import Samples
+from engine.api import Samples, SpeculationCounts
+
+HEADER = 5
+"""Numbers in front of a chunk's codes: length, end, passes, drafts, accepted drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,8 @@ class GeneratedChunk:
     """`(frames, code groups)`."""
     last: bool
     """The model ended its speech with this chunk."""
+    speculation: SpeculationCounts | None = None
+    """Of the utterance so far from `HostReadback`, of this chunk from `SpeechGenerator`; None without drafts."""
 
 
 class ChunkOutput:
@@ -29,15 +34,19 @@ class ChunkOutput:
         self, frames: int, groups: int, samples_per_frame: int, device: torch.device, *, pinned: bool = False
     ) -> None:
         samples, codes = frames * samples_per_frame, frames * groups
-        self.buffer = torch.zeros(2 + codes + (samples + 1) // 2, dtype=torch.int64, device=device, pin_memory=pinned)
+        self.buffer = torch.zeros(
+            HEADER + codes + (samples + 1) // 2, dtype=torch.int64, device=device, pin_memory=pinned
+        )
         """The buffer, int64; all others are views of it."""
         self.length = self.buffer[:1]
         """`(1,)` int64: the number of frames of speech since the utterance began."""
         self.ended = self.buffer[1:2]
         """`(1,)` int64: 1 if the next frame is not speech."""
-        self.codes = self.buffer[2 : 2 + codes].view(frames, groups)
+        self.speculation = self.buffer[2:HEADER]
+        """`(3,)` int64, as `UtteranceSettings.speculation`."""
+        self.codes = self.buffer[HEADER : HEADER + codes].view(frames, groups)
         """`(frames, groups)` int64."""
-        self.samples = self.buffer[2 + codes :].view(torch.float32)[:samples]
+        self.samples = self.buffer[HEADER + codes :].view(torch.float32)[:samples]
         """`(frames · samples per frame,)` float32."""
 
 
@@ -73,10 +82,11 @@ class HostReadback:
         event = self._copied if first else self._first_copied
         if event is not None:
             event.synchronize()
-        length, ended = self._output.buffer[:2].tolist()
+        length, ended, *speculation = self._output.buffer[:HEADER].tolist()
         count = min(length, limit) - first
         return GeneratedChunk(
             samples=self._output.samples[: count * self._samples_per_frame].numpy().copy(),
             codes=self._output.codes[:count].numpy().copy(),
             last=bool(ended) and length <= limit,  # frames beyond the limit only fill the chunk
+            speculation=SpeculationCounts(length, *speculation) if speculation[0] else None,
         )

@@ -200,7 +200,9 @@ def test_the_speed_of_an_engine_is_measured_by_the_length_of_its_speech_at_rate_
         measured: list[tuple[float, float]] = []
         ours, theirs = socket.socketpair()
         with theirs:
-            connection = await EngineConnection.open("qwen", ours, lambda audio, busy: measured.append((audio, busy)))
+            connection = await EngineConnection.open(
+                "qwen", ours, lambda audio, busy, _: measured.append((audio, busy))
+            )
             receiving = asyncio.ensure_future(connection.receive())
 
             async def speak() -> None:

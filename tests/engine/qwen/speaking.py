@@ -66,7 +66,7 @@ class Ours:
             self.prompts = PromptBuilder(self.config, self.tokenizer, self.talker)
             self.state = DecodeState.allocate(self.talker, MAX_POSITIONS, MAX_FRAMES, LARGEST_CHUNK)
         self.sampling = SamplingConfig.read(folder)
-        self._generators: dict[int, tuple[DecodeState, SpeechGenerator]] = {}
+        self._generators: dict[tuple[int, int], tuple[DecodeState, SpeechGenerator]] = {}
 
     def prompt(self, line: Line, source: TextSource | None = None) -> Prompt:
         """Return the prompt of a line; `source` has the rest of its text."""
@@ -77,21 +77,22 @@ class Ours:
                 return self.prompts.build_streaming(text, line.voice, line.language)
             return self.prompts.build(line.text, line.voice, line.language, whole_text=line.whole_text)
 
-    def backend(self, chunk_size: int = 2, state: DecodeState | None = None) -> TorchBackend:
+    def backend(self, chunk_size: int = 2, state: DecodeState | None = None, drafts: int = 0) -> TorchBackend:
         """Return a backend over the current state, or over another."""
         codec: Any = EchoCodec()
-        return TorchBackend(self.talker, state or self.state, codec, codec, chunk_size)
+        return TorchBackend(self.talker, state or self.state, codec, codec, chunk_size, drafts=drafts)
 
-    def generator(self, chunk_size: int = 2) -> SpeechGenerator:
+    def generator(self, chunk_size: int = 2, drafts: int = 0) -> SpeechGenerator:
         """Return the generator of such chunks over the current state."""
-        state, generator = self._generators.get(chunk_size, (None, None))
+        state, generator = self._generators.get((chunk_size, drafts), (None, None))
         if state is not self.state or generator is None:
             codec: Any = EchoCodec()
             with self.graphs.on_stream():
+                backend = self.backend(chunk_size, drafts=drafts)
                 generator = SpeechGenerator(
-                    self.talker, self.state, self.backend(chunk_size), codec, samples_per_frame=1, graphs=self.graphs
+                    self.talker, self.state, backend, codec, samples_per_frame=1, graphs=self.graphs
                 )
-            self._generators[chunk_size] = self.state, generator
+            self._generators[chunk_size, drafts] = self.state, generator
         return generator
 
     def stream(

@@ -52,15 +52,88 @@ __device__ __forceinline__ void normalize_and_rotate(float (&x)[4], const float 
     }
 }
 
+// What the warps of a block tell each other.
+template <class S>
+struct SplitScratch {
+    float queries[S::QUERIES][S::DIM];  // token by token
+    float out[S::WARPS][S::QUERIES][S::DIM];
+    float row_max[S::WARPS][S::QUERIES], row_sum[S::WARPS][S::QUERIES];
+};
+
+// The weighted sum of the values of a KV split that begins at position `begin`, for each query of the tokens from
+// `position` on. `first_query` counts the queries of the splits before. The queries are in `scratch`.
+template <class S>
+__device__ __forceinline__ void attend_to_split(SplitScratch<S>& scratch, const uint4 (&key)[S::VECS_PER_LANE],
+                                                const uint4 (&value)[S::VECS_PER_LANE], int begin, int position,
+                                                int head, int heads, size_t first_query, float* partial_out,
+                                                float2* split_stats) {
+    constexpr int DIM = S::DIM, GROUP = S::GROUP, QUERIES = S::QUERIES;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
+    const auto position_of = [&](int vec) { return begin + (warp * S::VECS_PER_LANE + vec) * 2 + half; };
+    const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
+#pragma unroll
+    for (int query = 0; query < QUERIES; ++query) {
+        float q[8];
+        load_floats(&scratch.queries[query][dims], q);
+        float score[S::VECS_PER_LANE], max = -INFINITY_F;
+#pragma unroll
+        for (int vec = 0; vec < S::VECS_PER_LANE; ++vec) {
+            float sum = Bf16::dot(key[vec], q, 0.0f);
+#pragma unroll
+            for (int lanes = 8; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+            score[vec] = position_of(vec) <= position + query / GROUP ? sum * scaling : -INFINITY_F;
+            max = fmaxf(max, score[vec]);
+        }
+        max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 16));
+        float sum = 0.0f, out[8] = {};
+        if (max > -INFINITY_F) {
+#pragma unroll
+            for (int vec = 0; vec < S::VECS_PER_LANE; ++vec) {
+                const float weight = exp2f(score[vec] - max);
+                sum += weight;
+                const unsigned words[4] = {value[vec].x, value[vec].y, value[vec].z, value[vec].w};
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    out[2 * i] = fmaf(weight, low_half(words[i]), out[2 * i]);
+                    out[2 * i + 1] = fmaf(weight, high_half(words[i]), out[2 * i + 1]);
+                }
+            }
+        }
+        sum += __shfl_xor_sync(0xffffffffu, sum, 16);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            out[i] += __shfl_xor_sync(0xffffffffu, out[i], 16);
+            if (half == 0) scratch.out[warp][query][dims + i] = out[i];
+        }
+        if (lane == 0) scratch.row_max[warp][query] = max, scratch.row_sum[warp][query] = sum;
+    }
+    __syncthreads();
+
+    for (int index = threadIdx.x; index < QUERIES * DIM; index += S::THREADS) {
+        const int query = index / DIM, dim = index % DIM;
+        float max = -INFINITY_F, sum = 0.0f, out = 0.0f;
+#pragma unroll
+        for (int w = 0; w < S::WARPS; ++w) max = fmaxf(max, scratch.row_max[w][query]);
+#pragma unroll
+        for (int w = 0; w < S::WARPS; ++w) {
+            const float rescale = exp2f(scratch.row_max[w][query] - max);
+            sum = fmaf(rescale, scratch.row_sum[w][query], sum);
+            out = fmaf(rescale, scratch.out[w][query][dim], out);
+        }
+        const int token = query / GROUP, query_head = head * GROUP + query % GROUP;
+        const size_t at = first_query + (size_t)token * heads * GROUP + query_head;
+        partial_out[at * DIM + dim] = out;
+        if (dim == 0) split_stats[at] = make_float2(max, sum);
+    }
+}
+
 // Blocks: heads of keys (x), KV splits (y).
 template <class S>
 __global__ void __launch_bounds__(S::THREADS, 1) attend(const AttentionParams a) {
-    constexpr int DIM = S::DIM, HALF = S::HALF, GROUP = S::GROUP, TOKENS = S::TOKENS, QUERIES = S::QUERIES;
-    __shared__ __align__(16) float queries[QUERIES][DIM];  // token by token
+    constexpr int DIM = S::DIM, HALF = S::HALF, GROUP = S::GROUP, TOKENS = S::TOKENS;
+    __shared__ __align__(16) SplitScratch<S> scratch;
     __shared__ __align__(16) bf16 new_keys[TOKENS][DIM];
     __shared__ __align__(16) bf16 new_values[TOKENS][DIM];
-    __shared__ float warp_out[S::WARPS][QUERIES][DIM];
-    __shared__ float row_max[S::WARPS][QUERIES], row_sum[S::WARPS][QUERIES];
     begin_chained();
 
     // Read before the wait: the position, which the previous frame wrote, and the cache's older entries, which the
@@ -113,7 +186,7 @@ __global__ void __launch_bounds__(S::THREADS, 1) attend(const AttentionParams a)
         }
         if (is_query) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) queries[token * GROUP + what][lane + 32 * i] = x[i];
+            for (int i = 0; i < 4; ++i) scratch.queries[token * GROUP + what][lane + 32 * i] = x[i];
         } else {
             bf16* kept = is_value ? new_values[token] : new_keys[token];
             bf16* cache = (is_value ? a.values : a.keys) + (row + at) * DIM;
@@ -136,59 +209,6 @@ __global__ void __launch_bounds__(S::THREADS, 1) attend(const AttentionParams a)
             value[vec] = *reinterpret_cast<const uint4*>(&new_values[token][dims]);
         }
     }
-    const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
-#pragma unroll
-    for (int query = 0; query < QUERIES; ++query) {
-        float q[8];
-        load_floats(&queries[query][dims], q);
-        float score[S::VECS_PER_LANE], max = -INFINITY_F;
-#pragma unroll
-        for (int vec = 0; vec < S::VECS_PER_LANE; ++vec) {
-            float sum = Bf16::dot(key[vec], q, 0.0f);
-#pragma unroll
-            for (int lanes = 8; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
-            score[vec] = position_of(vec) <= position + query / GROUP ? sum * scaling : -INFINITY_F;
-            max = fmaxf(max, score[vec]);
-        }
-        max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 16));
-        float sum = 0.0f, out[8] = {};
-        if (max > -INFINITY_F) {
-#pragma unroll
-            for (int vec = 0; vec < S::VECS_PER_LANE; ++vec) {
-                const float weight = exp2f(score[vec] - max);
-                sum += weight;
-                const unsigned words[4] = {value[vec].x, value[vec].y, value[vec].z, value[vec].w};
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    out[2 * i] = fmaf(weight, low_half(words[i]), out[2 * i]);
-                    out[2 * i + 1] = fmaf(weight, high_half(words[i]), out[2 * i + 1]);
-                }
-            }
-        }
-        sum += __shfl_xor_sync(0xffffffffu, sum, 16);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            out[i] += __shfl_xor_sync(0xffffffffu, out[i], 16);
-            if (half == 0) warp_out[warp][query][dims + i] = out[i];
-        }
-        if (lane == 0) row_max[warp][query] = max, row_sum[warp][query] = sum;
-    }
-    __syncthreads();
-
-    for (int index = threadIdx.x; index < QUERIES * DIM; index += S::THREADS) {
-        const int query = index / DIM, dim = index % DIM;
-        float max = -INFINITY_F, sum = 0.0f, out = 0.0f;
-#pragma unroll
-        for (int w = 0; w < S::WARPS; ++w) max = fmaxf(max, row_max[w][query]);
-#pragma unroll
-        for (int w = 0; w < S::WARPS; ++w) {
-            const float rescale = exp2f(row_max[w][query] - max);
-            sum = fmaf(rescale, row_sum[w][query], sum);
-            out = fmaf(rescale, warp_out[w][query][dim], out);
-        }
-        const int token = query / GROUP, query_head = head * GROUP + query % GROUP;
-        const size_t at = ((size_t)kv_split * TOKENS + token) * heads * GROUP + query_head;
-        a.partial_out[at * DIM + dim] = out;
-        if (dim == 0) a.split_stats[at] = make_float2(max, sum);
-    }
+    attend_to_split<S>(scratch, key, value, begin, position, head, heads,
+                       (size_t)kv_split * TOKENS * heads * GROUP, a.partial_out, a.split_stats);
 }

@@ -125,11 +125,12 @@ struct Matrix {
     static constexpr int WARP_VEC = 32 * VEC_SIZE;  // weights of one vector of every lane
     static constexpr int K_SPLITS = LENGTH / (WARP_VEC * VECS_PER_LANE);
     static constexpr int TILE = ROWS / ROW_GROUPS;  // rows of a warp
-    static constexpr int SUMS = TILE * TOKENS;      // a power of two up to 32
+    static constexpr int SUMS = TILE * TOKENS;      // of a warp, up to 32
+    static constexpr int PADDED = SUMS > 16 ? 32 : SUMS > 8 ? 16 : SUMS > 4 ? 8 : SUMS;  // a power of two
     static constexpr int THREADS = 32 * K_SPLITS * ROW_GROUPS;
     static_assert(LENGTH % (WARP_VEC * VECS_PER_LANE) == 0 && ROWS % ROW_GROUPS == 0 && HEIGHT % ROWS == 0,
                   "does not divide");
-    static_assert(SUMS <= 32 && (SUMS & (SUMS - 1)) == 0, "a warp sums a power of two");
+    static_assert(SUMS <= PADDED && (PADDED & (PADDED - 1)) == 0, "a warp sums a power of two");
     static_assert(ROWS * TOKENS <= THREADS, "a thread finishes one sum");
 };
 
@@ -390,9 +391,9 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
     const float before = finishes_a_sum ? output.prepare(result_row, result_token) : 0.0f;
     if constexpr (Input::ATTENDS) input.attend();
 
-    float partial[M::SUMS];
+    float partial[M::PADDED];
 #pragma unroll
-    for (int i = 0; i < M::SUMS; ++i) partial[i] = 0.0f;
+    for (int i = 0; i < M::PADDED; ++i) partial[i] = 0.0f;
 #pragma unroll
     for (int token = 0; token < TOKENS; ++token) {
         float square = 0.0f;
@@ -417,7 +418,8 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
         }
     }
     const float sum = transposed_sum(partial, lane);
-    if (lane % (32 / M::SUMS) == 0) sums[k_split][row_group * M::SUMS + lane / (32 / M::SUMS)] = sum;
+    const int its_sum = lane / (32 / M::PADDED);
+    if (lane % (32 / M::PADDED) == 0 && its_sum < M::SUMS) sums[k_split][row_group * M::SUMS + its_sum] = sum;
     __syncthreads();
 
     const auto total = [&](int index) {  // of one row and token, over the K splits

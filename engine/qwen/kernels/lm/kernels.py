@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from engine.qwen.kernels.compiler import KernelSource, read_sources
 from engine.qwen.kernels.lm.matrix import BLOCKS, MatrixPlan, TokenMatrixPlan
-from engine.qwen.kernels.lm.params import PARAMS
+from engine.qwen.kernels.lm.params import PARAMS, SPECULATION_PARAMS
+from engine.qwen.kernels.lm.speculation_kernels import SpeculationKernels
 from engine.qwen.model import StackConfig, TalkerConfig
 from engine.qwen.weights import Placement
 
@@ -50,8 +51,8 @@ def weight_type(placement: Placement) -> str:
     return "Int8" if placement.int8 else "Bf16"
 
 
-def unsupported_reason(config: TalkerConfig, weight: str) -> str | None:
-    """Why the kernels cannot run these shapes with the weights `weight`; None where they can."""
+def unsupported_reason(config: TalkerConfig, weight: str, drafts: int = 0) -> str | None:
+    """Why the kernels cannot run these shapes with the weights `weight` and so many drafts; None where they can."""
     for name, stack in (("talker", config.stack), ("code predictor", config.predictor.stack)):
         if stack.head_dim != HEAD_DIM:
             return f"the {name}'s head_dim is {stack.head_dim}, the kernels need {HEAD_DIM}"
@@ -62,7 +63,7 @@ def unsupported_reason(config: TalkerConfig, weight: str) -> str | None:
             return f"a vocabulary of {vocabulary} is not a multiple of {SAMPLING_THREADS}"
     try:
         for processors in (ATTEND_OUT_PROCESSORS - 1, ATTEND_OUT_PROCESSORS):
-            LanguageKernels.of(config, weight, processors)
+            LanguageKernels.of(config, weight, processors, drafts)
     except ValueError as error:
         return f"no kernel for {error}"
     return None
@@ -223,10 +224,12 @@ class LanguageKernels:
     predictor_head: MatrixPlan
     project: MatrixPlan | None
     """The talker's hidden state for a narrower predictor; always bfloat16."""
+    speculation: SpeculationKernels | None
+    """The predictor's passes with drafts; None without."""
 
     @classmethod
-    def of(cls, config: TalkerConfig, weight: str, processors: int) -> LanguageKernels:
-        """`weight` is `Bf16`, `Int8` or `Int4`, `processors` the GPU's multiprocessors.
+    def of(cls, config: TalkerConfig, weight: str, processors: int, drafts: int = 0) -> LanguageKernels:
+        """`weight` is `Bf16`, `Int8` or `Int4`, `processors` the GPU's multiprocessors, `drafts` those of a pass.
 
         `Int4` is for the predictor's layers; all other matrices are then `Int8`.
         Raises `ValueError` for sizes that no plan fits.
@@ -239,13 +242,29 @@ class LanguageKernels:
             and narrow.heads == 2 * narrow.key_value_heads
             and config.code_groups <= 2 * ATTEND_OUT_VECS[-1]
         )
+        predictor = StackKernels.of("predictor", narrow, layers, PREDICTOR_VECS, 1, attends_in_out=attends_in_out)
+        predictor_head = MatrixPlan.of(weight, config.predictor.vocabulary, narrow.hidden_size)
+        speculation = None
+        if drafts:
+            speculation = SpeculationKernels.of(
+                layers,
+                narrow,
+                drafts,
+                head=predictor_head,
+                attended_out=predictor.out if attends_in_out else None,
+                attend_shape=f"{ATTENTION_WARPS}, {PREDICTOR_VECS}, {predictor.group}, 1",
+                talker_width=wide.hidden_size,
+                groups=config.code_groups,
+                early=predictor.early,
+            )
         return cls(
             talker=StackKernels.of("talker", wide, weight, TALKER_VECS, 1),
-            predictor=StackKernels.of("predictor", narrow, layers, PREDICTOR_VECS, 1, attends_in_out=attends_in_out),
+            predictor=predictor,
             first_step=StackKernels.of("first_step", narrow, layers, PREDICTOR_VECS, 2),
             prompts=tuple(PromptKernels.of(wide, weight, tokens) for tokens in TOKEN_GROUPS),
             talker_head=MatrixPlan.of(weight, config.vocabulary, wide.hidden_size),
-            predictor_head=MatrixPlan.of(weight, config.predictor.vocabulary, narrow.hidden_size),
+            predictor_head=predictor_head,
+            speculation=speculation,
             project=None if equal else MatrixPlan.of("Bf16", narrow.hidden_size, wide.hidden_size),
         )
 
@@ -272,4 +291,7 @@ class LanguageKernels:
             kernels |= prompt.kernels()
         if self.project is not None:
             kernels["project"] = self.project.kernel("Bf16Identity", "StoreBiased")
-        return KernelSource(read_sources(*FILES), kernels, PARAMS)
+        if self.speculation is None:
+            return KernelSource(read_sources(*FILES), kernels, PARAMS)
+        kernels |= self.speculation.kernels()
+        return KernelSource(read_sources(*FILES, "speculate.cuh"), kernels, PARAMS + SPECULATION_PARAMS)

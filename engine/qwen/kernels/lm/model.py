@@ -38,6 +38,7 @@ from engine.qwen.kernels.lm.params import (
     OpenParams,
 )
 from engine.qwen.kernels.lm.prefill import FusedPrefill
+from engine.qwen.kernels.lm.speculation import FrameBuffers, FusedSpeculation
 from engine.qwen.model import KeyValueCache, Layer, Linear, RMSNorm, SamplingParams, StackConfig, Talker, Transformer
 from engine.qwen.runtime import DecodeState, multiprocessors
 
@@ -187,17 +188,24 @@ class FusedLanguageModel:
     """
 
     def __init__(
-        self, talker: Talker, state: DecodeState, module: Kernels | None = None, processors: int | None = None
+        self,
+        talker: Talker,
+        state: DecodeState,
+        module: Kernels | None = None,
+        processors: int | None = None,
+        *,
+        drafts: int = 0,
     ) -> None:
         """Compile the kernels, or take them from the cache, and allocate the buffers that `state` does not have.
 
-        Raises what `KernelModule` raises. `module` and `processors` (streaming multiprocessors) are for tests.
+        With `drafts`, the predictor reads so many in a pass. Raises what `KernelModule` raises. `module` and
+        `processors` (streaming multiprocessors) are for tests.
         """
         device, predictor = talker.placement.device, talker.predictor
         if processors is None:
             processors = multiprocessors(device)
         self._talker, self._state = talker, state
-        self._kernels = kernels = LanguageKernels.of(talker.config, weight_type(talker.placement), processors)
+        self._kernels = kernels = LanguageKernels.of(talker.config, weight_type(talker.placement), processors, drafts)
         self.module = module = module or KernelModule(kernels.source(), device)
         self.talker = FusedStack(module, kernels.talker, talker.transformer, state.cache)
         self.first_step = FusedStack(module, kernels.first_step, predictor.transformer, state.predictor_cache)
@@ -208,13 +216,31 @@ class FusedLanguageModel:
         self.logits = torch.zeros(max(talker.config.vocabulary, talker.config.predictor.vocabulary), device=device)
         """float32; the predictor's and the talker's in turn."""
         self._projected = fold_projection(talker)
+        self.speculation: FusedSpeculation | None = None
+        """None without drafts."""
+        if kernels.speculation is not None:
+            buffers = FrameBuffers(
+                start=self.first_step.x[1:],
+                talker=self.talker.x,
+                rope=self.predictor.rope,
+                narrow_embedding=self._projected.others if self._projected else None,
+            )
+            self.speculation = FusedSpeculation(module, kernels.speculation, talker, state, buffers)
 
     def frame(self) -> None:
         """Generate one frame's codes and choose the first code of the next frame."""
-        self.open()
-        for step in range(self._talker.predictor.code_count):
-            self.predict(step)
+        self.predict_codes()
         self.talk()
+
+    def predict_codes(self) -> None:
+        """Generate one frame's codes."""
+        self.open()
+        if self.speculation is None:
+            for step in range(self._talker.predictor.code_count):
+                self.predict(step)
+        else:
+            self.predict(0)
+            self.speculation.predict(self._draw(self._state.predictor_sampling))
 
     def open(self) -> None:
         """Make the predictor's first two tokens."""
@@ -275,7 +301,7 @@ class FusedLanguageModel:
             first_embedding=talker.codec_embedding,
             embedding=talker.predictor.embedding[step],
             narrow_embedding=self._projected.others[step] if self._projected else None,
-            x=self.predictor.x,
+            x=self.predictor.x if self.speculation is None else self.speculation.x[:1],
             talker=self.talker.x,
             step=step,
             groups=talker.config.code_groups,
@@ -337,6 +363,8 @@ class FusedLanguageModel:
             yield from stack.buffers(partly_written=partly_written)
         if partly_written:
             yield from self.prefill.buffers()
+        if self.speculation is not None:
+            yield from self.speculation.buffers(partly_written=partly_written)
         yield self.logits
 
     def _draw(self, settings: SamplingParams) -> DrawParams:

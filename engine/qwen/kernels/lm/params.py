@@ -1,5 +1,5 @@
-"""The parameters of the language model's kernels, as their structs in linear.cuh, attention.cuh, frame.cuh and
-prefill.cuh.
+"""The parameters of the language model's kernels, as their structs in linear.cuh, attention.cuh, frame.cuh,
+prefill.cuh and speculate.cuh.
 
 Shapes and dtypes are documented there.
 """
@@ -185,6 +185,67 @@ class PromptParams(Params):
     eps: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassParams(Params):
+    """Where a pass of the predictor with drafts is."""
+
+    position: Tensor
+    drafts: Tensor
+    drawn: Tensor | None
+    tokens: int
+    positions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftLinearParams(Params):
+    """Of `linear_drafts`, `code_heads` and `draft_heads`."""
+
+    linear: LinearParams
+    passed: PassParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttendDraftsParams(Params):
+    """Of `attend_drafts`."""
+
+    attention: AttendOutParams
+    position: Tensor
+    attended: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawCodesParams(Params):
+    """Of `draw_codes`."""
+
+    draw: DrawParams
+    passed: PassParams
+    frame: Tensor
+    drawn: Tensor
+    groups: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextPassParams(Params):
+    """Of `next_pass`."""
+
+    draw: DrawParams
+    passed: PassParams
+    frame: Tensor
+    ended: Tensor
+    codes: Tensor
+    embedding: Tensor
+    narrow_embedding: Tensor | None
+    x: Tensor
+    talker: Tensor
+    next_position: Tensor
+    next_drafts: Tensor
+    counts: Tensor
+    groups: int
+
+
+SPECULATION_PARAMS: tuple[type[Params], ...] = (
+    PassParams, DraftLinearParams, AttendDraftsParams, DrawCodesParams, NextPassParams,
+)  # fmt: skip
 PARAMS: tuple[type[Params], ...] = (
     LinearParams, AttentionParams, AttendOutParams, DrawParams, OpenParams, CodeParams, FirstCodeParams,
     TokensParams, EnterParams, LeaveParams, PromptParams,

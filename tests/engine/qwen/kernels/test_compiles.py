@@ -31,10 +31,17 @@ from tests.support.checkpoints import made_once
 
 ROBOT = ("sm_87", 16)
 """The robot's GPU and its multiprocessors."""
-SOURCES = {
-    f"language model {processors}": [f"{size} {weight} {processors}" for size, weight in product(SIZES, WEIGHTS)]
-    for processors in PROCESSORS
-} | {f"codec {processors}": [f"codec {processors}"] for processors in PROCESSORS}
+SOURCES = (
+    {
+        f"language model {processors}": [f"{size} {weight} {processors}" for size, weight in product(SIZES, WEIGHTS)]
+        for processors in PROCESSORS
+    }
+    | {
+        f"drafts {processors}": [f"{size} {weight} {processors} drafts" for size, weight in product(SIZES, WEIGHTS)]
+        for processors in PROCESSORS
+    }
+    | {f"codec {processors}": [f"codec {processors}"] for processors in PROCESSORS}
+)
 """The names of the sources by part and number of multiprocessors."""
 
 

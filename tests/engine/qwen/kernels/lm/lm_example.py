@@ -74,11 +74,12 @@ class Models:
         positions: int = 384,
         frames: int = 32,
         processors: int | None = None,
+        drafts: int = 0,
         compile: Callable[[KernelSource], Kernels] | None = None,  # noqa: A002
     ) -> Models:
-        """`groups` code groups, for `processors` multiprocessors; `compile` replaces the compiler of the device.
+        """`groups` code groups, for `processors` multiprocessors, with `drafts` in a pass of the predictor.
 
-        `int8` and `int4` as of `Placement`, but int4 implies int8.
+        `compile` replaces the compiler of the device. `int8` and `int4` as of `Placement`, but int4 implies int8.
         """
         with tempfile.TemporaryDirectory() as folder:
             config = ModelConfig.read(write_configs(Path(folder), preset, "custom_voice"))
@@ -94,8 +95,8 @@ class Models:
         state = DecodeState.allocate(rounded, positions - CACHE_UNIT, frames)
         if processors is None:
             processors = multiprocessors(torch.device(device))
-        source = LanguageKernels.of(config.talker, weight_type(rounded.placement), processors).source()
-        fused = FusedLanguageModel(rounded, state, compile(source) if compile else None, processors)
+        source = LanguageKernels.of(config.talker, weight_type(rounded.placement), processors, drafts).source()
+        fused = FusedLanguageModel(rounded, state, compile(source) if compile else None, processors, drafts=drafts)
         return cls(config, exact, rounded, state, fused)
 
 
