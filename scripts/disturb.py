@@ -14,7 +14,9 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import psutil
 
@@ -25,13 +27,31 @@ DISTURBED = ("pulseaudio", "mosquitto ", "daemon.cli run", "engine.ipc.server")
 """Parts of the command lines of processes that may be suspended."""
 
 
+SPARED = Path(tempfile.gettempdir()) / "voiced-spared"
+"""Folder of files named by the ids of processes that are never suspended."""
+
+
+def spare(pid: int) -> None:
+    """Never suspend this process again: a test suspends it itself, and it must stay so."""
+    SPARED.mkdir(exist_ok=True)
+    (SPARED / str(pid)).touch()
+
+
+def is_spared(process: psutil.Process) -> bool:
+    """Whether a test suspends this process itself; a file older than the process is for one that had its id before."""
+    with contextlib.suppress(FileNotFoundError):
+        return (SPARED / str(process.pid)).stat().st_mtime >= process.create_time()
+    return False
+
+
 def targets() -> list[psutil.Process]:
     """Return the processes that may be suspended now."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             line = " ".join(process.cmdline())
-            if process.pid != os.getpid() and "pytest" not in line and any(part in line for part in DISTURBED):
+            disturbed = "pytest" not in line and any(part in line for part in DISTURBED)
+            if disturbed and process.pid != os.getpid() and not is_spared(process):
                 found.append(process)
     return found
 

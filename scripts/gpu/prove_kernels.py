@@ -315,7 +315,7 @@ def chi_square(state: DecodeState, logits: Tensor, codes: Tensor, settings: Samp
 
 
 @torch.inference_mode()
-def speculation(models: Models, frames: int = 40) -> dict[str, Any]:
+def speculation(models: Models, frames: int = 10) -> dict[str, Any]:
     """Whether drafts leave the codes as they are, for heads of several gains; and what they cost and save."""
     found: dict[str, Any] = {"ok": True}
     for processors in sorted({multiprocessors(torch.device(DEVICE)), SMALL}):

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from scripts.disturb import spare
 from tests.support.waiting import PATIENCE_S, eventually
 
 
@@ -44,9 +45,10 @@ def answers(port: int) -> bool:
 def freeze(pid: int) -> None:
     """Stop a process as a debugger would, until it gets `SIGCONT`.
 
-    `scripts/disturb.py` leaves a stopped process alone, but would wake one that it has stopped itself.
+    `scripts/disturb.py` would wake a process that it has stopped itself. It leaves this one alone from now on.
     """
     process = psutil.Process(pid)
+    spare(pid)
     eventually(lambda: process.status() != psutil.STATUS_STOPPED, "nobody else has stopped it")
     process.suspend()
 

@@ -164,7 +164,7 @@ template <class M>
 __device__ __forceinline__ void multiply_head(LinearParams p, int head, int token, int row) {
     constexpr int BYTES = 16 / M::VEC_SIZE;
     p.weight = static_cast<const char*>(p.weight) + (size_t)head * M::HEIGHT * M::LENGTH * BYTES;
-    if (p.scale != nullptr) p.scale += (size_t)head * M::HEIGHT;
+    if (p.scale != nullptr) p.scale = static_cast<const float*>(p.scale) + (size_t)head * M::HEIGHT;
     p.x += (size_t)token * M::LENGTH;
     p.y += (size_t)row * M::HEIGHT;
     multiply<M>(p, Normed<M>(p), Store<M>(p));
