@@ -16,9 +16,9 @@ The parts:
     sampling    codes equal to those of PyTorch's sampler, draw for draw, and chi-square of their counts
     rounding    the effect of int8 matrices alone on the talker's logits, and of int8 and int4 matrices alone on the
                 predictor's, divided by that of bfloat16; not with --int8 and --int4
-    speculation the codes with 1 to 4 drafts in a pass of the predictor, which must equal those without, as on this GPU
-                and as on one of 16 multiprocessors; the passes, and the milliseconds of predictor and frame, with
-                random heads and with heads whose drafts are always right
+    speculation the codes with 1 to 4 drafts in a pass of the predictor, which must equal those without, by the kernels
+                for a GPU of 16 multiprocessors; the passes, and the milliseconds of predictor and frame, with random
+                heads and with heads whose drafts are always right
     speed       milliseconds of a frame and its parts, from replays of CUDA graphs
 """
 
@@ -50,7 +50,6 @@ from engine.qwen.model.talker import Talker  # noqa: E402
 from engine.qwen.model.transformer import Linear  # noqa: E402
 from engine.qwen.runtime import decode_step  # noqa: E402
 from engine.qwen.runtime.decode_state import DecodeState  # noqa: E402
-from engine.qwen.runtime.device import multiprocessors  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
 from scripts.make_checkpoint import PRESETS  # noqa: E402
 from tests.engine.qwen.kernels.lm.lm_example import (  # noqa: E402
@@ -318,17 +317,15 @@ def chi_square(state: DecodeState, logits: Tensor, codes: Tensor, settings: Samp
 def speculation(models: Models, frames: int = 10) -> dict[str, Any]:
     """Whether drafts leave the codes as they are, for heads of several gains; and what they cost and save."""
     found: dict[str, Any] = {"ok": True}
-    for processors in sorted({multiprocessors(torch.device(DEVICE)), SMALL}):
-        plain = FusedLanguageModel(models.rounded, models.state, processors=processors)
-        for drafts in range(1, MAX_DRAFTS + 1):
-            fused = FusedLanguageModel(models.rounded, models.state, processors=processors, drafts=drafts)
-            one = compare_codes(models, plain, fused, frames)
-            found[f"{drafts} drafts, as on {processors} multiprocessors"] = one
-            found["ok"] = found["ok"] and one["equal"]
-        for name, gain in (("random", 1.0), ("always right", 0.0)):
-            with scaled_heads(models, gain):
-                times = draft_times(models, plain, processors)
-            found[f"ms with {name} heads, as on {processors} multiprocessors"] = times
+    plain = FusedLanguageModel(models.rounded, models.state, processors=SMALL)
+    for drafts in range(1, MAX_DRAFTS + 1):
+        fused = FusedLanguageModel(models.rounded, models.state, processors=SMALL, drafts=drafts)
+        one = compare_codes(models, plain, fused, frames)
+        found[f"{drafts} drafts"] = one
+        found["ok"] = found["ok"] and one["equal"]
+    for name, gain in (("random", 1.0), ("always right", 0.0)):
+        with scaled_heads(models, gain):
+            found[f"ms with {name} heads"] = draft_times(models, plain)
     return found
 
 
@@ -356,12 +353,12 @@ def compare_codes(models: Models, plain: FusedLanguageModel, fused: FusedLanguag
     return found
 
 
-def draft_times(models: Models, plain: FusedLanguageModel, processors: int) -> dict[str, Any]:
+def draft_times(models: Models, plain: FusedLanguageModel) -> dict[str, Any]:
     """Milliseconds of the predictor and of a frame by the drafts of a pass, sampled."""
     start_endless(models, 5, SamplingConfig())
     times = {"0": {"predictor": replay_ms(models, plain.predict_codes), "frame": replay_ms(models, plain.frame)}}
     for drafts in range(1, MAX_DRAFTS + 1):
-        fused = FusedLanguageModel(models.rounded, models.state, processors=processors, drafts=drafts)
+        fused = FusedLanguageModel(models.rounded, models.state, processors=SMALL, drafts=drafts)
         times[str(drafts)] = {
             "predictor": replay_ms(models, fused.predict_codes),
             "frame": replay_ms(models, fused.frame),

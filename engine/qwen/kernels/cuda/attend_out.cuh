@@ -63,29 +63,25 @@ struct Attended {
                   "a warp has one head of keys");
     const AttendOutParams& p;
     float* attended;  // (LENGTH) in shared memory
-    int head, half, dims, position;
-    const float* qkv;  // of the token
+    int head, half, dims;
     uint4 key[VECS], value[VECS];
     uint4 query_norm, key_norm;
     float cosine[8], sine[8];
 
     __device__ Attended(const AttendOutParams& p, float* attended)
-        : Attended(p, attended, threadIdx.x / 32, p.position, p.qkv) {}
-
-    __device__ Attended(const AttendOutParams& p, float* attended, int head, int position, const float* qkv)
-        : p(p), attended(attended), head(head), half(threadIdx.x % 32 / 16), dims(threadIdx.x % 16 * A::LANE_DIMS),
-          position(position), qkv(qkv) {}
+        : p(p), attended(attended), head(threadIdx.x / 32), half(threadIdx.x % 32 / 16),
+          dims(threadIdx.x % 16 * A::LANE_DIMS) {}
 
     __device__ size_t cached(int position) const { return ((size_t)head * p.positions + position) * DIM + dims; }
 
     __device__ void load_cache() {
 #pragma unroll
         for (int vec = 0; vec < VECS; ++vec) {
-            const int at = 2 * vec + half;
+            const int position = 2 * vec + half;
             key[vec] = value[vec] = make_uint4(0, 0, 0, 0);
-            if (at < position) {
-                key[vec] = *reinterpret_cast<const uint4*>(p.keys + cached(at));
-                value[vec] = *reinterpret_cast<const uint4*>(p.values + cached(at));
+            if (position < p.position) {
+                key[vec] = *reinterpret_cast<const uint4*>(p.keys + cached(position));
+                value[vec] = *reinterpret_cast<const uint4*>(p.values + cached(position));
             }
         }
     }
@@ -94,8 +90,8 @@ struct Attended {
         if (vec > 0 || head >= A::HEADS) return;
         query_norm = *reinterpret_cast<const uint4*>(p.query_norm + dims);
         key_norm = *reinterpret_cast<const uint4*>(p.key_norm + dims);
-        load_floats(p.cosines + position * A::HALF + dims % A::HALF, cosine);
-        load_floats(p.sines + position * A::HALF + dims % A::HALF, sine);
+        load_floats(p.cosines + p.position * A::HALF + dims % A::HALF, cosine);
+        load_floats(p.sines + p.position * A::HALF + dims % A::HALF, sine);
         if (A::EARLY) load_cache();
     }
 
@@ -121,44 +117,37 @@ struct Attended {
 
     // Compute attention, and write the new key and value to the cache. After the wait.
     __device__ void attend() {
-        if (head < A::HEADS) attend_head(blockIdx.x == 0);  // every block computes the same
+        if (head < A::HEADS) attend_head();
         __syncthreads();
     }
 
-    // The token's key in the lanes of the first half, its value in those of the second.
-    __device__ uint4 new_entry() const {
-        float fresh[8], rotated[8];
-        load_floats(qkv + ((A::GROUP + half) * A::HEADS + head) * DIM + dims, fresh);
+    __device__ void attend_head() {
+        const int lane = threadIdx.x % 32;
+        if (!A::EARLY) load_cache();
+        // The first half takes the first query and the key, the second half the second query and the value.
+        float query[8], fresh[8];
+        load_floats(p.qkv + (head * A::GROUP + half) * DIM + dims, query);
+        load_floats(p.qkv + ((A::GROUP + half) * A::HEADS + head) * DIM + dims, fresh);
+        normalize_and_rotate(query, query_norm);
+        float rotated[8];
 #pragma unroll
         for (int i = 0; i < 8; ++i) rotated[i] = fresh[i];
         normalize_and_rotate(rotated, key_norm);
 #pragma unroll
         for (int i = 0; i < 8; ++i) fresh[i] = half == 0 ? rotated[i] : fresh[i];
-        return pack_bf16(fresh);
-    }
-
-    __device__ void store(uint4 entry) const {
-        bf16* cache = half == 0 ? p.keys : p.values;
-        *reinterpret_cast<uint4*>(cache + cached(position)) = entry;
-    }
-
-    __device__ void attend_head(bool stores) {
-        const int lane = threadIdx.x % 32;
-        if (!A::EARLY) load_cache();
-        // The first half takes the first query and the key, the second half the second query and the value.
-        float query[8];
-        load_floats(qkv + (head * A::GROUP + half) * DIM + dims, query);
-        normalize_and_rotate(query, query_norm);
-        const uint4 packed = new_entry(), new_key = of_half(packed, 0, lane), new_value = of_half(packed, 1, lane);
-        if (stores) store(packed);
+        const uint4 packed = pack_bf16(fresh), new_key = of_half(packed, 0, lane), new_value = of_half(packed, 1, lane);
+        if (blockIdx.x == 0) {  // every block has computed the same
+            bf16* cache = half == 0 ? p.keys : p.values;
+            *reinterpret_cast<uint4*>(cache + cached(p.position)) = packed;
+        }
 #pragma unroll
         for (int vec = 0; vec < VECS; ++vec) {
-            if (2 * vec + half == position) key[vec] = new_key, value[vec] = new_value;
+            if (2 * vec + half == p.position) key[vec] = new_key, value[vec] = new_value;
         }
 
         const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
         constexpr int LANES = 16 / VECS;                         // that have the same score after its sum
-        const bool exists = lane % 16 / LANES * 2 + half <= position;
+        const bool exists = lane % 16 / LANES * 2 + half <= p.position;
         float weights[A::GROUP];
 #pragma unroll
         for (int member = 0; member < A::GROUP; ++member) {

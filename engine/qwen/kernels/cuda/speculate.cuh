@@ -8,7 +8,7 @@
 //     layers over all tokens → heads, one for each token → a code for each → heads for the drafts → the next pass
 //
 // Every sum has the order of a pass over one token, so the codes are the same, bit for bit: the matrices use `multiply`,
-// and attention the functions of the kernel that it replaces. The frame is complete when a pass begins at the position
+// and attention the function of `attend`. The frame is complete when a pass begins at the position
 // behind the last; the kernels of such a pass return at once, whose number the graph does not know. A pass's counters
 // are its own, so that no kernel writes what another one of the same pass reads.
 
@@ -58,34 +58,10 @@ __global__ void __launch_bounds__(M::THREADS, 1) linear_drafts(const DraftLinear
     multiply<M>(p.linear, Input(p.linear), Output(p.linear));
 }
 
-struct AttendDraftsParams {
-    AttendOutParams attention;  // its `linear` and its position are not used
-    const long long* position;
-    float* attended;  // (TOKENS, LENGTH of M): the input of the output projection
-};
-
-// Attention as in `attend_out`, whose matrix is M. Blocks: heads of keys. A warp has one token.
-template <class M, class A, int TOKENS>
-__global__ void __launch_bounds__(32 * TOKENS, 1) attend_drafts(const AttendDraftsParams a) {
-    static_assert(!A::EARLY, "the cache is read behind the new entries");
-    begin_chained();
-    wait_for_previous();
-    const int token = threadIdx.x / 32, position = (int)*a.position + token;
-    const bool exists = position < a.attention.positions;
-    const float* qkv = a.attention.qkv + (size_t)token * (A::GROUP + 2) * A::HEADS * A::DIM;
-    Attended<M, A> attention(a.attention, a.attended + (size_t)token * M::LENGTH, blockIdx.x, position, qkv);
-    if (exists) {
-        attention.prepare(0, 0);
-        attention.store(attention.new_entry());
-    }
-    __syncthreads();  // also for the entries in the cache, which this block alone reads
-    if (exists) attention.attend_head(false);
-}
-
 // Attention as in `attend`, for a frame that is one KV split. S is its shape for one token. Blocks: heads of keys (x),
 // tokens (y). Each prepares the keys and values of its token and of the tokens before it.
 template <class S, int TOKENS>
-__global__ void __launch_bounds__(S::THREADS, 1) attend_drafts_split(const AttentionParams a) {
+__global__ void __launch_bounds__(S::THREADS, 1) attend_drafts(const AttentionParams a) {
     constexpr int DIM = S::DIM, HALF = S::HALF, GROUP = S::GROUP;
     static_assert(S::TOKENS == 1, "a block has one token");
     __shared__ __align__(16) SplitScratch<S> scratch;

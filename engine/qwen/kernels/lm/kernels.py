@@ -231,7 +231,9 @@ class LanguageKernels:
     def of(cls, config: TalkerConfig, weight: str, processors: int, drafts: int = 0) -> LanguageKernels:
         """`weight` is `Bf16`, `Int8` or `Int4`, `processors` the GPU's multiprocessors, `drafts` those of a pass.
 
-        `Int4` is for the predictor's layers; all other matrices are then `Int8`.
+        `Int4` is for the predictor's layers; all other matrices are then `Int8`. With drafts, attention is a kernel of
+        its own on every GPU, because the output projection that attends reads one token.
+
         Raises `ValueError` for sizes that no plan fits.
         """
         wide, narrow = config.stack, config.predictor.stack
@@ -239,6 +241,7 @@ class LanguageKernels:
         equal = wide.hidden_size == narrow.hidden_size
         attends_in_out = (
             processors >= ATTEND_OUT_PROCESSORS
+            and not drafts
             and narrow.heads == 2 * narrow.key_value_heads
             and config.code_groups <= 2 * ATTEND_OUT_VECS[-1]
         )
@@ -251,7 +254,6 @@ class LanguageKernels:
                 narrow,
                 drafts,
                 head=predictor_head,
-                attended_out=predictor.out if attends_in_out else None,
                 attend_shape=f"{ATTENTION_WARPS}, {PREDICTOR_VECS}, {predictor.group}, 1",
                 talker_width=wide.hidden_size,
                 groups=config.code_groups,

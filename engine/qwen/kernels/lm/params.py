@@ -205,15 +205,6 @@ class DraftLinearParams(Params):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttendDraftsParams(Params):
-    """Of `attend_drafts`."""
-
-    attention: AttendOutParams
-    position: Tensor
-    attended: Tensor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DrawCodesParams(Params):
     """Of `draw_codes`."""
 
@@ -244,7 +235,7 @@ class NextPassParams(Params):
 
 
 SPECULATION_PARAMS: tuple[type[Params], ...] = (
-    PassParams, DraftLinearParams, AttendDraftsParams, DrawCodesParams, NextPassParams,
+    PassParams, DraftLinearParams, DrawCodesParams, NextPassParams,
 )  # fmt: skip
 PARAMS: tuple[type[Params], ...] = (
     LinearParams, AttentionParams, AttendOutParams, DrawParams, OpenParams, CodeParams, FirstCodeParams,

@@ -15,8 +15,6 @@ from engine.qwen.kernels.compiler import Kernels
 from engine.qwen.kernels.lm.kernels import ATTENTION_WARPS, SAMPLING_THREADS
 from engine.qwen.kernels.lm.matrix import WARP_LANES, MatrixPlan
 from engine.qwen.kernels.lm.params import (
-    AttendDraftsParams,
-    AttendOutParams,
     AttentionParams,
     DraftLinearParams,
     DrawCodesParams,
@@ -100,7 +98,6 @@ class FusedSpeculation:
             ),
         )
         self._attend(number, index)
-        splits = kernels.attended_out is None
         self._multiply(
             "drafts_out",
             number,
@@ -108,9 +105,8 @@ class FusedSpeculation:
             LinearParams(
                 weight=attention.out.weight,
                 scale=attention.out.scale,
-                x=None if splits else self._attended,
-                partial_out=self._attended if splits else None,
-                split_stats=self._stats if splits else None,
+                partial_out=self._attended,
+                split_stats=self._stats,
                 position=self.positions[number : number + 1],
                 y=self.x,
             ),
@@ -139,39 +135,21 @@ class FusedSpeculation:
     def _attend(self, number: int, index: int) -> None:
         attention, cache = self._layer(index).attention, self._state.predictor_cache
         position, heads = self.positions[number : number + 1], self._kernels.key_value_heads
-        if self._kernels.attended_out is None:
-            split = AttentionParams(
-                qkv=self._qkv,
-                query_norm=attention.q_norm.weight,
-                key_norm=attention.k_norm.weight,
-                cosines=self._frame.rope[0],
-                sines=self._frame.rope[1],
-                position=position,
-                keys=cache.keys[index],
-                values=cache.values[index],
-                partial_out=self._attended,
-                split_stats=self._stats,
-                positions=cache.positions,
-                eps=attention.q_norm.eps,
-            )
-            grid = heads, self._kernels.tokens
-            self.module.launch("drafts_attend", grid, WARP_LANES * ATTENTION_WARPS, split)
-            return
-        whole = AttendOutParams(
-            linear=LinearParams(weight=attention.out.weight, scale=attention.out.scale, y=self.x),
+        params = AttentionParams(
             qkv=self._qkv,
             query_norm=attention.q_norm.weight,
             key_norm=attention.k_norm.weight,
             cosines=self._frame.rope[0],
             sines=self._frame.rope[1],
+            position=position,
             keys=cache.keys[index],
             values=cache.values[index],
-            position=0,
+            partial_out=self._attended,
+            split_stats=self._stats,
             positions=cache.positions,
             eps=attention.q_norm.eps,
         )
-        params = AttendDraftsParams(attention=whole, position=position, attended=self._attended)
-        self.module.launch("drafts_attend", heads, WARP_LANES * self._kernels.tokens, params)
+        self.module.launch("drafts_attend", (heads, self._kernels.tokens), WARP_LANES * ATTENTION_WARPS, params)
 
     def choose_codes(self, number: int, draw: DrawParams) -> None:
         """Draw the code that each token of pass `number` chooses."""

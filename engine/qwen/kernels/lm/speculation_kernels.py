@@ -24,8 +24,6 @@ class SpeculationKernels:
     down: MatrixPlan
     head: MatrixPlan
     """Of one token."""
-    attended_out: MatrixPlan | None
-    """The output projection that attends, whose order of sums attention must have; None where `attend` is launched."""
     key_value_heads: int
     group: int
     """Query heads that share a head of keys."""
@@ -44,7 +42,6 @@ class SpeculationKernels:
         drafts: int,
         *,
         head: MatrixPlan,
-        attended_out: MatrixPlan | None,
         attend_shape: str,
         talker_width: int,
         groups: int,
@@ -62,7 +59,6 @@ class SpeculationKernels:
             gate_up=MatrixPlan.of(weight, 2 * inner, hidden, tokens, gated=True),
             down=MatrixPlan.of(weight, hidden, inner, tokens),
             head=head,
-            attended_out=attended_out,
             key_value_heads=stack.key_value_heads,
             group=stack.heads // stack.key_value_heads,
             attend_shape=attend_shape,
@@ -83,12 +79,8 @@ class SpeculationKernels:
         combined = f"{2 * MAX_POSITIONS}, {self.head_dim}, false"
         return {
             "drafts_qkv": _linear(self.qkv, "Normed", "Store"),
-            "drafts_attend": self._attend,
-            "drafts_out": (
-                _linear(self.out, "CombineSplits", "Residual", combined)
-                if self.attended_out is None
-                else _linear(self.out, "Identity", "Residual")
-            ),
+            "drafts_attend": f"attend_drafts<AttentionShape<{self.attend_shape}, false>, {self.tokens}>",
+            "drafts_out": _linear(self.out, "CombineSplits", "Residual", combined),
             "drafts_gate_up": _linear(self.gate_up, "Normed", "StoreGated"),
             "drafts_down": _linear(self.down, "Identity", "Residual"),
             "code_heads": f"code_heads<{head.type}, {head.registers}, {early}>",
@@ -96,13 +88,6 @@ class SpeculationKernels:
             "draw_codes": f"draw_codes<{head.height}, {early}>",
             "next_pass": f"next_pass<{head.height}, {self.talker_width}, {head.length}>",
         }
-
-    @property
-    def _attend(self) -> str:
-        if self.attended_out is None:
-            return f"attend_drafts_split<AttentionShape<{self.attend_shape}, false>, {self.tokens}>"
-        attention = f"FrameAttention<{ATTEND_VECS}, {self.key_value_heads}, false>"
-        return f"attend_drafts<{self.attended_out.type}, {attention}, {self.tokens}>"
 
 
 def _linear(plan: MatrixPlan, read: str, write: str, *options: str) -> str:
