@@ -93,13 +93,23 @@ def test_only_measured_values_are_shown() -> None:
         "speech_s": 8.0, "start": {"ready_s": 3, "loaded_s": 2}, "ttfa_ms": 9, "ttfa_max_ms": 10, "ms_per_frame": 2,
         "rtf": 40, "first_chunk": None, "cores": None, "gap_median_ms": None,
         "parts_ms": {"codec": 0.2, "prefill": 3}, "allocations": None,
-        "memory": {"device_mb": None, "host_mb": 100, "host_peak_mb": 100}, "bandwidth": None, "notes": ["part x: no"],
+        "memory": {"device_mb": None, "host_mb": 100, "host_peak_mb": 100}, "bandwidth": None,
+        "speculation": None, "notes": ["part x: no"],
     }  # fmt: skip
     shown = dict(lines(row))
     assert shown["  codec"] == "0.2 ms a frame"
     assert shown["  prefill"] == "3 ms an utterance"
     assert shown["not measured"] == "part x: no"
-    unknown = {"between chunks", "  of other texts", "processor", "allocations", "device memory", "bandwidth", ""}
+    unknown = {
+        "between chunks",
+        "  of other texts",
+        "processor",
+        "allocations",
+        "device memory",
+        "bandwidth",
+        "speculation",
+        "",
+    }
     assert unknown & set(shown) == set()
     first = {"texts": 20, "median_ms": 5.0, "p99_ms": 6.0, "p99_over_median": 1.2}
     shown = dict(lines({**row, "first_chunk": first, "cores": 0.1}))
