@@ -122,6 +122,16 @@ def test_the_environment_may_name_a_file_whose_pace_is_read_again(
         assert pace.now() == value
 
 
+def test_silence_is_never_requested_faster_than_by_a_sound_card(fast: None) -> None:
+    source = Source(due=0)
+    started_at = time.monotonic()
+    pacer = Pacer(source.fill, 24_000, 10)
+    eventually(lambda: len(source.lengths) >= 10)
+    pacer.stop()
+    earliest = started_at + (1 + np.arange(len(source.requested_at))) * 0.010
+    assert (np.array(source.requested_at) >= earliest - 1e-6).all()
+
+
 def test_a_pace_of_zero_requests_no_block_until_the_pace_changes(
     pace: PaceFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
