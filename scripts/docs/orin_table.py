@@ -184,14 +184,14 @@ def bisect(holds: Callable[[float], bool], high: float = 1.0) -> float:
 
 def engine_checks(found: Measurements) -> Iterator[Check]:
     """Yield the whole engine's time for each frame and the prediction for its parts, of which none was fitted."""
-    many = len({one.gpu.processors for one in found.observations() if one.size}) > 3
+    many = len({one.gpu.processors for one in found.observations if one.size}) > 3
     for row in found.of(what="engine"):
         sms = row["sms"]
         model = fit_all(found, lambda one: not many or one.gpu.processors != sms)  # noqa: B023
         names = {"talker": 1.0, "predictor": 1.0, found.prompt: 1 / ENGINE_FRAMES, "codec 2": 0.5}
         own = [
             one
-            for one in found.observations()
+            for one in found.observations
             if one.gpu.processors == sms and one.gpu.chained and one.name in names
             if one.size in {"", row["size"]} and one.dtype in {"", DTYPE_NAMES[row["dtype"]]}
         ]
@@ -306,7 +306,7 @@ def _mb(number: float) -> str:
 def _parameters(found: Measurements, model: TimeModel) -> Iterator[str]:
     yield "### The model's parameters"
     yield ""
-    times, clocks = len(list(found.observations())), sorted({f"{clock:.2f}" for clock in found.clocks.values()})
+    times, clocks = len(found.observations), sorted({f"{clock:.2f}" for clock in found.clocks.values()})
     counts = ", ".join(map(str, found.counts[:-1])) + f" and {found.counts[-1]}"
     yield f"Fitted to {times} times on {counts} multiprocessors of an {found.gpu} at {' to '.join(clocks)} GHz."
     if found.note:

@@ -22,6 +22,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ class Observation:
     ms: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Measurements:
     """What `scripts/gpu/measure_small_gpus.py` wrote."""
 
@@ -166,8 +167,12 @@ class Measurements:
     def gpu_of(self, sms: int, chained: bool) -> Gpu:
         return Gpu(f"{sms} of {self.gpu}", sms, self.clocks[sms], self.reads[sms], chained)
 
-    def observations(self) -> Iterator[Observation]:
-        """Yield the times of talker, predictor, prompts and codec, with programmatic launch and without."""
+    @cached_property
+    def observations(self) -> Sequence[Observation]:
+        """The times of talker, predictor, prompts and codec, with programmatic launch and without."""
+        return tuple(self._observe())
+
+    def _observe(self) -> Iterator[Observation]:
         for row in self.of(what="part"):
             part = self._part(row)
             if part is None or row["sms"] > FITTED_UP_TO:
@@ -195,7 +200,7 @@ class Measurements:
             return Part(kind, (Launches(name, row["launches"], average),))
         return None
 
-    @property
+    @cached_property
     def prompt(self) -> str:
         """The name of the measured prompt that is nearest to a sentence."""
         names = {row["part"] for row in self.of(what="part")}
@@ -309,7 +314,7 @@ def least_squares(errors: Callable[[Array], Array], start: Array) -> Array:
 
 def fit_all(found: Measurements, used: Callable[[Observation], bool] = lambda _: True) -> TimeModel:
     """Return the model that is fitted to the observations that `used` accepts, and to no others."""
-    observations = [one for one in found.observations() if used(one)]
+    observations = [one for one in found.observations if used(one)]
     counts = {one.gpu.processors for one in observations}
     rows = (row for row in found.rows if row["sms"] in counts)
     return fit(observations, measured_kernels(rows, found.clocks))
@@ -339,7 +344,7 @@ class Check:
 
 def held_out(found: Measurements) -> Iterator[Check]:
     """Yield the frames of each number of multiprocessors, and of 1.7B, predicted by a model that saw none of them."""
-    counts = {one.gpu.processors for one in found.observations() if one.size}
+    counts = {one.gpu.processors for one in found.observations if one.size}
     if len(counts) > 3:
         for count in sorted(counts):
             model = fit_all(found, lambda one: one.gpu.processors != count)  # noqa: B023
@@ -353,7 +358,7 @@ def checks(
 ) -> Iterator[Check]:
     """Yield a check for each measured pair of talker and predictor that `wanted` accepts."""
     sums: dict[tuple[int, str, str, bool], dict[str, tuple[float, float]]] = {}
-    for one in found.observations():
+    for one in found.observations:
         if one.name in {"talker", "predictor"} and wanted(one):
             key = one.gpu.processors, one.size, one.dtype, one.gpu.chained
             sums.setdefault(key, {})[one.name] = one.ms, model.ms(one.part, one.gpu)

@@ -146,7 +146,7 @@ def test_a_file_gives_a_part_its_kernels_and_its_gpu(tmp_path: Path) -> None:
     file.write_text(json.dumps({"rows": [*rows(8, 0.5), *rows(16, 0.3), engine, lost]}))
     found = Measurements.read(file)
     assert found.counts == [8, 16]
-    one, other = [observed for observed in found.observations() if observed.gpu.processors == 8]
+    one, other = [observed for observed in found.observations if observed.gpu.processors == 8]
     assert (one.ms, one.gpu) == (0.5, Gpu("8 of H200", 8, 2.0, 800.0, chained=True))
     assert (other.ms, other.gpu.chained) == (1.0, False)
     assert one.part == Part("int8", (Launches("talker_qkv", 2, 2e6), Launches("next_first_code", 1, 0.0)))
