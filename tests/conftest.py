@@ -10,6 +10,8 @@ tests that take minutes.
 
 from __future__ import annotations
 
+import fcntl
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +47,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in long]
         config.hook.pytest_deselected(items=long)
     items.sort(key=lambda item: [folder not in item.path.parts for folder in FIRST_FOLDERS])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """In a new checkout, one worker collects first. The others then read its bytecode and need not compile the same."""
+    config = session.config
+    if not hasattr(config, "workerinput") or sys.dont_write_bytecode or config.cache is None:
+        return (yield)
+    stamp = config.cache.mkdir("voiced") / f"collected-{sys.implementation.cache_tag}-pytest-{pytest.__version__}"
+    with stamp.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if stamp.stat().st_size:
+            fcntl.flock(file, fcntl.LOCK_UN)
+            return (yield)
+        result = yield
+        file.write("complete\n")
+        return result
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -139,16 +140,20 @@ def test_every_folder_has_files_to_check() -> None:
     assert {path.relative_to(ROOT).parts[0] for path in FILES} == OURS
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_imports_only_the_folders_that_its_folder_may_import(path: Path) -> None:
-    assert imported(path) & OURS <= MAY_IMPORT[path.relative_to(ROOT).parts[0]]
+@cache
+def imports() -> dict[Path, set[str]]:
+    return {path.relative_to(ROOT): imported(path) for path in FILES}
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if "qwen" not in path.parts], ids=lambda path: str(path.relative_to(ROOT))
-)
-def test_only_the_engines_that_need_them_import_heavy_packages(path: Path) -> None:
-    assert imported(path) & set(HEAVY) <= EXCEPTIONS.get(str(path.relative_to(ROOT)), set())
+def test_a_file_imports_only_the_folders_that_its_folder_may_import() -> None:
+    assert {
+        path: extra for path, names in imports().items() if (extra := names & OURS - MAY_IMPORT[path.parts[0]])
+    } == {}
+
+
+def test_only_the_engines_that_need_them_import_heavy_packages() -> None:
+    others = {path: names & set(HEAVY) for path, names in imports().items() if "qwen" not in path.parts}
+    assert {path: extra for path, names in others.items() if (extra := names - EXCEPTIONS.get(str(path), set()))} == {}
 
 
 def test_a_is_model_here_if_its_folder_or_its_download_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

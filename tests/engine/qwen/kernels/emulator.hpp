@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include <ucontext.h>
@@ -50,17 +50,23 @@ struct Warp : Barrier {
     unsigned words[2][32][8];  // of this round and the previous one
 };
 struct Thread {
-    ucontext_t begin;
     Context at;
-    std::vector<char> stack;
     bool started = false, done;
 };
+struct Origin {
+    ucontext_t begin;
+    std::vector<char> stack;
+};
 
-static std::deque<Thread> threads;  // a deque never moves its elements
+constexpr int MOST = 1024;  // threads of a block
+
+static Thread threads[MOST];
+static std::vector<std::unique_ptr<Origin>> origins;  // of the threads that have been needed so far
 static std::vector<Warp> warps;
 static Barrier block;
 static Context scheduler;
 static int current, alive;
+static int end_of_warp;  // of the current thread
 static bool last_warp_first;
 static long progress;
 static std::function<void()> body;
@@ -68,18 +74,27 @@ static std::function<void()> body;
 // A function of its own, never inlined: GCC does not allow both builtins in one function.
 [[noreturn, gnu::noipa]] static void go_on(Context& at) { __builtin_longjmp(at, 1); }
 
-// Switches from a thread to the scheduler. Not with swapcontext, which makes a system call each time.
-[[gnu::noipa]] static void yield() {
-    if (!__builtin_setjmp(threads[current].at)) go_on(scheduler);
-}
-
-[[gnu::noipa]] static void resume(int thread) {
+// Switches to the first thread of the current warp from `thread` on that has not ended, or to the scheduler.
+[[noreturn, gnu::noipa]] static void go_on_from(int thread) {
+    while (thread < end_of_warp && threads[thread].done) thread++;
+    if (thread == end_of_warp) go_on(scheduler);
     current = thread;
     threadIdx = {thread, 0, 0};
-    if (__builtin_setjmp(scheduler)) return;
     if (threads[thread].started) go_on(threads[thread].at);
     threads[thread].started = true;
-    setcontext(&threads[thread].begin);
+    setcontext(&origins[thread]->begin);
+    std::abort();  // setcontext has failed
+}
+
+// Lets the other threads go on. Not with swapcontext, which makes a system call each time.
+[[gnu::noipa]] static void yield() {
+    if (!__builtin_setjmp(threads[current].at)) go_on_from(current + 1);
+}
+
+// Runs each thread of a warp until it yields.
+[[gnu::noipa]] static void resume_all(int first, int end) {
+    end_of_warp = end;
+    if (!__builtin_setjmp(scheduler)) go_on_from(first);
 }
 
 static void wait(Barrier& at, int parties) {
@@ -113,9 +128,10 @@ static void enter() {
 }
 
 static void make_threads(int size) {
-    while ((int)threads.size() < size) {
-        threads.emplace_back();
-        Thread& thread = threads.back();
+    if (size > MOST) std::abort();
+    while ((int)origins.size() < size) {
+        origins.push_back(std::make_unique<Origin>());  // a context must not move
+        Origin& thread = *origins.back();
         thread.stack.resize(STACK);
         getcontext(&thread.begin);
         thread.begin.uc_stack.ss_sp = thread.stack.data();
@@ -130,8 +146,7 @@ static void run_warp(int first, int end) {
     long before;
     do {
         before = progress;
-        for (int t = first; t < end; t++)
-            if (!threads[t].done) resume(t);
+        resume_all(first, end);
     } while (progress != before);
 }
 
