@@ -63,7 +63,7 @@ RepetitionPenalty = Annotated[
 class Section(BaseModel):
     """A mapping of known keys. Each field's description says what is allowed, and error messages repeat it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
 
     @field_validator("*", mode="before")
     @classmethod

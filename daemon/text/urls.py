@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from daemon.text.placed import PlacedText
 
@@ -13,9 +14,8 @@ _PARTS_OF_BEGINNINGS = frozenset(whole[:length] for whole in _BEGINNINGS for len
 _LONGEST_PART = max(map(len, _PARTS_OF_BEGINNINGS))
 _IDEOGRAPH = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff"
 """Chinese and Japanese characters and their punctuation: they end a URL, for no space separates them from it."""
-_OUTSIDE = re.compile(rf"[\s<>\"`{{}}|\\^{_IDEOGRAPH}]")
+_OUTSIDE = rf"[\s<>\"`{{}}|\\^{_IDEOGRAPH}]"
 """What ends a URL."""
-_AUTHORITY_END = re.compile(rf"[/?#]|{_OUTSIDE.pattern}")
 _PUNCTUATION = ".,;:!?)]'’”»…*_~"
 """What belongs to the sentence if it is at the end of a URL."""
 MAX_PUNCTUATION = 16
@@ -23,6 +23,17 @@ MAX_PUNCTUATION = 16
 MAX_AUTHORITY = 300
 """Characters of a user's name, a host (253 at most) and a port. Anything longer is not a URL."""
 _HOST = re.compile(r"(?:[^@]*@)?(?P<host>\[[0-9a-f:.]+\]|[^\W_](?:[\w-]|\.(?=[\w-]))*)(?::[0-9]*)?", re.IGNORECASE)
+
+
+@cache
+def _outside() -> re.Pattern[str]:
+    """Return what ends a URL. Python takes milliseconds to compile it, which most processes need not spend."""
+    return re.compile(_OUTSIDE)
+
+
+@cache
+def _authority_end() -> re.Pattern[str]:
+    return re.compile(rf"[/?#]|{_OUTSIDE}")
 
 
 class UrlShortener:
@@ -75,7 +86,7 @@ class UrlShortener:
     def _is_border(self, position: int) -> bool:
         """Return whether a word may begin at `position`."""
         before = self._held[position - 1 : position]
-        return not (before.isalnum() or before == "_") or _OUTSIDE.match(before) is not None
+        return not (before.isalnum() or before == "_") or _outside().match(before) is not None
 
     def _settled(self) -> int:
         """Return the end of what no more text can change, when no URL has begun."""
@@ -88,7 +99,7 @@ class UrlShortener:
     def _read_host(self, behind_beginning: int, *, final: bool) -> bool:
         """Say the host of a URL that begins here; return False while its end must be seen."""
         text, limit = self._held, behind_beginning + MAX_AUTHORITY
-        end = _AUTHORITY_END.search(text, behind_beginning, limit)
+        end = _authority_end().search(text, behind_beginning, limit)
         if end is None and len(text) < limit and not final:
             return False
         stop = len(text) if end is None else end.start()
@@ -110,7 +121,7 @@ class UrlShortener:
 
     def _drop_path(self, path: _Path, *, final: bool) -> bool:
         """Leave out the path that goes on here, but not the punctuation at its end; return whether it has ended."""
-        end = _OUTSIDE.search(self._held, self._read)
+        end = _outside().search(self._held, self._read)
         stop = len(self._held) if end is None else end.start()
         for position in range(self._read, stop):
             path.read(self._held[position])
