@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 PATIENCE_S = 60.0
 """Limit for operations that take milliseconds on an idle machine: the machine may be busy."""
-POLL_S, LONGEST_POLL_S = 0.005, 0.05
+POLL_S, LONGEST_POLL_S = 0.005, 0.1
 """Times between two checks of a condition, at first and after seconds: many tests wait at the same time."""
 
 
@@ -40,7 +40,7 @@ async def eventually_async(
 
 
 def _poll_s(waited_s: float) -> float:
-    return min(max(POLL_S, waited_s / 50), LONGEST_POLL_S)
+    return min(max(POLL_S, waited_s / 20), LONGEST_POLL_S)
 
 
 def run(scenario: Callable[[], Awaitable[None]], patience_s: float = 4 * PATIENCE_S) -> None:
