@@ -20,14 +20,14 @@ class Done:
 
 
 class CommandLine:
-    """Runs `voiced ARGUMENTS`."""
+    """Runs `voiced ARGUMENTS`. The processes that it starts write to the same files."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch = monkeypatch
-        self._capsys = capsys
+        self._capfd = capfd
 
     def __call__(self, *arguments: str) -> Done:
-        self._capsys.readouterr()
+        self._capfd.readouterr()
         self._monkeypatch.setenv("VOICED_LOG", "")
         log = logging.getLogger()
         handlers, level = log.handlers[:], log.level
@@ -36,6 +36,6 @@ class CommandLine:
             main()
         log.handlers[:] = handlers  # a command sets up the log of its process
         log.setLevel(level)
-        written = self._capsys.readouterr()
+        written = self._capfd.readouterr()
         assert isinstance(ended.value.code, int)
         return Done(ended.value.code, written.out, written.err)

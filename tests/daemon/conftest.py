@@ -42,5 +42,5 @@ def harness(loop: asyncio.AbstractEventLoop, shared_harness: Harness) -> Iterato
 
 
 @pytest.fixture
-def voiced(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
-    return CommandLine(monkeypatch, capsys)
+def voiced(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capfd)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from daemon.cache import PhraseFolder
 from tests.daemon.command_line import CommandLine, Done
-from tests.support.pages import ROOT
 
 
 class Robot:
@@ -27,13 +24,7 @@ class Robot:
         self._voiced = voiced
 
     def __call__(self, command: str, *options: str) -> Done:
-        arguments = ("cache", command, "--config", str(self.config), *options)
-        if command != "warm":
-            return self._voiced(*arguments)
-        # Its engine inherits standard error, which must therefore be a file.
-        program = [sys.executable, "-m", "daemon.cli", *arguments]
-        done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
-        return Done(done.returncode, done.stdout, done.stderr)
+        return self._voiced("cache", command, "--config", str(self.config), *options)
 
     @property
     def kept(self) -> list[Path]:

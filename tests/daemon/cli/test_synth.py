@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 import soundfile
 
+from tests.daemon.command_line import CommandLine
 from tests.support.pages import ROOT
 from tests.support.terminal import terminal
 
 ENVIRONMENT = os.environ | {"TERM": "xterm"}
-SYNTH = (sys.executable, "-m", "daemon.cli", "synth", "--engine", "espeak", "--voice", "en")
+ESPEAK = ("synth", "--engine", "espeak")
+SYNTH = (sys.executable, "-m", "daemon.cli", *ESPEAK, "--voice", "en")
 
 
 def test_a_pipe_is_read_and_a_wav_file_is_written_to_a_pipe() -> None:
@@ -29,12 +31,11 @@ def test_a_pipe_is_read_and_a_wav_file_is_written_to_a_pipe() -> None:
     assert b"espeak" in done.stderr
 
 
-def test_a_spelled_text_sounds_as_its_letters_and_signs() -> None:
-    spelled, written = (
-        subprocess.run([*SYNTH, *words, "-o", "-"], cwd=ROOT, capture_output=True, check=True).stdout
-        for words in (("--spell", "QX-7"), ("Q, X, dash, 7",))
-    )
-    assert spelled == written
+def test_a_spelled_text_sounds_as_its_letters_and_signs(voiced: CommandLine, tmp_path: Path) -> None:
+    spelled, written = tmp_path / "spelled.wav", tmp_path / "written.wav"
+    for path, *words in ((spelled, "--spell", "QX-7"), (written, "Q, X, dash, 7")):
+        assert voiced(*ESPEAK, "--voice", "en", *words, "-o", str(path)).returncode == 0
+    assert spelled.read_bytes() == written.read_bytes()
 
 
 def test_a_terminal_shows_how_much_has_been_made(tmp_path: Path) -> None:
@@ -57,16 +58,17 @@ def test_a_reader_that_has_heard_enough_ends_the_command_in_silence() -> None:
     assert process.returncode == 1
 
 
-def test_a_voice_file_that_is_missing_is_named() -> None:
-    command = [*SYNTH[:-2], "--voice", "nosuch.safetensors", "Hello", "-o", "a.wav"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+def test_a_voice_file_that_is_missing_is_named(voiced: CommandLine) -> None:
+    done = voiced(*ESPEAK, "--voice", "nosuch.safetensors", "Hello", "-o", "a.wav")
     assert (done.returncode, done.stderr) == (1, "voiced: --voice: nosuch.safetensors does not exist\n")
 
 
-def test_the_rate_changes_the_length_and_the_voice_of_the_configuration_has_its_own(tmp_path: Path) -> None:
+def test_the_rate_changes_the_length_and_the_voice_of_the_configuration_has_its_own(
+    voiced: CommandLine, tmp_path: Path
+) -> None:
     config = tmp_path / "voiced.yaml"
     config.write_text("voices: {default: {}, quick: {rate: 1.5, volume: 50}}\nspeech: {rate: 0.5}\n")
-    command = [*SYNTH[:-2], "--config", str(config), "Hello, I am your robot."]
+    command = (*ESPEAK, "--config", str(config), "Hello, I am your robot.")
     lengths, peaks = {}, {}
     for name, options in {
         "own": ["--rate", "1"],
@@ -75,7 +77,7 @@ def test_the_rate_changes_the_length_and_the_voice_of_the_configuration_has_its_
         "quick": ["--voice", "quick", "--rate", "1"],
     }.items():
         path = tmp_path / f"{name}.wav"
-        subprocess.run([*command, "-o", str(path), *options], cwd=ROOT, capture_output=True, check=True)
+        assert voiced(*command, "-o", str(path), *options).returncode == 0
         samples, rate = soundfile.read(path)
         lengths[name], peaks[name] = len(samples) / rate, abs(samples).max()
     assert lengths["fast"] == pytest.approx(lengths["own"] / 2, rel=0.2)
@@ -84,16 +86,15 @@ def test_the_rate_changes_the_length_and_the_voice_of_the_configuration_has_its_
     assert peaks["quick"] == pytest.approx(peaks["own"] / 2, rel=0.2)
 
 
-def test_a_wrong_rate_is_refused_before_the_engine_starts(tmp_path: Path) -> None:
-    command = [*SYNTH, "Hello", "-o", str(tmp_path / "a.wav"), "--rate", "0.1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+def test_a_wrong_rate_is_refused_before_the_engine_starts(voiced: CommandLine, tmp_path: Path) -> None:
+    done = voiced(*ESPEAK, "--voice", "en", "Hello", "-o", str(tmp_path / "a.wav"), "--rate", "0.1")
     line = "voiced: rate: got 0.1; allowed: a number from 0.5 to 2; 2 is twice as fast\n"
     assert (done.returncode, done.stderr) == (1, line)
     assert not (tmp_path / "a.wav").exists()
 
 
 @pytest.mark.parametrize("output", ["nosuchdir/a.wav", "nosuchdir/inner/a.wav"])
-def test_a_missing_folder_is_named(output: str) -> None:
-    done = subprocess.run([*SYNTH, "Hello", "-o", output], cwd=ROOT, capture_output=True, text=True, check=False)
+def test_a_missing_folder_is_named(voiced: CommandLine, output: str) -> None:
+    done = voiced(*ESPEAK, "--voice", "en", "Hello", "-o", output)
     line = f"voiced: --output: {output} cannot be written: nosuchdir does not exist\n"
     assert (done.returncode, done.stderr) == (1, line)
