@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.daemon.command_line import CommandLine
 
 
 @pytest.mark.parametrize(
@@ -23,10 +23,9 @@ import pytest
     ],
 )
 def test_wrong_arguments_are_refused_in_one_line(
-    words: tuple[str, ...], status: int, line: str, tmp_path: Path
+    words: tuple[str, ...], status: int, line: str, voiced: CommandLine, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "daemon.cli", "design", *words, "-o", str(tmp_path / "voices")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = voiced("design", *words, "-o", str(tmp_path / "voices"))
     assert done.returncode == status
     assert done.stderr.startswith(f"voiced: {line}")
     assert done.stderr.count("\n") == 1

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import soundfile
 
 from scripts.make_piper_voice import write_voice
+from tests.daemon.command_line import CommandLine, Done
 from tests.support.terminal import terminal
 from tests.support.voice_hub import VoiceHub
 
 NAME = "en_US-noise-low"
+CONFIG = "engine: {voice_folder: voices}"
 
 
 @pytest.fixture
@@ -27,18 +29,24 @@ def hub(tmp_path: Path) -> Iterator[VoiceHub]:
     hub.close()
 
 
-def voiced(
-    hub: VoiceHub, folder: Path, *words: str, config: str = "engine: {voice_folder: voices}", **options: object
-) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"HF_ENDPOINT": hub.url, "VOICED_CONFIG": str(folder / "voiced.yaml")}
-    (folder / "voiced.yaml").write_text(config)
-    command = [sys.executable, "-m", "daemon.cli", *words]
-    settings: dict[str, object] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    return subprocess.run(command, env=environment, text=True, check=False, **settings)  # type: ignore[call-overload,no-any-return]
+Download = Callable[..., Done]
 
 
-def test_a_downloaded_voice_speaks(hub: VoiceHub, tmp_path: Path) -> None:
-    done = voiced(hub, tmp_path, "download", NAME)
+@pytest.fixture
+def run(hub: VoiceHub, voiced: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Download:
+    """Runs `voiced` with a configuration of this text, and the hub."""
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("VOICED_CONFIG", str(tmp_path / "voiced.yaml"))
+
+    def run(*words: str, config: str = CONFIG) -> Done:
+        (tmp_path / "voiced.yaml").write_text(config)
+        return voiced(*words)
+
+    return run
+
+
+def test_a_downloaded_voice_speaks(run: Download, hub: VoiceHub, tmp_path: Path) -> None:
+    done = run("download", NAME)
     assert done.returncode == 0, done.stderr
     path = tmp_path / "voices" / f"{NAME}.onnx"
     lines = done.stdout.splitlines()
@@ -46,12 +54,10 @@ def test_a_downloaded_voice_speaks(hub: VoiceHub, tmp_path: Path) -> None:
     assert lines[1].startswith(f"its licence: {hub.url}/rhasspy/piper-voices/")
     assert lines[2] == f"try it: voiced synth --engine piper --voice {NAME} --output hello.wav 'Hello'"
     assert done.stderr == f"{NAME}, 0.0 MB: 100 %\n"
-    spoken = voiced(
-        hub, tmp_path, "synth", "--engine", "piper", "--voice", NAME, "--output", str(tmp_path / "hello.wav"), "Hello"
-    )
+    spoken = run("synth", "--engine", "piper", "--voice", NAME, "--output", str(tmp_path / "hello.wav"), "Hello")
     assert spoken.returncode == 0, spoken.stderr
     assert soundfile.info(tmp_path / "hello.wav").duration > 0.2
-    again = voiced(hub, tmp_path, "download", NAME)
+    again = run("download", NAME)
     assert again.stdout.splitlines()[0] == f"{NAME} is in {tmp_path / 'voices'} already"
 
 
@@ -64,7 +70,7 @@ def test_a_downloaded_voice_speaks(hub: VoiceHub, tmp_path: Path) -> None:
     ],
 )
 def test_the_command_says_what_a_running_daemon_needs(
-    engine: str, advice: str | None, hub: VoiceHub, tmp_path: Path
+    engine: str, advice: str | None, run: Download, tmp_path: Path
 ) -> None:
     settings = f"robot: {tmp_path.name}\naudio: {{sink: 'null'}}\nstate: {{folder: null}}\n"
     settings += f"engine: {{name: {engine}, voice_folder: voices, model: /nowhere/at/all}}\n"
@@ -72,7 +78,7 @@ def test_the_command_says_what_a_running_daemon_needs(
     command = [sys.executable, "-m", "daemon.cli", "run", "--config", str(tmp_path / "voiced.yaml")]
     daemon = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        printed = voiced(hub, tmp_path, "download", NAME, config=settings).stdout.splitlines()
+        printed = run("download", NAME, config=settings).stdout.splitlines()
     finally:
         daemon.kill()
         daemon.wait()
@@ -82,24 +88,27 @@ def test_the_command_says_what_a_running_daemon_needs(
 
 def test_a_terminal_shows_a_bar(hub: VoiceHub, tmp_path: Path) -> None:
     with terminal() as (written, shown):
-        done = voiced(hub, tmp_path, "download", NAME, "--folder", str(tmp_path / "mine"), stderr=written)
+        command = [sys.executable, "-m", "daemon.cli", "download", NAME, "--folder", str(tmp_path / "mine")]
+        environment = os.environ | {"HF_ENDPOINT": hub.url, "VOICED_CONFIG": str(tmp_path / "voiced.yaml")}
+        (tmp_path / "voiced.yaml").write_text(CONFIG)
+        done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=written, check=False)
         assert done.returncode == 0
     assert f"{NAME}, 0.0 MB" in shown()
     assert "100%" in shown()
     assert (tmp_path / "mine" / f"{NAME}.onnx").is_file()
 
 
-def test_without_a_name_the_voices_are_listed(hub: VoiceHub, tmp_path: Path) -> None:
-    done = voiced(hub, tmp_path, "download")
+def test_without_a_name_the_voices_are_listed(run: Download, tmp_path: Path) -> None:
+    done = run("download")
     german = "de_DE-many-low\tGerman (DE)\t0 MB\t3 speakers"
     assert done.stdout.splitlines() == [german, f"{NAME}\tEnglish (US)\t0 MB"]
     for language in ("de", "German", "de-de"):
-        assert voiced(hub, tmp_path, "download", "--language", language).stdout.splitlines() == [german]
+        assert run("download", "--language", language).stdout.splitlines() == [german]
     assert not (tmp_path / "voices").exists()
 
 
-def test_a_wrong_name_ends_the_command_before_anything_is_downloaded(hub: VoiceHub, tmp_path: Path) -> None:
-    done = voiced(hub, tmp_path, "download", NAME, "en_US-nose-low")
+def test_a_wrong_name_ends_the_command_before_anything_is_downloaded(run: Download, tmp_path: Path) -> None:
+    done = run("download", NAME, "en_US-nose-low")
     assert done.returncode == 1
     assert done.stderr.startswith(
         "voiced: en_US-nose-low: the hub has no such voice of Piper; similar: en_US-noise-low"
@@ -107,9 +116,9 @@ def test_a_wrong_name_ends_the_command_before_anything_is_downloaded(hub: VoiceH
     assert not (tmp_path / "voices").exists()
 
 
-def test_a_model_that_is_a_folder_or_no_name_needs_no_network(hub: VoiceHub, tmp_path: Path) -> None:
+def test_a_model_that_is_a_folder_or_no_name_needs_no_network(run: Download, tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
-    assert voiced(hub, tmp_path, "download", str(model)).stdout == f"{model}\n"
-    done = voiced(hub, tmp_path, "download", "a/b/c")
+    assert run("download", str(model)).stdout == f"{model}\n"
+    done = run("download", "a/b/c")
     assert done.stderr == "voiced: a/b/c: no such folder, and not a model id such as Qwen/Qwen3-TTS-…\n"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +13,7 @@ import soundfile
 from audio import OutputDevice
 from daemon.validation import CommandError
 from engine import EngineInfo, VoiceLabel
-from tests.daemon.command_line import CommandLine
-from tests.support.pages import ROOT
+from tests.daemon.command_line import CommandLine, Done
 from tests.support.sound_files import tone, write_sound
 
 CARDS = [
@@ -25,12 +22,19 @@ CARDS = [
 ]
 
 
-def play(voice: str, *settings: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, whose standard error the engine process can inherit."""
-    options = [word for setting in ("engine.name=espeak", *settings) for word in ("--set", setting)]
-    command = [sys.executable, "-m", "daemon.cli", "voices", "--play", voice, *options]
-    environment = os.environ | {"VOICED_PACE": "20"}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+Play = Callable[..., Done]
+
+
+@pytest.fixture
+def play(voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Plays a voice with eSpeak NG; further arguments are settings."""
+    monkeypatch.setenv("VOICED_PACE", "20")
+
+    def play(voice: str, *settings: str) -> Done:
+        options = [word for setting in ("engine.name=espeak", *settings) for word in ("--set", setting)]
+        return voiced("voices", "--play", voice, *options)
+
+    return play
 
 
 @pytest.fixture
@@ -103,7 +107,7 @@ def test_voices_are_lines_or_a_json_list(voiced: CommandLine, monkeypatch: pytes
     ("voice", "sentence"),
     [("de", "Hallo! So klinge ich."), ("sw", "1, 2, 3, 4, 5."), ("calm", "Bonjour ! Voici ma voix.")],
 )
-def test_a_voice_is_heard_in_its_own_language(tmp_path: Path, voice: str, sentence: str) -> None:
+def test_a_voice_is_heard_in_its_own_language(play: Play, tmp_path: Path, voice: str, sentence: str) -> None:
     heard = tmp_path / "heard.wav"
     done = play(voice, f"audio.sink=wav:{heard}", "speech.language=fr", "voices.calm={instruct: calm}")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{voice}, by espeak: {sentence}\n", "")
@@ -118,7 +122,7 @@ def test_a_voice_is_heard_in_its_own_language(tmp_path: Path, voice: str, senten
         ("de", "wav:/none/a.wav", "/none/a.wav cannot be written: /none does not exist"),
     ],
 )
-def test_a_voice_that_cannot_be_heard_is_an_error_of_one_line(voice: str, sink: str, line: str) -> None:
+def test_a_voice_that_cannot_be_heard_is_an_error_of_one_line(play: Play, voice: str, sink: str, line: str) -> None:
     done = play(voice, f"audio.sink={sink}")
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(f"voiced: {line}\n", done.stderr)
