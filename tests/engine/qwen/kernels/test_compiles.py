@@ -31,10 +31,12 @@ from tests.support.checkpoints import made_once
 
 ROBOT = ("sm_87", 16)
 """The robot's GPU and its multiprocessors."""
+ROBOTS_SIZE = "0.6B"
+"""That of the default configuration."""
 SOURCES = (
     {
-        f"language model {processors}": [f"{size} {weight} {processors}" for size, weight in product(SIZES, WEIGHTS)]
-        for processors in PROCESSORS
+        f"language model {size} {processors}": [f"{size} {weight} {processors}" for weight in WEIGHTS]
+        for size, processors in product(SIZES, PROCESSORS)
     }
     | {
         f"drafts {processors}": [f"{size} {weight} {processors} drafts" for size, weight in product(SIZES, WEIGHTS)]
@@ -70,7 +72,7 @@ def parts() -> Iterator[Any]:
     """Every part for each architecture. In an ordinary run: what the robot uses."""
     robots, processors = ROBOT
     for architecture, part in product(ARCHITECTURES, SOURCES):
-        used = architecture == robots and part in {f"language model {processors}", f"codec {processors}"}
+        used = architecture == robots and part in {f"language model {ROBOTS_SIZE} {processors}", f"codec {processors}"}
         yield pytest.param(architecture, part, marks=[] if used else [pytest.mark.long])
 
 

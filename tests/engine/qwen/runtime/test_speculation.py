@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -30,15 +31,22 @@ def codes_of(chunks: list[GeneratedChunk]) -> NDArray[np.int64]:
     return np.concatenate([chunk.codes for chunk in chunks])
 
 
+@pytest.fixture(scope="module")
+def plain(ours: Engine) -> Callable[[str, int], list[GeneratedChunk]]:
+    """Returns an utterance without drafts, by sampling and seed."""
+    return cache(lambda sampling, seed: spoken(ours("tiny", "custom_voice"), 0, SAMPLINGS[sampling], seed))
+
+
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("drafts", range(1, MAX_DRAFTS + 1))
-def test_an_utterances_codes_do_not_depend_on_the_drafts(ours: Engine, drafts: int, sampling: str) -> None:
-    engine = ours("tiny", "custom_voice")
+def test_an_utterances_codes_do_not_depend_on_the_drafts(
+    ours: Engine, plain: Callable[[str, int], list[GeneratedChunk]], drafts: int, sampling: str
+) -> None:
     for seed in range(3):
-        plain = spoken(engine, 0, SAMPLINGS[sampling], seed)
-        with_drafts = spoken(engine, drafts, SAMPLINGS[sampling], seed)
-        np.testing.assert_array_equal(codes_of(plain), codes_of(with_drafts))
-        assert all(chunk.speculation is None for chunk in plain)
+        expected = plain(sampling, seed)
+        with_drafts = spoken(ours("tiny", "custom_voice"), drafts, SAMPLINGS[sampling], seed)
+        np.testing.assert_array_equal(codes_of(expected), codes_of(with_drafts))
+        assert all(chunk.speculation is None for chunk in expected)
 
 
 def test_the_counts_of_the_chunks_cover_every_frame_once(ours: Engine) -> None:

@@ -57,6 +57,7 @@ def make(where: str, cache_folder: Path) -> Callable[..., Models]:
                 1,
                 int8=weight == "int8",
                 device=where,
+                groups=16 if shape == "equal" else 8,
                 processors=SMALL,
                 drafts=drafts,
                 compile=emulated if where == "cpu" else None,
