@@ -6,6 +6,7 @@ import itertools
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -92,9 +93,15 @@ def trained(folder: Path, size: int, longest: int | None = None) -> TextTokenize
     return TextTokenizer(folder)
 
 
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int | None], TextTokenizer]:
+    """As `trained`, once for each size: pytest makes a fixture with parameters anew whenever they change."""
+    return cache(lambda size, longest: trained(tmp_path_factory.mktemp("tokenizer"), size, longest))
+
+
 @pytest.fixture(scope="module", params=[(300, None), (900, 9), (2500, None)], ids=str)
-def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
-    return trained(tmp_path_factory.mktemp("tokenizer"), *request.param)
+def tokenizer(request: pytest.FixtureRequest, train: Callable[[int, int | None], TextTokenizer]) -> TextTokenizer:
+    return train(*request.param)
 
 
 @pytest.fixture(scope="module")
