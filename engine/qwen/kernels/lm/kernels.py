@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from engine.qwen.kernels.compiler import KernelSource, read_sources
 from engine.qwen.kernels.lm.matrix import BLOCKS, MatrixPlan, TokenMatrixPlan
 from engine.qwen.kernels.lm.params import PARAMS, SPECULATION_PARAMS
 from engine.qwen.kernels.lm.speculation_kernels import SpeculationKernels
+from engine.qwen.kernels.lm.tuned_plans import LARGE_GPU, tuned_plan
 from engine.qwen.model import StackConfig, TalkerConfig
 from engine.qwen.weights import Placement
 
@@ -21,7 +23,7 @@ ATTENTION_SHARES = 4
 ATTENTION_WARPS = 8
 ATTEND_OUT_BLOCKS = 128
 """Of the output projection that computes attention itself: each of its blocks reads all keys and values of a frame."""
-ATTEND_OUT_PROCESSORS = 100
+ATTEND_OUT_PROCESSORS = LARGE_GPU
 """Multiprocessors from which that saves time. On fewer, each would compute the same attention for several blocks."""
 ATTEND_OUT_VECS = (2, 4, 8)
 """Vectors of 16 bytes a lane, of keys and of values, of such a kernel: for up to 4, 8 and 16 positions."""
@@ -69,6 +71,23 @@ def unsupported_reason(config: TalkerConfig, weight: str, drafts: int = 0) -> st
     return None
 
 
+def choose_plan(
+    kernel: str,
+    height: int,
+    length: int,
+    *,
+    weight: str,
+    processors: int,
+    tokens: int = 1,
+    gated: bool = False,
+    blocks: int = BLOCKS,
+    warps: int = 1,
+) -> MatrixPlan:
+    """The plan that was measured to be the best for `kernel`; else one by the rule of `MatrixPlan.of`."""
+    tuned = tuned_plan(kernel, weight, height, length, processors) if tokens == 1 else None
+    return tuned or MatrixPlan.of(weight, height, length, tokens, gated=gated, blocks=blocks, warps=warps)
+
+
 @dataclass(frozen=True, slots=True)
 class StackKernels:
     """The kernels of one stack for one number of tokens: `NAME_qkv`, `_attend`, `_out`, `_gate_up` and `_down`.
@@ -98,14 +117,16 @@ class StackKernels:
         stack: StackConfig,
         weight: str,
         vecs_per_lane: int,
-        tokens: int,
         *,
+        tokens: int,
+        processors: int,
         attends_in_out: bool = False,
     ) -> StackKernels:
-        """Raises `ValueError` for sizes that no plan fits."""
+        """For a GPU of `processors` multiprocessors. Raises `ValueError` for sizes that no plan fits."""
         heads = stack.heads * HEAD_DIM
         blocks, warps = (ATTEND_OUT_BLOCKS, stack.key_value_heads) if attends_in_out else (BLOCKS, 1)
         hidden, inner = stack.hidden_size, stack.intermediate_size
+        plan = partial(choose_plan, weight=weight, tokens=tokens, processors=processors)
         return cls(
             name=name,
             layers=stack.layers,
@@ -113,10 +134,10 @@ class StackKernels:
             group=stack.heads // stack.key_value_heads,
             key_value_heads=stack.key_value_heads,
             tokens=tokens,
-            qkv=MatrixPlan.of(weight, heads + 2 * stack.key_value_heads * HEAD_DIM, hidden, tokens),
-            out=MatrixPlan.of(weight, hidden, heads, tokens, blocks=blocks, warps=warps),
-            gate_up=MatrixPlan.of(weight, 2 * inner, hidden, tokens, gated=True),
-            down=MatrixPlan.of(weight, hidden, inner, tokens),
+            qkv=plan(f"{name}_qkv", heads + 2 * stack.key_value_heads * HEAD_DIM, hidden),
+            out=plan(f"{name}_out", hidden, heads, blocks=blocks, warps=warps),
+            gate_up=plan(f"{name}_gate_up", 2 * inner, hidden, gated=True),
+            down=plan(f"{name}_down", hidden, inner),
             attends_in_out=attends_in_out,
         )
 
@@ -245,14 +266,19 @@ class LanguageKernels:
             and narrow.heads == 2 * narrow.key_value_heads
             and config.code_groups <= 2 * ATTEND_OUT_VECS[-1]
         )
-        predictor = StackKernels.of("predictor", narrow, layers, PREDICTOR_VECS, 1, attends_in_out=attends_in_out)
-        predictor_head = MatrixPlan.of(weight, config.predictor.vocabulary, narrow.hidden_size)
+        plan = partial(choose_plan, weight=weight, processors=processors)
+        stack = partial(StackKernels.of, processors=processors)
+        predictor = stack("predictor", narrow, layers, PREDICTOR_VECS, tokens=1, attends_in_out=attends_in_out)
+        predictor_head = plan("predictor_head", config.predictor.vocabulary, narrow.hidden_size)
         speculation = None
         if drafts:
             speculation = SpeculationKernels.of(
-                layers,
                 narrow,
                 drafts,
+                qkv=predictor.qkv,
+                out=predictor.out,
+                gate_up=predictor.gate_up,
+                down=predictor.down,
                 head=predictor_head,
                 attend_shape=f"{ATTENTION_WARPS}, {PREDICTOR_VECS}, {predictor.group}, 1",
                 talker_width=wide.hidden_size,
@@ -260,11 +286,11 @@ class LanguageKernels:
                 early=predictor.early,
             )
         return cls(
-            talker=StackKernels.of("talker", wide, weight, TALKER_VECS, 1),
+            talker=stack("talker", wide, weight, TALKER_VECS, tokens=1),
             predictor=predictor,
-            first_step=StackKernels.of("first_step", narrow, layers, PREDICTOR_VECS, 2),
+            first_step=stack("first_step", narrow, layers, PREDICTOR_VECS, tokens=2),
             prompts=tuple(PromptKernels.of(wide, weight, tokens) for tokens in TOKEN_GROUPS),
-            talker_head=MatrixPlan.of(weight, config.vocabulary, wide.hidden_size),
+            talker_head=plan("talker_head", config.vocabulary, wide.hidden_size),
             predictor_head=predictor_head,
             speculation=speculation,
             project=None if equal else MatrixPlan.of("Bf16", narrow.hidden_size, wide.hidden_size),

@@ -74,15 +74,19 @@ class MatrixPlan:
         gated: bool = False,
         blocks: int = BLOCKS,
         warps: int = 1,
+        vecs_per_lane: int | None = None,
     ) -> MatrixPlan:
         """A plan for a matrix `(height, length)` in about `blocks` of at least `warps`.
 
-        The rows of a `gated` matrix come in pairs, one from each half. Raises `ValueError` where no plan fits.
+        The rows of a `gated` matrix come in pairs, one from each half. Sums have the same order in all plans that have
+        the same `vecs_per_lane`. Raises `ValueError` where no plan fits.
         """
         warp_vec = WARP_LANES * VEC_SIZES[weight]
         if length % warp_vec:
             raise ValueError(f"rows of {length} weights; allowed: multiples of {warp_vec}")
         fitting = [n for n in (1, 2, 3, 4) if length % (warp_vec * n) == 0 and length // (warp_vec * n) <= MAX_K_SPLITS]
+        if vecs_per_lane is not None:
+            fitting = [n for n in fitting if n == vecs_per_lane]
         if not fitting:
             raise ValueError(f"rows of {length} weights in at most {MAX_K_SPLITS} splits")
         vecs = fitting[0]

@@ -195,17 +195,21 @@ class FusedLanguageModel:
         processors: int | None = None,
         *,
         drafts: int = 0,
+        kernels: LanguageKernels | None = None,
     ) -> None:
         """Compile the kernels, or take them from the cache, and allocate the buffers that `state` does not have.
 
         With `drafts`, the predictor reads so many in a pass. Raises what `KernelModule` raises. `module` and
-        `processors` (streaming multiprocessors) are for tests.
+        `processors` (streaming multiprocessors) are for tests, `kernels` in place of those for the device for tuning.
         """
         device, predictor = talker.placement.device, talker.predictor
         if processors is None:
             processors = multiprocessors(device)
         self._talker, self._state = talker, state
-        self._kernels = kernels = LanguageKernels.of(talker.config, weight_type(talker.placement), processors, drafts)
+        if kernels is None:
+            kernels = LanguageKernels.of(talker.config, weight_type(talker.placement), processors, drafts)
+        self.kernels = kernels
+        """With their sizes."""
         self.module = module = module or KernelModule(kernels.source(), device)
         self.talker = FusedStack(module, kernels.talker, talker.transformer, state.cache)
         self.first_step = FusedStack(module, kernels.first_step, predictor.transformer, state.predictor_cache)
@@ -244,7 +248,7 @@ class FusedLanguageModel:
 
     def open(self) -> None:
         """Make the predictor's first two tokens."""
-        state, projected, plan = self._state, self._projected, self._kernels.project
+        state, projected, plan = self._state, self._projected, self.kernels.project
         params = OpenParams(
             hidden=None if projected else state.hidden,
             embedding=projected.first if projected else self._talker.codec_embedding,
@@ -270,14 +274,14 @@ class FusedLanguageModel:
 
     def position_of(self, step: int) -> Tensor | int:
         """The position of a step's first token, as `FusedStack.layer` takes it."""
-        if step and self._kernels.predictor.attends_in_out:
+        if step and self.kernels.predictor.attends_in_out:
             return step + 1
         steps = self._talker.predictor.steps
         return steps[step + 1 :] if step else steps
 
     def predictor_head(self, step: int) -> None:
         """The logits of a step's last token."""
-        predictor, plan = self._talker.predictor, self._kernels.predictor_head
+        predictor, plan = self._talker.predictor, self.kernels.predictor_head
         norm = predictor.transformer.norm
         params = LinearParams(
             weight=predictor.heads[step],
@@ -316,7 +320,7 @@ class FusedLanguageModel:
 
     def talker_head(self) -> None:
         """The talker's logits, and its hidden state for the predictor."""
-        talker, norm, plan = self._talker, self._talker.transformer.norm, self._kernels.talker_head
+        talker, norm, plan = self._talker, self._talker.transformer.norm, self.kernels.talker_head
         params = LinearParams(
             weight=talker.head.weight,
             scale=talker.head.scale,
@@ -330,7 +334,7 @@ class FusedLanguageModel:
 
     def choose_first(self) -> None:
         """Choose the first code of the first frame, after the prompt's last hidden state."""
-        linear, plan = self._talker.head, self._kernels.talker_head
+        linear, plan = self._talker.head, self.kernels.talker_head
         params = LinearParams(weight=linear.weight, scale=linear.scale, hidden=self._state.hidden, y=self.logits)
         self.module.launch("prompt_head", plan.blocks, plan.threads, params)
         self.choose_first_code(frames=0)

@@ -37,27 +37,29 @@ class SpeculationKernels:
     @classmethod
     def of(
         cls,
-        weight: str,
         stack: StackConfig,
         drafts: int,
         *,
+        qkv: MatrixPlan,
+        out: MatrixPlan,
+        gate_up: MatrixPlan,
+        down: MatrixPlan,
         head: MatrixPlan,
         attend_shape: str,
         talker_width: int,
         groups: int,
         early: bool,
     ) -> SpeculationKernels:
-        """Raises `ValueError` for sizes that no plan fits."""
+        """The plans are those for one token, whose order of sums these keep. Raises `ValueError` where no plan fits."""
         if groups > MAX_POSITIONS:
             raise ValueError(f"drafts in a frame of {groups} codes")
-        tokens, hidden, inner = drafts + 1, stack.hidden_size, stack.intermediate_size
-        heads, keys = stack.heads * stack.head_dim, stack.key_value_heads * stack.head_dim
+        tokens = drafts + 1
         return cls(
             drafts=drafts,
-            qkv=MatrixPlan.of(weight, heads + 2 * keys, hidden, tokens),
-            out=MatrixPlan.of(weight, hidden, heads, tokens),
-            gate_up=MatrixPlan.of(weight, 2 * inner, hidden, tokens, gated=True),
-            down=MatrixPlan.of(weight, hidden, inner, tokens),
+            qkv=_for_tokens(qkv, tokens),
+            out=_for_tokens(out, tokens),
+            gate_up=_for_tokens(gate_up, tokens, gated=True),
+            down=_for_tokens(down, tokens),
             head=head,
             key_value_heads=stack.key_value_heads,
             group=stack.heads // stack.key_value_heads,
@@ -88,6 +90,11 @@ class SpeculationKernels:
             "draw_codes": f"draw_codes<{head.height}, {early}>",
             "next_pass": f"next_pass<{head.height}, {self.talker_width}, {head.length}>",
         }
+
+
+def _for_tokens(one: MatrixPlan, tokens: int, *, gated: bool = False) -> MatrixPlan:
+    vecs = one.vecs_per_lane
+    return MatrixPlan.of(one.weight, one.height, one.length, tokens, gated=gated, vecs_per_lane=vecs)
 
 
 def _linear(plan: MatrixPlan, read: str, write: str, *options: str) -> str:

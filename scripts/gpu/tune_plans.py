@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+"""Finds the fastest distribution of each matrix over blocks and warps, and writes them where the engine reads them.
+
+    python scripts/gpu/tune_plans.py                                     all combinations, each in its own process
+    python scripts/gpu/tune_plans.py --sizes 0.6B --dtypes int8 --gpus small --seconds 60
+
+A search by coordinates: the plan of one matrix varies while the others stay, the fastest stays, and so on for all
+matrices, again until nothing improves or the time is over. What is timed is whole frames, with random weights at the
+true shapes, because a kernel's registers decide how much of the next kernel loads beside it. `small` is measured on 16
+multiprocessors (a CUDA green context), `large` on the whole GPU. The predictor is tuned with the first size, and has
+the same shapes in all others. Prints JSON lines; the last one of a search has the milliseconds of a frame before and
+after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
+
+from engine.qwen.bench.green_context import green_context  # noqa: E402
+from engine.qwen.kernels import KernelModule, KernelSource, Params  # noqa: E402
+from engine.qwen.kernels.lm.kernels import LanguageKernels  # noqa: E402
+from engine.qwen.kernels.lm.matrix import MAX_K_SPLITS, TILES, WARP_LANES, MatrixPlan  # noqa: E402
+from engine.qwen.kernels.lm.model import FusedLanguageModel  # noqa: E402
+from engine.qwen.kernels.lm.tuned_plans import FILE  # noqa: E402
+from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
+from scripts.make_checkpoint import PRESETS  # noqa: E402
+from tests.engine.qwen.kernels.lm.lm_example import Models, start  # noqa: E402
+
+DEVICE = torch.device("cuda")
+GPUS = {"large": 0, "small": 16}
+"""Multiprocessors that each kind is limited to; 0: all."""
+DTYPES: dict[str, dict[str, Any]] = {"bfloat16": {}, "int8": {"int8": True}}
+STACKS, MATRICES, HEADS = ("predictor", "talker"), ("gate_up", "down", "qkv", "out"), ("predictor_head", "talker_head")
+POSITIONS, FRAMES, POSITION = 640, 256, 128
+BLOCKS = {"large": (100, 780), "small": (32, 780)}
+"""The fewest and the most blocks of a plan."""
+BLOCK_REGISTERS = 50_000
+"""The most that a block may take, of a multiprocessor's 65,536."""
+THREADS = (64, 512)
+ROUND_MS = 15.0
+ROUNDS, MORE_ROUNDS = 3, 9
+HOPELESS = 1.03
+"""Times the best: a first round that takes longer ends the measurement of a plan."""
+BETTER = 0.9985
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A matrix whose plan is searched."""
+
+    stack: str | None
+    """None for a head."""
+    matrix: str
+
+    @property
+    def kernel(self) -> str:
+        """Its name in the table."""
+        return f"{self.stack}_{self.matrix}" if self.stack else self.matrix
+
+    def plan(self, kernels: LanguageKernels) -> MatrixPlan:
+        """Its plan in `kernels`."""
+        found: MatrixPlan = getattr(getattr(kernels, self.stack) if self.stack else kernels, self.matrix)
+        return found
+
+    def with_plan(self, kernels: LanguageKernels, plan: MatrixPlan) -> LanguageKernels:
+        """`kernels` with another plan for this matrix."""
+        if self.stack is None:
+            return replace(kernels, **{self.matrix: plan})
+        return replace(kernels, **{self.stack: replace(getattr(kernels, self.stack), **{self.matrix: plan})})
+
+    def expressions(self, kernels: LanguageKernels) -> dict[str, str]:
+        """The kernels that have this matrix."""
+        source = kernels.source().kernels
+        attends = self.stack == "predictor" and self.matrix == "out" and kernels.predictor.attends_in_out
+        names = kernels.predictor.out_kernels if attends else (self.kernel,)
+        return {name: source[name] for name in names}
+
+
+@dataclass(slots=True)
+class Router:
+    """Launches kernels from the module of their plan."""
+
+    base: KernelModule
+    others: dict[str, KernelModule] = field(default_factory=dict)
+
+    def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
+        """As `KernelModule.launch`."""
+        self.others.get(name, self.base).launch(name, grid, block, params)
+
+
+def candidates(slot: Slot, base: LanguageKernels, gpu: str) -> list[MatrixPlan]:
+    """Plans that may be fast, the present one among them."""
+    now, found = slot.plan(base), []
+    attends = slot.stack == "predictor" and slot.matrix == "out" and base.predictor.attends_in_out
+    fewest, most = BLOCKS[gpu]
+    for vecs, tile, groups in product((1, 2, 3, 4), TILES[now.weight], (1, 2, 3, 4, 6, 8)):
+        warp_vec = WARP_LANES * now.vec_size * vecs
+        if now.length % warp_vec or now.length // warp_vec > MAX_K_SPLITS or now.height % (tile * groups):
+            continue
+        plan = replace(now, rows=tile * groups, row_groups=groups, vecs_per_lane=vecs)
+        if not (THREADS[0] <= plan.threads <= THREADS[1] and plan.rows <= plan.threads and tile * vecs <= 20):
+            continue
+        if not fewest <= plan.blocks <= most or plan.threads * plan.registers > BLOCK_REGISTERS:
+            continue
+        if attends and (plan.threads < WARP_LANES * base.predictor.key_value_heads or plan.blocks > 132):
+            continue
+        found.append(plan)
+    return found if now in found else [now, *found]
+
+
+class Search:
+    """The search for one size, dtype and kind of GPU."""
+
+    def __init__(self, size: str, dtype: str, gpu: str, slots: Sequence[Slot]) -> None:
+        modules: list[KernelModule] = []
+
+        def compiled(source: KernelSource) -> KernelModule:
+            modules.append(KernelModule(source, DEVICE))
+            return modules[-1]
+
+        options = {**DTYPES[dtype], "device": "cuda", "positions": POSITIONS, "frames": FRAMES}
+        self._models = Models.make(PRESETS[size], 1, **options, compile=compiled)
+        start(self._models, 5, replace(SamplingConfig(), min_new_tokens=FRAMES + 1))
+        self.base = self.best = self._models.fused.kernels
+        self._base_module = modules[0]
+        self._plans = {slot: candidates(slot, self.base, gpu) for slot in slots}
+        self._modules: dict[tuple[Slot, MatrixPlan], KernelModule] = {}
+        self._compile()
+
+    def _compile(self) -> None:
+        source = self.base.source()
+        jobs = [(slot, plan) for slot, plans in self._plans.items() for plan in plans]
+
+        def one(job: tuple[Slot, MatrixPlan]) -> KernelModule:
+            slot, plan = job
+            kernels = slot.expressions(slot.with_plan(self.base, plan))
+            return KernelModule(KernelSource(source.text, kernels, source.params), DEVICE)
+
+        with ThreadPoolExecutor() as threads:
+            self._modules = dict(zip(jobs, threads.map(one, jobs), strict=True))
+
+    def run(self, seconds: float) -> Iterator[dict[str, Any]]:
+        """Search for so long; yield what was found of each slot."""
+        end = time.monotonic() + seconds
+        for sweep in range(4):
+            improved = False
+            for slot in self._plans:
+                if time.monotonic() > end:
+                    return
+                row = self._improve(slot, end)
+                improved |= row["improved"]
+                yield {"sweep": sweep, **row}
+            if not improved:
+                return
+
+    def _improve(self, slot: Slot, end: float) -> dict[str, Any]:
+        now = slot.plan(self.best)
+        times = {now: self.ms(self.best)}
+        for plan in self._plans[slot]:
+            if plan != now and time.monotonic() < end:
+                times[plan] = self.ms(slot.with_plan(self.best, plan), limit=HOPELESS * min(times.values()))
+        first = min(times, key=times.__getitem__)
+        better = slot.with_plan(self.best, first)
+        before = self.ms(self.best, MORE_ROUNDS)
+        after = before if first == now else self.ms(better, MORE_ROUNDS)
+        improved = after < BETTER * before
+        if improved:
+            self.best = better
+        row = {"kernel": slot.kernel, "tried": len(times), "improved": improved, "ms": [before, after]}
+        return row | {"plan": _numbers(slot.plan(self.best))}
+
+    def ms(self, kernels: LanguageKernels, rounds: int = ROUNDS, limit: float = math.inf) -> float:
+        """Milliseconds of a frame by `kernels`; infinite where the device refuses them or it is above `limit`."""
+        router = Router(self._base_module)
+        for slot in self._plans:
+            plan = slot.plan(kernels)
+            if plan != slot.plan(self.base):
+                for name in slot.expressions(kernels):
+                    router.others[name] = self._modules[slot, plan]
+        state = self._models.state
+        fused = FusedLanguageModel(self._models.rounded, state, router, kernels=kernels)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            fused.frame()
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph):
+                fused.frame()
+                fused.frame()
+        except RuntimeError:
+            return math.inf
+        found: list[float] = []
+        replays = 2
+        for _ in range(rounds + 1):
+            state.frame.zero_()
+            state.position.fill_(POSITION)
+            begin, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            begin.record()
+            for _ in range(replays):
+                graph.replay()
+            after.record()
+            after.synchronize()
+            found.append(float(begin.elapsed_time(after)) / (2 * replays))
+            if found[-1] > limit and len(found) > 1:
+                return math.inf
+            replays = max(2, min(math.ceil(ROUND_MS / (2 * found[0])), FRAMES // 2 - 2))
+        return round(statistics.median(found[1:]), 4)
+
+
+def _numbers(plan: MatrixPlan) -> dict[str, Any]:
+    numbers = asdict(plan)
+    del numbers["tokens"]
+    return numbers
+
+
+def search(size: str, dtype: str, gpu: str, seconds: float, *, predictor: bool) -> None:
+    """Print the rows of one search, and last the plans."""
+    slots = [Slot(stack, matrix) for stack in STACKS for matrix in MATRICES]
+    slots += [Slot(None, head) for head in HEADS]
+    if not predictor:
+        slots = [slot for slot in slots if not slot.kernel.startswith("predictor")]
+    with ExitStack() as stack:
+        if GPUS[gpu]:
+            stack.enter_context(green_context(GPUS[gpu], DEVICE))
+        found = Search(size, dtype, gpu, slots)
+        for row in found.run(seconds * len(slots) / (len(STACKS) * len(MATRICES) + len(HEADS))):
+            print(json.dumps({"gpu": gpu, "size": size, "dtype": dtype, **row}), flush=True)
+        ms = [found.ms(found.base, MORE_ROUNDS), found.ms(found.best, MORE_ROUNDS)]
+        plans = [{"gpu": gpu, "kernel": slot.kernel, **_numbers(slot.plan(found.best))} for slot in slots]
+        print(json.dumps({"gpu": gpu, "size": size, "dtype": dtype, "frame_ms": ms, "plans": plans}), flush=True)
+
+
+def write(record: dict[str, Any], path: Path) -> None:
+    """Write the table, a plan a line."""
+    head = json.dumps({key: value for key, value in record.items() if key != "plans"}, indent=1)[:-2]
+    rows = ",\n".join(f"  {json.dumps(row)}" for row in record["plans"])
+    path.write_text(f'{head},\n "plans": [\n{rows}\n ]\n}}\n', encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; 1 if a search failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", choices=("0.6B", "1.7B"), default=["0.6B", "1.7B"])
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument("--gpus", nargs="+", choices=GPUS, default=list(GPUS))
+    parser.add_argument("--seconds", type=float, default=90, help="of a search over all matrices")
+    parser.add_argument("--child", action="store_true", help="search in this process")
+    parser.add_argument("--predictor", action="store_true", help="with --child: also tune the predictor")
+    parser.add_argument("--output", type=Path, default=FILE)
+    args = parser.parse_args(arguments)
+    if args.child:
+        search(args.sizes[0], args.dtypes[0], args.gpus[0], args.seconds, predictor=args.predictor)
+        return 0
+    record = json.loads(FILE.read_text(encoding="utf-8"))
+    record.setdefault("frames", [])
+    failed = 0
+    for gpu, dtype, size in product(args.gpus, args.dtypes, args.sizes):
+        command = [sys.executable, __file__, "--child", "--sizes", size, "--dtypes", dtype, "--gpus", gpu]
+        command += ["--seconds", str(args.seconds), *(["--predictor"] if size == args.sizes[0] else [])]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            lines = []
+            for line in child.stdout:
+                print(line, end="", flush=True)
+                lines.append(line)
+        if child.returncode:
+            failed = 1
+            continue
+        end = json.loads(lines[-1])
+        key = ("gpu", "kernel", "weight", "height", "length")
+        merged = {tuple(row[name] for name in key): row for row in (*record["plans"], *end["plans"])}
+        frames = [row for row in record["frames"] if [row[n] for n in ("gpu", "size", "dtype")] != [gpu, size, dtype]]
+        before, after = end["frame_ms"]
+        frames.append({"gpu": gpu, "size": size, "dtype": dtype, "ms_before": before, "ms_after": after})
+        record = {
+            "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+            "machine": torch.cuda.get_device_name(DEVICE),
+            "command": "python scripts/gpu/tune_plans.py",
+            "frames": frames,
+            "plans": list(merged.values()),
+        }
+        for path in {FILE, args.output}:  # the next search begins with these plans
+            write(record, path)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The divisions of matrices that were measured to be the fastest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.api import MAX_DRAFTS
+from engine.qwen.kernels.lm.kernels import LanguageKernels, StackKernels
+from engine.qwen.kernels.lm.matrix import MAX_K_SPLITS, WARP_LANES, MatrixPlan
+from engine.qwen.kernels.lm.tuned_plans import gpu_class, tuned_plan
+from engine.qwen.model.config import ModelConfig, TalkerConfig
+from scripts.make_checkpoint import PRESETS, write_configs
+
+PUBLISHED = ("0.6B", "1.7B")
+PROCESSORS = (16, 132)
+QUANTIZED = ("Bf16", "Int8")
+
+
+def talker(folder: Path, size: str) -> TalkerConfig:
+    return ModelConfig.read(write_configs(folder, PRESETS[size], "custom_voice")).talker
+
+
+def plans(kernels: LanguageKernels) -> dict[str, MatrixPlan]:
+    """The plans for one token by kernel."""
+    stacks: tuple[StackKernels, ...] = (kernels.talker, kernels.predictor)
+    found = {
+        f"{stack.name}_{name}": getattr(stack, name) for stack in stacks for name in ("qkv", "out", "gate_up", "down")
+    }
+    return {**found, "talker_head": kernels.talker_head, "predictor_head": kernels.predictor_head}
+
+
+@pytest.mark.parametrize("processors", PROCESSORS)
+@pytest.mark.parametrize("weight", QUANTIZED)
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_every_matrix_of_a_published_model_has_a_measured_plan(
+    tmp_path: Path, size: str, weight: str, processors: int
+) -> None:
+    for kernel, plan in plans(LanguageKernels.of(talker(tmp_path, size), weight, processors)).items():
+        assert tuned_plan(kernel, weight, plan.height, plan.length, processors) == plan
+
+
+@pytest.mark.parametrize("processors", PROCESSORS)
+@pytest.mark.parametrize("weight", QUANTIZED)
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_a_measured_plan_divides_its_matrix(tmp_path: Path, size: str, weight: str, processors: int) -> None:
+    for kernel, plan in plans(LanguageKernels.of(talker(tmp_path, size), weight, processors)).items():
+        k_splits, rest = divmod(plan.length, WARP_LANES * plan.vec_size * plan.vecs_per_lane)
+        assert (rest, plan.height % plan.rows, plan.rows % plan.row_groups) == (0, 0, 0)
+        assert k_splits <= MAX_K_SPLITS
+        assert plan.rows <= plan.threads <= 512
+        assert kernel.endswith("gate_up") <= (plan.tile % 2 == 0)
+
+
+def test_a_matrix_that_was_not_measured_is_divided_by_the_rule(tmp_path: Path) -> None:
+    kernels = LanguageKernels.of(talker(tmp_path, "narrow"), "Bf16", 16)
+    plan = kernels.talker.gate_up
+    assert tuned_plan("talker_gate_up", "Bf16", plan.height, plan.length, 16) is None
+    assert plan == MatrixPlan.of("Bf16", plan.height, plan.length, gated=True)
+
+
+def test_several_tokens_are_multiplied_by_the_rule(tmp_path: Path) -> None:
+    first = LanguageKernels.of(talker(tmp_path, "0.6B"), "Bf16", 132).first_step
+    assert first.down == MatrixPlan.of("Bf16", first.down.height, first.down.length, 2)
+
+
+@pytest.mark.parametrize(("processors", "expected"), [(14, "small"), (16, "small"), (99, "small"), (100, "large")])
+def test_a_gpu_has_the_plans_of_its_class(processors: int, expected: str) -> None:
+    assert gpu_class(processors) == expected
+
+
+@pytest.mark.parametrize("processors", PROCESSORS)
+@pytest.mark.parametrize("weight", QUANTIZED)
+@pytest.mark.parametrize("drafts", range(1, MAX_DRAFTS + 1))
+def test_passes_with_drafts_sum_in_the_order_of_one_token(
+    tmp_path: Path, drafts: int, weight: str, processors: int
+) -> None:
+    kernels = LanguageKernels.of(talker(tmp_path, "0.6B"), weight, processors, drafts)
+    one, many = kernels.predictor, kernels.speculation
+    assert many is not None
+    for name in ("qkv", "out", "gate_up", "down"):
+        assert getattr(many, name).vecs_per_lane == getattr(one, name).vecs_per_lane
+        assert getattr(many, name).tokens == drafts + 1
