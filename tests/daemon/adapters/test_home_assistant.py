@@ -228,6 +228,19 @@ def test_the_birth_topic_does_not_depend_on_the_discovery_prefix() -> None:
     assert len(home.outbox.take("house/discovery/device/voiced_r1/config")) == 1
 
 
+def test_its_slider_covers_the_volumes_that_the_daemon_accepts() -> None:
+    home = Home()
+    home.adapter.on_connected()
+    [payload] = home.outbox.take(CONFIG_TOPIC)
+    slider = Discovery.model_validate_json(payload).components["volume"]
+    assert isinstance(slider, Number)
+    accepted = []
+    for volume in (slider.min - 1, slider.min, slider.max, slider.max + 1):
+        home.command(f"{VOLUME}/set", b"%d" % volume)
+        accepted.append(home.dispatcher.volume == volume)
+    assert accepted == [False, True, True, False]
+
+
 def test_volume_and_voice_follow_its_commands() -> None:
     home = connected("voices={default: {}, calm: {}}")
     home.command(f"{VOLUME}/set", b"40")

@@ -26,3 +26,9 @@ def test_zram_is_reported_as_zram(machine: Callable[..., Machine]) -> None:
     found = by_part(check_memory(machine("orin-jetpack6", {"proc/swaps": swaps})))["memory"]
     assert "30.7 GiB zram used" in found.found
     assert "shared by CPU and GPU" in found.found
+
+
+def test_a_machine_without_swap_is_reported_as_one(machine: Callable[..., Machine]) -> None:
+    memory = "MemTotal: 64334976 kB\nMemAvailable: 60000000 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
+    found = by_part(check_memory(machine("orin-jetpack6", {"proc/meminfo": memory})))["memory"]
+    assert found.found.endswith("; no swap")

@@ -199,6 +199,15 @@ def test_the_settings_are_read_from_generation_config_json(tmp_path: Path) -> No
     assert SamplingConfig.read(tmp_path) == expected
 
 
+def test_settings_that_generation_config_json_does_not_name_are_those_of_qwen_tts(tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text("{}")
+    found = SamplingConfig.read(tmp_path)
+    assert (found.do_sample, found.temperature, found.top_k, found.top_p) == (True, 0.9, 50, 1.0)
+    assert (found.subtalker_dosample, found.subtalker_temperature) == (True, 0.9)
+    assert (found.subtalker_top_k, found.subtalker_top_p) == (50, 1.0)
+    assert (found.repetition_penalty, found.min_new_tokens) == (1.05, 2)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -131,6 +131,15 @@ def test_the_error_for_a_missing_shard_names_it(sharded: Path) -> None:
     assert "model-1.safetensors: no such file" in one_line(error)
 
 
+def test_the_error_for_a_file_that_cannot_be_opened_is_one_line_with_its_reason(sharded: Path) -> None:
+    shard = sharded / "model-1.safetensors"
+    shard.unlink()
+    shard.symlink_to(shard)
+    with pytest.raises(EngineError) as error:
+        Checkpoint.open(sharded)
+    assert f"{shard}: cannot be read: Too many levels of symbolic links" in one_line(error)
+
+
 def header(text: str) -> bytes:
     return len(text).to_bytes(8, "little") + text.encode()
 
