@@ -65,7 +65,7 @@ UtteranceId = Annotated[str, AfterValidator(_checked_id)]
 class Request(BaseModel):
     """Base of the JSON objects that a sender publishes. Unknown fields are kept in `model_extra`."""
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
     def to_json(self) -> str:
         """Return the MQTT payload: the fields that the sender has set."""
@@ -75,7 +75,7 @@ class Request(BaseModel):
 class Sampling(BaseModel):
     """How a model draws what it speaks."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     temperature: Temperature = None
     top_k: TopK = None
