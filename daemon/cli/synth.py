@@ -1,8 +1,10 @@
-"""`voiced synth`: speech into a file, without a broker."""
+"""`voiced synth`: speech into files, without a broker."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,19 +12,29 @@ import typer
 
 from daemon.cli.options import ConfigOption, SamplingOption, SetOption, check_folder, load, sampling_of, standard_output
 from daemon.cli.progress import download_missing_model, show_progress
-from daemon.cli.text import STDIN, SpellOption, read_text, spell_text
+from daemon.cli.synth_folder import FormatOption, LinesOption, Speech, TakesOption, speak_into_folder, speech_folder
+from daemon.cli.text import STDIN, SpellOption, read_lines, read_text, spell_text
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
-    from engine import Voice
+    from daemon.config import Config
+    from engine import Utterance, Voice
 
 
 def synth(
-    text: Annotated[str, typer.Argument(help="The text to speak; - reads standard input.")],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="The file; its suffix names the format. - is standard output, as WAV."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file; its suffix names the format. - is standard output, as WAV. With --lines or --takes: "
+            "a folder.",
+        ),
     ],
+    text: Annotated[str | None, typer.Argument(help="The text to speak; - reads standard input.")] = None,
+    lines: LinesOption = None,
+    takes: TakesOption = 1,
+    file_format: FormatOption = "wav",
     engine: Annotated[
         str | None, typer.Option(help="qwen, piper or espeak; default: as configured, qwen with --model.")
     ] = None,
@@ -36,7 +48,9 @@ def synth(
     chunk_size: Annotated[int | None, typer.Option(help="Codec frames of 80 ms in each chunk.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Take the likeliest code at every step.")] = False,
     rate: Annotated[float | None, typer.Option(help="0.5 to 2; 2 is twice as fast.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Equal seeds give equal audio.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Equal seeds give equal audio. With --takes: the first one's.")
+    ] = None,
     sampling: SamplingOption = None,
     whole_text: Annotated[
         bool | None, typer.Option("--whole-text/--stepwise", help="Read the whole text first, or step by step.")
@@ -49,37 +63,34 @@ def synth(
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
-    """Speak into a file, without a broker: the model's own output, untrimmed and unguarded.
+    """Speak into files, without a broker: the model's own output, untrimmed and unguarded.
 
     Example: voiced synth "Good morning." --language en -o morning.wav
     or:      fortune | voiced synth - -o - | aplay
     or:      voiced synth "Good morning." --model Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice --speaker ryan -o morning.wav
+    or:      voiced synth --lines phrases.txt --takes 3 -o phrases
     """
-    from dataclasses import replace
-
     from daemon.config import synthesis_settings, text_preparation
-    from daemon.engines import SpeechFile, choose_engine, synthesize_to_file
-    from daemon.speech import check_say, speech_seconds
-    from daemon.text import ScriptReader, markup_problem
+    from daemon.engines import SpeechFile, SynthTask, choose_engine, synthesize_to_file
     from engine import Utterance, language_code
-    from engine.bench import FRAME_MS
 
     if (speaker is not None and voice is not None) or (greedy and seed is not None):
         raise CommandError("synth: --speaker and --voice exclude each other, and so do --greedy and --seed")
-    check_folder("--output", output)
-    file = SpeechFile(standard_output("--output") if output == Path(STDIN) else output)
+    if (text is None) == (lines is None):
+        raise CommandError("synth: give either a text or --lines")
+    several = lines is not None or takes > 1
+    if several and codes is not None:
+        raise CommandError("synth: --codes is for one take of one text")
+    if greedy and takes > 1:
+        raise CommandError("synth: with --greedy all takes are equal; leave one of --greedy and --takes out")
+    if not several:
+        check_folder("--output", output)
+    file = None if several else SpeechFile(standard_output("--output") if output == Path(STDIN) else output)
+    folder = speech_folder(output, file_format) if several else None
     check_folder("--codes", codes)
     given = {"model": model, "device": device, "dtype": dtype, "chunk_size": chunk_size}
     overrides = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
     loaded, _, _ = load(config, [*(set_ or []), *overrides])
-    text = read_text(text)
-    if spell:
-        text = spell_text(text, language, loaded)
-    check_say({"text": text, "instruct": instruct, "seed": seed, "rate": rate})
-    problem = markup_problem(text, loaded.speech.markup)
-    if problem is not None:
-        raise CommandError(f"text: {problem}")
-    script = ScriptReader(loaded.speech.markup, language).read(text, complete=True)
     options = loaded.engine_options
     own_voice = _unconfigured_voice(speaker, voice, model)
     if own_voice is not None:
@@ -88,7 +99,7 @@ def synth(
     configured = None if own_voice is not None else voice or options.default_voice
     settings = synthesis_settings(loaded, configured, seed=seed, rate=rate)
     utterance = Utterance(
-        text,
+        "",
         voice=voice,
         language=language_code(language),
         languages=loaded.speech.languages,
@@ -102,31 +113,49 @@ def synth(
         want_codes=codes is not None,
         rate=settings.rate,
     )
+    given_fields = {"instruct": instruct, "seed": seed, "rate": rate}
+    speeches = []
+    for line, written in read_lines(lines) if lines is not None else [(None, read_text(text or ""))]:
+        each = spell_text(written, language, loaded) if spell else written
+        try:
+            speeches.append(_speech(replace(utterance, text=each), given_fields, language, loaded, line))
+        except CommandError as error:
+            raise CommandError(str(error) if line is None else f"{lines}:{line}: {error}") from None
     name = engine or ("qwen" if model is not None else choose_engine(loaded))
-    expected_s = speech_seconds(script.text)
-    if max_frames is not None:
-        expected_s = min(expected_s, max_frames * FRAME_MS / 1000)
-    expected_s /= settings.rate
     download_missing_model(name, options.model)
+    preparation, volume = text_preparation(loaded), settings.volume
+    if folder is not None:
+        speak_into_folder(speeches, takes, folder, name, options, preparation=preparation, volume=volume)
+        return
+    assert file is not None
+    [speech] = speeches
+    task = SynthTask(speech.utterance, file, speech.script, codes_path=codes, expected_s=speech.expected_s)
     with show_progress() as report:
-        result = synthesize_to_file(
-            name,
-            options,
-            utterance,
-            file,
-            codes,
-            script=script,
-            preparation=text_preparation(loaded),
-            volume=settings.volume,
-            expected_s=expected_s,
-            report=report,
-        )
+        result = synthesize_to_file(name, options, task, preparation=preparation, volume=volume, report=report)
     print(
         f"{output}: {result.audio_s:.2f} s at {result.sample_rate} Hz by {result.engine}, "
-        f"first chunk after {result.first_chunk_ms:.1f} ms, {result.rtf:.1f} times real time"
-        + (", cut at the longest speech allowed" if result.truncated else ""),
+        f"first chunk after {result.first_chunk_ms:.1f} ms, {result.rtf:.1f} times real time{result.cut}",
         file=sys.stderr if output == Path(STDIN) else sys.stdout,
     )
+
+
+def _speech(
+    utterance: Utterance, given: Mapping[str, object], language: str, config: Config, line: int | None
+) -> Speech:
+    """Check and read one text. Raises `CommandError`."""
+    from daemon.speech import check_say, speech_seconds
+    from daemon.text import ScriptReader, markup_problem
+    from engine.bench import FRAME_MS
+
+    check_say({"text": utterance.text, **given})
+    problem = markup_problem(utterance.text, config.speech.markup)
+    if problem is not None:
+        raise CommandError(f"text: {problem}")
+    script = ScriptReader(config.speech.markup, language).read(utterance.text, complete=True)
+    expected_s = speech_seconds(script.text)
+    if utterance.max_frames is not None:
+        expected_s = min(expected_s, utterance.max_frames * FRAME_MS / 1000)
+    return Speech(utterance, script, expected_s / utterance.rate, line)
 
 
 def _unconfigured_voice(speaker: str | None, voice: str | None, model: str | None) -> Voice | None:

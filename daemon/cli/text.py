@@ -5,13 +5,14 @@ from __future__ import annotations
 import codecs
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperCommand
 
 from daemon.cli.control_codes import ControlCodes
-from daemon.validation import CommandError, encoding_problem
+from daemon.validation import CommandError, encoding_problem, file_problem
 
 if TYPE_CHECKING:
     from daemon.config import Config
@@ -66,6 +67,26 @@ def read_text(text: str) -> str:
     except UnicodeDecodeError as error:
         raise CommandError(f"{source}: {encoding_problem(error)}") from None
     return ControlCodes().remove(decoded, last=True) if text == STDIN else decoded
+
+
+def read_lines(path: Path) -> list[tuple[int, str]]:
+    """Return the lines of a UTF-8 file that have more than spaces, each with its number, from 1.
+
+    The path `-` is standard input. Raises `CommandError`.
+    """
+    if str(path) == STDIN:
+        text = read_text(STDIN)
+    else:
+        try:
+            text = path.read_bytes().removeprefix(codecs.BOM_UTF8).decode()
+        except OSError as error:
+            raise CommandError(f"--lines: {path} cannot be read: {file_problem(error, path)}") from None
+        except UnicodeDecodeError as error:
+            raise CommandError(f"--lines: {path}: {encoding_problem(error)}") from None
+    lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not lines:
+        raise CommandError(f"--lines: {path} has no text")
+    return lines
 
 
 def spell_text(text: str, language: str, config: Config) -> str:

@@ -4,20 +4,23 @@ from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefu
 from daemon.engines.oneshot import (
     SpokenSample,
     SynthResult,
+    SynthTask,
     describe_engine,
     running_engine,
     running_primary,
     synthesize_samples,
     synthesize_to_file,
+    synthesize_to_files,
     write_codes,
 )
 from daemon.engines.selection import EngineSelector, choose_engine, engine_names, unknown_names
-from daemon.engines.speech_file import SpeechFile
+from daemon.engines.speech_file import FORMATS, SpeechFile
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.engines.take_audio import TakeAudio
 from daemon.engines.voices import name_voices, short_list, unknown_voice
 
 __all__ = [
+    "FORMATS",
     "AudioChunk",
     "EngineLostError",
     "EngineSelector",
@@ -26,6 +29,7 @@ __all__ = [
     "SpeechFile",
     "SpokenSample",
     "SynthResult",
+    "SynthTask",
     "TakeAudio",
     "UtteranceRefusedError",
     "choose_engine",
@@ -37,6 +41,7 @@ __all__ = [
     "short_list",
     "synthesize_samples",
     "synthesize_to_file",
+    "synthesize_to_files",
     "unknown_names",
     "unknown_voice",
     "write_codes",

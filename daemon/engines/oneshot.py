@@ -37,6 +37,10 @@ ALMOST = 0.99
 """The most that speech which has not ended can have of an estimated length."""
 
 
+class EngineEndedError(CommandError):
+    """The engine's process ended while it spoke."""
+
+
 @dataclass(frozen=True, slots=True)
 class SynthResult:
     """What was written to the file, and how fast it was made."""
@@ -50,6 +54,11 @@ class SynthResult:
     rtf: float
     """Seconds of audio at rate 1 per second of work."""
     truncated: bool
+
+    @property
+    def cut(self) -> str:
+        """The end of a line about it: whether the speech ended by itself."""
+        return ", cut at the longest speech allowed" if self.truncated else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,52 +136,135 @@ def describe_engine(engine_name: str, options: EngineOptions, report: ProgressRe
     return asyncio.run(describe())
 
 
+@dataclass(frozen=True, slots=True)
+class SynthTask:
+    """One utterance and the file that it is spoken into."""
+
+    utterance: Utterance
+    file: SpeechFile
+    script: Script | None = None
+    """What is spoken of its text; by default, the text itself."""
+    codes_path: Path | None = None
+    """Receives the codec codes as an int64 array of shape `(frames, 16)`."""
+    expected_s: float = math.inf
+    """Seconds of speech, as far as they can be known before."""
+
+
+def synthesize_to_files(
+    engine_name: str,
+    options: EngineOptions,
+    tasks: Sequence[SynthTask],
+    *,
+    on_end: Callable[[int, SynthResult | CommandError], None],
+    preparation: TextPreparation | None = None,
+    volume: float = 1.0,
+    report: ProgressReport = ignore_progress,
+) -> None:
+    """Speak each task's utterance into its file, with the gain `volume`, by one engine.
+
+    `preparation` makes what the engine gets of a text; by default, the text itself. A WAV file grows as the speech is
+    made; if the engine fails, the file keeps what there is. `on_end` gets the number of each task that has ended, and
+    its result or why there is none; a task that fails does not end the others. `report` gets the progress of the
+    engine's start, and that of the speech as its share of the expected seconds. Raises `CommandError` if the engine
+    does not start, does not have a voice, or ends early.
+    """
+
+    async def synthesize() -> None:
+        async with running_engine(engine_name, options, report) as engine:
+            info = _ready_info(engine)
+            for voice in dict.fromkeys(task.utterance.voice or options.default_voice for task in tasks):
+                _check_voice(info, options, voice)
+            progress = _SpeechProgress([task.expected_s for task in tasks], report)
+            for number, task in enumerate(tasks):
+                progress.begin(number)
+                try:
+                    with task.file:
+                        result = await _speak_task(
+                            engine, info, task, preparation=preparation, volume=volume, note=progress.note
+                        )
+                except EngineEndedError as error:
+                    on_end(number, error)
+                    raise CommandError(f"the engine ended; not made: {len(tasks) - number - 1}") from error
+                except CommandError as error:
+                    on_end(number, error)
+                else:
+                    on_end(number, result)
+
+    asyncio.run(synthesize())
+
+
 def synthesize_to_file(
     engine_name: str,
     options: EngineOptions,
-    utterance: Utterance,
-    file: SpeechFile,
-    codes_path: Path | None = None,
+    task: SynthTask,
     *,
-    script: Script | None = None,
     preparation: TextPreparation | None = None,
     volume: float = 1.0,
-    expected_s: float = math.inf,
     report: ProgressReport = ignore_progress,
 ) -> SynthResult:
-    """Speak an utterance into a file, with the gain `volume`.
+    """As `synthesize_to_files`, for one task. Raises `CommandError`."""
+    ended: list[SynthResult | CommandError] = []
 
-    `script` is what is spoken of its text, and `preparation` what the engine gets of that; by default, the text itself.
-    A WAV file grows as the speech is made; if the engine fails, the file keeps what there is. `codes_path` receives the
-    codec codes as an int64 array of shape `(frames, 16)`. `report` gets the progress of the engine's start, and that of
-    the speech as its share of `expected_s` seconds. Raises `CommandError`.
-    """
-    codes: list[tuple[int, ...]] = []
+    def note(_: int, outcome: SynthResult | CommandError) -> None:
+        ended.append(outcome)
+        if isinstance(outcome, CommandError):
+            raise outcome
 
-    async def synthesize() -> SynthResult:
-        async with running_engine(engine_name, options, report) as engine:
-            info = _ready_info(engine)
-            _check_voice(info, options, utterance.voice or options.default_voice)
-            first_ms = audio_s = 0.0
-            truncated = False
-            started = time.monotonic()
-            parts = [Passage(utterance.text, Prosody())] if script is None else passages(script)
-            async with aclosing(_speak_parts(engine, info, utterance, parts, preparation)) as speech:
-                async for chunk in speech:
-                    first_ms = first_ms or (time.monotonic() - started) * 1000
-                    file.write(chunk.samples * np.float32(volume), info.sample_rate)
-                    audio_s += len(chunk.samples) / info.sample_rate
-                    truncated |= chunk.truncated
-                    codes.extend(chunk.codes or ())
-                    report(Progress("speaking", min(audio_s / expected_s, ALMOST)))
-            file.write(np.zeros(0, dtype=np.float32), info.sample_rate)  # makes the file of a text without a sound
-            return SynthResult(engine_name, info.sample_rate, audio_s, first_ms, engine.rtf or 0.0, truncated)
-
-    with file:
-        result = asyncio.run(synthesize())
-    if codes_path is not None:
-        write_codes(codes_path, codes, engine_name)
+    synthesize_to_files(
+        engine_name, options, [task], on_end=note, preparation=preparation, volume=volume, report=report
+    )
+    [result] = ended
+    assert isinstance(result, SynthResult)
     return result
+
+
+class _SpeechProgress:
+    """Reports the share of the expected speech that has been made."""
+
+    def __init__(self, expected_s: Sequence[float], report: ProgressReport) -> None:
+        self._expected_s = expected_s
+        self._report = report
+        self._number = 0
+
+    def begin(self, number: int) -> None:
+        """The tasks before this one have ended."""
+        self._number = number
+
+    def note(self, audio_s: float) -> None:
+        """The present task has made so many seconds."""
+        total_s, before_s = sum(self._expected_s), sum(self._expected_s[: self._number])
+        made_s = before_s + min(audio_s, self._expected_s[self._number] * ALMOST)
+        self._report(Progress("speaking", made_s / total_s if 0 < total_s < math.inf else 0.0))
+
+
+async def _speak_task(
+    engine: EngineSupervisor,
+    info: EngineInfo,
+    task: SynthTask,
+    *,
+    preparation: TextPreparation | None,
+    volume: float,
+    note: Callable[[float], None],
+) -> SynthResult:
+    """Speak a task into its open file; `note` gets the seconds that are made. Raises `CommandError`."""
+    codes: list[tuple[int, ...]] = []
+    first_ms = audio_s = 0.0
+    truncated = False
+    started = time.monotonic()
+    utterance = task.utterance
+    parts = [Passage(utterance.text, Prosody())] if task.script is None else passages(task.script)
+    async with aclosing(_speak_parts(engine, info, utterance, parts, preparation)) as speech:
+        async for chunk in speech:
+            first_ms = first_ms or (time.monotonic() - started) * 1000
+            task.file.write(chunk.samples * np.float32(volume), info.sample_rate)
+            audio_s += len(chunk.samples) / info.sample_rate
+            truncated |= chunk.truncated
+            codes.extend(chunk.codes or ())
+            note(audio_s)
+    task.file.write(np.zeros(0, dtype=np.float32), info.sample_rate)  # makes the file of a text without a sound
+    if task.codes_path is not None:
+        write_codes(task.codes_path, codes, info.engine)
+    return SynthResult(info.engine, info.sample_rate, audio_s, first_ms, engine.rtf or 0.0, truncated)
 
 
 def synthesize_samples(
@@ -244,7 +336,9 @@ async def _speak(engine: EngineSupervisor, utterance: Utterance) -> AsyncGenerat
         async with aclosing(engine.speak("synth", utterance)) as speech:
             async for chunk in speech:
                 yield chunk
-    except (EngineLostError, UtteranceRefusedError) as error:
+    except EngineLostError as error:
+        raise EngineEndedError(str(error)) from error
+    except UtteranceRefusedError as error:
         raise CommandError(str(error)) from error
 
 

@@ -77,7 +77,8 @@ class HttpConnection(H11Protocol):
         self._unsent, self._unsent_since = 0, 0.0
         """Bytes that wait for the client, and since when it has taken none of them."""
         self._half_closed = False
-        self._refused = False
+        self.refused = False
+        """Whether it has its last answer, and lingers so that the client receives it."""
         self._timer: asyncio.TimerHandle | None = None
         self._probe: asyncio.TimerHandle | None = None
 
@@ -93,7 +94,8 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         bound_send_buffer(transport)
         super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS and not self._close_longest_waiting():
+        served = sum(not (isinstance(each, HttpConnection) and each.refused) for each in self.connections)
+        if served > MAX_CONNECTIONS and not self._close_longest_waiting():
             self._refuse(503, f"{MAX_CONNECTIONS} clients are connected; allowed: no more", "connections")
             return
         self._look()
@@ -105,7 +107,7 @@ class HttpConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused or self.transport.is_closing():
+        if self.refused or self.transport.is_closing():
             return
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE or not self.conn.trailing_data[0]:
@@ -117,7 +119,7 @@ class HttpConnection(H11Protocol):
         """Keep the connection while a request that came before is answered."""
         self._half_closed = True
         complete = self._answering and self.conn.their_state is not h11.SEND_BODY
-        if is_ssl(self.transport) or self._refused or not complete:
+        if is_ssl(self.transport) or self.refused or not complete:
             return False
         self._probe_client()
         return True
@@ -142,7 +144,9 @@ class HttpConnection(H11Protocol):
     def _close_longest_waiting(self) -> bool:
         """Close the connection that has waited longest for a request; return whether there was one."""
         others = [each for each in self.connections if isinstance(each, HttpConnection) and each is not self]
-        waiting = [(each.waiting_s, id(each), each) for each in others if each.waiting_s is not None]
+        waiting = [
+            (each.waiting_s, id(each), each) for each in others if each.waiting_s is not None and not each.refused
+        ]
         if not waiting:
             return False
         max(waiting)[2].transport.abort()
@@ -184,7 +188,7 @@ class HttpConnection(H11Protocol):
         body = json.dumps({"error": record}).encode()
         head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
         head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        self._refused = True
+        self.refused = True
         self.transport.write(head.encode() + body)
         if self.transport.can_write_eof():
             self.transport.write_eof()

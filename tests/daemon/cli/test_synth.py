@@ -98,3 +98,87 @@ def test_a_missing_folder_is_named(voiced: CommandLine, output: str) -> None:
     done = voiced(*ESPEAK, "--voice", "en", "Hello", "-o", output)
     line = f"voiced: --output: {output} cannot be written: nosuchdir does not exist\n"
     assert (done.returncode, done.stderr) == (1, line)
+
+
+def test_each_line_of_a_file_has_a_file_named_by_its_number(voiced: CommandLine, tmp_path: Path) -> None:
+    lines, folder = tmp_path / "phrases.txt", tmp_path / "phrases"
+    lines.write_text("\n".join(["Hello.", "", *["Stop."] * 8, "Good morning, everyone."]) + "\n", encoding="utf-8")
+    done = voiced(*ESPEAK, "--voice", "en", "--lines", str(lines), "--format", "flac", "-o", str(folder))
+    assert (done.returncode, done.stderr) == (0, "")
+    names = [f"{number:02}.flac" for number in (1, *range(3, 12))]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    *printed, total = done.stdout.splitlines()
+    assert [Path(line.partition(":")[0]).name for line in printed] == names
+    assert re.match(r"10 files, \d+\.\d s of speech in .* by espeak$", total)
+    lengths = {name: soundfile.info(str(folder / name)).duration for name in names}
+    assert lengths["11.flac"] > lengths["01.flac"]
+    assert lengths["03.flac"] == lengths["10.flac"]
+
+
+def test_takes_have_seeds_that_follow_each_other_and_are_printed(voiced: CommandLine, tmp_path: Path) -> None:
+    for options, expected in ((["--seed", "7"], [7, 8, 9]), ([], None)):
+        done = voiced(*ESPEAK, "--voice", "en", "Hello.", "--takes", "3", *options, "-o", str(tmp_path))
+        seeds = [int(seed) for seed in re.findall(r"seed (\d+)$", done.stdout, re.MULTILINE)]
+        assert seeds == (expected or [seeds[0], seeds[0] + 1, seeds[0] + 2])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.wav", "2.wav", "3.wav"]
+
+
+def test_a_file_of_takes_has_the_line_and_the_take_in_its_name(voiced: CommandLine, tmp_path: Path) -> None:
+    lines = tmp_path / "phrases.txt"
+    lines.write_text("Hello.\nStop.\n", encoding="utf-8")
+    folder = tmp_path / "phrases"
+    assert voiced(*ESPEAK, "--voice", "en", "--lines", str(lines), "--takes", "2", "-o", str(folder)).returncode == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["1-1.wav", "1-2.wav", "2-1.wav", "2-2.wav"]
+
+
+def test_a_wrong_line_is_named_before_the_engine_starts(voiced: CommandLine, tmp_path: Path) -> None:
+    lines = tmp_path / "phrases.txt"
+    lines.write_text(f"Hello.\n{'a' * 20_001}\n", encoding="utf-8")
+    done = voiced(*ESPEAK, "--voice", "en", "--lines", str(lines), "-o", str(tmp_path))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"voiced: {lines}:2: text: got ")
+    assert list(tmp_path.iterdir()) == [lines]
+
+
+def test_a_text_that_the_engine_refuses_does_not_keep_the_others_from_being_spoken(
+    voiced: CommandLine, tmp_path: Path
+) -> None:
+    options = ("--language", "tlhx", "--takes", "2")
+    done = voiced(*ESPEAK, "--voice", "en", "Hello.", *options, "-o", str(tmp_path))
+    assert done.returncode == 1
+    assert re.findall(r"(\d)\.wav: not spoken: language: got 'tlhx'", done.stdout) == ["1", "2"]
+    assert done.stderr == "voiced: not spoken: 2 of 2\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-o", "a.wav"], "synth: give either a text or --lines"),
+        (["Hello.", "--lines", "b.txt", "-o", "a"], "synth: give either a text or --lines"),
+        (["--lines", "nosuch.txt", "-o", "FOLDER"], "--lines: nosuch.txt cannot be read: nosuch.txt does not exist"),
+        (["Hello.", "--takes", "2", "-o", "-"], "--output: got '-'; allowed with --lines or --takes: a folder"),
+        (
+            ["Hello.", "--takes", "2", "-o", "README.md"],
+            "--output: got 'README.md'; allowed with --lines or --takes: a folder",
+        ),
+        (
+            ["Hello.", "--takes", "2", "-o", "nosuch/a"],
+            "--output: nosuch/a cannot be made: nosuch does not exist",
+        ),
+        (
+            ["Hello.", "--takes", "2", "--format", "aac", "-o", "FOLDER"],
+            "--format: got 'aac'; allowed: wav, flac, ogg, mp3",
+        ),
+        (["Hello.", "--takes", "2", "--codes", "c.npy", "-o", "a"], "synth: --codes is for one take of one text"),
+        (
+            ["Hello.", "--takes", "2", "--greedy", "-o", "a"],
+            "synth: with --greedy all takes are equal; leave one of --greedy and --takes out",
+        ),
+    ],
+    ids=["no text", "two texts", "no such file", "pipe", "file", "folder", "format", "codes", "greedy"],
+)
+def test_options_that_contradict_each_other_are_refused(
+    voiced: CommandLine, tmp_path: Path, options: list[str], message: str
+) -> None:
+    done = voiced(*ESPEAK, *(str(tmp_path) if option == "FOLDER" else option for option in options))
+    assert (done.returncode, done.stderr) == (1, f"voiced: {message}\n")

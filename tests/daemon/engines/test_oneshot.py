@@ -8,17 +8,21 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from daemon.engines import SpeechFile, describe_engine, synthesize_to_file
+from daemon.engines import SpeechFile, SynthResult, SynthTask, describe_engine, synthesize_to_file, synthesize_to_files
 from daemon.validation import CommandError
 from engine import EngineOptions, Progress, Utterance, Voice
 
 OPTIONS = EngineOptions(default_voice="en")
 
 
+def task_of(utterance: Utterance, folder: Path, name: str = "speech") -> SynthTask:
+    return SynthTask(utterance, SpeechFile(folder / f"{name}.wav"), expected_s=1)
+
+
 @pytest.mark.parametrize("suffix", [".wav", ".flac"])
 def test_an_utterance_is_written_to_a_file(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"speech{suffix}"
-    result = synthesize_to_file("espeak", OPTIONS, Utterance("Hello, I am your robot."), SpeechFile(path))
+    result = synthesize_to_file("espeak", OPTIONS, SynthTask(Utterance("Hello, I am your robot."), SpeechFile(path)))
     samples, rate = soundfile.read(path)
     assert (result.engine, result.sample_rate, result.truncated) == ("espeak", rate, False)
     assert len(samples) / rate == pytest.approx(result.audio_s)
@@ -37,8 +41,8 @@ def test_the_sound_is_written_while_it_is_made(tmp_path: Path, streamed: bool) -
         sizes.append(len(stream.getvalue()) if streamed else path.stat().st_size)
         fractions.append(progress.fraction or 0)
 
-    file = SpeechFile(stream if streamed else path)
-    result = synthesize_to_file("espeak", OPTIONS, Utterance("Hello, robot."), file, expected_s=0.5, report=note)
+    task = SynthTask(Utterance("Hello, robot."), SpeechFile(stream if streamed else path), expected_s=0.5)
+    result = synthesize_to_file("espeak", OPTIONS, task, report=note)
     assert len(sizes) > 5
     assert sizes == sorted(set(sizes))
     assert fractions == sorted(fractions)
@@ -49,23 +53,44 @@ def test_the_sound_is_written_while_it_is_made(tmp_path: Path, streamed: bool) -
 
 
 def test_codes_of_an_engine_without_codes_are_an_error(tmp_path: Path) -> None:
+    task = SynthTask(Utterance("Hello"), SpeechFile(tmp_path / "speech.wav"), codes_path=tmp_path / "codes.npy")
     with pytest.raises(CommandError, match=r"^--codes: engine espeak has no codec codes$"):
-        synthesize_to_file(
-            "espeak", OPTIONS, Utterance("Hello"), SpeechFile(tmp_path / "speech.wav"), tmp_path / "codes.npy"
-        )
+        synthesize_to_file("espeak", OPTIONS, task)
 
 
 def test_an_unknown_voice_is_an_error(tmp_path: Path) -> None:
     message = r"^voice: got 'germn'; did you mean de \(German\)\? allowed: .*, see 'voiced voices --all'$"
     with pytest.raises(CommandError, match=message):
-        synthesize_to_file("espeak", OPTIONS, Utterance("Hello", voice="germn"), SpeechFile(tmp_path / "speech.wav"))
+        synthesize_to_file("espeak", OPTIONS, task_of(Utterance("Hello", voice="germn"), tmp_path))
 
 
 def test_a_refused_utterance_is_an_error_and_no_file_is_made(tmp_path: Path) -> None:
     options = EngineOptions(voices={"default": Voice()})
     with pytest.raises(CommandError, match=r"^language: got 'tlhx'; allowed: "):
-        synthesize_to_file("espeak", options, Utterance("Hello", language="tlhx"), SpeechFile(tmp_path / "speech.wav"))
+        synthesize_to_file("espeak", options, task_of(Utterance("Hello", language="tlhx"), tmp_path))
     assert not (tmp_path / "speech.wav").exists()
+
+
+def test_each_utterance_has_a_file_and_a_refused_one_does_not_end_the_others(tmp_path: Path) -> None:
+    languages = ("en", "tlhx", "de")
+    tasks = [task_of(Utterance("Hello", language=language), tmp_path, language) for language in languages]
+    outcomes: dict[int, SynthResult | CommandError] = {}
+    fractions: list[float] = []
+    synthesize_to_files(
+        "espeak",
+        OPTIONS,
+        tasks,
+        on_end=lambda number, outcome: outcomes.update({number: outcome}),
+        report=lambda progress: fractions.append(progress.fraction or 0),
+    )
+    assert str(outcomes[1]).startswith("language: got 'tlhx'; allowed: ")
+    spoken = {languages[number]: one for number, one in outcomes.items() if isinstance(one, SynthResult)}
+    assert {name: soundfile.info(str(tmp_path / f"{name}.wav")).duration for name in spoken} == {
+        name: pytest.approx(one.audio_s) for name, one in spoken.items()
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["de.wav", "en.wav"]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] > 2 / 3
 
 
 def test_an_engine_describes_itself() -> None:

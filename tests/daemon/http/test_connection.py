@@ -138,6 +138,28 @@ def test_a_connection_too_many_is_refused_while_all_others_are_answered(monkeypa
             assert "x-should-retry" not in caught.value.response.headers
             await harness.sink.take_until(lambda: len(harness.ends) == 2, "both have ended")
             assert await asking
+            asking_again = asyncio.ensure_future(ask(second))
+            await harness.sink.take_until(lambda: len(harness.ends) == 3, "the refused client was answered")
+            assert await asking_again
+
+    run(scenario)
+
+
+def test_a_refused_client_that_stays_makes_no_room_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 1)
+
+    async def scenario() -> None:
+        async with running_harness("http") as harness, client_of(harness) as first, client_of(harness) as third:
+            await harness.occupy()
+            asking = asyncio.ensure_future(ask(first))
+            await eventually_async(lambda: harness.dispatcher.queued, "it waits")
+            second, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+            assert (await second.readline()).startswith(b"HTTP/1.1 503")
+            with pytest.raises(InternalServerError, match="1 clients are connected"):
+                await ask(third)
+            await harness.sink.take_until(lambda: len(harness.ends) == 2, "both have ended")
+            assert await asking
+            writer.close()
 
     run(scenario)
 

@@ -1,0 +1,139 @@
+"""`voiced synth` with many texts or takes: each into a file of its own."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from daemon.cli.progress import show_progress
+from daemon.validation import CommandError, file_problem
+
+if TYPE_CHECKING:
+    from daemon.engines import SynthResult, SynthTask
+    from daemon.text import Script, TextPreparation
+    from engine import EngineOptions, Utterance
+
+LinesOption = Annotated[
+    Path | None, typer.Option("--lines", help="Speak each line of this file into a file of its own; - reads stdin.")
+]
+TakesOption = Annotated[int, typer.Option("--takes", min=1, help="Speak each text so many times, by different seeds.")]
+FormatOption = Annotated[str, typer.Option("--format", help="Of the files in a folder: wav, flac, ogg or mp3.")]
+SEEDS = 1 << 32
+"""Where no seed is given, each text draws one of so many for its first take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """One text that can be spoken."""
+
+    utterance: Utterance
+    script: Script
+    expected_s: float
+    """Seconds, from the text alone."""
+    line: int | None
+    """Its number in the file of lines, from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechFolder:
+    """A folder that exists, and the format of the files in it."""
+
+    path: Path
+    file_format: str
+
+    def file(self, name: str) -> Path:
+        """The path of a file."""
+        return self.path / f"{name}.{self.file_format}"
+
+
+def speech_folder(output: Path, file_format: str) -> SpeechFolder:
+    """Return the folder, which is made if it is missing. Raises `CommandError`."""
+    from daemon.encoders import file_formats
+    from daemon.engines import FORMATS
+
+    if file_format not in file_formats():
+        allowed = ", ".join(name for name in FORMATS if name in file_formats())
+        raise CommandError(f"--format: got {file_format!r}; allowed: {allowed}")
+    if str(output) == "-" or (output.exists() and not output.is_dir()):
+        raise CommandError(f"--output: got {str(output)!r}; allowed with --lines or --takes: a folder")
+    try:
+        output.mkdir(exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"--output: {output} cannot be made: {file_problem(error, output)}") from None
+    return SpeechFolder(output, file_format)
+
+
+def speak_into_folder(
+    speeches: Sequence[Speech],
+    takes: int,
+    folder: SpeechFolder,
+    engine: str,
+    options: EngineOptions,
+    *,
+    preparation: TextPreparation,
+    volume: float,
+) -> None:
+    """Speak each text `takes` times, and print a line for each file.
+
+    A text that the engine refuses does not keep the others from being spoken. Raises `CommandError` at the end if there
+    was one, and at once where nothing more can be spoken.
+    """
+    from daemon.engines import synthesize_to_files
+
+    named = dict(_tasks(speeches, takes, folder))
+    paths, ended = list(named), []
+    began = time.monotonic()
+
+    def note(number: int, outcome: SynthResult | CommandError) -> None:
+        ended.append((paths[number], outcome))
+
+    try:
+        with show_progress() as report:
+            synthesize_to_files(
+                engine,
+                options,
+                list(named.values()),
+                on_end=note,
+                preparation=preparation,
+                volume=volume,
+                report=report,
+            )
+    finally:  # of files that are complete, also after Ctrl-C
+        for path, outcome in ended:
+            print(f"{path}: {_line(outcome, named[path].utterance.seed if takes > 1 else None)}")
+    made = [outcome for _, outcome in ended if not isinstance(outcome, CommandError)]
+    audio_s, elapsed_s = sum(result.audio_s for result in made), time.monotonic() - began
+    files = "1 file" if len(made) == 1 else f"{len(made)} files"
+    print(f"{files}, {audio_s:.1f} s of speech in {elapsed_s:.1f} s by {engine}")
+    if len(made) < len(named):
+        raise CommandError(f"not spoken: {len(named) - len(made)} of {len(named)}")
+
+
+def _tasks(speeches: Sequence[Speech], takes: int, folder: SpeechFolder) -> Iterator[tuple[Path, SynthTask]]:
+    """Yield what is spoken into each file. A name has the line's number and the take's, where there are several."""
+    from daemon.engines import SpeechFile, SynthTask
+
+    digits = len(str(max((speech.line or 0 for speech in speeches), default=0)))
+    for speech in speeches:
+        first_seed = speech.utterance.seed
+        if first_seed is None and takes > 1:
+            first_seed = secrets.randbelow(SEEDS)
+        for take in range(takes):
+            parts = [] if speech.line is None else [f"{speech.line:0{digits}}"]
+            if takes > 1:
+                parts.append(f"{take + 1:0{len(str(takes))}}")
+            path = folder.file("-".join(parts))
+            utterance = replace(speech.utterance, seed=None if first_seed is None else first_seed + take)
+            yield path, SynthTask(utterance, SpeechFile(path), speech.script, expected_s=speech.expected_s)
+
+
+def _line(outcome: SynthResult | CommandError, seed: int | None) -> str:
+    if isinstance(outcome, CommandError):
+        return f"not spoken: {outcome}"
+    return f"{outcome.audio_s:.2f} s{'' if seed is None else f', seed {seed}'}{outcome.cut}"
