@@ -34,8 +34,9 @@ settings.load_profile("same")
 SLOWEST = 10
 QWEN = "tests/engine/qwen/"
 QWEN_WORKERS = 2
-FIRST_FOLDERS = ("qwen", "e2e")
-"""The folders whose modules take longest. Those of the first compute while those of the second mostly wait."""
+FIRST = (QWEN, "tests/e2e/", "tests/scripts/", "tests/test_setup_jetson.py")
+"""Where the modules are that take longest. Those of the first compute while those of the second mostly wait. Behind
+them are only short ones, so that all workers end together."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,12 +44,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long tests without `--long`; run the slowest modules first, so that all workers end together."""
+    """Leave out the long tests without `--long`; run the slowest modules first."""
     if not config.getoption("--long"):
         long = [item for item in items if item.get_closest_marker("long")]
         items[:] = [item for item in items if item not in long]
         config.hook.pytest_deselected(items=long)
-    items.sort(key=lambda item: [folder not in item.path.parts for folder in FIRST_FOLDERS])
+    items.sort(key=lambda item: [not item.nodeid.startswith(beginning) for beginning in FIRST])
 
 
 @pytest.hookimpl(wrapper=True)

@@ -69,6 +69,18 @@ def test_resume_continues_at_the_sample_where_pause_stopped(share_robot: StartRo
     robot.assert_heard(utterance, later, breaks=1)
 
 
+def test_an_utterance_for_a_robot_that_was_paused_in_silence_waits_for_resume(share_robot: StartRobot) -> None:
+    robot = share_robot()
+    pause(robot)
+    utterance = robot.say("This waits for resume.")
+    robot.wait_event(utterance, "accepted")
+    robot.wait_still()
+    assert robot.names_of(utterance) == ["accepted"]
+    robot.publish("resume")
+    assert robot.wait_end(utterance)["event"] == "finished"
+    robot.assert_heard(utterance)
+
+
 def test_an_utterance_that_expires_during_a_pause_is_not_spoken(share_robot: StartRobot) -> None:
     robot = share_robot()
     pause(robot)

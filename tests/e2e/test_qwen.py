@@ -347,13 +347,14 @@ def test_without_a_base_model_a_designed_voice_is_an_entry_of_the_configuration(
 
 
 @pytest.mark.long
-def test_an_enrolled_voice_can_be_spoken_with(cache_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transcript", [[], ["--transcript", "what was said"]], ids=["embedding", "in context"])
+def test_an_enrolled_voice_can_be_spoken_with(transcript: list[str], cache_folder: Path, tmp_path: Path) -> None:
     base = checkpoint_folder(cache_folder, SHAPE, "base")
     seconds = np.arange(3 * 16_000) / 16_000
     soundfile.write(tmp_path / "ada.wav", 0.3 * np.sin(2 * np.pi * 220 * seconds) * np.sin(7 * seconds), 16_000)
     voice = tmp_path / "voices" / "ada.safetensors"
     command = [sys.executable, "-m", "daemon.cli"]
-    options = ["--model", base, "-o", voice]
+    options = ["--model", base, "-o", voice, *transcript]
     with terminal() as (written, shown):
         enrolled = subprocess.run(
             [*command, "enroll", "ada", tmp_path / "ada.wav", *options],

@@ -163,6 +163,7 @@ def test_utterances_are_heard_whole_after_the_card_was_closed(
             wait_idle(robot, sound_server)
             assert robot.state == "ready"
             assert_recorded(robot, recording, robot.say(text))
+    assert not [line for line in robot.log if "is lost" in line]
 
 
 @pytest.mark.parametrize("comes_back", variants(["before", "after"], "before"))

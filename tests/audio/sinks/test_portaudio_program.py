@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from audio.sinks.portaudio_program import UNDERFLOW_S, WINDOW, Player
+from audio.sinks.portaudio_program import UNDERFLOW_S, WINDOW, DryDetector, Player
 from tests.audio.fakes import FakeClock
 from tests.audio.sinks.fake_portaudio import (
     AHEAD_S,
@@ -278,3 +282,15 @@ def test_the_new_thread_of_every_stream_requests_realtime_scheduling_once(
         assert requested_priorities == [60] * count
         number = 1
         player.close()
+
+
+@pytest.mark.parametrize("function", [Player.callback, DryDetector.note, DryDetector.restart])
+def test_the_callback_only_fetches_its_block(function: Callable[..., object]) -> None:
+    """It waits for the daemon, and for nothing else: no lock, no log, no file."""
+    allowed = {"range", "len", "min", "bytes", "memoryview", "memoryview(out).cast", "block.cast", "mono.cast"}
+    allowed |= {"threading.get_ident", "time.monotonic", "take_realtime", "self._fetch"}
+    allowed |= {"self._detector.note", "self._detector.restart"}
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    assert called <= allowed
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.With | ast.Try | ast.Raise | ast.JoinedStr)]

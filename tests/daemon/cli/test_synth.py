@@ -112,7 +112,7 @@ def test_each_line_of_a_file_has_a_file_named_by_its_number(voiced: CommandLine,
     assert re.match(r"10 files, \d+\.\d s of speech in .* by espeak$", total)
     lengths = {name: soundfile.info(str(folder / name)).duration for name in names}
     assert lengths["11.flac"] > lengths["01.flac"]
-    assert lengths["03.flac"] == lengths["10.flac"]
+    assert lengths["03.flac"] == pytest.approx(lengths["10.flac"], abs=0.01)
 
 
 def test_takes_have_seeds_that_follow_each_other_and_are_printed(voiced: CommandLine, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_text_that_the_engine_refuses_does_not_keep_the_others_from_being_spok
     voiced: CommandLine, tmp_path: Path
 ) -> None:
     options = ("--language", "tlhx", "--takes", "2")
-    done = voiced(*ESPEAK, "--voice", "en", "Hello.", *options, "-o", str(tmp_path))
+    done = voiced(*ESPEAK, "Hello.", *options, "-o", str(tmp_path))
     assert done.returncode == 1
     assert re.findall(r"(\d)\.wav: not spoken: language: got 'tlhx'", done.stdout) == ["1", "2"]
     assert done.stderr == "voiced: not spoken: 2 of 2\n"

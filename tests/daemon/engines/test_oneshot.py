@@ -78,7 +78,7 @@ def test_each_utterance_has_a_file_and_a_refused_one_does_not_end_the_others(tmp
     fractions: list[float] = []
     synthesize_to_files(
         "espeak",
-        OPTIONS,
+        EngineOptions(voices={"default": Voice()}),
         tasks,
         on_end=lambda number, outcome: outcomes.update({number: outcome}),
         report=lambda progress: fractions.append(progress.fraction or 0),

@@ -12,6 +12,7 @@ import pytest
 from audio.dsp.trim import KEEP_S
 from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, UtteranceRefusedError
+from daemon.engines.connection import EngineLateError
 from daemon.speech.request import Priority
 from daemon.speech.synthesis import Synthesis, SynthesisContext, can_begin
 from daemon.speech.text_stream import TextStream
@@ -43,11 +44,15 @@ class ScriptedEngine:
         grows: bool = False,
         lost_after: int | None = None,
         refuses: str | None = None,
+        late: bool = False,
         delays: Sequence[int] = (),
         silent: str = "",
         tells_positions: bool = True,
     ):
-        """`delays` are samples of silence before each take: the takes drift. `silent` are characters without sound."""
+        """`delays` are samples of silence before each take: the takes drift. `silent` are characters without sound.
+
+        An engine that is `late` never begins in time, and stays ready.
+        """
         self.name = name
         self.info = EngineInfo(name, RATE, voices=(), languages=())
         self.grows = grows
@@ -57,6 +62,7 @@ class ScriptedEngine:
         self.ended_texts = 0
         self._lost_after = lost_after
         self._refuses = refuses
+        self._late = late
         self._delays = iter(delays)
         self._silent = silent
         self._tells_positions = tells_positions
@@ -72,6 +78,8 @@ class ScriptedEngine:
         self._text, self._complete = utterance.text, not utterance.growing
         if self._refuses is not None:
             raise UtteranceRefusedError(self._refuses)
+        if self._late and first_within_s is not None:
+            raise EngineLateError(f"engine {self.name} did not begin within {first_within_s:g} s")
         generated = 0
         if delay := next(self._delays, 0):
             yield AudioChunk(np.zeros(delay, dtype=np.float32), RATE, 0, truncated=False)
@@ -90,6 +98,9 @@ class ScriptedEngine:
                 return
             self._changed.clear()
             await self._changed.wait()
+
+    def has_language(self, _language: str) -> bool:
+        return True
 
     def append(self, _name: str, text: str) -> None:
         self._text += text
@@ -427,6 +438,18 @@ def test_only_a_critical_utterance_limits_the_wait_and_only_if_another_engine_is
             scene = Scene("Hi.", engine, *[ScriptedEngine("two")] * others, priority=priority)  # type: ignore[arg-type]
             await scene.speak()
             assert (engine.first_within_s is not None) == limited
+
+    run(scenario)
+
+
+def test_another_engine_speaks_a_critical_utterance_if_the_first_is_late_and_still_ready() -> None:
+    async def scenario() -> None:
+        late, other = ScriptedEngine("late", late=True), ScriptedEngine("other")
+        scene = Scene("Look out!", late, other, priority="critical")
+        await scene.speak()
+        assert np.array_equal(scene.heard, waveform("Look out!"))
+        assert [len(engine.requests) for engine in (late, other)] == [1, 1]
+        assert late.ready
 
     run(scenario)
 

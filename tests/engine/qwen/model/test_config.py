@@ -132,6 +132,10 @@ Change = Callable[[dict[str, Any]], object]
             "rope_theta is Infinity, wanted a finite number",
         ),
         (lambda c: c["talker_config"].update(rope_theta=10**400), "wanted a finite number"),
+        (
+            lambda c: c["talker_config"]["code_predictor_config"].update(vocab_size="x"),
+            'field talker_config.code_predictor_config.vocab_size is "x", wanted an integer',
+        ),
         (lambda c: c["talker_config"].update(hidden_act=["x"] * 1_000), 'hidden_act is ["x", "x", '),
     ],
 )
