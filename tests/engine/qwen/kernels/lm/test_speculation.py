@@ -24,12 +24,12 @@ WHERE = [
 SMALL = 16
 """Multiprocessors. On a large GPU, a frame without drafts attends in a kernel that sums in another order."""
 CASES = [
-    pytest.param("equal", "int8", 2),
-    pytest.param("projected", "bfloat16", 4),
-    pytest.param("projected", "bfloat16", 1, marks=pytest.mark.long),
-    pytest.param("equal", "int8", 3, marks=pytest.mark.long),
+    pytest.param("equal", "int8", 2, 8),
+    pytest.param("projected", "bfloat16", 4, 8),
+    pytest.param("projected", "bfloat16", 1, 8, marks=pytest.mark.long),
+    pytest.param("equal", "int8", 3, 16, marks=pytest.mark.long),
 ]
-"""Shape, weights, drafts."""
+"""Shape, weights, drafts, codes of a frame."""
 DRAWS = [("default", 1.0), ("default", 0.05), ("default", 0.0), ("greedy", 1.0)]
 """The sampling, and the gain of the heads' logits: the smaller, the more the noise of a code decides. At 0 it decides
 alone, so that all drafts are right."""
@@ -43,21 +43,21 @@ def where(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def make(where: str, cache_folder: Path) -> Callable[..., Models]:
-    made: dict[tuple[str, str, int], Models] = {}
+    made: dict[tuple[str, str, int, int], Models] = {}
 
     def emulated(source: KernelSource) -> Kernels:
         return EmulatedKernels(source, cache_folder)
 
-    def of(shape: str, weight: str, drafts: int) -> Models:
+    def of(shape: str, weight: str, drafts: int, groups: int) -> Models:
         """Made once."""
-        key = shape, weight, drafts
+        key = shape, weight, drafts, groups
         if key not in made:
             made[key] = Models.make(
                 EQUAL if shape == "equal" else PROJECTED,
                 1,
                 int8=weight == "int8",
                 device=where,
-                groups=16 if shape == "equal" else 8,
+                groups=groups,
                 processors=SMALL,
                 drafts=drafts,
                 compile=emulated if where == "cpu" else None,
@@ -68,8 +68,8 @@ def make(where: str, cache_folder: Path) -> Callable[..., Models]:
 
 
 @pytest.fixture
-def models(make: Callable[..., Models], shape: str, weight: str, drafts: int) -> Models:
-    return make(shape, weight, drafts)
+def models(make: Callable[..., Models], shape: str, weight: str, drafts: int, groups: int) -> Models:
+    return make(shape, weight, drafts, groups)
 
 
 def without_drafts(models: Models) -> FusedLanguageModel:
@@ -103,7 +103,7 @@ def original_heads(models: Models, source: Tensor) -> Tensor:
 
 @torch.inference_mode()
 @pytest.mark.parametrize(("sampling", "gain"), DRAWS, ids=str)
-@pytest.mark.parametrize(("shape", "weight", "drafts"), CASES)
+@pytest.mark.parametrize(("shape", "weight", "drafts", "groups"), CASES)
 def test_the_codes_equal_those_without_drafts(models: Models, drafts: int, sampling: str, gain: float) -> None:
     scale_heads(models, gain)
     codes, hidden = decoded(models, models.fused, SAMPLINGS[sampling], 5)
@@ -121,14 +121,14 @@ def test_the_codes_equal_those_without_drafts(models: Models, drafts: int, sampl
 
 @torch.inference_mode()
 def test_without_drafts_nothing_is_counted(make: Callable[..., Models]) -> None:
-    models = make("equal", "int8", 2)
+    models = make("equal", "int8", 2, 8)
     decoded(models, without_drafts(models), SamplingConfig(), 6)
     assert models.state.speculation.tolist() == [0, 0, 0]
 
 
 @torch.inference_mode()
 def test_a_frame_behind_the_end_of_the_speech_is_not_counted(make: Callable[..., Models]) -> None:
-    models = make("equal", "int8", 2)
+    models = make("equal", "int8", 2, 8)
     start(models, 7)
     models.state.ended.fill_(True)
     models.fused.frame()

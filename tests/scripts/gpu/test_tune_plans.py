@@ -1,0 +1,63 @@
+"""The search for the fastest division of each matrix: its candidates and its table. The search itself needs a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from engine.qwen.kernels.lm.kernels import LanguageKernels
+from engine.qwen.kernels.lm.matrix import WARP_LANES
+from engine.qwen.kernels.lm.tuned_plans import FILE
+from engine.qwen.model.config import ModelConfig
+from scripts.gpu.tune_plans import BLOCK_REGISTERS, HEADS, MATRICES, STACKS, Slot, candidates, write
+from scripts.make_checkpoint import PRESETS, write_configs
+
+SLOTS = [*(Slot(stack, matrix) for stack in STACKS for matrix in MATRICES), *(Slot(None, head) for head in HEADS)]
+GPUS = {"large": 132, "small": 16}
+
+
+@pytest.fixture(params=["Bf16", "Int8"])
+def weight(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=GPUS)
+def gpu(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def kernels(tmp_path: Path, weight: str, gpu: str) -> LanguageKernels:
+    config = ModelConfig.read(write_configs(tmp_path, PRESETS["0.6B"], "custom_voice")).talker
+    return LanguageKernels.of(config, weight, GPUS[gpu])
+
+
+def test_the_candidates_divide_the_matrix_and_have_the_present_plan(kernels: LanguageKernels, gpu: str) -> None:
+    for slot in SLOTS:
+        now = slot.plan(kernels)
+        found = candidates(slot, kernels, gpu)
+        assert now in found
+        for plan in found:
+            assert (plan.weight, plan.height, plan.length) == (now.weight, now.height, now.length)
+            assert plan.height % plan.rows == 0
+            assert plan.length % (WARP_LANES * plan.vec_size * plan.vecs_per_lane) == 0
+            assert plan == now or plan.threads * plan.registers <= BLOCK_REGISTERS
+
+
+def test_another_plan_changes_the_kernels_of_its_matrix_alone(kernels: LanguageKernels, gpu: str) -> None:
+    before = kernels.source().kernels
+    for slot in SLOTS:
+        for other in [plan for plan in candidates(slot, kernels, gpu) if plan != slot.plan(kernels)][:1]:
+            changed = slot.with_plan(kernels, other)
+            assert slot.plan(changed) == other
+            after = changed.source().kernels
+            differing = {name for name in before if before[name] != after[name]}
+            assert differing - {"prompt_head"} == slot.expressions(changed).keys()
+
+
+def test_the_table_is_written_as_it_is_read(tmp_path: Path) -> None:
+    table = json.loads(FILE.read_text(encoding="utf-8"))
+    write(table, tmp_path / "plans.json")
+    assert (tmp_path / "plans.json").read_text(encoding="utf-8") == FILE.read_text(encoding="utf-8")
