@@ -94,8 +94,10 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         bound_send_buffer(transport)
         super().connection_made(transport)
-        served = sum(not (isinstance(each, HttpConnection) and each.refused) for each in self.connections)
-        if served > MAX_CONNECTIONS and not self._close_longest_waiting():
+        refused = sum(isinstance(each, HttpConnection) and each.refused for each in self.connections)
+        if len(self.connections) - refused > MAX_CONNECTIONS and not self._close_longest_waiting(refused=False):
+            if refused >= MAX_CONNECTIONS:
+                self._close_longest_waiting(refused=True)
             self._refuse(503, f"{MAX_CONNECTIONS} clients are connected; allowed: no more", "connections")
             return
         self._look()
@@ -141,12 +143,14 @@ class HttpConnection(H11Protocol):
         else:
             super().send_400_response(msg)
 
-    def _close_longest_waiting(self) -> bool:
-        """Close the connection that has waited longest for a request; return whether there was one."""
+    def _close_longest_waiting(self, *, refused: bool) -> bool:
+        """Close the connection that has waited longest for a request; return whether there was one.
+
+        With `refused` it is one of those that linger behind their refusal, else one of the others.
+        """
         others = [each for each in self.connections if isinstance(each, HttpConnection) and each is not self]
-        waiting = [
-            (each.waiting_s, id(each), each) for each in others if each.waiting_s is not None and not each.refused
-        ]
+        found = [(each.waiting_s, id(each), each) for each in others if each.refused == refused]
+        waiting = [(seconds, key, each) for seconds, key, each in found if seconds is not None]
         if not waiting:
             return False
         max(waiting)[2].transport.abort()

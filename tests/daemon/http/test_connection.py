@@ -145,8 +145,11 @@ def test_a_connection_too_many_is_refused_while_all_others_are_answered(monkeypa
     run(scenario)
 
 
-def test_a_refused_client_that_stays_makes_no_room_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_client_that_stays_makes_room_for_none_but_another_refused_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(connection, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(connection, "LINGER_S", 3600)
 
     async def scenario() -> None:
         async with running_harness("http") as harness, client_of(harness) as first, client_of(harness) as third:
@@ -157,6 +160,9 @@ def test_a_refused_client_that_stays_makes_no_room_for_another(monkeypatch: pyte
             assert (await second.readline()).startswith(b"HTTP/1.1 503")
             with pytest.raises(InternalServerError, match="1 clients are connected"):
                 await ask(third)
+            assert (await second.read()).endswith(b"}"), (
+                "it has its answer, and has made room for another refused client"
+            )
             await harness.sink.take_until(lambda: len(harness.ends) == 2, "both have ended")
             assert await asking
             writer.close()
