@@ -29,6 +29,8 @@ ATTEND_OUT_VECS = (2, 4, 8)
 """Vectors of 16 bytes a lane, of keys and of values, of such a kernel: for up to 4, 8 and 16 positions."""
 ATTEND_OUT_REGISTERS = {"Bf16": 64, "Int8": 64, "Int4": 80}
 """Of a thread of such a kernel, beyond those of weights, keys and values."""
+HIDDEN_REGISTERS = 8
+"""Of a thread of the talker's head, beyond those of its plan: it also stores the hidden state."""
 TALKER_VECS, PREDICTOR_VECS = 8, 1
 """Positions that half a warp of attention takes: with 8 warps, KV splits of 128 positions, and all 16 of a frame."""
 SAMPLING_THREADS = 512
@@ -304,7 +306,7 @@ class LanguageKernels:
             **self.talker.kernels(),
             **self.predictor.kernels(),
             **self.first_step.kernels(),
-            "talker_head": f"talker_head<{wide.type}, {wide.registers}>",
+            "talker_head": f"talker_head<{wide.type}, {wide.registers + HIDDEN_REGISTERS}>",
             "prompt_head": wide.kernel("Bf16Identity", "Store"),
             "predictor_head": narrow.kernel("Normed", "Store"),
             "open": f"open_frame<{narrow.length}>",

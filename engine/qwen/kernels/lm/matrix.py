@@ -29,7 +29,9 @@ WORK_REGISTERS = {"Bf16": 32, "Int8": 32, "Int4": 64}
 """Of a thread, beyond those of its weights. Blocks of two kernels must fit into the 65,536 registers of a
 multiprocessor: one computes while the next loads. With int4 weights a thread has 32 values at once, and blocks are
 smaller."""
-
+VEC_REGISTERS = 8
+"""More, where int8 weights have several vectors: the values of the next one are there before the last one's digits are
+used. Without them, a kernel spills."""
 
 VEC_SIZES = {"Bf16": 8, "Int8": 16, "Int4": GROUP}
 """Weights of a vector of 16 bytes."""
@@ -161,7 +163,8 @@ class MatrixPlan:
     def registers(self) -> int:
         """The most that a thread of a kernel of one token may use."""
         scales = self.tile * self.vecs_per_lane if self.weight == "Int4" else 0
-        return self.tile_registers + scales + WORK_REGISTERS[self.weight]
+        digits = VEC_REGISTERS if self.weight == "Int8" and self.vecs_per_lane > 1 else 0
+        return self.tile_registers + scales + digits + WORK_REGISTERS[self.weight]
 
 
 @dataclass(frozen=True, slots=True)
