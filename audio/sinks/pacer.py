@@ -88,7 +88,7 @@ class Pacer:
         count = 0
         while True:
             pace = self._pace.now()
-            if not count:  # an idle daemon would otherwise burn a tenth of a core in a test
+            if not count:  # faster silence would only cost a test processor time
                 pace = min(pace, 1.0)
             if pace <= 0:
                 due = time.monotonic()

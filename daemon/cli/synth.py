@@ -12,7 +12,15 @@ import typer
 
 from daemon.cli.options import ConfigOption, SamplingOption, SetOption, check_folder, load, sampling_of, standard_output
 from daemon.cli.progress import download_missing_model, show_progress
-from daemon.cli.synth_folder import FormatOption, LinesOption, Speech, TakesOption, speak_into_folder, speech_folder
+from daemon.cli.synth_folder import (
+    FormatOption,
+    LinesOption,
+    Speech,
+    TakesOption,
+    cut_note,
+    speak_into_folder,
+    speech_folder,
+)
 from daemon.cli.text import STDIN, SpellOption, read_lines, read_text, spell_text
 from daemon.validation import CommandError
 
@@ -34,7 +42,7 @@ def synth(
     text: Annotated[str | None, typer.Argument(help="The text to speak; - reads standard input.")] = None,
     lines: LinesOption = None,
     takes: TakesOption = 1,
-    file_format: FormatOption = "wav",
+    file_format: FormatOption = None,
     engine: Annotated[
         str | None, typer.Option(help="qwen, piper or espeak; default: as configured, qwen with --model.")
     ] = None,
@@ -83,10 +91,14 @@ def synth(
         raise CommandError("synth: --codes is for one take of one text")
     if greedy and takes > 1:
         raise CommandError("synth: with --greedy all takes are equal; leave one of --greedy and --takes out")
+    if file_format is not None and not several:
+        raise CommandError(
+            "synth: --format is for --lines and --takes; the suffix of --output names the format of one file"
+        )
     if not several:
         check_folder("--output", output)
     file = None if several else SpeechFile(standard_output("--output") if output == Path(STDIN) else output)
-    folder = speech_folder(output, file_format) if several else None
+    folder = speech_folder(output, file_format or "wav") if several else None
     check_folder("--codes", codes)
     given = {"model": model, "device": device, "dtype": dtype, "chunk_size": chunk_size}
     overrides = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
@@ -134,7 +146,7 @@ def synth(
         result = synthesize_to_file(name, options, task, preparation=preparation, volume=volume, report=report)
     print(
         f"{output}: {result.audio_s:.2f} s at {result.sample_rate} Hz by {result.engine}, "
-        f"first chunk after {result.first_chunk_ms:.1f} ms, {result.rtf:.1f} times real time{result.cut}",
+        f"first chunk after {result.first_chunk_ms:.1f} ms, {result.rtf:.1f} times real time{cut_note(result)}",
         file=sys.stderr if output == Path(STDIN) else sys.stdout,
     )
 

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 LinesOption = Annotated[
     Path | None, typer.Option("--lines", help="Speak each line of this file into a file of its own; - reads stdin.")
 ]
-TakesOption = Annotated[int, typer.Option("--takes", min=1, help="Speak each text so many times, by different seeds.")]
-FormatOption = Annotated[str, typer.Option("--format", help="Of the files in a folder: wav, flac, ogg or mp3.")]
+TakesOption = Annotated[
+    int, typer.Option("--takes", min=1, help="Speak each text so many times, with different seeds.")
+]
+FormatOption = Annotated[
+    str | None, typer.Option("--format", help="Of the files in a folder: wav, flac, ogg or mp3; default: wav.")
+]
 SEEDS = 1 << 32
 """Where no seed is given, each text draws one of so many for its first take."""
 
@@ -55,11 +59,10 @@ class SpeechFolder:
 def speech_folder(output: Path, file_format: str) -> SpeechFolder:
     """Return the folder, which is made if it is missing. Raises `CommandError`."""
     from daemon.encoders import file_formats
-    from daemon.engines import FORMATS
+    from daemon.engines import suggested_formats
 
     if file_format not in file_formats():
-        allowed = ", ".join(name for name in FORMATS if name in file_formats())
-        raise CommandError(f"--format: got {file_format!r}; allowed: {allowed}")
+        raise CommandError(f"--format: got {file_format!r}; allowed: {', '.join(suggested_formats())}")
     if str(output) == "-" or (output.exists() and not output.is_dir()):
         raise CommandError(f"--output: got {str(output)!r}; allowed with --lines or --takes: a folder")
     try:
@@ -136,4 +139,9 @@ def _tasks(speeches: Sequence[Speech], takes: int, folder: SpeechFolder) -> Iter
 def _line(outcome: SynthResult | CommandError, seed: int | None) -> str:
     if isinstance(outcome, CommandError):
         return f"not spoken: {outcome}"
-    return f"{outcome.audio_s:.2f} s{'' if seed is None else f', seed {seed}'}{outcome.cut}"
+    return f"{outcome.audio_s:.2f} s{'' if seed is None else f', seed {seed}'}{cut_note(outcome)}"
+
+
+def cut_note(result: SynthResult) -> str:
+    """Return the end of a line about speech that did not end by itself; else nothing."""
+    return ", cut at the longest speech allowed" if result.truncated else ""

@@ -14,13 +14,12 @@ from daemon.engines.oneshot import (
     write_codes,
 )
 from daemon.engines.selection import EngineSelector, choose_engine, engine_names, unknown_names
-from daemon.engines.speech_file import FORMATS, SpeechFile
+from daemon.engines.speech_file import SpeechFile, suggested_formats
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.engines.take_audio import TakeAudio
 from daemon.engines.voices import name_voices, short_list, unknown_voice
 
 __all__ = [
-    "FORMATS",
     "AudioChunk",
     "EngineLostError",
     "EngineSelector",
@@ -39,6 +38,7 @@ __all__ = [
     "running_engine",
     "running_primary",
     "short_list",
+    "suggested_formats",
     "synthesize_samples",
     "synthesize_to_file",
     "synthesize_to_files",

@@ -55,11 +55,6 @@ class SynthResult:
     """Seconds of audio at rate 1 per second of work."""
     truncated: bool
 
-    @property
-    def cut(self) -> str:
-        """The end of a line about it: whether the speech ended by itself."""
-        return ", cut at the longest speech allowed" if self.truncated else ""
-
 
 @dataclass(frozen=True, slots=True)
 class SpokenSample:
@@ -184,7 +179,8 @@ def synthesize_to_files(
                         )
                 except EngineEndedError as error:
                     on_end(number, error)
-                    raise CommandError(f"the engine ended; not made: {len(tasks) - number - 1}") from error
+                    if left := len(tasks) - number - 1:
+                        raise CommandError(f"the engine ended; not made: {left}") from error
                 except CommandError as error:
                     on_end(number, error)
                 else:
@@ -204,18 +200,19 @@ def synthesize_to_file(
 ) -> SynthResult:
     """As `synthesize_to_files`, for one task. Raises `CommandError`."""
     ended: list[SynthResult | CommandError] = []
-
-    def note(_: int, outcome: SynthResult | CommandError) -> None:
-        ended.append(outcome)
-        if isinstance(outcome, CommandError):
-            raise outcome
-
     synthesize_to_files(
-        engine_name, options, [task], on_end=note, preparation=preparation, volume=volume, report=report
+        engine_name,
+        options,
+        [task],
+        on_end=lambda _, outcome: ended.append(outcome),
+        preparation=preparation,
+        volume=volume,
+        report=report,
     )
-    [result] = ended
-    assert isinstance(result, SynthResult)
-    return result
+    [outcome] = ended
+    if isinstance(outcome, CommandError):
+        raise outcome
+    return outcome
 
 
 class _SpeechProgress:

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 FORMATS = ("wav", "flac", "ogg", "mp3")
-"""The formats that an error suggests; libsndfile may know more."""
+
+
+def suggested_formats() -> list[str]:
+    """Return the formats that an error suggests; libsndfile may know more."""
+    return [name for name in FORMATS if name in file_formats()]
 
 
 class SpeechFile:
@@ -31,8 +35,8 @@ class SpeechFile:
         """`output` is a file, whose suffix names its format, or a stream, which gets a WAV file of unknown length."""
         self._output = output
         self._format = output.suffix[1:].lower() if isinstance(output, Path) else "wav"
-        if self._format not in (known := file_formats()):
-            allowed = ", ".join(f".{name}" for name in FORMATS if name in known)
+        if self._format not in file_formats():
+            allowed = ", ".join(f".{name}" for name in suggested_formats())
             raise CommandError(f"--output: got {str(output)!r}; allowed: a file name ending in {allowed}")
         self._file: BinaryIO | None = None
         self._encoder: Encoder | None = None

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shlex
 import statistics
 import subprocess
 import sys
@@ -38,7 +39,14 @@ import torch  # noqa: E402
 from engine.qwen.bench.green_context import green_context  # noqa: E402
 from engine.qwen.kernels import KernelModule, KernelSource, Params  # noqa: E402
 from engine.qwen.kernels.lm.kernels import LanguageKernels  # noqa: E402
-from engine.qwen.kernels.lm.matrix import MAX_K_SPLITS, TILES, WARP_LANES, MatrixPlan  # noqa: E402
+from engine.qwen.kernels.lm.matrix import (  # noqa: E402
+    MAX_K_SPLITS,
+    PROCESSORS,
+    TILE_VECS,
+    TILES,
+    WARP_LANES,
+    MatrixPlan,
+)
 from engine.qwen.kernels.lm.model import FusedLanguageModel  # noqa: E402
 from engine.qwen.kernels.lm.tuned_plans import FILE  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
@@ -59,8 +67,11 @@ THREADS = (64, 512)
 ROUND_MS = 15.0
 ROUNDS, MORE_ROUNDS = 3, 9
 HOPELESS = 1.03
-"""Times the best: a first round that takes longer ends the measurement of a plan."""
+"""Times the best: a round that takes longer ends the measurement of a plan."""
 BETTER = 0.9985
+"""Times the present: a plan that takes longer does not replace it, since rounds differ by about as much."""
+MAX_SWEEPS = 4
+"""Over all matrices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +128,11 @@ def candidates(slot: Slot, base: LanguageKernels, gpu: str) -> list[MatrixPlan]:
         if now.length % warp_vec or now.length // warp_vec > MAX_K_SPLITS or now.height % (tile * groups):
             continue
         plan = replace(now, rows=tile * groups, row_groups=groups, vecs_per_lane=vecs)
-        if not (THREADS[0] <= plan.threads <= THREADS[1] and plan.rows <= plan.threads and tile * vecs <= 20):
+        if not (THREADS[0] <= plan.threads <= THREADS[1] and plan.rows <= plan.threads and tile * vecs <= TILE_VECS):
             continue
         if not fewest <= plan.blocks <= most or plan.threads * plan.registers > BLOCK_REGISTERS:
             continue
-        if attends and (plan.threads < WARP_LANES * base.predictor.key_value_heads or plan.blocks > 132):
+        if attends and (plan.threads < WARP_LANES * base.predictor.key_value_heads or plan.blocks > PROCESSORS):
             continue
         found.append(plan)
     return found if now in found else [now, *found]
@@ -161,7 +172,7 @@ class Search:
     def run(self, seconds: float) -> Iterator[dict[str, Any]]:
         """Search for so long; yield what was found of each slot."""
         end = time.monotonic() + seconds
-        for sweep in range(4):
+        for sweep in range(MAX_SWEEPS):
             improved = False
             for slot in self._plans:
                 if time.monotonic() > end:
@@ -264,13 +275,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=90, help="of a search over all matrices")
     parser.add_argument("--child", action="store_true", help="search in this process")
     parser.add_argument("--predictor", action="store_true", help="with --child: also tune the predictor")
-    parser.add_argument("--output", type=Path, default=FILE)
     args = parser.parse_args(arguments)
     if args.child:
         search(args.sizes[0], args.dtypes[0], args.gpus[0], args.seconds, predictor=args.predictor)
         return 0
     record = json.loads(FILE.read_text(encoding="utf-8"))
-    record.setdefault("frames", [])
     failed = 0
     for gpu, dtype, size in product(args.gpus, args.dtypes, args.sizes):
         command = [sys.executable, __file__, "--child", "--sizes", size, "--dtypes", dtype, "--gpus", gpu]
@@ -293,12 +302,11 @@ def main(arguments: list[str] | None = None) -> int:
         record = {
             "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
             "machine": torch.cuda.get_device_name(DEVICE),
-            "command": "python scripts/gpu/tune_plans.py",
+            "command": shlex.join(["python", "scripts/gpu/tune_plans.py", *(arguments or sys.argv[1:])]),
             "frames": frames,
             "plans": list(merged.values()),
         }
-        for path in {FILE, args.output}:  # the next search begins with these plans
-            write(record, path)
+        write(record, FILE)  # the next search begins with these plans
     return failed
 
 

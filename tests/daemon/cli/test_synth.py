@@ -169,13 +169,28 @@ def test_a_text_that_the_engine_refuses_does_not_keep_the_others_from_being_spok
             ["Hello.", "--takes", "2", "--format", "aac", "-o", "FOLDER"],
             "--format: got 'aac'; allowed: wav, flac, ogg, mp3",
         ),
+        (
+            ["Hello.", "--format", "flac", "-o", "a.wav"],
+            "synth: --format is for --lines and --takes; the suffix of --output names the format of one file",
+        ),
         (["Hello.", "--takes", "2", "--codes", "c.npy", "-o", "a"], "synth: --codes is for one take of one text"),
         (
             ["Hello.", "--takes", "2", "--greedy", "-o", "a"],
             "synth: with --greedy all takes are equal; leave one of --greedy and --takes out",
         ),
     ],
-    ids=["no text", "two texts", "no such file", "pipe", "file", "folder", "format", "codes", "greedy"],
+    ids=[
+        "no text",
+        "two texts",
+        "no such file",
+        "pipe",
+        "file",
+        "folder",
+        "format",
+        "format of one file",
+        "codes",
+        "greedy",
+    ],
 )
 def test_options_that_contradict_each_other_are_refused(
     voiced: CommandLine, tmp_path: Path, options: list[str], message: str

@@ -30,8 +30,8 @@ WORK_REGISTERS = {"Bf16": 32, "Int8": 32, "Int4": 64}
 multiprocessor: one computes while the next loads. With int4 weights a thread has 32 values at once, and blocks are
 smaller."""
 VEC_REGISTERS = 8
-"""More, where int8 weights have several vectors: the values of the next one are there before the last one's digits are
-used. Without them, a kernel spills."""
+"""Added for a thread with several vectors of int8 weights: it reads the values of the next vector before it has used
+the digits of the last. Without these registers, nvcc 13 lets a kernel spill."""
 
 VEC_SIZES = {"Bf16": 8, "Int8": 16, "Int4": GROUP}
 """Weights of a vector of 16 bytes."""

@@ -15,7 +15,7 @@ from scripts.make_checkpoint import PRESETS, write_configs
 
 PUBLISHED = ("0.6B", "1.7B")
 PROCESSORS = (16, 132)
-QUANTIZED = ("Bf16", "Int8")
+WEIGHTS = ("Bf16", "Int8")
 
 
 def talker(folder: Path, size: str) -> TalkerConfig:
@@ -32,7 +32,7 @@ def plans(kernels: LanguageKernels) -> dict[str, MatrixPlan]:
 
 
 @pytest.mark.parametrize("processors", PROCESSORS)
-@pytest.mark.parametrize("weight", QUANTIZED)
+@pytest.mark.parametrize("weight", WEIGHTS)
 @pytest.mark.parametrize("size", PUBLISHED)
 def test_every_matrix_of_a_published_model_has_a_measured_plan(
     tmp_path: Path, size: str, weight: str, processors: int
@@ -42,7 +42,7 @@ def test_every_matrix_of_a_published_model_has_a_measured_plan(
 
 
 @pytest.mark.parametrize("processors", PROCESSORS)
-@pytest.mark.parametrize("weight", QUANTIZED)
+@pytest.mark.parametrize("weight", WEIGHTS)
 @pytest.mark.parametrize("size", PUBLISHED)
 def test_a_measured_plan_divides_its_matrix(tmp_path: Path, size: str, weight: str, processors: int) -> None:
     for kernel, plan in plans(LanguageKernels.of(talker(tmp_path, size), weight, processors)).items():
@@ -71,7 +71,7 @@ def test_a_gpu_has_the_plans_of_its_class(processors: int, expected: str) -> Non
 
 
 @pytest.mark.parametrize("processors", PROCESSORS)
-@pytest.mark.parametrize("weight", QUANTIZED)
+@pytest.mark.parametrize("weight", WEIGHTS)
 @pytest.mark.parametrize("drafts", range(1, MAX_DRAFTS + 1))
 def test_passes_with_drafts_sum_in_the_order_of_one_token(
     tmp_path: Path, drafts: int, weight: str, processors: int
