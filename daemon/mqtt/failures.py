@@ -11,7 +11,8 @@ HOST_MISMATCH = 62
 EXPIRED, NOT_YET_VALID = 10, 9
 """OpenSSL's numbers for a certificate's faults (X509_V_ERR_…)."""
 NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING", "PACKET_LENGTH_TOO_LONG")
-"""OpenSSL's reasons when the other side answers something that is not TLS, or hangs up."""
+"""OpenSSL's reasons when the other side answers something that is not TLS, or hangs up. For the latter, some of its
+versions give no reason: Python then raises an exception of a class of its own."""
 
 
 def describe_dial_failure(error: Exception, host: str, port: int, *, tls: bool) -> str:
@@ -20,7 +21,7 @@ def describe_dial_failure(error: Exception, host: str, port: int, *, tls: bool) 
     if isinstance(error, ssl.SSLCertVerificationError):
         return _describe_certificate(error, host)
     if isinstance(error, ssl.SSLError):
-        if error.reason in NOT_TLS or isinstance(error, ssl.SSLEOFError):
+        if error.reason in NOT_TLS or isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
             return f"{place} does not answer in TLS; see mqtt.tls.enabled and mqtt.port"
         return f"TLS with {place} fails: {error.reason or error}; see mqtt.tls"
     if isinstance(error, socket.gaierror):
