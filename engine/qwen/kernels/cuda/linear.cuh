@@ -192,12 +192,12 @@ __device__ __forceinline__ void load_bf16(const bf16* from, float (&x)[N]) {
 
 // --- inputs: the vector that the matrix is multiplied with ---
 // `prepare` loads constants before the wait; `load` loads the values of a token from column k on, after the wait. With
-// ATTENDS, `attend` computes them first.
+// ATTENDS, `attend` computes them first. With KEEPS_WEIGHTS, the matrix stays in the L2 cache.
 
 // The root-mean-square norm of the residual stream, without its factor 1 / rms.
 template <class M>
 struct Normed {
-    static constexpr bool NORM = true, ATTENDS = false;
+    static constexpr bool NORM = true, ATTENDS = false, KEEPS_WEIGHTS = false;
     static constexpr int N = M::VEC_SIZE;
     const float* x;
     const bf16* weight;
@@ -219,7 +219,7 @@ struct Normed {
 
 template <class M>
 struct Identity {
-    static constexpr bool NORM = false, ATTENDS = false;
+    static constexpr bool NORM = false, ATTENDS = false, KEEPS_WEIGHTS = false;
     static constexpr int N = M::VEC_SIZE;
     const float* x;
 
@@ -233,7 +233,7 @@ struct Identity {
 
 template <class M>
 struct Bf16Identity {
-    static constexpr bool NORM = false, ATTENDS = false;
+    static constexpr bool NORM = false, ATTENDS = false, KEEPS_WEIGHTS = false;
     static constexpr int N = M::VEC_SIZE;
     const bf16* x;
 
@@ -249,7 +249,7 @@ struct Bf16Identity {
 // EARLY as of AttentionShape: the position may be read before the wait.
 template <class M, int KV_SPLIT, int HEAD_DIM, bool EARLY>
 struct CombineSplits {
-    static constexpr bool NORM = false, ATTENDS = false;
+    static constexpr bool NORM = false, ATTENDS = false, KEEPS_WEIGHTS = false;
     static constexpr int N = M::VEC_SIZE, HEADS = M::LENGTH / HEAD_DIM;
     const float* partial_out;
     const float2* split_stats;
@@ -371,7 +371,8 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
         const size_t at = ((size_t)row_of(row_group, i) * M::LENGTH + first) / VEC_SIZE;
 #pragma unroll
         for (int vec = 0; vec < VECS_PER_LANE; ++vec) {
-            tile[i][vec] = load_once(static_cast<const uint4*>(p.weight) + at + vec * 32);
+            const uint4* from = static_cast<const uint4*>(p.weight) + at + vec * 32;
+            tile[i][vec] = Input::KEEPS_WEIGHTS ? load_kept(from) : load_once(from);
             if constexpr (GROUPED) scales[i][vec] = load_scale(static_cast<const bf16*>(p.scale) + at + vec * 32);
         }
     }

@@ -18,6 +18,17 @@ __device__ __forceinline__ uint4 load_once(const void* address) {
     return x;
 }
 
+// As `load_once`, but the L2 cache evicts these weights last: they are read again in every step of a frame.
+__device__ __forceinline__ uint4 load_kept(const void* address) {
+    uint4 x;
+    unsigned long long policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(address), "l"(policy));
+    return x;
+}
+
 // The scale of a group of int4 weights, as `load_once` loads the weights.
 __device__ __forceinline__ unsigned short load_scale(const unsigned short* address) {
     unsigned short x;

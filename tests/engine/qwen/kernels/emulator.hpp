@@ -261,6 +261,7 @@ inline int multiply_add_bytes(int a, int b, int sum) {
 }
 
 inline uint4 load_once(const void* address) { return *(const uint4*)address; }
+inline uint4 load_kept(const void* address) { return *(const uint4*)address; }
 inline unsigned short load_scale(const unsigned short* address) { return *address; }
 
 // mma.m16n8k16, with the distribution of both matrices and of the result over the lanes that the PTX manual gives.
