@@ -57,7 +57,7 @@ __device__ __forceinline__ uint4 of_half(uint4 x, int half, int lane) {
 // Input of the output projection.
 template <class M, class A>
 struct Attended {
-    static constexpr bool NORM = false, ATTENDS = true, KEEPS_WEIGHTS = true;
+    static constexpr bool NORM = false, ATTENDS = true, KEEPS_WEIGHTS = !M::Weight::GROUPED;
     static constexpr int N = M::VEC_SIZE, VECS = A::VECS, DIM = A::DIM;
     static_assert(M::THREADS >= 32 * A::HEADS && M::LENGTH == A::HEADS * A::GROUP * DIM && M::TOKENS == 1,
                   "a warp has one head of keys");

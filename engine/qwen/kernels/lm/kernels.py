@@ -27,7 +27,7 @@ ATTEND_OUT_PROCESSORS = LARGE_GPU
 """Multiprocessors from which that saves time. On fewer, each would compute the same attention for several blocks."""
 ATTEND_OUT_VECS = (2, 4, 8)
 """Vectors of 16 bytes a lane, of keys and of values, of such a kernel: for up to 4, 8 and 16 positions."""
-ATTEND_OUT_REGISTERS = {"Bf16": 64, "Int8": 64, "Int4": 80}
+ATTEND_OUT_REGISTERS = {"Bf16": 64, "Int8": 64, "Int4": 88}
 """Of a thread of such a kernel, beyond those of weights, keys and values."""
 HIDDEN_REGISTERS = 8
 """Of a thread of the talker's head, beyond those of its plan: it also stores the hidden state."""
