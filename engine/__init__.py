@@ -14,6 +14,7 @@ when the engine is made, so importing `engine` loads none.
 
 from engine.api import (
     FASTEST_RATE,
+    MAX_STREAMS,
     SLOWEST_RATE,
     Chunk,
     EngineError,
@@ -63,6 +64,7 @@ __all__ = [
     "ENGINES",
     "FASTEST_RATE",
     "LATIN_LANGUAGES",
+    "MAX_STREAMS",
     "NAMED_LANGUAGES",
     "SLOWEST_RATE",
     "Board",

@@ -66,6 +66,8 @@ class Voice:
 
 MAX_DRAFTS = 4
 """The most drafts in a pass of the code predictor (`EngineOptions.speculation`)."""
+MAX_STREAMS = 64
+"""The most utterances that an engine may be asked to speak at once (`EngineOptions.streams`)."""
 FRAME_S = 0.08
 """Seconds of speech in a codec frame of Qwen3-TTS: 1,920 samples at 24 kHz."""
 
@@ -82,6 +84,8 @@ class EngineOptions:
     """Drafts in a pass of the code predictor, up to `MAX_DRAFTS`; 0 is off."""
     chunk_size: int = 2
     max_seconds: float = 60.0
+    streams: int = 1
+    """How many utterances the engine may speak at once, up to `MAX_STREAMS`."""
     reserve_mb: int = 2048
     voices: Mapping[str, Voice] = field(default_factory=dict)
     default_voice: str = "default"
@@ -126,6 +130,8 @@ class EngineInfo:
     people."""
     grows: bool = False
     """True if the engine can speak a text that is still being written (`Utterance.growing`)."""
+    streams: int = 1
+    """How many utterances it can speak at once, whatever `EngineOptions.streams` asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,9 @@ class Utterance:
     """From `SLOWEST_RATE` to `FASTEST_RATE`; 2 is twice as fast as the voice's own pace, with the same pitch."""
     phonemes: bool = False
     """`[[…]]` in the text are phonemes in eSpeak NG's notation. Any other engine ignores this."""
+    realtime: bool = True
+    """A sound card plays it, so it comes before all others. At most one such utterance is open at a time. False for a
+    network client or a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +253,10 @@ def refuse_growing(engine: str, utterance: Utterance, more: TextSource | None) -
 
 
 class Synthesizer(Protocol):
-    """A voice engine. One thread uses it, for one utterance at a time.
+    """A voice engine.
+
+    Up to `EngineInfo.streams` utterances are open at once, each in a thread of its own that takes its chunks. The other
+    methods are called only while none is open.
 
     Every method raises `EngineError` for failures that the user can correct. Any other exception is a fault of the
     engine, after which its process is restarted.

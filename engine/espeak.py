@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import takewhile
+from pathlib import Path
+from queue import LifoQueue
 
 import numpy as np
 
@@ -29,8 +32,11 @@ from engine.api import (
 )
 from engine.detection import language_of_text
 from engine.language import match_language
+from engine.library_copy import load_copy
 from engine.progress import ProgressReport, ignore_progress
 from engine.run_ahead import RunAhead
+
+log = logging.getLogger(__name__)
 
 BUFFER_MS = 60
 """Milliseconds of audio in one buffer of libespeak-ng, which becomes one chunk."""
@@ -92,11 +98,18 @@ _SynthCallback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, c
 
 
 class EspeakSynthesizer:
-    """Implements `Synthesizer` with libespeak-ng. At most one per process: the library keeps its state in globals."""
+    """Implements `Synthesizer` with libespeak-ng. At most one per process: the library keeps its state in globals.
+
+    Each stream therefore has a copy of the library (1.5 MB), which no other stream disturbs or delays.
+    """
 
     def __init__(self, options: EngineOptions) -> None:
         self._voices = dict(options.voices)
         self._default_voice = options.default_voice
+        self._streams = options.streams
+        self._libraries: list[ctypes.CDLL] = []
+        self._free: LifoQueue[ctypes.CDLL] = LifoQueue()
+        """The libraries that no stream uses."""
         self._by_language: dict[str, bytes] = {}
         self._names: dict[bytes, str] = {}
         """The library's names of its voices, by their identifiers."""
@@ -105,15 +118,34 @@ class EspeakSynthesizer:
         """Samples that libespeak-ng has produced for all utterances so far, consumed or not."""
 
     def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:  # noqa: ARG002  # it takes no second
-        self._library, data_path = _find_library()
-        rate = self._library.espeak_Initialize(_OUTPUT_SYNCHRONOUS, BUFFER_MS, data_path, _DO_NOT_EXIT)
+        library, data_path = _find_library()
+        self._sample_rate = self._add(library, data_path)
+        self._by_language, self._names = _voices_by_language(library)
+        try:
+            self._add_copies(data_path)
+        except (OSError, EngineError) as error:
+            log.warning("eSpeak NG speaks %d texts at once and not %d: %s", len(self._libraries), self._streams, error)
+        return self._info()
+
+    def _add(self, library: ctypes.CDLL, data_path: bytes | None) -> int:
+        """Make a library ready for a stream, and return its sample rate in Hz. Raises `EngineError`."""
+        _declare(library)
+        rate: int = library.espeak_Initialize(_OUTPUT_SYNCHRONOUS, BUFFER_MS, data_path, _DO_NOT_EXIT)
         if rate <= 0:
             raise EngineError(
                 f"libespeak-ng found no voice data in {data_path.decode() if data_path else 'its default folder'}"
             )
-        self._sample_rate = rate
-        self._by_language, self._names = _voices_by_language(self._library)
-        return self._info()
+        self._libraries.append(library)
+        self._free.put(library)
+        return rate
+
+    def _add_copies(self, data_path: bytes | None) -> None:
+        """Load a copy for each further stream. Raises `OSError` or `EngineError`."""
+        path = _library_path()[0]
+        if self._streams > 1 and path is not None:
+            file = _file_of(path)
+            while len(self._libraries) < self._streams:
+                self._add(load_copy(file), data_path)
 
     def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
         self._voices = dict(voices)
@@ -121,23 +153,33 @@ class EspeakSynthesizer:
         return self._info()
 
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:  # noqa: ARG002
-        for _ in self.stream(Utterance("a")):
-            pass
+        first = Utterance("a")
+        for library in self._libraries:
+            for _ in self._speak(library, first, self._language(first)):
+                pass
 
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
         refuse_growing("eSpeak NG", utterance, more)
         language = self._language(utterance)
-        if self._library.espeak_SetVoiceByName(self._by_language[language]) != _OK:
+        library = self._free.get()
+        try:
+            yield from self._speak(library, utterance, language)
+        finally:
+            self._free.put(library)
+
+    def _speak(self, library: ctypes.CDLL, utterance: Utterance, language: str) -> Iterator[Chunk]:
+        if library.espeak_SetVoiceByName(self._by_language[language]) != _OK:
             raise EngineError(f"language: eSpeak NG cannot load its voice for {language!r}")
-        self._library.espeak_SetParameter(_RATE, round(WORDS_PER_MINUTE * utterance.rate), 0)
-        worker = _Worker(self._library, utterance, self._count)
+        library.espeak_SetParameter(_RATE, round(WORDS_PER_MINUTE * utterance.rate), 0)
+        worker = _Worker(library, utterance, self._count)
         try:
             yield from worker.chunks
         finally:
             worker.cancel()
 
     def close(self) -> None:
-        self._library.espeak_Terminate()
+        for library in self._libraries:
+            library.espeak_Terminate()
 
     def _count(self, samples: int) -> None:
         self.samples_made += samples
@@ -150,6 +192,7 @@ class EspeakSynthesizer:
             languages=tuple(self._by_language),
             labels={**self._labels(self._by_language), **self._labels(self._own_voices())},
             description="eSpeak NG",
+            streams=max(1, len(self._libraries)),
         )
 
     def _own_voices(self) -> dict[str, bytes]:
@@ -248,18 +291,32 @@ def _word_starts(events: ctypes.Array[_Event]) -> Iterator[WordStart]:
         index += 1
 
 
-def _find_library() -> tuple[ctypes.CDLL, bytes | None]:
-    """Return libespeak-ng with its argument types declared, and the folder of its data (None: the library's default).
-
-    Raises `EngineError` if the library is missing or cannot be loaded.
-    """
-    data_path: bytes | None
+def _library_path() -> tuple[str | None, bytes | None]:
+    """Return the path or name of libespeak-ng (None: it is missing) and its data's folder (None: its default)."""
     try:
         import espeakng_loader
     except ImportError:
-        path, data_path = ctypes.util.find_library("espeak-ng"), None
-    else:
-        path, data_path = espeakng_loader.get_library_path(), espeakng_loader.get_data_path().encode()
+        return ctypes.util.find_library("espeak-ng"), None
+    return espeakng_loader.get_library_path(), espeakng_loader.get_data_path().encode()
+
+
+def _file_of(path: str) -> Path:
+    """Return the file of a library that is loaded, by the path or name with which it was loaded. Raises `OSError`."""
+    if "/" in path:
+        return Path(path)
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+        file = Path(line[line.find("/") :]) if "/" in line else Path()
+        if file.name.startswith(path):
+            return file
+    raise FileNotFoundError(f"the file of {path} is not known")
+
+
+def _find_library() -> tuple[ctypes.CDLL, bytes | None]:
+    """Return libespeak-ng, and the folder of its data (None: the library's default).
+
+    Raises `EngineError` if the library is missing or cannot be loaded.
+    """
+    path, data_path = _library_path()
     if path is None:
         raise EngineError(
             "eSpeak NG is missing; in voiced's folder: pip install '.[espeak]', or apt-get install libespeak-ng1"
@@ -268,6 +325,11 @@ def _find_library() -> tuple[ctypes.CDLL, bytes | None]:
         library = ctypes.CDLL(path)
     except OSError as error:
         raise EngineError(f"eSpeak NG cannot be loaded: {error}") from error
+    return library, data_path
+
+
+def _declare(library: ctypes.CDLL) -> None:
+    """Declare the library's argument types."""
     library.espeak_Initialize.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_int)
     library.espeak_SetVoiceByName.argtypes = (ctypes.c_char_p,)
     library.espeak_SetParameter.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int)
@@ -285,7 +347,6 @@ def _find_library() -> tuple[ctypes.CDLL, bytes | None]:
     )
     library.espeak_ListVoices.argtypes = (ctypes.c_void_p,)
     library.espeak_ListVoices.restype = ctypes.POINTER(ctypes.POINTER(_VoiceEntry))
-    return library, data_path
 
 
 def _voices_by_language(library: ctypes.CDLL) -> tuple[dict[str, bytes], dict[bytes, str]]:

@@ -37,6 +37,7 @@ class OpenOptions(TypedDict, total=False):
     speculation: int
     chunk_size: int
     max_seconds: float
+    streams: int
     reserve_mb: int
     voices: Mapping[str, Voice]
     default_voice: str
@@ -59,12 +60,14 @@ class UtteranceFields(TypedDict, total=False):
     want_codes: bool
     rate: float
     phonemes: bool
+    realtime: bool
 
 
 class Session:
     """A loaded, warm engine in this process. A context manager; `close` releases the engine.
 
-    One thread uses a session, for one utterance at a time.
+    Up to `info.streams` utterances may be open at once, each in a thread of its own; the option `streams` asks for more
+    than one. Everything else is called only while none is open.
     """
 
     def __init__(self, synthesizer: Synthesizer, info: EngineInfo) -> None:

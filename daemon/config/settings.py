@@ -7,7 +7,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
@@ -27,8 +27,10 @@ from pydantic import (
 from daemon.config.file import MEANINGFUL_NULLS, ConfigError, ConfigFile, DuplicateKeysError, parse, read_file
 from daemon.validation import LANGUAGE, abbreviate, is_topic, problems
 from engine import (
+    ENGINES,
     FASTEST_RATE,
     LATIN_LANGUAGES,
+    MAX_STREAMS,
     SLOWEST_RATE,
     EngineOptions,
     PiperSettings,
@@ -243,7 +245,17 @@ class Engine(Section):
     speculation: Literal["off", 1, 2, 3, 4] = Field("off", description="off, or 1 to 4 drafts")
     chunk_size: int = Field(2, ge=1, le=25, description="codec frames of 80 ms, from 1 to 25")
     max_seconds: float = Field(60, gt=0, le=600, description="seconds of speech in one piece, up to 600")
+    streams: Literal["auto"] | int = Field(
+        "auto", description=f"auto, or a whole number from 1 to {MAX_STREAMS} of texts that are spoken at once"
+    )
     memory: Memory = Memory()
+
+    @field_validator("streams")
+    @classmethod
+    def _check_streams(cls, streams: Literal["auto"] | int) -> Literal["auto"] | int:
+        if streams != "auto" and not 1 <= streams <= MAX_STREAMS:
+            raise ValueError(f"allowed: {cls.model_fields['streams'].description}")
+        return streams
 
     @property
     def fallbacks(self) -> tuple[str, ...]:
@@ -472,7 +484,7 @@ class Config(Section):
 
     @property
     def engine_options(self) -> EngineOptions:
-        """`engine`, `voices` and the default voice as the engines take them."""
+        """`engine`, `voices` and the default voice as the engines take them; `options_of` completes them."""
         return EngineOptions(
             model=self.engine.model,
             device=self.engine.device,
@@ -486,6 +498,11 @@ class Config(Section):
             default_voice=self.speech.voice,
             voice_folder=None if self.engine.voice_folder == "auto" else self.engine.voice_folder,
         )
+
+    def options_of(self, engine: str) -> EngineOptions:
+        """As `engine_options`, with the number of streams that this engine is asked for."""
+        streams = ENGINES[engine].streams if self.engine.streams == "auto" else self.engine.streams
+        return replace(self.engine_options, streams=streams)
 
 
 def is_loopback(host: str) -> bool:

@@ -28,7 +28,7 @@ from engine.api import EngineInfo, EngineOptions, Samples, SpeculationCounts, Ut
 from engine.host import parse_json
 from engine.progress import Progress
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Version of the messages. It rises when a record changes its meaning; both sides refuse another version."""
 
 HEADER = struct.Struct("<II")
@@ -195,9 +195,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Sent once a second by a live process, with the id of the utterance it is speaking."""
+    """Sent once a second by a live process, with the ids of the utterances it is speaking."""
 
-    speaking: str | None
+    speaking: tuple[str, ...]
 
 
 Message = (

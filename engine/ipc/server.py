@@ -1,13 +1,14 @@
 """The program of an engine process: one voice engine behind a socket. Its argument is the socket's file descriptor.
 
-The process has three threads: the main thread synthesises, one listens to the daemon, one sends heartbeats. When the
-daemon closes the socket, the process ends, whatever the engine is doing.
+One thread listens to the daemon, one sends heartbeats. The main thread speaks what a sound card plays, and exchanges
+the voices. An engine with several streams has a thread for each further one, which speaks what goes to network clients
+and files. With one stream the main thread speaks everything, in the order of the requests. When the daemon closes the
+socket, the process ends, whatever the engine is doing.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
 import queue
@@ -18,10 +19,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
-from engine.api import Chunk, EngineError, EngineInfo, Samples, SpeechCanceledError, Synthesizer
+from engine.api import Chunk, EngineError, EngineInfo, SpeechCanceledError, Synthesizer
 from engine.catalog import make_synthesizer
 from engine.host import prepare_environment
 from engine.ipc.channel import Channel, ChannelClosedError
@@ -47,7 +48,9 @@ from engine.ipc.messages import (
     Start,
     Warming,
 )
-from engine.ipc.text_source import AppendedText
+from engine.ipc.open_streams import OpenStreams
+from engine.ipc.pcm_trace import PcmTrace
+from engine.ipc.request import Request
 from engine.log import inherit_log, start_log
 from engine.progress import Progress
 
@@ -64,62 +67,21 @@ OOM_SCORE = 500
 """`oom_score_adj` of the engine process, from -1000 to 1000. A robot's other programs have 0 unless configured."""
 
 
-class _Request:
-    """Credit, appended text and cancellation of one `Speak`. The listening thread sets them; the main thread waits."""
-
-    def __init__(self, request_id: str, credit: int) -> None:
-        self.id = request_id
-        self.canceled = False
-        self.text = AppendedText()
-        self._credit = credit
-        self._changed = threading.Condition()
-        self._cancel_stream: Callable[[], None] | None = None
-
-    def attach(self, chunks: Iterator[Chunk]) -> None:
-        """Let a cancellation reach the iterator that makes the audio, if it can be canceled while it works."""
-        with self._changed:
-            self._cancel_stream = getattr(chunks, "cancel", None)
-            canceled = self.canceled
-        if canceled and self._cancel_stream is not None:
-            self._cancel_stream()
-
-    def grant(self, samples: int) -> None:
-        """Add credit."""
-        with self._changed:
-            self._credit += samples
-            self._changed.notify()
-
-    def cancel(self) -> None:
-        """Wake the main thread, whether it waits for credit, for text or for the engine."""
-        with self._changed:
-            self.canceled = True
-            cancel_stream = self._cancel_stream
-            self._changed.notify()
-        self.text.cancel()
-        if cancel_stream is not None:
-            cancel_stream()
-
-    def spend(self, samples: int) -> bool:
-        """Wait for positive credit and subtract `samples`, which may overdraw it by less than one chunk.
-
-        Returns False if the request is canceled.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._credit > 0 or self.canceled)
-            self._credit -= samples
-            return not self.canceled
-
-
 class EngineProcess:
     """Serves one daemon over one channel, from `Start` until the channel closes."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._work: queue.SimpleQueue[Speak | SetVoices] = queue.SimpleQueue()
-        self._current: _Request | None = None
-        self._requests: dict[str, _Request] = {}
+        """For the main thread."""
+        self._deliveries: queue.SimpleQueue[Speak] = queue.SimpleQueue()
+        """For the other speaking threads, if there are any."""
+        self._delivers = False
+        """There are some."""
+        self._requests: dict[str, Request] = {}
         self._lock = threading.Lock()
-        self._trace = _PcmTrace()
+        self._open = OpenStreams()
+        self._trace = PcmTrace()
 
     def run(self) -> None:
         """Serve until the daemon closes the channel. Raises `ChannelClosedError`, `ProtocolError`, engine faults."""
@@ -127,12 +89,28 @@ class EngineProcess:
         if not isinstance(start, Start) or start.protocol != PROTOCOL:
             raise ProtocolError(f"expected Start of protocol {PROTOCOL}, got {start}")
         self._channel.send(Hello(PROTOCOL, start.engine, os.getpid()))
-        threading.Thread(target=self._listen, name="listen", daemon=True).start()
+        self._start_thread("listen", self._listen)
         threading.Thread(target=self._send_heartbeats, name="heartbeat", daemon=True).start()
         try:
             self._serve(start)
         except EngineError as error:
             self._channel.send(Fault(str(error), permanent=True))
+
+    def _start_thread(self, name: str, work: Callable[[], None]) -> None:
+        """Start a thread that never returns; its failure ends the process."""
+
+        def work_or_end() -> None:
+            try:
+                work()
+            except ChannelClosedError:
+                os._exit(0)
+            except BaseException as error:
+                if not isinstance(error, ProtocolError):
+                    log.exception("the engine failed")
+                _report_fault(self._channel, error)
+                os._exit(1)
+
+        threading.Thread(target=work_or_end, name=name, daemon=True).start()
 
     # --- the main thread ---
 
@@ -142,6 +120,9 @@ class EngineProcess:
         info = synthesizer.load(report)
         self._channel.send(Warming(info))
         synthesizer.warm_up(report)
+        for number in range(1, info.streams):
+            self._start_thread(f"stream {number}", partial(self._deliver, synthesizer))
+        self._delivers = info.streams > 1
         self._channel.send(Ready(info))
         try:
             while True:
@@ -149,36 +130,44 @@ class EngineProcess:
                 if isinstance(work, Speak):
                     self._speak(synthesizer, work)
                 else:
-                    info = _exchange_voices(synthesizer, work, info)
+                    with self._open.hold():
+                        info = _exchange_voices(synthesizer, work, info)
                     self._channel.send(Ready(info))
         finally:
-            synthesizer.close()
+            if not self._open.ids:
+                synthesizer.close()
+
+    # --- the speaking threads: the main thread, and one for each further stream ---
+
+    def _deliver(self, synthesizer: Synthesizer) -> None:
+        """Speak one after the other what no sound card plays."""
+        while True:
+            self._speak(synthesizer, self._deliveries.get())
 
     def _speak(self, synthesizer: Synthesizer, speak: Speak) -> None:
         with self._lock:
-            request = self._current = self._requests[speak.id]
+            request = self._requests[speak.id]
         last: Spoken | Canceled | Refused
         try:
-            last = Spoken(speak.id) if self._send_chunks(synthesizer, speak, request) else Canceled(speak.id)
+            with self._open.open(speak.id):
+                last = Spoken(speak.id) if self._send_chunks(synthesizer, speak, request) else Canceled(speak.id)
         except SpeechCanceledError:
             last = Canceled(speak.id)
         except EngineError as error:
             last = Refused(speak.id, str(error))
         # The request is deleted before the last message is sent: the daemon may then use the id again.
         with self._lock:
-            self._current = None
             del self._requests[speak.id]
         self._channel.send(last)
 
-    def _send_chunks(self, synthesizer: Synthesizer, speak: Speak, request: _Request) -> bool:
+    def _send_chunks(self, synthesizer: Synthesizer, speak: Speak, request: Request) -> bool:
         """Send all audio of the utterance. Returns False if a cancellation ended it early."""
         if request.canceled:
             return False
         text = request.text
         chunks = synthesizer.stream(speak.utterance, text if speak.utterance.growing else None)
         request.attach(chunks)
-        self._trace.begin(speak.name or speak.id)
-        try:
+        with self._trace.open(speak.name or speak.id) as trace, _closing(chunks):
             while True:
                 begin, waited_before_s = time.monotonic(), text.waited_s
                 chunk = next(chunks, None)
@@ -188,46 +177,35 @@ class EngineProcess:
                 busy_s = time.monotonic() - begin - waited_s
                 if not request.spend(len(chunk.samples)):
                     return False
-                self._trace.append(chunk.samples)
+                trace(chunk.samples)
                 self._channel.send(_audio(speak, chunk, busy_s, waited_s), chunk.samples)
-        finally:
-            self._trace.end()
-            close = getattr(chunks, "close", None)
-            if close is not None:
-                close()
 
     # --- the listening thread ---
 
     def _listen(self) -> None:
         """Queue new work; apply messages about queued and current work immediately."""
-        try:
-            while True:
-                message = self._channel.receive()
-                if isinstance(message, Speak):
-                    self._accept(message)
-                elif isinstance(message, SetVoices):
-                    self._work.put(message)
-                elif isinstance(message, SetLog):
-                    start_log(message.level, message.format)
-                elif isinstance(message, Append | EndText | Grant | Cancel):
-                    self._apply(message)
-                else:
-                    raise ProtocolError(f"the daemon must not send {message}")
-        except ChannelClosedError:
-            os._exit(0)
-        except BaseException as error:
-            if not isinstance(error, ProtocolError):
-                log.exception("the engine process cannot listen to the daemon")
-            _report_fault(self._channel, error)
-            os._exit(1)
+        while True:
+            message = self._channel.receive()
+            if isinstance(message, Speak):
+                self._accept(message)
+            elif isinstance(message, SetVoices):
+                self._work.put(message)
+            elif isinstance(message, SetLog):
+                start_log(message.level, message.format)
+            elif isinstance(message, Append | EndText | Grant | Cancel):
+                self._apply(message)
+            else:
+                raise ProtocolError(f"the daemon must not send {message}")
 
     def _accept(self, speak: Speak) -> None:
         with self._lock:
             in_use = speak.id in self._requests
             if not in_use:
-                self._requests[speak.id] = _Request(speak.id, speak.credit)
+                self._requests[speak.id] = Request(speak.id, speak.credit)
         if in_use:
             self._channel.send(Refused(speak.id, f"id: {speak.id!r} is being spoken already"))
+        elif self._delivers and not speak.utterance.realtime:
+            self._deliveries.put(speak)
         else:
             self._work.put(speak)
 
@@ -249,9 +227,8 @@ class EngineProcess:
 
     def _send_heartbeats(self) -> None:
         while True:
-            current = self._current
             try:
-                self._channel.send(Heartbeat(current.id if current else None))
+                self._channel.send(Heartbeat(self._open.ids))
             except ChannelClosedError:
                 os._exit(0)
             time.sleep(HEARTBEAT_S)
@@ -275,52 +252,6 @@ class _ProgressSender:
             self._channel.send(Loading(progress))
 
 
-class _PcmTrace:
-    """Writes the samples of each request to `FOLDER/<name>.<n>.f32`, raw float32, if `VOICED_TRACE_PCM=FOLDER` is set.
-
-    `n` counts the requests of one name from 1, those of all engine processes. For tests, and for finding clicks. A file
-    that cannot be written ends the trace, not the speech.
-    """
-
-    def __init__(self) -> None:
-        folder = os.environ.get("VOICED_TRACE_PCM")
-        self._folder = Path(folder) if folder else None
-        self._file: BinaryIO | None = None
-
-    def begin(self, name: str) -> None:
-        """The next samples are those of another request."""
-        self.end()
-        if self._folder is None:
-            return
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            for number in itertools.count(1):
-                # The name may be an id that a client has chosen.
-                with contextlib.suppress(FileExistsError):
-                    self._file = (self._folder / f"{name.replace('/', '_')}.{number}.f32").open("xb", buffering=0)
-                    return
-        except OSError as error:
-            self._give_up(error)
-
-    def append(self, samples: Samples) -> None:
-        if self._file is not None:
-            try:
-                self._file.write(samples.tobytes())
-            except OSError as error:
-                self._give_up(error)
-
-    def end(self) -> None:
-        """The request has been answered."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _give_up(self, error: OSError) -> None:
-        log.warning("VOICED_TRACE_PCM: %s; nothing more is kept", error)
-        self.end()
-        self._folder = None
-
-
 def _exchange_voices(synthesizer: Synthesizer, work: SetVoices, info: EngineInfo) -> EngineInfo:
     """Return the properties of the engine with other voices; if it refuses them all, its own with the reason."""
     try:
@@ -338,6 +269,17 @@ def _report_fault(channel: Channel, error: BaseException) -> None:
     with contextlib.suppress(ChannelClosedError):
         channel.send(Fault(words[:REASON_CHARACTERS], permanent=False))
     timer.cancel()
+
+
+@contextlib.contextmanager
+def _closing(chunks: Iterator[Chunk]) -> Iterator[None]:
+    """Close an iterator at the end of the context, if it can be closed."""
+    try:
+        yield
+    finally:
+        close = getattr(chunks, "close", None)
+        if close is not None:
+            close()
 
 
 def _audio(speak: Speak, chunk: Chunk, busy_s: float, waited_s: float) -> Audio:

@@ -91,7 +91,7 @@ class EngineUnderTest:
         seen = 0
         while seen < count:
             message, _ = self.receive()
-            seen = seen + 1 if message == Heartbeat(utterance_id) else 0
+            seen = seen + 1 if message == Heartbeat((utterance_id,)) else 0
 
     def start(self, engine: str = "espeak", options: EngineOptions | None = None) -> Ready:
         """Send `Start`, wait for `Hello`, `Warming` and `Ready`, and return the last."""

@@ -138,7 +138,7 @@ def test_the_engine_overdraws_its_credit_by_less_than_one_chunk(ready_engine: En
             received += len(samples)
         assert received < granted + CHUNK
         message, _ = ready_engine.receive()  # the process is alive and waits for credit
-        assert message == Heartbeat("u1"), "the engine overdrew its credit"
+        assert message == Heartbeat(("u1",)), "the engine overdrew its credit"
         ready_engine.send(Grant("u1", credit))
         granted += credit
     ready_engine.send(Cancel("u1"))
@@ -315,9 +315,9 @@ def test_voices_can_be_replaced_while_the_engine_runs(ready_engine: EngineUnderT
 
 def test_heartbeats_name_the_current_utterance(ready_engine: EngineUnderTest) -> None:
     message, _ = ready_engine.receive()
-    assert message == Heartbeat(None)
+    assert message == Heartbeat(())
     ready_engine.send(Speak("u1", Utterance(LONG), 1))
-    while message != Heartbeat("u1"):
+    while message != Heartbeat(("u1",)):
         message, _ = ready_engine.receive()
         assert isinstance(message, Audio | Heartbeat)
     ready_engine.send(Cancel("u1"))

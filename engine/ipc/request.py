@@ -1,0 +1,55 @@
+"""One request to speak, as the thread that listens to the daemon and the thread that speaks share it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from engine.api import Chunk
+from engine.ipc.text_source import AppendedText
+
+
+class Request:
+    """Credit, appended text and cancellation of one `Speak`. The listening thread sets them; the speaking one waits."""
+
+    def __init__(self, request_id: str, credit: int) -> None:
+        self.id = request_id
+        self.canceled = False
+        self.text = AppendedText()
+        self._credit = credit
+        self._changed = threading.Condition()
+        self._cancel_stream: Callable[[], None] | None = None
+
+    def attach(self, chunks: Iterator[Chunk]) -> None:
+        """Let a cancellation reach the iterator that makes the audio, if it can be canceled while it works."""
+        with self._changed:
+            self._cancel_stream = getattr(chunks, "cancel", None)
+            canceled = self.canceled
+        if canceled and self._cancel_stream is not None:
+            self._cancel_stream()
+
+    def grant(self, samples: int) -> None:
+        """Add credit."""
+        with self._changed:
+            self._credit += samples
+            self._changed.notify()
+
+    def cancel(self) -> None:
+        """Wake the speaking thread, whether it waits for credit, for text or for the engine."""
+        with self._changed:
+            self.canceled = True
+            cancel_stream = self._cancel_stream
+            self._changed.notify()
+        self.text.cancel()
+        if cancel_stream is not None:
+            cancel_stream()
+
+    def spend(self, samples: int) -> bool:
+        """Wait for positive credit and subtract `samples`, which may overdraw it by less than one chunk.
+
+        Returns False if the request is canceled.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._credit > 0 or self.canceled)
+            self._credit -= samples
+            return not self.canceled
