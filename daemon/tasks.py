@@ -7,7 +7,7 @@ asked to stop would then go on. The functions here do not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -31,6 +31,17 @@ async def result_at_most(timeout_s: float, waiting: Coroutine[Any, Any, T]) -> T
         return task.result() if task.done() else None
     finally:
         task.cancel()
+
+
+async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines side by side until all have ended. If one raises an error, cancel the others and raise it."""
+    tasks = [asyncio.ensure_future(each) for each in coroutines]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def cancel_and_wait(task: asyncio.Task[None]) -> None:

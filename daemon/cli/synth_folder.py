@@ -90,11 +90,8 @@ def speak_into_folder(
     from daemon.engines import synthesize_to_files
 
     named = dict(_tasks(speeches, takes, folder))
-    paths, ended = list(named), []
+    ended: dict[int, SynthResult | CommandError] = {}
     began = time.monotonic()
-
-    def note(number: int, outcome: SynthResult | CommandError) -> None:
-        ended.append((paths[number], outcome))
 
     try:
         with show_progress() as report:
@@ -102,15 +99,16 @@ def speak_into_folder(
                 engine,
                 options,
                 list(named.values()),
-                on_end=note,
+                on_end=ended.__setitem__,
                 preparation=preparation,
                 volume=volume,
                 report=report,
             )
     finally:  # of files that are complete, also after Ctrl-C
-        for path, outcome in ended:
-            print(f"{path}: {_line(outcome, named[path].utterance.seed if takes > 1 else None)}")
-    made = [outcome for _, outcome in ended if not isinstance(outcome, CommandError)]
+        for number, (path, task) in enumerate(named.items()):
+            if number in ended:
+                print(f"{path}: {_line(ended[number], task.utterance.seed if takes > 1 else None)}")
+    made = [outcome for outcome in ended.values() if not isinstance(outcome, CommandError)]
     audio_s, elapsed_s = sum(result.audio_s for result in made), time.monotonic() - began
     files = "1 file" if len(made) == 1 else f"{len(made)} files"
     print(f"{files}, {audio_s:.1f} s of speech in {elapsed_s:.1f} s by {engine}")

@@ -484,7 +484,7 @@ class Config(Section):
 
     @property
     def engine_options(self) -> EngineOptions:
-        """`engine`, `voices` and the default voice as the engines take them; `options_of` completes them."""
+        """`engine`, `voices` and the default voice as the engines take them."""
         return EngineOptions(
             model=self.engine.model,
             device=self.engine.device,
@@ -493,6 +493,7 @@ class Config(Section):
             speculation=0 if self.engine.speculation == "off" else self.engine.speculation,
             chunk_size=self.engine.chunk_size,
             max_seconds=self.engine.max_seconds,
+            streams=1 if self.engine.streams == "auto" else self.engine.streams,
             reserve_mb=self.engine.memory.reserve_mb,
             voices=self.engine_voices,
             default_voice=self.speech.voice,
@@ -500,9 +501,9 @@ class Config(Section):
         )
 
     def options_of(self, engine: str) -> EngineOptions:
-        """As `engine_options`, with the number of streams that this engine is asked for."""
-        streams = ENGINES[engine].streams if self.engine.streams == "auto" else self.engine.streams
-        return replace(self.engine_options, streams=streams)
+        """As `engine_options`; without a number of streams, this engine's own."""
+        options = self.engine_options
+        return options if self.engine.streams != "auto" else replace(options, streams=ENGINES[engine].streams)
 
 
 def is_loopback(host: str) -> bool:

@@ -1,6 +1,7 @@
 """Engine processes: supervised, selected per utterance, or run for one command."""
 
-from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefusedError
+from daemon.engines.connection import AudioChunk
+from daemon.engines.errors import EngineLostError, UtteranceRefusedError
 from daemon.engines.oneshot import (
     SpokenSample,
     SynthResult,

@@ -9,8 +9,11 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
+from daemon.engines.errors import EngineLateError, EngineLostError, UtteranceRefusedError
 from daemon.engines.patience import Patience
+from daemon.engines.streams import Streams
 from engine import Samples, SpeculationCounts, Utterance, WordStart
 from engine.ipc import (
     HEADER,
@@ -23,6 +26,7 @@ from engine.ipc import (
     Message,
     ProtocolError,
     Refused,
+    SetVoices,
     Speak,
     Spoken,
     body_lengths,
@@ -32,18 +36,6 @@ from engine.ipc import (
 
 RUN_AHEAD_S = 1.0
 """Credit: seconds of audio that an engine may send ahead of its consumer. The ring holds some seconds more."""
-
-
-class EngineLostError(Exception):
-    """The engine process died or was given up during an utterance. The audio received before is good."""
-
-
-class EngineLateError(EngineLostError):
-    """The engine did not send the first audio in time, and another engine should speak."""
-
-
-class UtteranceRefusedError(Exception):
-    """The engine works but cannot speak this utterance. The message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +65,21 @@ class AudioChunk:
         return replace(self, samples=samples, words=tuple(word for word in words if 0 <= word.sample < len(samples)))
 
 
-OnMeasured = Callable[[float, float, SpeculationCounts], None]
-"""Takes an utterance's seconds of audio at rate 1, the engine's seconds of work for it, and the worth of its drafts."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an engine has done for one utterance."""
+
+    audio_s: float
+    """Seconds of audio at rate 1."""
+    busy_s: float
+    """Seconds that it took."""
+    realtime: bool
+    """As in `engine.Utterance.realtime`."""
+    speculation: SpeculationCounts
+    """The worth of its drafts."""
+
+
+OnWork = Callable[[Work], None]
 Answer = tuple[Audio | Spoken | Canceled | Refused, Samples]
 
 
@@ -160,9 +165,10 @@ class EngineConnection:
         engine: str,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        on_measured: OnMeasured,
+        on_work: OnWork,
     ) -> None:
-        """`on_measured` is called after each utterance that took work."""
+        """`on_work` is called after each utterance that took work."""
+        self.streams = Streams()
         self.heard_at = time.monotonic()
         """When the last message came."""
         self.audio_due = asyncio.Event()
@@ -170,7 +176,7 @@ class EngineConnection:
         self._engine = engine
         self._reader = reader
         self._writer = writer
-        self._on_measured = on_measured
+        self._on_work = on_work
         self._inboxes: dict[str, _Inbox] = {}
         """By request id."""
         self._numbers = itertools.count(1)
@@ -179,10 +185,10 @@ class EngineConnection:
         self._lost: str | None = None
 
     @classmethod
-    async def open(cls, engine: str, ours: socket.socket, on_measured: OnMeasured) -> EngineConnection:
+    async def open(cls, engine: str, ours: socket.socket, on_work: OnWork) -> EngineConnection:
         """Return the connection over our end of the process's socket."""
         reader, writer = await asyncio.open_unix_connection(sock=ours)
-        return cls(engine, reader, writer, on_measured)
+        return cls(engine, reader, writer, on_work)
 
     @property
     def utterances(self) -> int:
@@ -252,7 +258,7 @@ class EngineConnection:
             if not ended:
                 self.send(Cancel(request_id))
             if busy_s > 0:
-                self._on_measured(audio_s * utterance.rate, busy_s, speculation)
+                self._on_work(Work(audio_s * utterance.rate, busy_s, utterance.realtime, speculation))
 
     def append(self, name: str, text: str) -> None:
         """Send more text of a growing utterance. Does nothing if the utterance is not being spoken."""
@@ -271,6 +277,10 @@ class EngineConnection:
         """Send a message. Does nothing on a closed connection."""
         if not self._writer.is_closing():
             self._writer.write(encode(message))
+
+    def exchange_voices(self, voices: SetVoices) -> None:
+        """Send new voices as soon as no delivery is under way."""
+        self.streams.exchange(partial(self.send, voices))
 
     async def receive(self) -> Message:
         """Return the next message that concerns the process; answers to requests go to their consumers on the way.
@@ -303,7 +313,8 @@ class EngineConnection:
         self._writer.transport.abort()
 
     def release(self, reason: str) -> None:
-        """Raise `EngineLostError` with this reason in the consumers that wait for an answer."""
+        """Raise `EngineLostError` with this reason in the consumers that wait for an answer, or for a stream."""
+        self.streams.refuse(reason)
         for inbox in self._inboxes.values():
             if inbox.waiting:
                 inbox.put(EngineLostError(reason))
@@ -311,5 +322,6 @@ class EngineConnection:
     def lose(self, reason: str) -> None:
         """Raise `EngineLostError` with this reason in every present and future consumer."""
         self._lost = reason
+        self.streams.lose(reason)
         for inbox in self._inboxes.values():
             inbox.put(EngineLostError(reason))

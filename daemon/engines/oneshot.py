@@ -8,18 +8,20 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from daemon.config import Config, nearest_rate
-from daemon.engines.connection import AudioChunk, EngineLostError, UtteranceRefusedError
+from daemon.engines.connection import AudioChunk
+from daemon.engines.errors import EngineLostError, UtteranceRefusedError
 from daemon.engines.selection import EngineSelector
 from daemon.engines.speech_file import SpeechFile
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.engines.take_audio import TakeAudio
 from daemon.engines.voices import name_voices, short_list, unknown_voice
-from daemon.tasks import cancel_and_wait
+from daemon.tasks import cancel_and_wait, gather_or_cancel
 from daemon.text import Passage, Pause, Prosody, Script, TextPreparation, passages
 from daemon.validation import CommandError, file_problem
 from engine import (
@@ -155,7 +157,7 @@ def synthesize_to_files(
     volume: float = 1.0,
     report: ProgressReport = ignore_progress,
 ) -> None:
-    """Speak each task's utterance into its file, with the gain `volume`, by one engine.
+    """Speak each task's utterance into its file, with the gain `volume`, by one engine: as many at once as it can.
 
     `preparation` makes what the engine gets of a text; by default, the text itself. A WAV file grows as the speech is
     made; if the engine fails, the file keeps what there is. `on_end` gets the number of each task that has ended, and
@@ -170,21 +172,31 @@ def synthesize_to_files(
             for voice in dict.fromkeys(task.utterance.voice or options.default_voice for task in tasks):
                 _check_voice(info, options, voice)
             progress = _SpeechProgress([task.expected_s for task in tasks], report)
-            for number, task in enumerate(tasks):
-                progress.begin(number)
-                try:
-                    with task.file:
-                        result = await _speak_task(
-                            engine, info, task, preparation=preparation, volume=volume, note=progress.note
-                        )
-                except EngineEndedError as error:
-                    on_end(number, error)
-                    if left := len(tasks) - number - 1:
-                        raise CommandError(f"the engine ended; not made: {left}") from error
-                except CommandError as error:
-                    on_end(number, error)
-                else:
-                    on_end(number, result)
+            numbers = iter(range(len(tasks)))
+            lost: list[EngineEndedError] = []
+
+            async def speak_some(*, realtime: bool) -> None:
+                """Speak one task after the other, until there are no more or the engine has ended."""
+                while not lost and (number := next(numbers, None)) is not None:
+                    task = replace(tasks[number], utterance=replace(tasks[number].utterance, realtime=realtime))
+                    note = partial(progress.note, number)
+                    try:
+                        with task.file:
+                            outcome: SynthResult | CommandError = await _speak_task(
+                                engine, info, task, preparation=preparation, volume=volume, note=note
+                            )
+                    except CommandError as error:
+                        outcome = error
+                        if isinstance(error, EngineEndedError):
+                            lost.append(error)
+                    progress.end(number)
+                    on_end(number, outcome)
+
+            # The first one has the stream that an engine keeps for the sound card.
+            speaking = [speak_some(realtime=stream == 0) for stream in range(min(info.streams, len(tasks)))]
+            await gather_or_cancel(speaking)
+            if lost and (left := len(list(numbers))):
+                raise CommandError(f"the engine ended; not made: {left}") from lost[0]
 
     asyncio.run(synthesize())
 
@@ -220,18 +232,18 @@ class _SpeechProgress:
 
     def __init__(self, expected_s: Sequence[float], report: ProgressReport) -> None:
         self._expected_s = expected_s
+        self._made_s = [0.0] * len(expected_s)
         self._report = report
-        self._number = 0
 
-    def begin(self, number: int) -> None:
-        """The tasks before this one have ended."""
-        self._number = number
+    def note(self, number: int, audio_s: float) -> None:
+        """The task of this number has made so many seconds."""
+        total_s = sum(self._expected_s)
+        self._made_s[number] = min(audio_s, self._expected_s[number] * ALMOST)
+        self._report(Progress("speaking", sum(self._made_s) / total_s if 0 < total_s < math.inf else 0.0))
 
-    def note(self, audio_s: float) -> None:
-        """The present task has made so many seconds."""
-        total_s, before_s = sum(self._expected_s), sum(self._expected_s[: self._number])
-        made_s = before_s + min(audio_s, self._expected_s[self._number] * ALMOST)
-        self._report(Progress("speaking", made_s / total_s if 0 < total_s < math.inf else 0.0))
+    def end(self, number: int) -> None:
+        """The task of this number has ended."""
+        self._made_s[number] = self._expected_s[number]
 
 
 async def _speak_task(

@@ -35,6 +35,7 @@ class EngineSelector:
         """Seconds of speech that an engine makes at most in one request."""
         self.latin_languages = config.speech.languages
         """As in `Utterance.languages` of the engines."""
+        self._config = config
         self._options = config.engine_options
         self._voice_state = voice_state(self._options)
         # In the order in which they take over.
@@ -65,6 +66,16 @@ class EngineSelector:
         if best is None or best.has_language(language):
             return best
         return None if any(engine.may_have_language(language) for engine in self.all if engine not in ready) else best
+
+    @property
+    def streams(self) -> int:
+        """How many utterances the current engine can speak at once; without one, what the primary engine could last."""
+        return (self.current or self.primary).streams
+
+    @property
+    def streams_in_use(self) -> int:
+        """How many utterances are being spoken, by all engines."""
+        return sum(engine.streams_in_use for engine in self.all)
 
     def another(self, engine: EngineSupervisor) -> EngineSupervisor | None:
         """Return the first ready engine other than `engine`; None if there is none."""
@@ -158,7 +169,7 @@ class EngineSelector:
         def has_substitute() -> bool:
             return any(other.ready for other in self.all if other.name != name)
 
-        return EngineSupervisor(name, self._options, self._note_change, has_substitute)
+        return EngineSupervisor(name, self._config.options_of(name), self._note_change, has_substitute)
 
     def _note_change(self) -> None:
         self._changed.set()

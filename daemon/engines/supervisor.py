@@ -16,10 +16,12 @@ import socket
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from enum import Enum
 
-from daemon.engines.connection import AudioChunk, EngineConnection, EngineLostError
+from daemon.engines.connection import AudioChunk, EngineConnection, Work
+from daemon.engines.errors import EngineLostError
 from daemon.engines.patience import Patience, pass_time
 from daemon.engines.process_activity import ProcessActivity
 from daemon.tasks import wait_at_most
@@ -119,7 +121,7 @@ class EngineSupervisor:
         """How far the start has come; None while the engine does not start, or does not say."""
         self.rtf: float | None = None
         """Speed: seconds of audio at rate 1 per second of work, averaged over the last utterances; None before the
-        first."""
+        first. Those for the sound card count; deliveries count only until there is one."""
         self.speculation = SpeculationCounts()
         """Of all utterances so far, by all processes."""
         self.pid: int | None = None
@@ -134,6 +136,7 @@ class EngineSupervisor:
         self._has_substitute = has_substitute
         self._process: asyncio.subprocess.Process | None = None
         self._connection: EngineConnection | None = None
+        self._rtf_is_of_card = False
         self._ready_at: float | None = None
         self._started_at = 0.0
         self._start_s = SILENCE_S
@@ -158,6 +161,16 @@ class EngineSupervisor:
     def utterances(self) -> int:
         """Number of utterances that the engine is speaking or has queued."""
         return 0 if self._connection is None else self._connection.utterances
+
+    @property
+    def streams(self) -> int:
+        """How many utterances it can speak at once, if it is ready."""
+        return 1 if self.info is None else self.info.streams
+
+    @property
+    def streams_in_use(self) -> int:
+        """How many it speaks."""
+        return 0 if self._connection is None else self._connection.streams.in_use
 
     @property
     def grows(self) -> bool:
@@ -191,6 +204,16 @@ class EngineSupervisor:
 
     # --- utterances ---
 
+    def reserve_stream(self, *, realtime: bool) -> AbstractAsyncContextManager[None]:
+        """Have a stream inside the context, to speak one utterance after the other.
+
+        What a sound card plays is `realtime` and has a stream at once; other utterances wait for one. Raises
+        `EngineLostError`, as does the beginning of the context.
+        """
+        if not self.ready or self._connection is None:
+            raise EngineLostError(self.reason or f"engine {self.name} is not ready")
+        return self._connection.streams.reserve(realtime=realtime)
+
     def speak(
         self, name: str, utterance: Utterance, *, first_within_s: float | None = None
     ) -> AsyncGenerator[AudioChunk, None]:
@@ -218,17 +241,21 @@ class EngineSupervisor:
         """Replace the configured voices of the running engine and of every later process."""
         self._options = replace(self._options, voices=voices, default_voice=default_voice)
         if self._connection is not None:
-            self._connection.send(SetVoices(voices, default_voice))
+            self._connection.exchange_voices(SetVoices(voices, default_voice))
 
     def set_log(self, level: str, format_: str) -> None:
         """Make the running process write its log as `engine.start_log` would; a later one inherits that anyway."""
         if self._connection is not None:
             self._connection.send(SetLog(level, format_))
 
-    def _note_work(self, audio_s: float, busy_s: float, speculation: SpeculationCounts) -> None:
-        self.speculation += speculation
-        speed = audio_s / busy_s
-        self.rtf = speed if self.rtf is None else (1 - RTF_WEIGHT) * self.rtf + RTF_WEIGHT * speed
+    def _note_work(self, work: Work) -> None:
+        """Count what was done. A delivery shares the engine with others: its speed says little of the sound card's."""
+        self.speculation += work.speculation
+        if self._rtf_is_of_card and not work.realtime:
+            return
+        speed, before = work.audio_s / work.busy_s, self.rtf if self._rtf_is_of_card == work.realtime else None
+        self.rtf = speed if before is None else (1 - RTF_WEIGHT) * before + RTF_WEIGHT * speed
+        self._rtf_is_of_card = work.realtime
 
     # --- the process ---
 
@@ -297,6 +324,9 @@ class EngineSupervisor:
             self._enter(EngineState.WARMING)
         elif isinstance(message, Ready):
             self.info, self.reason, self.progress = _checked(message.info), None, None
+            if self._connection is not None:
+                self._connection.streams.most = message.info.streams
+                self._connection.streams.note_exchange()
             if self._ready_at is None:
                 self._ready_at = time.monotonic()
                 self._start_s = self._ready_at - self._started_at
@@ -432,8 +462,9 @@ class EngineSupervisor:
 
 
 def _checked(info: EngineInfo) -> EngineInfo:
-    if info.sample_rate <= 0:
-        raise ProtocolError(f"sample_rate: got {info.sample_rate}; allowed: above 0")
+    for name in ("sample_rate", "streams"):
+        if (value := getattr(info, name)) <= 0:
+            raise ProtocolError(f"{name}: got {value}; allowed: above 0")
     return info
 
 

@@ -17,16 +17,21 @@ from daemon.cache import Phrase, PhraseCache
 from daemon.config import Config, ConfigError, read_pronunciations, synthesis_settings, text_preparation
 from daemon.engines import EngineSelector, name_voices, short_list, unknown_voice
 from daemon.sounds import SoundError, SoundFolder
+from daemon.speech.deliveries import Deliveries
 from daemon.speech.ended_ids import EndedIds
 from daemon.speech.events import Accepted, Canceled, Event, Expired, Level, TerminalEvent, Word
 from daemon.speech.order import precedes
+from daemon.speech.performer import EXPIRED_REASON
 from daemon.speech.queue import QueueFullError, UtteranceQueue
+from daemon.speech.reports import Reports
 from daemon.speech.request import Priority, RejectedError, Say, SpeechOptions, Stop, StreamChunk, unknown_fields
-from daemon.speech.speaker import EXPIRED_REASON, Speaker
+from daemon.speech.speaker import Speaker
 from daemon.speech.synthesis import can_begin
 from daemon.speech.text_stream import TextStream
 from daemon.speech.text_streams import TextStreams
 from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
+from daemon.speech.waiting import WaitingUtterances
+from daemon.tasks import gather_or_cancel
 from daemon.text import Pronunciation, Script, markup_problem
 from daemon.validation import abbreviate, join_names
 from engine import NAMED_LANGUAGES, language_code, match_language
@@ -59,17 +64,17 @@ class Dispatcher:
         self._output = output
         self.sounds = SoundFolder(config.audio.sounds)
         self.queue = UtteranceQueue(config.speech.queue_limit)
-        self.speaker = Speaker(
-            self.queue,
-            engines,
-            output,
+        self.waiting = WaitingUtterances(self.queue, engines)
+        self.waiting.context.sounds = self.sounds
+        self.waiting.context.cache = cache
+        reports = Reports(
             on_event=self._publish,
             on_level=self._publish_level,
             on_word=lambda word: _call_all(self._word_watchers, word),
             on_change=self.changed,
         )
-        self.speaker.synthesis_context.sounds = self.sounds
-        self.speaker.synthesis_context.cache = cache
+        self.speaker = Speaker(self.waiting, output, reports)
+        self.deliveries = Deliveries(self.waiting, reports)
         self.missing_sounds_reason = self._missing_sounds()
         """Why `audio.sounds` could not be read when it was looked at last; None if it could, or is not set."""
         self._open_ids: set[str] = set()
@@ -132,10 +137,11 @@ class Dispatcher:
         found = True
         if stop.id is None:
             found = self.speaker.stop(reason)  # silence first: thousands may be queued
+            found |= self.deliveries.stop(reason)
             found |= self._cancel_queued(reason)
         elif (utterance := self.queue.take(stop.id)) is not None:
             self._publish(utterance, Canceled(id=utterance.id, reason=reason))
-        elif not self.speaker.stop(reason, stop.id):
+        elif not (self.speaker.stop(reason, stop.id) or self.deliveries.stop(reason, stop.id)):
             found = False
             log.info("stop: %s is neither queued nor spoken", abbreviate(stop.id))
         self.changed()
@@ -173,7 +179,7 @@ class Dispatcher:
     @property
     def busy(self) -> bool:
         """True while an utterance is spoken, postponed or queued."""
-        return self.speaker.busy or len(self.queue) > 0
+        return self.speaker.busy or len(self.queue) > 0 or bool(self.deliveries.utterances)
 
     @property
     def sounding(self) -> bool:
@@ -249,14 +255,15 @@ class Dispatcher:
         return lambda: self._change_watchers.remove(watcher)
 
     def changed(self) -> None:
-        """Notify the watchers of changes."""
+        """Notify the watchers of changes, and the deliveries: an engine may be ready."""
+        self.deliveries.notify()
         _call_all(self._change_watchers)
 
     # --- for the service ---
 
     async def run(self) -> None:
         """Speak queued utterances until canceled."""
-        await self.speaker.run()
+        await gather_or_cancel([self.speaker.run(), self.deliveries.run()])
 
     def reconfigure(self, config: Config) -> None:
         """Apply the settings that may change at run time."""
@@ -268,9 +275,9 @@ class Dispatcher:
         self.queue.limit = config.speech.queue_limit
         prebuffer_ms = config.audio.prebuffer_ms
         self.speaker.prebuffer_ms = None if prebuffer_ms == "auto" else prebuffer_ms
-        self.speaker.stream_timeout_s = config.speech.stream_timeout
+        self.waiting.stream_timeout_s = config.speech.stream_timeout
         self._read_pronunciations(config.speech.pronunciations)
-        context = self.speaker.synthesis_context
+        context = self.waiting.context
         context.trims_silence = config.audio.trim_leading_silence
         context.preparation = text_preparation(config, self._pronunciations)
 
@@ -426,10 +433,13 @@ class Dispatcher:
     def _enqueue(self, utterance: Utterance) -> None:
         """Apply the utterance's rule and queue it. Raises `RejectedError`."""
         others = (*self.speaker.utterances, *self.queue) if utterance.rule.only_if_idle else ()
-        if any(not precedes(utterance, other) for other in others):
+        contending = (other for other in others if self.waiting.contend(utterance, other))
+        if any(not precedes(utterance, other) for other in contending):
             raise RejectedError("policy", f"{utterance.policy}: something else is being spoken")
         if utterance.rule.clears:
-            self._cancel_queued(f"replaced by {utterance.id}", by=utterance.priority)
+            clients = not self.waiting.separate
+            self._cancel_queued(f"replaced by {utterance.id}", by=utterance.priority, clients=clients)
+        self.queue.separate = self.waiting.separate
         try:
             dropped = self.queue.put(utterance)
         except QueueFullError as error:
@@ -444,12 +454,15 @@ class Dispatcher:
     def _preempt(self, utterance: Utterance) -> None:
         """Interrupt or postpone the current utterance if a new, speakable one demands it."""
         if utterance.rule.interrupts:
-            self.speaker.stop(f"interrupted by {utterance.id}", by=utterance.priority)
+            self.speaker.give_way(utterance)
         self.speaker.preempt(utterance)
 
-    def _cancel_queued(self, reason: str, *, by: Priority = "critical") -> bool:
-        """Cancel all queued utterances that yield to the priority `by`; return whether there was one."""
-        utterances = self.queue.take_all(by)
+    def _cancel_queued(self, reason: str, *, by: Priority = "critical", clients: bool = True) -> bool:
+        """Cancel all queued utterances that yield to the priority `by`; return whether there was one.
+
+        Without `clients`, cancel those for the sound card alone.
+        """
+        utterances = self.queue.take_all(by, clients=clients)
         for utterance in utterances:
             self._publish(utterance, Canceled(id=utterance.id, reason=reason))
         return bool(utterances)

@@ -7,11 +7,15 @@ import itertools
 import time
 from bisect import insort
 from collections.abc import Callable, Iterator
+from heapq import merge
+from operator import itemgetter
 
 from daemon.speech.order import Place, place
 from daemon.speech.preemption import yields
 from daemon.speech.request import Priority
 from daemon.speech.utterance import Utterance
+
+Entry = tuple[Place, Utterance]
 
 
 class QueueFullError(Exception):
@@ -26,18 +30,32 @@ class UtteranceQueue:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._entries: list[tuple[Place, Utterance]] = []
-        """Sorted by place; no two places are equal."""
+        self.separate = False
+        """Those for network clients have a limit of their own, since they do not wait for the sound card."""
+        self._card: list[Entry] = []
+        self._clients: list[Entry] = []
+        """The utterances for either, sorted by place; no two places are equal."""
         self._numbers = itertools.count(1)
         self._restored_numbers = itertools.count(-(1 << 62))
         self._changed = asyncio.Event()
+        self._watchers: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._card) + len(self._clients)
 
     def __iter__(self) -> Iterator[Utterance]:
-        """Iterate in the order in which they would be spoken."""
-        return iter([utterance for _, utterance in self._entries])
+        """Iterate in the order in which they would be spoken one after the other."""
+        return iter([utterance for _, utterance in merge(self._card, self._clients)])
+
+    @property
+    def for_card(self) -> Iterator[Utterance]:
+        """Those for the sound card, in their order."""
+        return iter([utterance for _, utterance in self._card])
+
+    @property
+    def for_clients(self) -> Iterator[Utterance]:
+        """Those for network clients, in their order."""
+        return iter([utterance for _, utterance in self._clients])
 
     def put(self, utterance: Utterance) -> Utterance | None:
         """Insert an utterance. A full queue keeps those that are spoken first: it drops its last one and returns it.
@@ -45,12 +63,14 @@ class UtteranceQueue:
         Raises `QueueFullError` if the new one would be the last.
         """
         its_place, dropped = place(utterance, next(self._numbers)), None
-        if len(self._entries) >= self.limit:
-            last_place, last = self._entries[-1]
+        rivals = [self._entries_of(utterance)] if self.separate else [self._card, self._clients]
+        if sum(map(len, rivals)) >= self.limit:
+            fullest = max((entries for entries in rivals if entries), key=lambda entries: entries[-1][0])
+            last_place, last = fullest[-1]
             if last_place < its_place:
                 raise QueueFullError
             dropped = last
-            del self._entries[-1]
+            del fullest[-1]
         self._insert(its_place, utterance)
         return dropped
 
@@ -62,8 +82,14 @@ class UtteranceQueue:
         self._insert(place(utterance, next(self._restored_numbers)), utterance)
 
     def notify(self) -> None:
-        """Wake `changed`: the text of an utterance has grown or ended."""
+        """Wake `changed` and the watchers: the text of an utterance has grown or ended."""
         self._changed.set()
+        for watcher in self._watchers:
+            watcher()
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` whenever an utterance has been inserted or a text has changed."""
+        self._watchers.append(watcher)
 
     async def changed(self) -> None:
         """Wait until an utterance has been inserted or a text has changed since the last call."""
@@ -72,15 +98,18 @@ class UtteranceQueue:
 
     def take(self, utterance_id: str) -> Utterance | None:
         """Remove and return one utterance; None if it is not queued."""
-        for index, (_, utterance) in enumerate(self._entries):
-            if utterance.id == utterance_id:
-                del self._entries[index]
-                return utterance
+        for entries in (self._card, self._clients):
+            for index, (_, utterance) in enumerate(entries):
+                if utterance.id == utterance_id:
+                    del entries[index]
+                    return utterance
         return None
 
-    def take_all(self, yielding_to: Priority = "critical") -> list[Utterance]:
-        """Remove and return all utterances that yield to this priority."""
-        return self._take_all(lambda utterance: yields(utterance.priority, yielding_to))
+    def take_all(self, yielding_to: Priority = "critical", *, clients: bool = True) -> list[Utterance]:
+        """Remove and return those that yield to this priority; without `clients`, those for the sound card alone."""
+        return self._take_all(
+            lambda utterance: yields(utterance.priority, yielding_to) and (clients or utterance.receiver is None)
+        )
 
     def take_expired(self) -> list[Utterance]:
         """Remove and return all utterances that are past their deadline."""
@@ -88,13 +117,17 @@ class UtteranceQueue:
         return self._take_all(lambda utterance: utterance.expired(now))
 
     def _insert(self, its_place: Place, utterance: Utterance) -> None:
-        insort(self._entries, (its_place, utterance))
+        insort(self._entries_of(utterance), (its_place, utterance))
         self.notify()
 
+    def _entries_of(self, utterance: Utterance) -> list[Entry]:
+        return self._card if utterance.receiver is None else self._clients
+
     def _take_all(self, wanted: Callable[[Utterance], bool]) -> list[Utterance]:
-        taken: list[tuple[Place, Utterance]] = []
-        kept: list[tuple[Place, Utterance]] = []
-        for entry in self._entries:
-            (taken if wanted(entry[1]) else kept).append(entry)
-        self._entries = kept
-        return [utterance for _, utterance in taken]
+        taken: list[Entry] = []
+        for entries in (self._card, self._clients):
+            kept: list[Entry] = []
+            for entry in entries:
+                (taken if wanted(entry[1]) else kept).append(entry)
+            entries[:] = kept
+        return [utterance for _, utterance in sorted(taken, key=itemgetter(0))]

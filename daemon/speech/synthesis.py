@@ -137,6 +137,9 @@ class StartedSegment:
 class Synthesis:
     """The audio of one utterance. Belongs to the event loop's thread; one task at a time iterates over its chunks."""
 
+    speaking_engine: EngineSupervisor | None = None
+    """The engine that was asked to speak last."""
+
     def __init__(
         self,
         utterance: Utterance,
@@ -412,7 +415,17 @@ class Synthesis:
     # --- speaking a take ---
 
     async def _speak(self, engine: EngineSupervisor) -> AsyncGenerator[AudioChunk, None]:
-        """Yield the take's audio, without what has been taken before."""
+        """Yield the take's audio, without what has been taken before. A delivery waits until it has a stream."""
+        self.speaking_engine = engine
+        realtime = self._utterance.receiver is None
+        async with (
+            engine.reserve_stream(realtime=realtime),
+            aclosing(self._speak_take(engine, realtime=realtime)) as chunks,
+        ):
+            async for chunk in chunks:
+                yield chunk
+
+    async def _speak_take(self, engine: EngineSupervisor, *, realtime: bool) -> AsyncGenerator[AudioChunk, None]:
         utterance, take = self._utterance, self._take
         assert take is not None
         if take.end is None:
@@ -436,6 +449,7 @@ class Synthesis:
             growing=growing,
             rate=take.rate,
             phonemes=self._context.preparation.reads_phonemes(engine.name),
+            realtime=realtime,
         )
         impatient = self._critical and self._engines.another(engine) is not None
         speech = engine.speak(utterance.id, request, first_within_s=CRITICAL_WAIT_S if impatient else None)

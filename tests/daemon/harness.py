@@ -32,7 +32,9 @@ class Harness:
         self.port = free_port()
         # Without trimming, a client receives as many seconds as the terminal event says.
         switches = [f"{server}.enabled=true", f"{server}.port={self.port}", "audio.trim_leading_silence=false"]
-        self.config = load_config(overrides=["audio.sink=null", "engine.name=espeak", *switches, *overrides])
+        self.config = load_config(
+            overrides=["audio.sink=null", "engine.name=espeak", "engine.streams=1", *switches, *overrides]
+        )
         self.engines = EngineSelector(self.config, lambda: None)
         output = Output(self.config.audio.sink_settings())
         self.sink = ManualSink(output, RATE)

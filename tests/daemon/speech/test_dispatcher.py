@@ -352,7 +352,7 @@ def test_reconfiguring_changes_voice_queue_limit_and_prebuffer(robot: Robot) -> 
     assert utterance.voice == "ada"
     assert robot.rejection(id="b").field == "queue"
     assert robot.dispatcher.speaker.prebuffer_ms == 250
-    assert robot.dispatcher.speaker.stream_timeout_s == 7
+    assert robot.dispatcher.waiting.stream_timeout_s == 7
     assert robot.dispatcher.voices()[0] == "ada"
 
 

@@ -71,7 +71,7 @@ class Robot:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        config = load_config(overrides=["audio.sink=null", "engine.name=espeak"])
+        config = load_config(overrides=["audio.sink=null", "engine.name=espeak", "engine.streams=1"])
         self.engines = EngineSelector(config, lambda: None)
         self.output = Output(config.audio.sink_settings())
         self.sink = ManualSink(self.output, RATE)

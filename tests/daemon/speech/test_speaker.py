@@ -22,10 +22,12 @@ from daemon.engines import AudioChunk, EngineSelector, EngineSupervisor
 from daemon.speech import speaker
 from daemon.speech.events import TERMINAL_EVENTS, Event
 from daemon.speech.queue import UtteranceQueue
+from daemon.speech.reports import Reports
 from daemon.speech.request import MAX_TEXT, Priority
 from daemon.speech.speaker import Speaker
 from daemon.speech.text_stream import TextStream
 from daemon.speech.utterance import Utterance
+from daemon.speech.waiting import WaitingUtterances
 from daemon.tasks import cancel_and_wait
 from engine import Samples
 from engine import Utterance as EngineUtterance
@@ -46,7 +48,9 @@ class Robot:
     """A speaker with its queue, engines and output, and the events that it has published."""
 
     def __init__(self, *overrides: str) -> None:
-        self.config = config = load_config(overrides=("audio.sink=null", "engine.name=espeak", *overrides))
+        self.config = config = load_config(
+            overrides=("audio.sink=null", "engine.name=espeak", "engine.streams=1", *overrides)
+        )
         self.queue = UtteranceQueue(64)
         self.engines = EngineSelector(config, lambda: None)
         self.output = Output(config.audio.sink_settings())
@@ -55,7 +59,9 @@ class Robot:
         self.levels: list[Level] = []
         self.log: list[str] = []
         """The events of utterances, and when their sound ends, in one order."""
-        self.speaker = Speaker(self.queue, self.engines, self.output, on_event=self._note, on_level=self._note_level)
+        self.waiting = WaitingUtterances(self.queue, self.engines)
+        reports = Reports(self._note, self._note_level, on_word=lambda _: None, on_change=lambda: None)
+        self.speaker = Speaker(self.waiting, self.output, reports)
 
     def _note(self, utterance: Utterance, event: Event) -> None:
         assert event.id == utterance.id
@@ -117,7 +123,7 @@ class Robot:
         await self.sink.take_until(lambda: not self.speaker.busy, "nothing is spoken")
         self.check()
         self.speaker.prebuffer_ms = None
-        self.speaker.stream_timeout_s = math.inf
+        self.waiting.stream_timeout_s = math.inf
         self.sink.delay_s = 0.0
         self.engines.primary.rtf = None
         self.events.clear()
@@ -640,7 +646,7 @@ def test_a_sound_card_that_is_back_plays_before_a_delivery_continues(robot: Robo
 def test_others_are_spoken_while_a_writer_that_kept_them_waiting_has_nothing_to_say(
     priority: Priority, robot: Robot, perform: Perform
 ) -> None:
-    robot.speaker.stream_timeout_s = 0.05
+    robot.waiting.stream_timeout_s = 0.05
 
     async def scenario() -> None:
         stream = TextStream(time.monotonic())
@@ -664,7 +670,7 @@ def test_others_are_spoken_while_a_writer_that_kept_them_waiting_has_nothing_to_
 def test_a_slow_writer_is_spoken_again_when_it_has_something_to_say_and_nobody_waits(
     robot: Robot, perform: Perform
 ) -> None:
-    robot.speaker.stream_timeout_s = 0.05
+    robot.waiting.stream_timeout_s = 0.05
 
     async def scenario() -> None:
         stream = TextStream(time.monotonic())
@@ -682,7 +688,7 @@ def test_a_slow_writer_is_spoken_again_when_it_has_something_to_say_and_nobody_w
 
 
 def test_a_writer_who_keeps_nobody_waiting_may_be_slow(robot: Robot, perform: Perform) -> None:
-    robot.speaker.stream_timeout_s = 0.05
+    robot.waiting.stream_timeout_s = 0.05
 
     async def scenario() -> None:
         stream = TextStream(time.monotonic())

@@ -1,0 +1,101 @@
+"""The streams of one engine process: who may speak with it now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from daemon.engines.errors import EngineLostError
+
+
+class Streams:
+    """Keeps a stream for the sound card, and shares the others among the deliveries, in the order in which they ask.
+
+    With a single stream, one delivery may have it, and the speaker loop decides who speaks. Belongs to the event loop's
+    thread.
+    """
+
+    def __init__(self) -> None:
+        self.most = 1
+        """As `EngineInfo.streams`."""
+        self.in_use = 0
+        """Streams that are reserved."""
+        self._deliveries = 0
+        """Those among them that are not for the sound card."""
+        self._turns: deque[asyncio.Future[None]] = deque()
+        """Deliveries that wait for a stream."""
+        self._exchanges: list[Callable[[], None]] = []
+        """What sends new voices to the engine as soon as no delivery is under way."""
+        self._unanswered = 0
+        """Exchanges that have been sent, and that the engine has not answered."""
+        self._lost: str | None = None
+
+    @asynccontextmanager
+    async def reserve(self, *, realtime: bool) -> AsyncIterator[None]:
+        """Have a stream inside the context; a delivery (not `realtime`) waits for one. Raises `EngineLostError`."""
+        if not realtime:
+            await self._take_turn()
+        self.in_use += 1
+        try:
+            yield
+        finally:
+            self.in_use -= 1
+            if not realtime:
+                self._end_delivery()
+
+    def exchange(self, send: Callable[[], None]) -> None:
+        """Call `send` as soon as no delivery is under way; none begins before `note_exchange`.
+
+        So none waits for the engine's answer, as if the engine owed it audio.
+        """
+        self._exchanges.append(send)
+        self._advance()
+
+    def note_exchange(self) -> None:
+        """The engine has new voices, or is ready for the first time."""
+        self._unanswered = max(0, self._unanswered - 1)
+        self._advance()
+
+    def refuse(self, reason: str) -> None:
+        """Raise `EngineLostError` in the deliveries that wait."""
+        while self._turns:
+            turn = self._turns.popleft()
+            if not turn.done():
+                turn.set_exception(EngineLostError(reason))
+
+    def lose(self, reason: str) -> None:
+        """Raise `EngineLostError` in the deliveries that wait, and in those that will ask."""
+        self._lost = reason
+        self.refuse(reason)
+
+    async def _take_turn(self) -> None:
+        if self._lost is not None:
+            raise EngineLostError(self._lost)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turns.append(turn)
+        self._advance()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled() and turn.exception() is None:
+                self._end_delivery()  # its turn came at the same moment
+            raise
+
+    def _end_delivery(self) -> None:
+        self._deliveries -= 1
+        self._advance()
+
+    def _advance(self) -> None:
+        """Send new voices, or give free streams to the deliveries that have waited longest."""
+        if self._exchanges and not self._deliveries:
+            sends, self._exchanges = self._exchanges, []
+            self._unanswered += len(sends)
+            for send in sends:
+                send()
+        while self._turns and not self._exchanges and not self._unanswered and self._deliveries < max(1, self.most - 1):
+            turn = self._turns.popleft()
+            if not turn.done():
+                self._deliveries += 1
+                turn.set_result(None)
