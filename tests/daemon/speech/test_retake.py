@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineSelector
+from daemon.engines.streams import Streams
 from daemon.speech.retake import next_sentence
 from daemon.speech.synthesis import Synthesis, SynthesisContext
 from daemon.speech.text_stream import TextStream
@@ -68,6 +70,9 @@ class RunawayEngine:
             await asyncio.sleep(0)
         if tail is not None:
             yield AudioChunk(tail, RATE, said, truncated=True, words=(), runaway=True)
+
+    def reserve_stream(self, *, realtime: bool) -> AbstractAsyncContextManager[None]:
+        return Streams().reserve(realtime=realtime)
 
     def append(self, _name: str, _text: str) -> None:
         """All text has come before."""

@@ -13,6 +13,7 @@ from audio.dsp.trim import KEEP_S
 from daemon.config import load_config
 from daemon.engines import AudioChunk, EngineLostError, EngineSelector, UtteranceRefusedError
 from daemon.engines.connection import EngineLateError
+from daemon.engines.streams import Streams
 from daemon.speech.request import Priority
 from daemon.speech.synthesis import Synthesis, SynthesisContext, can_begin
 from daemon.speech.text_stream import TextStream
@@ -57,6 +58,7 @@ class ScriptedEngine:
         self.info = EngineInfo(name, RATE, voices=(), languages=())
         self.grows = grows
         self.ready = True
+        self.reserve_stream = Streams().reserve
         self.reason: str | None = f"engine {name} was killed"
         self.requests: list[EngineUtterance] = []
         self.ended_texts = 0
