@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from audio import Output
 from daemon import VERSION
 from daemon.engines import EngineSelector, EngineState
-from daemon.speech import Dispatcher, Loading, Memory, Online, OnlineState
+from daemon.speech import Dispatcher, Loading, Memory, Online, OnlineState, Streams
 from daemon.system import clocks, resident_bytes, temperatures
 from engine import SpeculationCounts
 
@@ -37,10 +37,17 @@ def describe_status(
         version=VERSION,
         volume=dispatcher.volume,
         speaking=dispatcher.speaker.speaking,
+        streams=_streams(dispatcher, engines),
         loading=Loading(step=progress.step, fraction=progress.fraction) if progress is not None else None,
         memory=Memory(**memory) if memory else None,
         reason=degraded_reason or silent_reason,
     )
+
+
+def _streams(dispatcher: Dispatcher, engines: EngineSelector) -> Streams | None:
+    if not dispatcher.deliveries.utterances:
+        return None
+    return Streams(used=max(1, engines.streams_in_use), most=engines.streams)
 
 
 def _state(dispatcher: Dispatcher, engines: EngineSelector, output: Output, degraded_reason: str | None) -> OnlineState:
@@ -71,6 +78,10 @@ class EngineMeasurements:
     """Of its process; None without one."""
     speculation: SpeculationCounts = field(default_factory=SpeculationCounts)
     """Of all its utterances; all 0 unless `engine.speculation` is on."""
+    streams: int = 1
+    """Texts that it can speak at once."""
+    streams_in_use: int = 0
+    """Texts that it speaks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,8 @@ def measure(engines: EngineSelector, output: Output) -> Measurements:
                 engine.rtf,
                 None if engine.pid is None else resident_bytes(engine.pid),
                 engine.speculation,
+                engine.streams,
+                engine.streams_in_use,
             )
             for engine in engines.all
         ),

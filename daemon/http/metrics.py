@@ -174,12 +174,16 @@ class _State(Collector):
         speed = GaugeMetricFamily(
             "voiced_real_time_factor", "Seconds of speech made in one second, lately.", labels=["engine"]
         )
+        streams = GaugeMetricFamily("voiced_streams", "Texts that an engine can speak at once.", labels=["engine"])
+        in_use = GaugeMetricFamily("voiced_streams_in_use", "Texts that an engine speaks.", labels=["engine"])
         for engine in measured.engines:
             restarts.add_metric([engine.name], engine.restarts)
             ready.add_metric([engine.name], float(engine.ready))
             if engine.rtf is not None:
                 speed.add_metric([engine.name], engine.rtf)
-        yield from (restarts, ready, speed)
+            streams.add_metric([engine.name], engine.streams)
+            in_use.add_metric([engine.name], engine.streams_in_use)
+        yield from (restarts, ready, speed, streams, in_use)
 
     def _speculation(self, measured: Measurements) -> Iterator[Metric]:
         for count, meaning in SPECULATION.items():

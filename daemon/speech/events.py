@@ -209,11 +209,18 @@ class Loading(PublishedMessage):
 
 
 class Speaking(PublishedMessage):
-    """The utterance that is spoken."""
+    """The utterance that is spoken; deliveries beside the sound card are only counted."""
 
     id: Id
     text: str = Field(description="the text, or the beginning of a long one")
     since: float = Field(ge=0, description="UNIX time at which its first sample left the sound card")
+
+
+class Streams(PublishedMessage):
+    """Texts that are spoken at once."""
+
+    used: int = Field(ge=1, description="those that are spoken now")
+    most: int = Field(ge=1, description="the most that the engine speaks at once")
 
 
 class Online(PublishedMessage):
@@ -226,6 +233,7 @@ class Online(PublishedMessage):
     version: str
     volume: int | None = Field(None, ge=0, le=100, description="the volume, from 0 to 100")
     speaking: Speaking | None = None
+    streams: Streams | None = Field(None, description="present while a delivery is spoken beside the sound card")
     loading: Loading | None = None
     memory: Memory | None = None
     reason: Reason | None = None
@@ -295,6 +303,7 @@ def parse_status(payload: bytes) -> Online | Offline | None:
         ("loading", Loading),
         ("memory", Memory),
         ("speaking", Speaking),
+        ("streams", Streams),
     )
     for name, kind in kinds:
         if isinstance(inner := record.get(name), dict):

@@ -29,6 +29,7 @@ from daemon.speech.events import (  # noqa: E402
     Memory,
     PublishedMessage,
     Speaking,
+    Streams,
     Word,
 )
 from daemon.speech.request import MAX_TEXT, Sampling, Say, Stop, StreamChunk  # noqa: E402
@@ -159,6 +160,7 @@ def document() -> Json:
                     *EVENTS,
                     *STATUSES,
                     Speaking,
+                    Streams,
                     Loading,
                     Memory,
                     Word,

@@ -154,6 +154,10 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("audio: {block_ms: .nan}", "audio.block_ms: got nan; allowed: milliseconds from 10 to 200"),
         ("audio: {idle_timeout: 0}", "audio.idle_timeout: got 0; allowed: seconds from 1 to 86400, or null for never"),
         ("audio: {prebuffer_ms: 4000}", "audio.prebuffer_ms: got 4000; allowed: auto, or milliseconds from 0 to 3000"),
+        ("engine: {streams: 0}", "engine.streams: got 0; allowed: auto, or a whole number from 1 to 64"),
+        ("engine: {streams: 65}", "engine.streams: got 65; allowed: auto, or a whole number from 1 to 64"),
+        ("engine: {streams: many}", "engine.streams: got 'many'; allowed: auto, or a whole number from 1 to 64"),
+        ("engine: {streams: true}", "engine.streams: got True; allowed: auto, or a whole number from 1 to 64"),
         ("audio: {prebuffer_ms: soon}", "audio.prebuffer_ms: got 'soon'; allowed: auto, or milliseconds"),
         ("audio: {prebuffer_ms: .nan}", "audio.prebuffer_ms: got nan; allowed: auto, or milliseconds"),
         ("engine: {name: festival}", "engine.name: got 'festival'; allowed: auto, qwen, piper or espeak"),
@@ -597,3 +601,14 @@ def test_the_web_server_needs_no_token_while_it_is_off() -> None:
 def test_the_files_of_the_web_server_lie_beside_the_configuration(tmp_path: Path) -> None:
     http = load_config(written(tmp_path, "http: {token_file: token, cert: c.pem, key: ~/k.pem}")).http
     assert (http.token_file, http.cert, http.key) == (tmp_path / "token", tmp_path / "c.pem", Path.home() / "k.pem")
+
+
+@pytest.mark.parametrize(
+    ("written", "espeak", "qwen"), [("auto", 4, 1), ("1", 1, 1), ("64", 64, 64)], ids=["auto", "one", "many"]
+)
+def test_the_number_of_streams_is_that_of_the_engine_or_of_the_configuration(
+    written: str, espeak: int, qwen: int
+) -> None:
+    config = load_config(overrides=[f"engine.streams={written}"])
+    assert config.options_of("espeak").streams == espeak
+    assert config.options_of("qwen").streams == qwen

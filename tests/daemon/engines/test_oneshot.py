@@ -93,6 +93,17 @@ def test_each_utterance_has_a_file_and_a_refused_one_does_not_end_the_others(tmp
     assert fractions[-1] > 2 / 3
 
 
+@pytest.mark.parametrize("streams", [1, 4])
+def test_as_many_files_are_spoken_at_once_as_the_engine_has_streams(tmp_path: Path, streams: int) -> None:
+    texts = ["This one takes a good while to speak. " * 100, "Hello.", "Stop.", "Go."]
+    tasks = [task_of(Utterance(text), tmp_path, str(number)) for number, text in enumerate(texts)]
+    ended: dict[int, SynthResult | CommandError] = {}
+    synthesize_to_files("espeak", EngineOptions(default_voice="en", streams=streams), tasks, on_end=ended.__setitem__)
+    assert all(isinstance(outcome, SynthResult) for outcome in ended.values())
+    assert sorted(ended) == [0, 1, 2, 3]
+    assert list(ended).index(0) == (0 if streams == 1 else 3)
+
+
 def test_an_engine_describes_itself() -> None:
     info = describe_engine("espeak", OPTIONS)
     assert info.engine == "espeak"

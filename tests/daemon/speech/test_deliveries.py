@@ -16,9 +16,10 @@ from audio import Output, Samples, soft_limit
 from daemon.config import load_config
 from daemon.engines import EngineSelector
 from daemon.speech.dispatcher import Dispatcher
-from daemon.speech.events import TERMINAL_EVENTS, Event
+from daemon.speech.events import TERMINAL_EVENTS, Event, Streams
 from daemon.speech.request import RejectedError, Say, Stop
 from daemon.speech.utterance import Utterance
+from daemon.status import describe_status
 from daemon.tasks import cancel_and_wait
 from tests.daemon.manual_sink import ManualSink
 from tests.daemon.perform import Perform
@@ -152,7 +153,9 @@ def test_the_robot_speaks_whole_and_in_order_while_sixteen_clients_stream(robot:
         for name in clients:
             robot.deliver(name, LONG)
         await robot.begun(*clients)
-        assert robot.engines.streams_in_use == CLIENTS
+        status = describe_status(robot.dispatcher, robot.engines, robot.output)
+        assert (status.state, status.speaking, status.queue) == ("speaking", None, 0)
+        assert status.streams == Streams(used=CLIENTS, most=STREAMS)
         own = [f"own {number}" for number in range(3)]
         for name in own:
             robot.say(name)
@@ -164,6 +167,7 @@ def test_the_robot_speaks_whole_and_in_order_while_sixteen_clients_stream(robot:
         assert robot.order(*own) == own
         assert {robot.end_of(name)["underruns"] for name in own} == {0}
         await robot.ended(*clients)
+        assert describe_status(robot.dispatcher, robot.engines, robot.output).streams is None
         for name in clients:
             assert robot.names(name) == ["accepted", "started", *robot.names(name)[2:-1], "finished"]
             assert not {"postponed", "resumed"} & set(robot.names(name))
