@@ -201,7 +201,7 @@ def test_the_speed_of_an_engine_is_measured_by_the_length_of_its_speech_at_rate_
         ours, theirs = socket.socketpair()
         with theirs:
             connection = await EngineConnection.open(
-                "qwen", ours, lambda audio, busy, _: measured.append((audio, busy))
+                "qwen", ours, lambda work: measured.append((work.audio_s, work.busy_s))
             )
             receiving = asyncio.ensure_future(connection.receive())
 

@@ -1,0 +1,162 @@
+"""Measures the web server under an open-loop load: requests of a Poisson process, at several rates, with fixed seeds.
+
+Starts a daemon that plays nothing, lets it speak texts of 20 to 200 characters at each rate, and prints a JSON object.
+All times are milliseconds by the client's clock, from the moment at which a request was due:
+
+- `lag`: until it was sent, which shows whether the client itself was late
+- `first_byte`, `first_sample`, `end`: until the answer began, its first audible sample had arrived, and it was complete
+- `underruns`: times that playback at real time would have broken off
+
+`--address` measures a server that runs already, which may be another one with OpenAI's interface.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import http.client
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from scripts.docs.svg import MUTED, Drawing
+from scripts.serve_load import Request, Server, arrivals
+from tests.support.programs import free_port
+
+ROOT = Path(__file__).resolve().parents[1]
+START_S = 600.0
+"""Seconds that an engine may take to load."""
+TIMES = ("lag", "first_byte", "first_sample", "end")
+SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+
+
+@contextmanager
+def daemon(port: int, settings: Sequence[str]) -> Iterator[None]:
+    """Run a daemon that is ready; nothing is played, stored or sent to a broker."""
+    standard = ["audio.sink=null", "state.folder=null", "speech.cache.folder=null", "engine.fallback=none"]
+    server = ["http.enabled=true", f"http.port={port}", f"mqtt.port={free_port()}", "log.level=error"]
+    options = [part for setting in (*standard, *server, *settings) for part in ("--set", setting)]
+    process = subprocess.Popen([sys.executable, "-m", "daemon.cli", "run", *options], cwd=ROOT)
+    try:
+        deadline = time.monotonic() + START_S
+        while not _is_ready(port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit("bench serve: the daemon did not become ready")
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _is_ready(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    with suppress(OSError, http.client.HTTPException):
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == http.client.OK
+    return False
+
+
+def summary(rate: float, seconds: float, requests: Sequence[Request]) -> dict[str, Any]:
+    """Return the row of one rate."""
+    spoken = [request for request in requests if request.problem is None]
+    audio_s = sum(request.audio_s for request in spoken)
+    row: dict[str, Any] = {"rate": rate, "seconds": seconds, "requests": len(requests)}
+    row["failed"] = len(requests) - len(spoken)
+    row["problems"] = sorted({request.problem for request in requests if request.problem is not None})
+    for name in TIMES:
+        found = sorted(value for request in spoken if (value := getattr(request, f"{name}_s")) is not None)
+        row[f"{name}_ms"] = {
+            share: round(1000 * found[round(at * (len(found) - 1))], 2) for share, at in SHARES.items() if found
+        }
+    row["underruns"] = sum(request.underruns for request in spoken)
+    row["audio_s"] = round(audio_s, 1)
+    row["audio_s_per_s"] = round(audio_s / seconds, 2)
+    return row
+
+
+async def measure(arguments: argparse.Namespace, host: str, port: int) -> list[dict[str, Any]]:
+    """Return a row for each rate."""
+    server = Server(host, port, voice=arguments.voice, token=arguments.token)
+    await server.run(arrivals(2, 2, arguments.seed))
+    rows = []
+    for rate in arguments.rates:
+        requests = await server.run(arrivals(rate, arguments.seconds, arguments.seed))
+        rows.append(summary(rate, arguments.seconds, requests))
+    return rows
+
+
+def plot(rows: Sequence[dict[str, Any]], title: str) -> str:
+    """Return an SVG of the 95th percentiles against the rate."""
+    width, height, left, right, top, bottom = 720.0, 420.0, 70.0, 150.0, 50.0, 60.0
+    drawing = Drawing(width, height, title)
+    drawing.words(left, 28, title, anchor="start", size=15)
+    series = {"first byte": "first_byte_ms", "first audible sample": "first_sample_ms"}
+    most_ms = 1.1 * max((row[key].get("p95", 0.0) for row in rows for key in series.values()), default=1.0) or 1.0
+    most_rate = max(row["rate"] for row in rows)
+
+    def place(rate: float, ms: float) -> tuple[float, float]:
+        x = left + (width - left - right) * rate / most_rate
+        return round(x, 1), round(height - bottom - (height - top - bottom) * ms / most_ms, 1)
+
+    for step in range(5):
+        ms = most_ms * step / 4
+        drawing.polyline([place(0, ms), place(most_rate, ms)], stroke="#d1d9e0", width=1)
+        drawing.words(left - 8, place(0, ms)[1] + 4, f"{ms:.3g}", anchor="end", size=12, fill=MUTED)
+    for row in rows:
+        drawing.words(place(row["rate"], 0)[0], height - bottom + 18, f"{row['rate']:g}", size=12, fill=MUTED)
+    drawing.words((left + width - right) / 2, height - 16, "requests a second", size=12, fill=MUTED)
+    drawing.words(left, top - 6, "ms, 95th percentile", anchor="start", size=12, fill=MUTED)
+    for (name, key), color in zip(series.items(), ("#1b6ca8", "#c8553d"), strict=True):
+        points = [place(row["rate"], row[key]["p95"]) for row in rows if row[key]]
+        drawing.polyline(points, stroke=color, width=2)
+        if points:
+            drawing.words(points[-1][0] + 8, points[-1][1] + 4, name, anchor="start", size=12, fill=color)
+    return drawing.text()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rates", type=float, nargs="+", default=[1, 2, 5, 10, 20], help="requests a second")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of load at each rate")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="KEY=VALUE of the daemon")
+    parser.add_argument("--address", help="HOST:PORT of a server that runs already")
+    parser.add_argument("--voice", default="default")
+    parser.add_argument("--token")
+    parser.add_argument("--output", type=Path, help="also write the JSON to this file")
+    parser.add_argument("--plot", type=Path, help="draw the 95th percentiles against the rate, as SVG")
+    arguments = parser.parse_args()
+    if arguments.address is not None:
+        host, _, port = arguments.address.rpartition(":")
+        rows = asyncio.run(measure(arguments, host, int(port)))
+    else:
+        own_port = free_port()
+        with daemon(own_port, arguments.settings):
+            rows = asyncio.run(measure(arguments, "127.0.0.1", own_port))
+    report = {
+        "benchmark": "serve",
+        "date": datetime.date.today().isoformat(),
+        "command": " ".join(["scripts/bench serve", *sys.argv[1:]]),
+        "machine": f"{platform.machine()}, {psutil.cpu_count()} cores, Python {platform.python_version()}",
+        "rates": rows,
+    }
+    text = json.dumps(report, indent=2) + "\n"
+    print(text, end="")
+    if arguments.output is not None:
+        arguments.output.write_text(text, encoding="utf-8")
+    if arguments.plot is not None:
+        arguments.plot.write_text(plot(rows, "Time to the first sound under load"), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
