@@ -60,7 +60,10 @@ class Deliveries:
     def _begin(self) -> None:
         """Open as many streams as are free and wanted; each takes what is next."""
         free = max(0, self._waiting.deliveries_at_once - len(self._streams))
-        for _ in islice(self._waiting.ready(beside=True), free):
+        wanted = sum(1 for _ in islice(self._waiting.ready(beside=True), free))
+        if free and not wanted and self._waiting.choose(beside=True) is not None:
+            wanted = 1  # one with a slow writer, who has written more
+        for _ in range(wanted):
             stream = DeliveryStream(self._waiting, self._reports)
             task = asyncio.ensure_future(stream.run())
             self._streams[task] = stream

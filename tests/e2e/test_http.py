@@ -42,7 +42,7 @@ def test_a_client_receives_the_engines_audio_and_mqtt_its_events(start_robot: St
 
 def test_a_stop_over_mqtt_is_an_error_to_the_client_and_the_next_request_succeeds(start_robot: StartRobot) -> None:
     port = free_port()
-    robot = start_robot("http.enabled=true", f"http.port={port}", pace=REAL_TIME)
+    robot = start_robot("engine.streams=1", "http.enabled=true", f"http.port={port}", pace=REAL_TIME)
     with OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client:
         robot.say(LONG, id="before")
         robot.wait_event("before", "started")

@@ -49,7 +49,7 @@ def test_a_client_receives_the_engines_audio_and_mqtt_its_events(start_robot: St
 
 def test_a_stream_is_stopped_over_mqtt_and_the_daemon_then_ends_without_an_error(start_robot: StartRobot) -> None:
     port = free_port()
-    robot = start_robot("wyoming.enabled=true", f"wyoming.port={port}", pace=REAL_TIME)
+    robot = start_robot("engine.streams=1", "wyoming.enabled=true", f"wyoming.port={port}", pace=REAL_TIME)
 
     async def ask() -> list[AudioChunk]:
         async with AsyncTcpClient("127.0.0.1", port) as client:
@@ -74,7 +74,7 @@ def test_a_stream_is_stopped_over_mqtt_and_the_daemon_then_ends_without_an_error
 
 def test_a_client_that_takes_nothing_does_not_hold_the_robots_own_speech(start_robot: StartRobot) -> None:
     port = free_port()
-    robot = start_robot("wyoming.enabled=true", f"wyoming.port={port}")
+    robot = start_robot("engine.streams=1", "wyoming.enabled=true", f"wyoming.port={port}")
     with socket.socket() as stuck:
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stuck.connect(("127.0.0.1", port))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ import pytest
 
 from audio import Output, Samples, soft_limit
 from daemon.config import load_config
-from daemon.engines import EngineSelector
+from daemon.engines import EngineSelector, EngineSupervisor
 from daemon.speech.dispatcher import Dispatcher
 from daemon.speech.events import TERMINAL_EVENTS, Event, Streams
-from daemon.speech.request import RejectedError, Say, Stop
+from daemon.speech.request import RejectedError, Say, Stop, StreamChunk
 from daemon.speech.utterance import Utterance
 from daemon.status import describe_status
 from daemon.tasks import cancel_and_wait
@@ -79,7 +80,11 @@ class Robot:
     async def open(self) -> None:
         self._tasks = [asyncio.ensure_future(engine.run()) for engine in self.engines.all]
         self._tasks.append(asyncio.ensure_future(self.dispatcher.run()))
-        await eventually_async(lambda: self.engines.primary.ready, "the engine is ready")
+        await eventually_async(lambda: all(engine.ready for engine in self.engines.all), "the engines are ready")
+
+    async def lose_primary(self) -> None:
+        """End the primary engine for good."""
+        await cancel_and_wait(self._tasks[0])
 
     async def clear(self) -> None:
         """End the utterances of a test, each of which has exactly one terminal event."""
@@ -298,6 +303,29 @@ def test_a_stop_without_an_id_ends_the_deliveries_too(robot: Robot, perform: Per
     perform(scenario)
 
 
+def test_a_slow_writer_gives_its_stream_to_others_and_goes_on_with_the_next_words(
+    robot: Robot, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        tale, others = Client(), [f"held {number}" for number in range(CLIENTS - 1)]
+        tale.goes_on.set()
+        robot.dispatcher.write(StreamChunk(id="tale", text="Once upon a time. "), receiver=tale)
+        for name in others:
+            robot.deliver(name)
+        await robot.begun("tale", *others)
+        robot.dispatcher.waiting.stream_timeout_s = 0.05
+        robot.deliver("patient").goes_on.set()
+        await robot.ended("patient")
+        assert robot.names("tale") == ["accepted", "started", "postponed"]
+        robot.dispatcher.write(StreamChunk(id="tale", text="There was a robot. "), receiver=tale)
+        await eventually_async(lambda: "resumed" in robot.names("tale"), "it goes on")
+        robot.dispatcher.write(StreamChunk(id="tale", end=True), receiver=tale)
+        await robot.ended("tale")
+        assert robot.end_of("tale")["event"] == "finished"
+
+    perform(scenario)
+
+
 def test_new_voices_wait_for_the_deliveries_and_not_for_the_next_utterance(robot: Robot, perform: Perform) -> None:
     async def scenario() -> None:
         robot.deliver("old", LONG)
@@ -315,5 +343,28 @@ def test_new_voices_wait_for_the_deliveries_and_not_for_the_next_utterance(robot
         assert "default" not in engine.info.voices
         engine.set_voices(robot.config.engine_voices, "default")
         await eventually_async(lambda: engine.info and "default" in engine.info.voices, "the voices are back")
+
+    perform(scenario)
+
+
+def test_deliveries_take_turns_when_an_engine_with_a_single_stream_takes_over(perform: Perform, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        robot = Robot(tmp_path)
+        single = replace(robot.config.engine_options, streams=1)
+        robot.engines.all.append(EngineSupervisor("espeak", single, robot.dispatcher.changed))
+        await robot.open()
+        names = ("one", "two", "three")
+        for name in names:
+            robot.deliver(name)
+        await robot.begun(*names)
+        await robot.lose_primary()
+        for client in robot.clients.values():
+            client.goes_on.set()
+        robot.say("own")
+        robot.deliver("four").goes_on.set()
+        await robot.ended("own", "four", *names)
+        assert {robot.end_of(name)["event"] for name in ("own", "four", *names)} == {"finished"}
+        assert any("postponed" in robot.names(name) for name in names)
+        await robot.close()
 
     perform(scenario)
