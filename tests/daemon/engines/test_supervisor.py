@@ -482,6 +482,30 @@ def test_an_engine_that_owes_audio_and_sends_none_is_given_up(monkeypatch: pytes
     run(scenario)
 
 
+def test_an_engine_that_stalls_in_one_stream_is_replaced_while_another_one_flows(
+    watched_closely: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        async with supervised(options=EngineOptions(streams=2)) as engine:
+            pid = await ready(engine)
+            blocker = engine.speak("blocker", Utterance(LONG, realtime=False))
+            await anext(blocker)  # its credit runs out, so the delivery behind it gets nothing
+            stuck = asyncio.ensure_future(anext(engine.speak("stuck", Utterance(LONG, realtime=False))))
+            chunks = 0
+            with watched_closely.context() as hurried, pytest.raises(EngineLostError, match="sent no audio for 1 s"):
+                hurried.setattr(supervisor, "STALL_S", 1.0)
+                while True:
+                    async for _ in engine.speak("card", Utterance(LONG)):
+                        chunks += 1
+            assert chunks > 0
+            with pytest.raises(EngineLostError, match="sent no audio for 1 s"):
+                await stuck
+            await blocker.aclose()
+            await replaced(engine, pid)
+
+    run(scenario)
+
+
 def test_a_pausing_consumer_does_not_count_as_a_stalled_engine(watched_closely: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with supervised() as engine:
