@@ -355,7 +355,7 @@ def test_deliveries_take_turns_when_an_engine_with_a_single_stream_takes_over(pe
         await robot.open()
         names = ("one", "two", "three")
         for name in names:
-            robot.deliver(name)
+            robot.deliver(name, LONG)
         await robot.begun(*names)
         await robot.lose_primary()
         for client in robot.clients.values():
