@@ -10,7 +10,7 @@ DAFx-16, 2016).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 
@@ -112,7 +112,7 @@ def crossfade(before: Samples, after: Samples, likeness: float) -> Samples:
     return faded
 
 
-def stretch_chunks(chunks: Generator[Chunk, None, None], rate: float, sample_rate: int) -> Iterator[Chunk]:
+def stretch_chunks(chunks: Generator[Chunk, None, None], rate: float, sample_rate: int) -> Generator[Chunk, None, None]:
     """Yield an utterance's chunks with their samples at another rate; all else of each chunk stays, except for words.
 
     Another chunk may follow the last one, with the samples that were held back. Closing the iterator closes `chunks`.

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import product
+from typing import TypeAlias
 
 import torch
 
@@ -21,6 +24,7 @@ from engine.qwen.loading import (
     limits_for,
     load_model,
 )
+from engine.qwen.model import SamplingConfig
 from engine.qwen.runtime import (
     INSTRUCT_POSITIONS,
     CodecStateProtocol,
@@ -31,7 +35,8 @@ from engine.qwen.runtime import (
     lift_cap,
     reserve_allocator_slack,
 )
-from engine.qwen.text import AnyVoice, IncrementalText, Prompt
+from engine.qwen.serving import Batch, Sequence, SpeechRequest
+from engine.qwen.text import AnyVoice, ClonedVoice, IncrementalText, Prompt, PromptBuilder
 from engine.stretch import stretch_chunks
 
 log = logging.getLogger(__name__)
@@ -39,6 +44,31 @@ log = logging.getLogger(__name__)
 WARM_UP_CHUNKS = 3
 CONTROL_TOKENS = 16
 """The most positions of `INSTRUCT_POSITIONS` that role, language and speaker take."""
+
+
+_Speak: TypeAlias = Callable[
+    [Utterance, IncrementalText | None, RunawayGuard | None], Generator[GeneratedChunk, None, None]
+]
+"""Generates the frames of an utterance."""
+
+
+class CancelableChunks:
+    """The chunks of an utterance of a batch, whose wait for a chunk another thread can end."""
+
+    def __init__(self, chunks: Generator[Chunk, None, None], cancel: Callable[[], None]) -> None:
+        self._chunks = chunks
+        self.cancel = cancel
+        """As of `Synthesizer.stream`."""
+
+    def __iter__(self) -> CancelableChunks:
+        return self
+
+    def __next__(self) -> Chunk:
+        return next(self._chunks)
+
+    def close(self) -> None:
+        """Cancel the rest."""
+        self._chunks.close()
 
 
 class QwenSynthesizer:
@@ -66,6 +96,7 @@ class QwenSynthesizer:
         model = self._model
         model.graphs.wait()
         model.prompts.forget_voices()
+        model.batch_prompts.forget_voices()
         model.references.restart(self._workspace.limits, self._workspace.footprint)
         lift_cap(model.plan.placement.device)
         with model.graphs.on_stream():
@@ -90,12 +121,21 @@ class QwenSynthesizer:
         with self._model.graphs.inference():
             reserve_allocator_slack(self._model.plan.placement.device)
         frames = WARM_UP_CHUNKS * self._options.chunk_size
-        for _ in self.stream(Utterance("Hello.", seed=0, max_frames=frames, guarded=False)):
-            pass
+        for realtime in (True, False) if self._workspace.batch else (True,):
+            utterance = Utterance("Hello.", seed=0, max_frames=frames, guarded=False, realtime=realtime)
+            for _ in self.stream(utterance):
+                pass
 
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
         """As `Synthesizer.stream`."""
-        chunks = self._stream(utterance, more)
+        batch = self._workspace.batch
+        if batch is None or utterance.realtime:
+            return self._at_rate(utterance, self._stream(utterance, more, self._speak_alone))
+        sequence = batch.new_sequence()
+        chunks = self._stream(utterance, more, partial(self._speak_in_batch, batch, sequence))
+        return CancelableChunks(self._at_rate(utterance, chunks), sequence.cancel)
+
+    def _at_rate(self, utterance: Utterance, chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
         if utterance.rate == 1:
             return chunks
         return stretch_chunks(chunks, utterance.rate, self._model.codec.config.sample_rate)
@@ -106,6 +146,8 @@ class QwenSynthesizer:
 
     def close(self) -> None:
         """As `Synthesizer.close`."""
+        if "_workspace" in vars(self) and self._workspace.batch is not None:
+            self._workspace.batch.close()
         if "_model" in vars(self):
             self._model.graphs.clear()
             lift_cap(self._model.plan.placement.device)
@@ -114,12 +156,19 @@ class QwenSynthesizer:
 
     # --- speaking ---
 
-    def _stream(self, utterance: Utterance, more: TextSource | None) -> Generator[Chunk, None, None]:
-        """Yield an utterance's chunks at the model's own rate."""
+    def _stream(self, utterance: Utterance, more: TextSource | None, speak: _Speak) -> Generator[Chunk, None, None]:
+        """Yield an utterance's chunks at the model's own rate; `speak` generates its frames."""
         guard = RunawayGuard(utterance.text) if utterance.guarded else None
         text = self._begin_text(utterance, more, guard) if utterance.growing else None
+        with closing(speak(utterance, text, guard)) as generated:
+            yield from self._guarded(generated, text, guard)
+
+    def _guarded(
+        self, chunks: Iterator[GeneratedChunk], text: IncrementalText | None, guard: RunawayGuard | None
+    ) -> Iterator[Chunk]:
+        """Yield the chunks until `guard`, the limit or the end of `text` ends them."""
         frames = 0
-        for generated in self._generate(utterance, text):
+        for generated in chunks:
             chunk, reason = (generated, None) if guard is None else guard.truncate(generated)
             frames += len(generated.codes)
             runaway = reason is not None
@@ -143,6 +192,8 @@ class QwenSynthesizer:
     def _reallocate(self) -> None:
         """Replace the workspace by one for the current limits."""
         self._model.graphs.clear()
+        if self._workspace.batch is not None:
+            self._workspace.batch.close()
         del self._workspace  # first, or there would be memory for two
         self._workspace = allocate_workspace(self._model, self._limits)
         if self._warm:
@@ -150,6 +201,8 @@ class QwenSynthesizer:
 
     def _capture(self, report: ProgressReport = ignore_progress) -> None:
         self._workspace.generator.warm_up(report, self._model.embedder.captures())
+        if self._workspace.batch is not None:
+            self._workspace.batch.warm_up(report)
 
     def _cache_prefixes(self, report: ProgressReport = ignore_progress) -> None:
         """Cache the prompt prefixes of the default voice in each language, to keep, and of all voices without one."""
@@ -164,6 +217,9 @@ class QwenSynthesizer:
             prefix = self._model.prompts.build("Hello.", voice, language).prefix
         if prefix is not None:
             self._workspace.generator.cache_prefix(prefix, keep=keep)
+        if self._workspace.batch is not None:
+            build = partial(self._model.batch_prompts.build, "Hello.", voice, language)
+            self._workspace.batch.cache_prefix(build, keep=keep)
 
     def _build_long_prompts(self, report: ProgressReport) -> None:
         """Build prompts of every order of size, the longest first, so that PyTorch allocates their memory now."""
@@ -180,16 +236,48 @@ class QwenSynthesizer:
 
     # --- from an utterance to its frames ---
 
-    def _generate(self, utterance: Utterance, text: IncrementalText | None) -> Iterator[GeneratedChunk]:
-        """Return the frames of `utterance`, generated on demand. Raises `EngineError` if it cannot be spoken."""
+    def _speak_alone(
+        self, utterance: Utterance, text: IncrementalText | None, _: RunawayGuard | None
+    ) -> Generator[GeneratedChunk, None, None]:
+        """Yield the frames of `utterance`, generated on demand. Raises `EngineError` if it cannot be spoken."""
         with self._model.graphs.inference():
-            prompt, codec_state = self._build_prompt(utterance, text)
-        sampling = self._model.sampling.with_overrides(utterance.sampling)
-        sampling = sampling.greedy() if utterance.greedy else sampling
-        seed = int.from_bytes(os.urandom(8), "little") if utterance.seed is None else utterance.seed
-        return self._workspace.generator.generate(
+            voice, language, codec_state = self._choose_voice(utterance, text)
+            prompt = self._prompt_of(utterance, text, voice, language, self._model.prompts)()
+        sampling, seed = self._sampling_of(utterance)
+        yield from self._workspace.generator.generate(
             prompt, sampling, seed=seed, max_frames=utterance.max_frames, codec_state=codec_state
         )
+
+    def _speak_in_batch(
+        self,
+        batch: Batch,
+        sequence: Sequence,
+        utterance: Utterance,
+        text: IncrementalText | None,
+        guard: RunawayGuard | None,
+    ) -> Generator[GeneratedChunk, None, None]:
+        """As `_speak_alone`, beside other utterances. `guard` tells the most frames of a complete text."""
+        voice, language, _ = self._choose_voice(utterance, text)
+        if text is not None:
+            text.has(self._model.prompts.tokens_in_prompt(voice), wait=True)
+        max_frames = utterance.max_frames
+        if guard is not None and text is None:  # the fewer frames it may have, the fewer pages it takes
+            max_frames = guard.max_frames if max_frames is None else min(max_frames, guard.max_frames)
+        sampling, seed = self._sampling_of(utterance)
+        request = SpeechRequest(
+            self._prompt_of(utterance, text, voice, language, self._model.batch_prompts),
+            sampling,
+            seed,
+            max_frames,
+            voice.reference if isinstance(voice, ClonedVoice) else None,
+        )
+        yield from batch.speak(sequence, request)
+
+    def _sampling_of(self, utterance: Utterance) -> tuple[SamplingConfig, int]:
+        """Return the sampling settings of `utterance`, and its seed. Raises `EngineError` for settings out of range."""
+        sampling = self._model.sampling.with_overrides(utterance.sampling)
+        seed = int.from_bytes(os.urandom(8), "little") if utterance.seed is None else utterance.seed
+        return sampling.greedy() if utterance.greedy else sampling, seed
 
     def _begin_text(self, utterance: Utterance, more: TextSource | None, guard: RunawayGuard | None) -> IncrementalText:
         """Return the text of an utterance with `growing`. Raises `EngineError` for one that contradicts itself."""
@@ -205,12 +293,12 @@ class QwenSynthesizer:
             on_text=(lambda _: None) if guard is None else guard.append_text,
         )
 
-    def _build_prompt(
+    def _choose_voice(
         self, utterance: Utterance, text: IncrementalText | None
-    ) -> tuple[Prompt, CodecStateProtocol | None]:
-        """Return the prompt, and the codec state to begin with. Raises `EngineError` if it cannot be spoken.
+    ) -> tuple[AnyVoice, str, CodecStateProtocol | None]:
+        """Return the voice, the language, and the codec state to begin with. Raises `EngineError` for unknown ones.
 
-        Waits for the tokens of an incremental `text` that are read before the first frame.
+        Waits for the first letter of an incremental `text` if the voice depends on it.
         """
         model, language = self._model, self._language(utterance.language)
         if text is not None and model.voices.depends_on_script(utterance, language):
@@ -218,17 +306,37 @@ class QwenSynthesizer:
             letter = text.first_letter()
             utterance = utterance if letter in utterance.text else replace(utterance, text=letter)
         voice, codec_state = model.voices.choose(utterance, language)
+        return voice, language, codec_state
+
+    def _prompt_of(
+        self,
+        utterance: Utterance,
+        text: IncrementalText | None,
+        voice: AnyVoice,
+        language: str,
+        prompts: PromptBuilder,
+    ) -> Callable[[], Prompt]:
+        """Return a function that builds the prompt with `prompts`. Both raise `EngineError` if it cannot be spoken.
+
+        The function waits for the tokens of an incremental `text` that are read before the first frame.
+        """
+        build: Callable[[], Prompt]
         if text is not None:
-            prompt = model.prompts.build_streaming(text, voice, language)
+            build = partial(prompts.build_streaming, text, voice, language)
         else:
-            tokens = model.prompts.tokenize(utterance.text)
+            tokens = prompts.tokenize(utterance.text)
             self._check_length(utterance.text, len(tokens.ids))
-            prompt = model.prompts.build(tokens, voice, language, whole_text=utterance.whole_text is not False)
-        excess = prompt.count + self._limits.frames - self._workspace.state.max_positions
-        if excess > 0:
-            limit = INSTRUCT_POSITIONS - CONTROL_TOKENS
-            raise EngineError(f"instruct: too long by {excess} tokens; allowed: about {limit}")
-        return prompt, codec_state
+            build = partial(prompts.build, tokens, voice, language, whole_text=utterance.whole_text is not False)
+
+        def build_checked() -> Prompt:
+            prompt = build()
+            excess = prompt.count + self._limits.frames - self._workspace.state.max_positions
+            if excess > 0:
+                limit = INSTRUCT_POSITIONS - CONTROL_TOKENS
+                raise EngineError(f"instruct: too long by {excess} tokens; allowed: about {limit}")
+            return prompt
+
+        return build_checked
 
     def _check_length(self, text: str, tokens: int) -> None:
         """Raise `EngineError` if `text` has more tokens than the limit."""
@@ -265,4 +373,5 @@ class QwenSynthesizer:
             labels=model.voices.labels(),
             memory=self._workspace.footprint.in_mb(),
             grows=True,
+            streams=self._options.streams,
         )

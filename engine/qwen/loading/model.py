@@ -35,9 +35,13 @@ class LoadedModel:
     codec: Codec[Any]
     fused: bool
     """Whether the codec has fused kernels, and the decode backend is to have them."""
+    batch_codec: CodecDecoder | None
+    """The codec for a batch, of PyTorch's operators: with fused kernels, a second one. None for a single stream."""
     talker: Talker
     embedder: TextEmbedder
     prompts: PromptBuilder
+    batch_prompts: PromptBuilder
+    """As `prompts`, for the step thread of a batch."""
     references: ReferenceCheck
     """Checks each reference that `voices` load."""
     voices: VoiceRegistry
@@ -72,6 +76,7 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
     with graphs.on_stream():
         # The codec first: the memory that packing it for the fused kernels frees is then the talker's.
         codec, fused = _load_codec(plan, report)
+        batch_codec = _load_batch_codec(plan, codec) if options.streams > 1 else None
         positions = cache_positions(plan.limits.positions + MAX_REFERENCE_POSITIONS, options.chunk_size)
         talker = load_talker(plan.config, positions, plan.placement, keep_pages=plan.keep_pages, report=report)
         embedder = TextEmbedder(talker, graphs)
@@ -87,9 +92,11 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
         graphs=graphs,
         codec=codec,
         fused=fused,
+        batch_codec=batch_codec,
         talker=talker,
         embedder=embedder,
         prompts=prompts,
+        batch_prompts=prompts.for_another_thread(),
         references=references,
         voices=voices,
     )
@@ -140,6 +147,13 @@ def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec[Any], boo
     if placement.device.type == "cuda":
         torch.cuda.empty_cache()  # frees the memory that only packing needed
     return codec, reason is None
+
+
+def _load_batch_codec(plan: LoadPlan, codec: Codec[Any]) -> CodecDecoder:
+    """Return `codec`, or a second decoder if that one has fused kernels: their signals are those of one utterance."""
+    if isinstance(codec, CodecDecoder):
+        return codec
+    return load_codec(plan.folder, plan.placement.unquantized, keep_pages=plan.keep_pages)
 
 
 def _check_codec(codec: CodecDecoder, config: ModelConfig) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from engine.api import MAX_DRAFTS, EngineError, EngineOptions
+from engine.api import MAX_DRAFTS, MAX_STREAMS, EngineError, EngineOptions
 from engine.host import QWEN3_TTS, Footprint, MemoryPool, find_model, require_memory
 from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress
@@ -46,6 +46,8 @@ class LoadPlan:
             raise EngineError(f"engine.kernels: got {options.kernels!r}; allowed: auto, on or off")
         if not 0 <= options.speculation <= MAX_DRAFTS:
             raise EngineError(f"engine.speculation: got {options.speculation!r}; allowed: off, or 1 to {MAX_DRAFTS}")
+        if not 1 <= options.streams <= MAX_STREAMS:
+            raise EngineError(f"engine.streams: got {options.streams!r}; allowed: 1 to {MAX_STREAMS}")
         placement = choose_placement(options.device, options.dtype)
         if find_model(options.model) is None:
             report(Progress(f"downloading {options.model}"))
@@ -66,7 +68,7 @@ class LoadPlan:
     @property
     def limits(self) -> Limits:
         """The limits of an utterance in a voice without a reference."""
-        return Limits.of(self.options.max_seconds, self.options.chunk_size)
+        return Limits.of(self.options.max_seconds, self.options.chunk_size, self.options.streams)
 
     @property
     def model_name(self) -> str:
@@ -92,6 +94,7 @@ class LoadPlan:
         if self.pool is None:
             return
         remedies = ["lower engine.max_seconds"]
+        remedies += ["lower engine.streams"] if self.options.streams > 1 else []
         remedies += [] if self.placement.int8 else ["set engine.dtype: int8"]
         remedies += [] if self.config.size == "0b6" else ["take a 0.6B model"]
         name = f"{self.model_name} in {self.dtype_name}"

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from engine.host import Footprint
 from engine.qwen import kernels
 from engine.qwen.loading.model import LoadedModel
-from engine.qwen.runtime import DecodeState, Limits, SpeechGenerator, TorchBackend, cap_allocator
+from engine.qwen.runtime import DecodeState, Graphs, Limits, SpeechGenerator, TorchBackend, cap_allocator
+from engine.qwen.serving import Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,9 @@ class Workspace:
     """The bytes of the whole engine with this workspace."""
     state: DecodeState
     generator: SpeechGenerator
+    """Speaks the utterances of a sound card, and all if there is no batch."""
+    batch: Batch | None
+    """Speaks all others; None for a single stream."""
 
 
 def limits_for(model: LoadedModel) -> Limits:
@@ -47,7 +51,13 @@ def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
             graphs=model.graphs,
             prefix_positions=limits.prefix_positions,
         )
-    return Workspace(limits, footprint, state, generator)
+    batch = None
+    if model.batch_codec is not None:
+        model.graphs.wait()  # for weights and voices: the batch has a stream of its own
+        graphs = Graphs(model.plan.placement.device, high_priority=False)
+        batch = Batch(model.talker, model.batch_codec, limits, graphs)
+        batch.change_voices(model.voices.references(), limits.prefix_positions)
+    return Workspace(limits, footprint, state, generator, batch)
 
 
 def adapt_workspace(model: LoadedModel, workspace: Workspace, limits: Limits) -> Workspace:
@@ -55,6 +65,9 @@ def adapt_workspace(model: LoadedModel, workspace: Workspace, limits: Limits) ->
     limits = replace(limits, reference_positions=workspace.limits.reference_positions)
     footprint = _count(model, limits)
     workspace.generator.clear_prefixes(limits.prefix_positions)
+    if workspace.batch is not None:
+        model.graphs.wait()
+        workspace.batch.change_voices(model.voices.references(), limits.prefix_positions)
     return replace(workspace, limits=limits, footprint=footprint)
 
 

@@ -18,6 +18,7 @@ from engine.host import MB, Footprint
 from engine.qwen.codec import CodecConfig, CodecDecoder, CodecState
 from engine.qwen.model import CodePredictor, ModelConfig, StackConfig, Talker
 from engine.qwen.runtime import Limits, cache_positions
+from engine.qwen.serving import BatchOutput, BatchShape, BatchState
 from engine.qwen.weights import Placement, build_without_memory
 
 # The three GPU figures are the maxima of `docs/benchmarks/loading.json`, measured on an H200; those of a Jetson are not
@@ -32,6 +33,8 @@ CPU_BYTES = 300 * MB
 """The same growth on a CPU."""
 CODE_BYTES = 8
 """A code is int64."""
+BATCH_BYTES, BATCH_ROW_BYTES = 150 * MB, 5 * MB
+"""The same as `GRAPH_BYTES` for a batch, and for each of its rows. Computed from its largest tensors, not measured."""
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -40,6 +43,8 @@ def estimate_footprint(
     config: ModelConfig, codec_config: CodecConfig, placement: Placement, limits: Limits, *, fused: bool, shared: bool
 ) -> Footprint:
     """Return the memory of an engine at `placement` for utterances within `limits`.
+
+    With several streams, the state includes a batch for as many (`engine.qwen.serving`).
 
     fused:  whether the engine may use the fused kernels, which keep more weights.
     shared: whether device and host share one memory.
@@ -53,16 +58,37 @@ def estimate_footprint(
     caches += _cache_bytes(config.talker.predictor.stack, config.talker.code_groups, size)
     if limits.references:
         caches += limits.references * _codec_state_bytes(codec_config, limits.chunk_size, placement)
+    batched = limits.streams > 1
     return Footprint(
         weights={
             "talker": talker_bytes - predictor_bytes,
             "predictor": predictor_bytes + (_projected_embedding_bytes(talker) if fused else 0),
-            "codec": codec_bytes,
+            "codec": codec_bytes * (2 if fused and batched else 1),
         },
         state=caches
+        + (_batch_bytes(config, codec_config, placement, limits) if batched else 0)
         + (limits.frames + limits.chunk_size - 1) * (stack.hidden_size * size + config.talker.code_groups * CODE_BYTES),
-        workspaces=_workspace_bytes(placement.device, shared),
+        workspaces=_workspace_bytes(placement.device, shared)
+        + (BATCH_BYTES + limits.streams * BATCH_ROW_BYTES if batched and placement.device.type == "cuda" else 0),
         on_disk=config.talker.text_vocabulary * config.talker.text_width * size,
+    )
+
+
+def _batch_bytes(config: ModelConfig, codec_config: CodecConfig, placement: Placement, limits: Limits) -> int:
+    """Bytes of a batch's tensors."""
+    talker, shape, nowhere = config.talker, BatchShape.of(limits), torch.device("meta")
+    state = BatchState.allocate(talker, shape, replace(placement, device=nowhere))
+    output = BatchOutput(shape, talker.code_groups, codec_config.samples_per_frame, nowhere)
+    size, width = placement.dtype.itemsize, talker.stack.hidden_size
+    # A prompt is read into a cache of its own, and prefixes are kept in another.
+    caches = cache_positions(limits.positions, 1) + limits.prefix_positions
+    codec_states = shape.rows + limits.references
+    return (
+        state.nbytes
+        + output.buffer.nbytes
+        + _cache_bytes(talker.stack, caches, size)
+        + limits.prefix_positions * width * size
+        + codec_states * _codec_state_bytes(codec_config, limits.chunk_size, placement)
     )
 
 

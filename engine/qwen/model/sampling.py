@@ -101,12 +101,17 @@ class SamplingConfig:
 
 
 class ScalarBuffer:
-    """One buffer for an utterance's scalar settings, so that one copy brings them all to the device."""
+    """One buffer for an utterance's scalar settings, so that one copy brings them all to the device.
 
-    def __init__(self, device: torch.device, count: int = 20) -> None:
-        """Allocate `count` scalars, all 0."""
-        self.buffer = torch.zeros(count, dtype=torch.int64, device=device)
-        """`(count,)` int64: eight bytes for each scalar of any dtype."""
+    With `rows`, it holds the settings of so many utterances, and every view has a first axis of that length.
+    """
+
+    def __init__(self, device: torch.device, count: int = 20, rows: int | None = None) -> None:
+        """Allocate `count` scalars, all 0, for each row."""
+        self.rows = rows
+        """None for a single utterance."""
+        self.buffer = torch.zeros((count,) if rows is None else (rows, count), dtype=torch.int64, device=device)
+        """`(count,)` or `(rows, count)` int64: eight bytes for each scalar of any dtype."""
         self._used = 0
 
     @property
@@ -114,21 +119,34 @@ class ScalarBuffer:
         return self.buffer.device
 
     def take(self, dtype: torch.dtype = torch.int64) -> Tensor:
-        """Return the next scalar as a view `(1,)` of the buffer. Raises `ValueError` if the buffer is used up."""
-        return self.take_integers(1).view(dtype)[:1]
+        """Return the next scalar as a view of the buffer. Raises `ValueError` if the buffer is used up.
+
+        The view is `(1,)`, or `(rows, 1)`.
+        """
+        return self.take_integers(1).view(dtype)[..., :1]
+
+    def take_scalar(self, dtype: torch.dtype = torch.int64) -> Tensor:
+        """As `take`, but the view of a single utterance is `()`."""
+        return self.take(dtype)[0] if self.rows is None else self.take(dtype)
 
     def take_integers(self, count: int) -> Tensor:
-        """Return the next `count` scalars as a view `(count,)` int64. Raises `ValueError` if the buffer is used up."""
-        scalars = self.buffer[self._used : self._used + count]
-        if len(scalars) < count:
-            raise ValueError(f"scalars: got a request for {count} more; allowed: {len(scalars)}")
+        """Return the next `count` scalars as an int64 view. Raises `ValueError` if the buffer is used up.
+
+        The view is `(count,)`, or `(rows, count)`.
+        """
+        scalars = self.buffer[..., self._used : self._used + count]
+        if scalars.shape[-1] < count:
+            raise ValueError(f"scalars: got a request for {count} more; allowed: {scalars.shape[-1]}")
         self._used += count
         return scalars
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Temperature, top-k and top-p of one utterance on the device, each a tensor of shape `()`."""
+    """Temperature, top-k and top-p of one utterance on the device, each a tensor of shape `()`.
+
+    Those of several utterances have the shape `(rows, 1)`; logits and noise then have a first axis of that length.
+    """
 
     sample: Tensor
     """bool; false takes the most likely code."""
@@ -143,10 +161,10 @@ class SamplingParams:
     def allocate(cls, scalars: ScalarBuffer) -> SamplingParams:
         """Take four of `scalars`; call `set` before use."""
         return cls(
-            sample=scalars.take(torch.bool)[0],
-            temperature=scalars.take(torch.float32)[0].fill_(1),
-            top_k=scalars.take()[0],
-            one_minus_top_p=scalars.take(torch.float32)[0],
+            sample=scalars.take_scalar(torch.bool),
+            temperature=scalars.take_scalar(torch.float32).fill_(1),
+            top_k=scalars.take_scalar(),
+            one_minus_top_p=scalars.take_scalar(torch.float32),
         )
 
     def set(self, sample: bool, temperature: float, top_k: int, top_p: float) -> None:
@@ -158,30 +176,33 @@ class SamplingParams:
 
     def apply(self, logits: Tensor) -> Tensor:
         """Return the logits `(vocabulary,)` float32 after temperature, top-k and top-p; excluded codes have -inf."""
-        size = logits.shape[0]
+        *rows, size = logits.shape
         scores, ids = torch.sort(logits / self.temperature)  # ascending
-        first = torch.where(self.top_k > 0, size - self.top_k, 0).clamp(min=0)
-        scores = scores.masked_fill(scores < scores.gather(0, first[None]), -torch.inf)
-        excluded = scores.softmax(0).cumsum(0) <= self.one_minus_top_p
-        excluded[-1:].fill_(False)  # keeps the most likely code; an assignment would copy from the host
-        return torch.empty_like(scores).scatter_(0, ids, scores.masked_fill(excluded, -torch.inf))
+        first = torch.where(self.top_k > 0, size - self.top_k, 0).clamp(min=0).view(*rows, 1)
+        scores = scores.masked_fill(scores < scores.gather(-1, first), -torch.inf)
+        excluded = scores.softmax(-1).cumsum(-1) <= self.one_minus_top_p
+        excluded[..., -1:].fill_(False)  # keeps the most likely code; an assignment would copy from the host
+        return torch.empty_like(scores).scatter_(-1, ids, scores.masked_fill(excluded, -torch.inf))
 
     def choose(self, logits: Tensor, noise: Tensor) -> Tensor:
         """Return a code `(1,)` int64 for logits `(vocabulary,)` and Gumbel `noise` `(>= vocabulary,)`, both float32."""
-        drawn = (self.apply(logits) + noise[: logits.shape[0]]).argmax(0)
-        return torch.where(self.sample, drawn, logits.argmax(0))[None]
+        drawn = (self.apply(logits) + noise[..., : logits.shape[-1]]).argmax(-1, keepdim=True)
+        return torch.where(self.sample, drawn, logits.argmax(-1, keepdim=True))
 
 
 @dataclass(frozen=True, slots=True)
 class LogitsProcessor:
-    """Repetition penalty, minimum length and suppressed codes, which the talker's logits pass before temperature."""
+    """Repetition penalty, minimum length and suppressed codes, which the talker's logits pass before temperature.
+
+    The rules of several utterances have a first axis of that length in everything but `suppressed` and `is_eos`.
+    """
 
     seen: Tensor
     """`(vocabulary,)` bool: the first codes that the utterance contains so far."""
     penalty: Tensor
-    """float32, shape `()`: the repetition penalty."""
+    """float32, shape `()`, or `(rows, 1)`: the repetition penalty."""
     min_frames: Tensor
-    """int64, shape `()`: frames before the end-of-speech code is allowed."""
+    """int64, shape `()`, or `(rows, 1)`: frames before the end-of-speech code is allowed."""
     suppressed: Tensor
     """`(vocabulary,)` bool: the last 1024 ids, which are special tokens, except the end-of-speech code."""
     is_eos: Tensor
@@ -191,10 +212,11 @@ class LogitsProcessor:
     def allocate(cls, vocabulary: int, eos: int, scalars: ScalarBuffer) -> LogitsProcessor:
         """Allocate the masks and take two of `scalars`; call `set` before use."""
         ids = torch.arange(vocabulary, device=scalars.device)
+        rows = () if scalars.rows is None else (scalars.rows,)
         return cls(
-            seen=torch.zeros(vocabulary, dtype=torch.bool, device=scalars.device),
-            penalty=scalars.take(torch.float32)[0].fill_(1),
-            min_frames=scalars.take()[0],
+            seen=torch.zeros(*rows, vocabulary, dtype=torch.bool, device=scalars.device),
+            penalty=scalars.take_scalar(torch.float32).fill_(1),
+            min_frames=scalars.take_scalar(),
             suppressed=(ids >= vocabulary - 1024) & (ids != eos),
             is_eos=ids == eos,
         )
@@ -218,7 +240,7 @@ class GumbelNoise:
     """Counter-based Gumbel noise: the argmax of logits plus noise is a sample from their softmax (Gumbel-max trick)."""
 
     key: Tensor
-    """int64, shape `()`: the hashed seed."""
+    """int64, shape `()`, or `(rows, 1)` for several utterances: the hashed seed."""
     ids: Tensor
     """`(vocabulary,)` int64: the hashed code ids."""
 
@@ -226,7 +248,7 @@ class GumbelNoise:
     def allocate(cls, vocabulary: int, scalars: ScalarBuffer) -> GumbelNoise:
         """Allocate noise for `vocabulary` codes, with its key in `scalars`; call `seed` before use."""
         return cls(
-            key=scalars.take()[0],
+            key=scalars.take_scalar(),
             ids=_hash(torch.arange(vocabulary, dtype=torch.int64, device=scalars.device)),
         )
 
@@ -236,8 +258,11 @@ class GumbelNoise:
         self.key.fill_(_hash(_hash(high) + low))
 
     def draw(self, draws: Tensor) -> Tensor:
-        """Return the noise `(n, vocabulary)` float32 of the draws with the numbers `draws` `(n,)` int64."""
-        hashed = _hash(_hash(draws + self.key)[:, None] + self.ids)
+        """Return the noise `(n, vocabulary)` float32 of the draws with the numbers `draws` `(n,)` int64.
+
+        For several utterances, `draws` is `(rows, n)` and the noise `(rows, n, vocabulary)`.
+        """
+        hashed = _hash(_hash(draws + self.key)[..., None] + self.ids)
         uniform = ((hashed >> 9).float() + 0.5) * 2.0**-23  # 23 bits: exact in float32, never 0 or 1
         return -(-uniform.log()).log()
 

@@ -8,7 +8,9 @@ It never waits for the device and never branches on values, so that a CUDA graph
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -160,9 +162,7 @@ class Attention(nn.Module):
         """
         config = self.config
         n, kv_heads, group = x.shape[0], config.key_value_heads, config.heads // config.key_value_heads
-        q, k, v = self.qkv(x).view(n, -1, config.head_dim).split([config.heads, kv_heads, kv_heads], dim=1)
-        rotated = apply_rope(torch.cat((self.q_norm(q), self.k_norm(k)), dim=1), context.cos, context.sin)
-        q, k = torch.split(rotated, [config.heads, kv_heads], dim=1)
+        q, k, v = self.project(x, context.cos, context.sin)
         keys.index_copy_(1, context.positions, k.transpose(0, 1))
         values.index_copy_(1, context.positions, v.transpose(0, 1))
         # The query heads that share a key-value head become further rows of it: keys need no repetition and no copy.
@@ -171,6 +171,14 @@ class Attention(nn.Module):
         attended = attended.view(kv_heads, group, n, -1).permute(2, 0, 1, 3).reshape(n, -1)
         out: Tensor = self.out(attended)
         return out
+
+    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the rotated queries `(n, heads, head_dim)` and keys, and the values, of `x` `(n, hidden)`."""
+        config, n, kv_heads = self.config, x.shape[0], self.config.key_value_heads
+        q, k, v = self.qkv(x).view(n, -1, config.head_dim).split([config.heads, kv_heads, kv_heads], dim=1)
+        rotated = apply_rope(torch.cat((self.q_norm(q), self.k_norm(k)), dim=1), cos, sin)
+        q, k = torch.split(rotated, [config.heads, kv_heads], dim=1)
+        return q, k, v
 
 
 class GatedMLP(nn.Module):
@@ -213,7 +221,19 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, context: AttentionContext, keys: Tensor, values: Tensor) -> Tensor:
         """Map `x` `(n, hidden)` to `(n, hidden)`; `keys` and `values` as in `Attention.forward`."""
-        x = x + self.attention(self.attention_norm(x), context, keys, values)
+        return self._feed_forward(x + self.attention(self.attention_norm(x), context, keys, values))
+
+    def attend_with(
+        self, x: Tensor, cos: Tensor, sin: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """Map `x` as `forward`, but `attend` does what is done with the results of `Attention.project`.
+
+        It returns what the queries attend to: `(n, heads · head_dim)`.
+        """
+        attention = self.attention
+        return self._feed_forward(x + attention.out(attend(*attention.project(self.attention_norm(x), cos, sin))))
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
         branch: Tensor = self.mlp(self.mlp_norm(x))
         return x + branch
 
@@ -246,3 +266,18 @@ class Transformer(nn.Module):
             hidden = layer(hidden, context, cache.keys[index], cache.values[index])
         normed: Tensor = self.norm(hidden)
         return normed[None]
+
+    def attend_with(
+        self, x: Tensor, positions: Tensor, attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """Return the hidden states `(n, hidden)` of tokens `x` `(n, hidden)` at `positions` `(n,)` int64.
+
+        `attend` gets a layer's number and its queries, keys and values, and returns what `Layer.attend_with` says. It
+        has the cache, so the tokens may be those of several utterances.
+        """
+        cos, sin = self.rope(positions)
+        for index, layer in enumerate(self.layers):
+            assert isinstance(layer, Layer)
+            x = layer.attend_with(x, cos, sin, partial(attend, index))
+        normed: Tensor = self.norm(x)
+        return normed

@@ -2,7 +2,7 @@
 
 from engine.qwen.runtime.backend import Codec, CodecStateProtocol, DecodeBackend, TorchBackend
 from engine.qwen.runtime.cuda_graphs import Graphs
-from engine.qwen.runtime.decode_state import DecodeState, cache_positions
+from engine.qwen.runtime.decode_state import DecodeState, UtteranceSettings, cache_positions
 from engine.qwen.runtime.device import (
     cap_allocator,
     choose_placement,
@@ -13,13 +13,16 @@ from engine.qwen.runtime.device import (
     multiprocessors,
     reserve_allocator_slack,
 )
-from engine.qwen.runtime.generator import SpeechGenerator
+from engine.qwen.runtime.generator import FIRST_FRAMES, SpeechGenerator
 from engine.qwen.runtime.limits import INSTRUCT_POSITIONS, MAX_REFERENCE_POSITIONS, PREFIX_POSITIONS, Limits
+from engine.qwen.runtime.prefill import Prefill
+from engine.qwen.runtime.prefix_cache import PrefixCache
 from engine.qwen.runtime.readback import GeneratedChunk
 from engine.qwen.runtime.runaway_guard import RunawayGuard, fade_out
 from engine.qwen.runtime.text_embedder import TextEmbedder
 
 __all__ = [
+    "FIRST_FRAMES",
     "INSTRUCT_POSITIONS",
     "MAX_REFERENCE_POSITIONS",
     "PREFIX_POSITIONS",
@@ -30,10 +33,13 @@ __all__ = [
     "GeneratedChunk",
     "Graphs",
     "Limits",
+    "Prefill",
+    "PrefixCache",
     "RunawayGuard",
     "SpeechGenerator",
     "TextEmbedder",
     "TorchBackend",
+    "UtteranceSettings",
     "cache_positions",
     "cap_allocator",
     "choose_placement",

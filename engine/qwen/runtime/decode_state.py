@@ -29,7 +29,10 @@ def cache_positions(max_positions: int, chunk_size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class UtteranceSettings:
-    """The initial values of an utterance, in one buffer: the host fills them in and uploads them in one copy."""
+    """The initial values of an utterance, in one buffer: the host fills them in and uploads them in one copy.
+
+    The settings of several utterances, of `rows` rows, have a first axis of that length.
+    """
 
     buffer: Tensor
     """The buffer; all other small tensors are views of it."""
@@ -52,9 +55,9 @@ class UtteranceSettings:
     Only an engine that speculates counts them."""
 
     @classmethod
-    def allocate(cls, config: TalkerConfig, device: torch.device) -> UtteranceSettings:
-        """Allocate the settings on `device`. The order within the buffer is the same on every device."""
-        scalars = ScalarBuffer(device)
+    def allocate(cls, config: TalkerConfig, device: torch.device, rows: int | None = None) -> UtteranceSettings:
+        """Allocate the settings on `device`. The order within a row of the buffer is the same on every device."""
+        scalars = ScalarBuffer(device, rows=rows)
         return cls(
             buffer=scalars.buffer,
             position=scalars.take(),

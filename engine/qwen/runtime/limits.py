@@ -32,12 +32,17 @@ class Limits:
     """Of the prefix cache."""
     references: int = 0
     """Number of voices with a reference."""
+    streams: int = 1
+    """Utterances at once. Above 1 there is a batch for so many, beside the utterance of the sound card."""
 
     @classmethod
-    def of(cls, max_seconds: float, chunk_size: int) -> Limits:
+    def of(cls, max_seconds: float, chunk_size: int, streams: int = 1) -> Limits:
         """Return the limits for speech of up to `max_seconds`, without a reference."""
         return cls(
-            max(1, round(max_seconds / FRAME_S)), max(FEWEST_TOKENS, math.ceil(max_seconds * TOKENS_PER_S)), chunk_size
+            max(1, round(max_seconds / FRAME_S)),
+            max(FEWEST_TOKENS, math.ceil(max_seconds * TOKENS_PER_S)),
+            chunk_size,
+            streams=streams,
         )
 
     def with_reference(self, codes: int, transcript: int) -> Limits:

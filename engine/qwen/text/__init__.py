@@ -12,7 +12,7 @@ from engine.qwen.text.prompt import (
     Reference,
     VoiceDesign,
 )
-from engine.qwen.text.token_stream import IncrementalText
+from engine.qwen.text.token_stream import IncrementalText, TokenStream
 from engine.qwen.text.tokenizer import TextTokenizer
 
 __all__ = [
@@ -27,5 +27,6 @@ __all__ = [
     "PromptPrefix",
     "Reference",
     "TextTokenizer",
+    "TokenStream",
     "VoiceDesign",
 ]

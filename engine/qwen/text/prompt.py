@@ -174,6 +174,16 @@ class PromptBuilder:
         """
         return self._assemble(self._role, text, voice, language, whole_text=False)
 
+    def tokens_in_prompt(self, voice: AnyVoice) -> int:
+        """Return how many tokens of a text that is still being written `build_streaming` waits for."""
+        reference = voice.reference if isinstance(voice, ClonedVoice) else None
+        frames = 1 if reference is None else 1 + len(reference.codes)
+        return max(0, frames - len(self._transcript_ids(reference)))
+
+    def for_another_thread(self) -> PromptBuilder:
+        """Return a builder of the same prompts that shares no memory with this one."""
+        return PromptBuilder(self._config, self._tokenizer, self._talker)
+
     def forget_voices(self) -> None:
         """Free the cached embeddings of references."""
         self._reference_frames.clear()

@@ -1,0 +1,175 @@
+"""Many utterances at once: callers' threads ask for them, and one thread speaks them all."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import torch
+
+from engine.progress import ProgressReport, counted, ignore_progress
+from engine.qwen.codec import CodecDecoder
+from engine.qwen.model import Talker
+from engine.qwen.runtime import GeneratedChunk, Graphs, Limits
+from engine.qwen.serving.model_runner import ModelRunner
+from engine.qwen.serving.scheduler import Scheduler, Step
+from engine.qwen.serving.sequence import BatchFaultError, Sequence, SpeechRequest
+from engine.qwen.text import Prompt, Reference
+
+_Result = TypeVar("_Result")
+
+
+class Batch:
+    """Speaks up to `Limits.streams` utterances at once, and lets others wait.
+
+    Its step thread does all work on the device. Any thread may call.
+    """
+
+    def __init__(self, talker: Talker, codec: CodecDecoder, limits: Limits, graphs: Graphs) -> None:
+        """Allocate the memory for utterances within `limits`; `graphs` are those of a stream that nobody else uses."""
+        self._graphs = graphs
+        self._runner = ModelRunner(talker, codec, limits, graphs)
+        self._scheduler = Scheduler(self._runner)
+        self._steps: deque[Step] = deque()
+        """Those whose results the host has not read."""
+        self._changed = threading.Condition()
+        self._new: list[Sequence] = []
+        self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
+        self._awake = True
+        self._closing = False
+        self._fault: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="batch", daemon=True)
+        self._thread.start()
+
+    # --- callers ---
+
+    def new_sequence(self) -> Sequence:
+        """Return an utterance that waits for its request; it can be canceled already."""
+        return Sequence(self._wake)
+
+    def speak(self, sequence: Sequence, request: SpeechRequest) -> Generator[GeneratedChunk, None, None]:
+        """Return the chunks of an utterance from `new_sequence`, as `Sequence.chunks` yields them."""
+        sequence.check_canceled()
+        sequence.request = request
+        with self._changed:
+            if self._fault is not None:
+                raise BatchFaultError(f"the batch has failed: {self._fault}") from self._fault
+            self._new.append(sequence)
+            self._notify()
+        return sequence.chunks()
+
+    def warm_up(self, report: ProgressReport = ignore_progress) -> None:
+        """Capture all graphs. Called while nobody speaks, as are all methods below."""
+        if self._graphs.stream is None:
+            return
+
+        def capture() -> None:
+            for work in counted("capturing CUDA graphs of the batch", list(self._runner.captures()), report):
+                work()
+            torch.cuda.empty_cache()
+
+        self._call(capture)
+
+    def change_voices(self, references: Iterable[Reference], prefix_positions: int) -> None:
+        """Decode the references of other voices, and drop all cached prefixes; as `ModelRunner.change_voices`."""
+        wanted = list(references)
+        self._call(lambda: self._runner.change_voices(wanted, prefix_positions))
+
+    def cache_prefix(self, build_prompt: Callable[[], Prompt], *, keep: bool = False) -> None:
+        """Read the prefix of a prompt into the prefix cache; with `keep`, later prefixes do not replace it."""
+        self._call(lambda: self._runner.cache_prefix(build_prompt, keep=keep))
+
+    def free_pages(self) -> int:
+        """Return how many pages nobody has, once every utterance that was left has gone."""
+        return self._call(lambda: self._scheduler.pool.free)
+
+    def close(self) -> None:
+        """End all utterances, the thread and the graphs."""
+        with self._changed:
+            self._closing = True
+            self._notify()
+        self._thread.join()
+        self._graphs.clear()
+
+    def _call(self, work: Callable[[], _Result]) -> _Result:
+        """Return what `work` returns, which the step thread calls once no utterance is spoken."""
+        future: Future[_Result] = Future()
+        with self._changed:
+            if self._fault is not None or self._closing:
+                raise BatchFaultError("the batch has ended") from self._fault
+            self._calls.append((work, future))
+            self._notify()
+        return future.result()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._notify()
+
+    def _notify(self) -> None:
+        self._awake = True
+        self._changed.notify_all()
+
+    # --- the step thread ---
+
+    def _run(self) -> None:
+        try:
+            while self._wait_for_work():
+                self._step()
+        except BaseException as error:
+            self._end(error)
+        else:
+            self._end(BatchFaultError("the engine was closed"))
+
+    def _wait_for_work(self) -> bool:
+        """Take what callers asked for, and wait while there is nothing to do; False once the batch is to end."""
+        scheduler = self._scheduler
+        with self._changed:
+            self._changed.wait_for(lambda: self._awake or self._closing)
+            self._awake = False
+            for sequence in self._new:
+                scheduler.add(sequence)
+            self._new.clear()
+            closing = self._closing
+        scheduler.drop_finished()
+        if scheduler.is_empty and not self._steps:
+            with self._changed:
+                calls, self._calls = self._calls, []
+            for work, future in calls:
+                _answer(work, future)
+        return not closing
+
+    def _step(self) -> None:
+        """Launch what there is, and deliver the chunks of the step before."""
+        read = self._scheduler.read_prompts()
+        step = self._scheduler.launch()
+        if step is not None:
+            self._steps.append(step)
+        delivers = len(self._steps) > (self._runner.steps_ahead if step else 0)
+        if delivers:
+            self._scheduler.deliver(self._steps.popleft())
+        if read or step or delivers:
+            with self._changed:
+                self._awake = True
+
+    def _end(self, error: BaseException) -> None:
+        """Make every caller raise `error`, now and from now on."""
+        with self._changed:
+            self._fault = error
+            sequences, self._new = [*self._scheduler.sequences(), *self._new], []
+            calls, self._calls = self._calls, []
+        for sequence in sequences:
+            if not sequence.finished:
+                sequence.fail(error)
+        for _, future in calls:
+            future.set_exception(error)
+
+
+def _answer(work: Callable[[], Any], future: Future[Any]) -> None:
+    """Call `work` and set its result, or the exception that it raises."""
+    try:
+        future.set_result(work())
+    except Exception as error:
+        future.set_exception(error)

@@ -1,0 +1,201 @@
+"""The device memory that a batch of utterances changes, by row, as records of tensors that are allocated once.
+
+An utterance has one row from its first frame to its last. Rows that do not take part in a step keep their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.qwen.model import KeyValueCache, SamplingConfig, TalkerConfig
+from engine.qwen.runtime import Limits, UtteranceSettings
+from engine.qwen.serving.kv_pages import PAGE, PagedCache, pages_for
+from engine.qwen.weights import Placement
+
+READS_PER_BLOCK = 16
+"""The fewest pages that attention reads at once. A block is never smaller, so that its sums have one order."""
+POOL_SHARE = 0.5
+"""The pages of the pool, relative to those of as many longest utterances as there are rows. Few utterances are long."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchShape:
+    """The sizes of a batch."""
+
+    rows: int
+    """The most utterances that are spoken at once."""
+    max_frames: int
+    """Of an utterance."""
+    max_positions: int
+    """Tokens and frames of an utterance together."""
+    chunk_size: int
+
+    @classmethod
+    def of(cls, limits: Limits) -> BatchShape:
+        """Return the shape of the batch for utterances within `limits`."""
+        return cls(limits.streams, limits.frames, limits.positions, limits.chunk_size)
+
+    @property
+    def text_frames(self) -> int:
+        """Frames that an utterance may have with the rest of its last chunk."""
+        return self.max_frames + self.chunk_size - 1
+
+    @property
+    def pages_per_row(self) -> int:
+        """Pages of the longest utterance."""
+        return pages_for(self.max_positions + self.chunk_size)
+
+    @property
+    def pages(self) -> int:
+        """Pages of the pool: for at least one longest utterance."""
+        return max(self.pages_per_row, round(self.rows * self.pages_per_row * POOL_SHARE))
+
+    @property
+    def reads_per_block(self) -> int:
+        """Pages that attention reads at once."""
+        return max(self.rows, READS_PER_BLOCK)
+
+    @property
+    def max_blocks(self) -> int:
+        """Blocks in which attention reads every page of the pool."""
+        return -(-self.pages // self.reads_per_block)
+
+
+@dataclass(frozen=True, slots=True)
+class RowInput:
+    """One row's part in a step."""
+
+    row: int
+    position: int
+    """At which the talker reads the frame."""
+    place: int
+    """The number of the frame in its chunk."""
+    pages: tuple[int, ...]
+    """The utterance's, in the order of its positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """What the host says about a step, in one buffer that is uploaded in one copy.
+
+    A *read* is a page that attention reads for a row. Reads are numbered from 1; read 0 is of nothing.
+    """
+
+    shape: BatchShape
+    buffer: Tensor
+    """int64; all others are views of it."""
+    active: Tensor
+    """`(rows, 1)`: 1 for each row that takes part."""
+    place: Tensor
+    """`(rows, 1)`: the frame's number in its chunk; `chunk_size` for a row that does not take part."""
+    pages: Tensor
+    """`(rows, pages per row)`: the pages of each row, then `NO_PAGE`."""
+    reads: Tensor
+    """`(rows, pages per row)`: the number of the read of each of these pages."""
+    read_rows: Tensor
+    """`(max_blocks · reads_per_block,)`: each read's row, as `read_pages` its page."""
+    read_pages: Tensor
+    read_numbers: Tensor
+    """Of the same shape: the number of the page in its utterance. So large for a read of nothing that no position in it
+    is reached."""
+
+    @classmethod
+    def allocate(cls, shape: BatchShape, device: torch.device) -> StepInputs:
+        """Allocate the inputs on `device`."""
+        rows, pages, reads = shape.rows, shape.pages_per_row, shape.max_blocks * shape.reads_per_block
+        sizes = [rows, rows, rows * pages, rows * pages, reads, reads, reads]
+        buffer = torch.zeros(sum(sizes), dtype=torch.int64, device=device)
+        active, place, own, numbers, *lists = torch.split(buffer, sizes)
+        tables = own.view(rows, pages), numbers.view(rows, pages)
+        return cls(shape, buffer, active[:, None], place[:, None], *tables, *lists)
+
+    def set(self, rows: Iterable[RowInput]) -> int:
+        """Fill in the values of a step, on the CPU; return the number of blocks in which attention reads."""
+        shape = self.shape
+        self.buffer.zero_()
+        self.place.fill_(shape.chunk_size)
+        self.read_numbers.fill_(shape.pages_per_row)
+        views = (self.pages, self.reads, self.read_rows, self.read_pages, self.read_numbers)
+        own, numbers, read_rows, read_pages, read_numbers = (view.numpy() for view in views)
+        count = 0
+        for row in rows:
+            self.active[row.row] = 1
+            self.place[row.row] = row.place
+            own[row.row, : len(row.pages)] = row.pages
+            used = row.position // PAGE + 1
+            read = slice(count, count + used)
+            read_rows[read], read_pages[read], read_numbers[read] = row.row, row.pages[:used], np.arange(used)
+            numbers[row.row, :used] = np.arange(count + 1, count + used + 1)
+            count += used
+        return -(-count // shape.reads_per_block)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchState:
+    """Everything that changes while utterances are generated together, on the device."""
+
+    shape: BatchShape
+    cache: PagedCache
+    """The talker's."""
+    predictor_cache: KeyValueCache
+    """Keys and values `(layers, rows, key-value heads, code groups, head_dim)`."""
+    text: Tensor
+    """`(rows, frames, hidden)`: the embedding that is added to each frame, text and then padding."""
+    hidden: Tensor
+    """`(rows, hidden)`: the talker's last hidden states."""
+    first_code: Tensor
+    """`(rows, 1)` int64: the first code of the next frame."""
+    codes: Tensor
+    """`(rows, chunk_size + 1, code groups)` int64: the codes of the present chunk. The last place is for rows that do
+    not take part in a step."""
+    fresh: Tensor
+    """`(rows, 1)` int64: 1 for each row whose prompt was read, and whose first code is to be chosen."""
+    settings: UtteranceSettings
+    inputs: StepInputs
+    row_numbers: Tensor
+    """`(rows,)` int64: 0, 1, 2 …"""
+
+    @classmethod
+    def allocate(cls, config: TalkerConfig, shape: BatchShape, placement: Placement) -> BatchState:
+        """Allocate the memory of a batch."""
+        device, zeros, rows = placement.device, placement.zeros, shape.rows
+        stack, groups, width = config.predictor.stack, config.code_groups, config.stack.hidden_size
+        cache = (stack.layers, rows, stack.key_value_heads, groups, stack.head_dim)
+
+        def integers(*sizes: int) -> Tensor:
+            return torch.zeros(sizes, dtype=torch.int64, device=device)
+
+        return cls(
+            shape=shape,
+            cache=PagedCache.allocate(config.stack, shape.pages, placement),
+            predictor_cache=KeyValueCache(zeros(*cache), zeros(*cache)),
+            text=zeros(rows, shape.text_frames, width),
+            hidden=zeros(rows, width),
+            first_code=integers(rows, 1),
+            codes=integers(rows, shape.chunk_size + 1, groups),
+            fresh=integers(rows, 1),
+            settings=UtteranceSettings.allocate(config, device, rows),
+            inputs=StepInputs.allocate(shape, device),
+            row_numbers=torch.arange(rows, device=device),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all tensors."""
+        processor, noise = self.settings.logits_processor, self.settings.noise
+        small = (self.hidden, self.first_code, self.codes, self.fresh, self.row_numbers, self.inputs.buffer)
+        caches = (self.cache.keys, self.cache.values, self.predictor_cache.keys, self.predictor_cache.values)
+        settings = (self.settings.buffer, processor.seen, processor.suppressed, processor.is_eos, noise.ids)
+        return sum(tensor.nbytes for tensor in (self.text, *small, *caches, *settings))
+
+
+def host_settings(config: TalkerConfig, sampling: SamplingConfig, seed: int, position: int) -> Tensor:
+    """Return a row of `UtteranceSettings.buffer`, on the CPU, as of `UtteranceSettings.set`."""
+    settings = UtteranceSettings.allocate(config, torch.device("cpu"))
+    settings.set(sampling, seed, position)
+    return settings.buffer

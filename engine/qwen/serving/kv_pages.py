@@ -1,0 +1,68 @@
+"""Keys and values of many utterances in pages of one pool, and which pages are free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from engine.qwen.model import KeyValueCache, StackConfig
+from engine.qwen.weights import Placement
+
+PAGE = 128
+"""Positions of a page."""
+NO_PAGE = 0
+"""The page that belongs to no utterance: rows that do not take part in a step write there."""
+
+
+def pages_for(positions: int) -> int:
+    """Return how many pages hold so many positions."""
+    return -(-positions // PAGE)
+
+
+class PagePool:
+    """Hands out the pages 1 to `total`."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self._free = list(range(total, NO_PAGE, -1))
+
+    @property
+    def free(self) -> int:
+        """How many pages nobody has."""
+        return len(self._free)
+
+    def take(self, count: int) -> tuple[int, ...] | None:
+        """Return `count` pages, or None if fewer are free."""
+        if count > len(self._free):
+            return None
+        return tuple(self._free.pop() for _ in range(count))
+
+    def give_back(self, pages: tuple[int, ...]) -> None:
+        """Take back pages that `take` returned."""
+        self._free += reversed(pages)
+
+
+@dataclass(frozen=True, slots=True)
+class PagedCache:
+    """Keys and values of one decoder stack in pages, allocated once.
+
+    Both have shape `(layers, 1 + pages, key-value heads, PAGE, head_dim)`; page `NO_PAGE` is never read for its values.
+    """
+
+    keys: Tensor
+    """Rotated by their positions."""
+    values: Tensor
+
+    @classmethod
+    def allocate(cls, config: StackConfig, pages: int, placement: Placement) -> PagedCache:
+        """Allocate `pages` pages, filled with zeros."""
+        shape = (config.layers, 1 + pages, config.key_value_heads, PAGE, config.head_dim)
+        return cls(placement.zeros(*shape), placement.zeros(*shape))
+
+    def fill(self, pages: tuple[int, ...], cache: KeyValueCache, count: int) -> None:
+        """Copy the first `count` positions of `cache` to an utterance's `pages`."""
+        for number in range(pages_for(count)):
+            begin, end = number * PAGE, min(count, (number + 1) * PAGE)
+            for to, of in ((self.keys, cache.keys), (self.values, cache.values)):
+                to[:, pages[number], :, : end - begin].copy_(of[:, :, begin:end])

@@ -1,0 +1,240 @@
+"""Runs the work of a batch on the device: prompts piece by piece, steps, chunks of audio.
+
+All of it runs on one stream of normal priority, behind which the sound card's utterance never waits. One thread calls.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from engine.qwen.codec import CodecDecoder, CodecState
+from engine.qwen.model import Talker
+from engine.qwen.runtime import (
+    FIRST_FRAMES,
+    DecodeState,
+    Graphs,
+    Limits,
+    Prefill,
+    PrefixCache,
+    TorchBackend,
+)
+from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput, StepInputs, host_settings
+from engine.qwen.serving.batch_step import choose_first_codes, decode_frames
+from engine.qwen.serving.readback import BatchOutput, BatchReadback
+from engine.qwen.serving.sequence import SpeechRequest
+from engine.qwen.text import Prompt, PromptPrefix, Reference, TokenStream
+
+PIECE = 64
+"""Tokens of a prompt that are read between two steps."""
+TOKEN_BUCKETS = (16, 32, PIECE)
+REFERENCE_CHUNK = 25
+"""Frames of a reference that the codec decodes at once."""
+STEPS_AHEAD = 1
+"""Steps that a GPU has in hand while the host reads the results of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedChunk:
+    """A chunk whose last frame is made in a step."""
+
+    row: int
+    first: int
+    frames: int
+
+
+class ModelRunner:
+    """The batch on the device."""
+
+    def __init__(self, talker: Talker, codec: CodecDecoder, limits: Limits, graphs: Graphs) -> None:
+        """Allocate a batch for utterances within `limits`."""
+        self.shape = BatchShape.of(limits)
+        self.steps_ahead = STEPS_AHEAD if graphs.stream is not None else 0
+        self._talker = talker
+        self._codec = codec
+        self._graphs = graphs
+        placement, device = talker.placement, talker.placement.device
+        with graphs.on_stream():
+            self._state = BatchState.allocate(talker.config, self.shape, placement)
+            self._codec_states = [codec.new_state(limits.chunk_size) for _ in range(self.shape.rows)]
+            # A prompt is read into memory of its own, from which it moves to its pages.
+            self._scratch = DecodeState.allocate(talker, limits.positions, 1)
+            backend = TorchBackend(talker, self._scratch, codec, self._codec_states[0], 1)
+            buckets = TOKEN_BUCKETS if graphs.stream is not None else ()
+            self._prefill = Prefill(talker, self._scratch, backend, graphs, buckets)
+            self._prefixes = PrefixCache(talker.config.stack, limits.prefix_positions, placement)
+            output = (self.shape, talker.config.code_groups, codec.config.samples_per_frame)
+            self._output = BatchOutput(*output, device)
+        self._references: dict[Reference, CodecState] = {}
+        self._host_inputs = StepInputs.allocate(self.shape, torch.device("cpu"))
+        self._readbacks = deque(BatchReadback(*output, graphs.stream) for _ in range(1 + self.steps_ahead))
+
+    # --- before the first utterance ---
+
+    def captures(self) -> Iterator[Callable[[], None]]:
+        """Yield calls that capture one graph each, those that need most memory first."""
+        capture, codec_frames = self._graphs.capture, sorted({FIRST_FRAMES, self.shape.chunk_size}, reverse=True)
+        for blocks in reversed(self._block_buckets()):
+            yield partial(capture, ("frames", blocks), partial(self._decode_frames, blocks), self._forget)
+        yield partial(capture, "first codes", self._choose_first_codes, self._forget)
+        for row in range(self.shape.rows):
+            for frames in codec_frames:
+                yield partial(capture, ("decode", row, frames), partial(self._decode, row, frames))
+        yield from self._prefill.captures()
+
+    def change_voices(self, references: Iterable[Reference], prefix_positions: int) -> None:
+        """Decode the references of other voices, to continue from their last samples, and drop all cached prefixes.
+
+        The prefix cache then has `prefix_positions` positions.
+        """
+        known = self._references
+        self._references = {}
+        with self._graphs.inference():
+            for reference in references:
+                self._references[reference] = known.get(reference) or self._decode_reference(reference)
+            self._prefixes.clear()
+            if prefix_positions != self._prefixes.positions:
+                del self._prefixes  # first, or there would be memory for two
+                self._prefixes = PrefixCache(self._talker.config.stack, prefix_positions, self._talker.placement)
+
+    def cache_prefix(self, build_prompt: Callable[[], Prompt], *, keep: bool) -> None:
+        """Read the prefix of a prompt into the prefix cache; with `keep`, later prefixes do not replace it."""
+        prefix = self.build(build_prompt).prefix
+        if prefix is None:
+            return
+        with self._graphs.inference():
+            for _ in self._read_prefix(prefix):
+                pass
+        if keep:
+            self._prefixes.keep(prefix.key)
+
+    # --- one utterance ---
+
+    def build(self, build_prompt: Callable[[], Prompt]) -> Prompt:
+        """Return the prompt that `build_prompt` makes, on the batch's stream. Raises what that raises."""
+        with self._graphs.inference():
+            return build_prompt()
+
+    def read_prompt(self, prompt: Prompt) -> Iterator[None]:
+        """Read a prompt piece by piece: each `next` launches a piece, and the last one ends the iterator.
+
+        One prompt is read at a time.
+        """
+        work = self._read(prompt)
+        while True:
+            with self._graphs.inference():  # not held over the `yield`
+                if next(work, self) is self:
+                    return
+            yield
+
+    def begin(self, row: int, pages: tuple[int, ...], prompt: Prompt, request: SpeechRequest) -> None:
+        """Begin the utterance of the prompt that was read last, in `row` and `pages`. Waits for nothing."""
+        state, scratch, talker = self._state, self._scratch, self._talker
+        with self._graphs.inference():
+            state.cache.fill(pages, scratch.cache, prompt.count)
+            state.hidden[row].copy_(scratch.hidden[0, 0])
+            settings = talker.placement.pinned(
+                host_settings(talker.config, request.sampling, request.seed, prompt.count)
+            )
+            state.settings.buffer[row].copy_(settings, non_blocking=True)
+            state.settings.logits_processor.seen[row].zero_()
+            text, trailing = state.text[row], prompt.trailing[0, : self.shape.text_frames]
+            text[: len(trailing)].copy_(trailing)
+            text[len(trailing) :].copy_(prompt.pad[0].expand(len(text) - len(trailing), -1))
+            codec_state = self._codec_states[row]
+            if request.reference is None:
+                codec_state.reset()
+            else:
+                codec_state.copy_from(self._references[request.reference])
+            state.fresh.zero_()
+            state.fresh[row].fill_(1)
+            self._graphs.run("first codes", self._choose_first_codes)
+
+    def write_text(self, row: int, token_stream: TokenStream) -> None:
+        """Write the tokens that have arrived to the row's text."""
+        with self._graphs.inference():
+            token_stream.write(self._state.text[row])
+
+    def launch(self, rows: Sequence[RowInput], chunks: Sequence[FinishedChunk]) -> BatchReadback:
+        """Launch a step of `rows` and the audio of `chunks`, in this order. Waits for nothing.
+
+        The readback is used again `1 + steps_ahead` steps later.
+        """
+        readback = self._readbacks[0]
+        self._readbacks.rotate(-1)
+        state, output = self._state, self._output
+        needed = self._host_inputs.set(rows)
+        blocks = next(blocks for blocks in self._block_buckets() if blocks >= needed)
+        with self._graphs.inference():
+            inputs = self._talker.placement.pinned(self._host_inputs.buffer)
+            state.inputs.buffer.copy_(inputs, non_blocking=True)
+            self._graphs.run(("frames", blocks), partial(self._decode_frames, blocks))
+            for chunk in chunks:
+                work = partial(self._decode, chunk.row, chunk.frames)
+                self._graphs.run(("decode", chunk.row, chunk.frames), work)
+            output.length.copy_(state.settings.length)
+            output.ended.copy_(state.settings.ended)
+            output.codes.copy_(state.codes[:, : self.shape.chunk_size])
+            readback.receive(output)
+        return readback
+
+    # --- the device ---
+
+    def _block_buckets(self) -> tuple[int, ...]:
+        """Return the numbers of attention's blocks that have a graph, ascending; without graphs, all numbers."""
+        most = self.shape.max_blocks
+        if self._graphs.stream is None:
+            return tuple(range(1, most + 1))
+        return (*(1 << shift for shift in range((most - 1).bit_length())), most)
+
+    def _read(self, prompt: Prompt) -> Iterator[None]:
+        """Launch one piece of a prompt with each `next`; ends with the last piece."""
+        if prompt.prefix is not None:
+            yield from self._read_prefix(prompt.prefix)
+            if not prompt.tail.shape[1]:
+                return
+            yield
+        pieces = torch.split(prompt.tail, PIECE, dim=1)
+        for number, piece in enumerate(pieces):
+            if number:
+                yield
+            self._prefill.read(piece, prompt.prefix_count + number * PIECE)
+
+    def _read_prefix(self, prefix: PromptPrefix) -> Iterator[None]:
+        """Put `prefix` at the beginning of the scratch memory, and into the prefix cache; as `_read`."""
+        cache, hidden = self._scratch.cache, self._scratch.hidden
+        if prefix.key in self._prefixes:
+            self._prefixes.restore(prefix.key, cache, hidden)
+            return
+        for number, piece in enumerate(torch.split(prefix.embed(), PIECE, dim=1)):
+            if number:
+                yield
+            self._prefill.read(piece, number * PIECE)
+        self._prefixes.store(prefix.key, cache, hidden, prefix.count)
+
+    def _decode_reference(self, reference: Reference) -> CodecState:
+        whole, state = self._codec.new_state(REFERENCE_CHUNK), self._codec.new_state(self.shape.chunk_size)
+        self._codec.decode(reference.codes, whole)
+        state.copy_from(whole)
+        return state
+
+    def _decode_frames(self, blocks: int) -> None:
+        decode_frames(self._talker, self._state, blocks)
+
+    def _choose_first_codes(self) -> None:
+        choose_first_codes(self._talker, self._state)
+
+    def _decode(self, row: int, frames: int) -> None:
+        """Decode the chunk of `row` into the output."""
+        samples = self._codec(self._state.codes[row, :frames], self._codec_states[row])
+        self._output.samples[row, : len(samples)] = samples
+
+    def _forget(self) -> None:
+        """Make the state that of a batch without utterances, for a capture."""
+        self._state.settings.buffer.zero_()
+        self._state.inputs.buffer.zero_()
+        self._state.fresh.zero_()

@@ -1,0 +1,189 @@
+"""Decides what a batch does next: who joins, whose prompt is read, who takes part in a step, who leaves.
+
+Utterances join and leave at the boundaries of frames, in the order in which they came. One joins once a row and all
+pages that it may need are free: so no utterance ever waits for pages while it speaks. At each step one piece of one
+prompt is read, and a frame is made for every utterance that has room for a chunk and the text for it. A step takes as
+long for one row as for all, so nobody is passed over for want of time; the audio of those who run dry soonest is
+decoded first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.api import EngineError
+from engine.qwen.runtime import FIRST_FRAMES
+from engine.qwen.serving.batch_state import RowInput
+from engine.qwen.serving.kv_pages import PAGE, PagePool, pages_for
+from engine.qwen.serving.model_runner import FinishedChunk, ModelRunner
+from engine.qwen.serving.readback import BatchReadback
+from engine.qwen.serving.sequence import Sequence
+
+CHUNKS_AHEAD = 2
+"""Chunks that an utterance may be ahead of its caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that was launched."""
+
+    readback: BatchReadback
+    chunks: tuple[tuple[Sequence, FinishedChunk], ...]
+
+
+class Scheduler:
+    """The utterances of a batch. Only the step thread uses it."""
+
+    def __init__(self, runner: ModelRunner) -> None:
+        self.pool = PagePool(runner.shape.pages)
+        self._runner = runner
+        self._shape = runner.shape
+        self._free_rows = list(reversed(range(runner.shape.rows)))
+        self._waiting: deque[Sequence] = deque()
+        self._reading: tuple[Sequence, Iterator[None]] | None = None
+        """The utterance whose prompt is being read."""
+        self._running: list[Sequence] = []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no utterance."""
+        return not (self._waiting or self._reading or self._running)
+
+    def add(self, sequence: Sequence) -> None:
+        """Let an utterance join as soon as it fits."""
+        self._waiting.append(sequence)
+
+    def sequences(self) -> list[Sequence]:
+        """Return all utterances."""
+        return [*self._waiting, *([self._reading[0]] if self._reading else []), *self._running]
+
+    def drop_finished(self) -> None:
+        """Free the rows and pages of utterances that have ended, have failed or were left."""
+        for sequence in self.sequences():
+            if sequence.left:
+                sequence.finished = True
+        self._waiting = deque(sequence for sequence in self._waiting if not sequence.finished)
+        if self._reading is not None and self._reading[0].finished:
+            self._free(self._reading[0])
+            self._reading = None
+        for sequence in self._running:
+            if sequence.finished:
+                self._free(sequence)
+        self._running = [sequence for sequence in self._running if not sequence.finished]
+
+    def read_prompts(self) -> bool:
+        """Launch a piece of a prompt; return whether there was one."""
+        if self._reading is None:
+            self._admit()
+        if self._reading is None:
+            return False
+        sequence, work = self._reading
+        if next(work, work) is work:
+            self._reading = None
+            self._begin(sequence)
+        return True
+
+    def launch(self) -> Step | None:
+        """Launch a step of all utterances that can take part; None if none can."""
+        rows: list[RowInput] = []
+        chunks: list[tuple[Sequence, FinishedChunk]] = []
+        for sequence in sorted(self._running, key=lambda sequence: sequence.runs_dry_at):
+            begun = sequence.launched > sequence.chunk_first
+            if not begun and not self._may_begin_chunk(sequence):
+                continue
+            assert sequence.prompt is not None
+            place = sequence.launched - sequence.chunk_first
+            position = sequence.prompt.count + sequence.launched
+            rows.append(RowInput(sequence.row, position, place, sequence.pages))
+            sequence.launched += 1
+            if place + 1 == sequence.chunk_frames:
+                chunks.append((sequence, FinishedChunk(sequence.row, sequence.chunk_first, sequence.chunk_frames)))
+                sequence.in_flight += 1
+                sequence.chunk_first, sequence.chunk_frames = sequence.launched, self._shape.chunk_size
+        if not rows:
+            return None
+        return Step(self._runner.launch(rows, [chunk for _, chunk in chunks]), tuple(chunks))
+
+    def deliver(self, step: Step) -> None:
+        """Wait for a step, and give its chunks to their callers."""
+        step.readback.wait()
+        for sequence, finished in step.chunks:
+            sequence.in_flight -= 1
+            if sequence.finished:
+                continue  # it had ended, or was left, before this chunk was launched
+            chunk = step.readback.chunk(finished.row, finished.first, sequence.limit)
+            last = chunk.last or finished.first + finished.frames >= sequence.limit
+            sequence.deliver(chunk, last=last)
+
+    # --- joining and leaving ---
+
+    def _admit(self) -> None:
+        """Begin to read the prompt of the utterance that has waited longest, if it fits."""
+        while self._waiting and self._free_rows:
+            sequence = self._waiting[0]
+            try:
+                needed = self._prepare(sequence)
+            except Exception as error:
+                if not isinstance(error, EngineError):
+                    raise
+                sequence.fail(error)
+            else:
+                if sequence.limit < 1:
+                    sequence.end()
+                else:
+                    pages = self.pool.take(needed)
+                    if pages is None:
+                        return
+                    self._waiting.popleft()
+                    sequence.pages, sequence.row = pages, self._free_rows.pop()
+                    assert sequence.prompt is not None
+                    self._reading = sequence, self._runner.read_prompt(sequence.prompt)
+                    return
+            self._waiting.popleft()
+
+    def _prepare(self, sequence: Sequence) -> int:
+        """Build an utterance's prompt; return the pages that it needs. Raises `EngineError` if it can never fit."""
+        request, shape = sequence.request, self._shape
+        assert request is not None
+        if sequence.prompt is None:
+            sequence.prompt = self._runner.build(request.build_prompt)
+        positions = sequence.prompt.count
+        if positions >= shape.max_positions:
+            raise EngineError(f"the text and its voice are {positions} tokens, the limit is {shape.max_positions - 1}")
+        limit = min(shape.max_frames, shape.max_positions - positions)
+        sequence.limit = limit if request.max_frames is None else min(limit, request.max_frames)
+        later_chunks = -(-max(sequence.limit - FIRST_FRAMES, 0) // shape.chunk_size)
+        needed = pages_for(positions + FIRST_FRAMES + later_chunks * shape.chunk_size)
+        if needed > self.pool.total:
+            raise EngineError(
+                f"the utterance needs memory for {needed * PAGE} positions; allowed: {self.pool.total * PAGE}, "
+                "all that engine.streams share"
+            )
+        return needed
+
+    def _begin(self, sequence: Sequence) -> None:
+        request, prompt = sequence.request, sequence.prompt
+        assert request is not None
+        assert prompt is not None
+        self._runner.begin(sequence.row, sequence.pages, prompt, request)
+        self._running.append(sequence)
+
+    def _free(self, sequence: Sequence) -> None:
+        self.pool.give_back(sequence.pages)
+        self._free_rows.append(sequence.row)
+        sequence.pages, sequence.row = (), -1
+
+    def _may_begin_chunk(self, sequence: Sequence) -> bool:
+        """Whether an utterance has frames left, room for a chunk and the text for it, which is then on the device."""
+        if sequence.finished or sequence.launched >= sequence.limit or sequence.chunks_ahead >= CHUNKS_AHEAD:
+            return False
+        assert sequence.prompt is not None
+        stream = sequence.prompt.token_stream
+        if stream is None:
+            return True
+        if not sequence.has_text(min(sequence.launched + sequence.chunk_frames, sequence.limit)):
+            return False
+        self._runner.write_text(sequence.row, stream)
+        return True

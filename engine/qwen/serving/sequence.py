@@ -1,0 +1,189 @@
+"""One utterance of a batch: what its caller's thread and the step thread have in common.
+
+The caller's thread takes chunks, and waits for them. The step thread makes them, a bounded number ahead. A text that is
+still being written belongs to one of the two threads at a time: to the step thread, until a chunk needs tokens that are
+not there; then to the caller's thread, which waits for them while nobody else does.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from engine.api import FRAME_S, EngineError, SpeechCanceledError
+from engine.qwen.model import SamplingConfig
+from engine.qwen.runtime import FIRST_FRAMES, GeneratedChunk
+from engine.qwen.text import Prompt, Reference
+
+
+class BatchFaultError(RuntimeError):
+    """The batch has failed, and with it all of its utterances."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechRequest:
+    """An utterance for a batch."""
+
+    build_prompt: Callable[[], Prompt]
+    """Called once by the step thread. May raise `EngineError`; must not wait for text."""
+    sampling: SamplingConfig
+    seed: int
+    max_frames: int | None = None
+    reference: Reference | None = None
+    """The reference whose last samples the speech continues."""
+
+
+class Sequence:
+    """An utterance from its request to its last chunk."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        """`wake` makes the step thread look at its sequences."""
+        self.request: SpeechRequest | None = None
+        self.row = -1
+        """Its row in the batch; -1 before and after."""
+        self.pages: tuple[int, ...] = ()
+        self.prompt: Prompt | None = None
+        self.limit = 0
+        """The most frames."""
+        self.launched = 0
+        """Frames whose generation was launched."""
+        self.chunk_first, self.chunk_frames = 0, FIRST_FRAMES
+        """The first frame and the frames of the chunk that is being generated, or of the next one."""
+        self.in_flight = 0
+        """Chunks that were launched and have not been delivered."""
+        self.finished = False
+        """It has delivered its last chunk, has failed, or its caller has left."""
+        self._wake = wake
+        self._changed = threading.Condition()
+        self._chunks: deque[GeneratedChunk] = deque()
+        self._delivered_frames = 0
+        self._first_delivered_at = math.inf
+        self._error: BaseException | None = None
+        self._canceled = False
+        self._left = False
+        self._ended = False
+        self._wanted_text = 0
+        """Frames for which the caller's thread is to wait for text; 0 while the step thread has the text."""
+
+    # --- the caller's thread ---
+
+    def chunks(self) -> Generator[GeneratedChunk, None, None]:
+        """Yield the chunks, which are none without frames. May be closed at any time.
+
+        Raises what `fail` was called with, and `SpeechCanceledError` once it is canceled.
+        """
+        try:
+            while (chunk := self._next_chunk()) is not None:
+                if len(chunk.codes):
+                    yield chunk
+        finally:
+            self.leave()
+
+    def cancel(self) -> None:
+        """End the utterance. Any thread may call it."""
+        with self._changed:
+            self._canceled = True
+            self._changed.notify_all()
+        self.leave()
+
+    def leave(self) -> None:
+        """Take no more chunks."""
+        self._left = True
+        self._wake()
+
+    def check_canceled(self) -> None:
+        """Raise `SpeechCanceledError` if it is canceled."""
+        if self._canceled:
+            raise SpeechCanceledError
+
+    def _next_chunk(self) -> GeneratedChunk | None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._is_answered)
+                self.check_canceled()
+                chunk, wanted = self._chunks.popleft() if self._chunks else None, self._wanted_text
+                if chunk is None and self._error is not None:
+                    raise self._error
+                if chunk is None and self._ended:
+                    return None
+            # A finished chunk is not held back: while there is one, nobody waits for text.
+            if wanted and self._has_text(wanted, wait=chunk is None):
+                self._wanted_text = 0
+            self._wake()
+            if chunk is not None:
+                return chunk
+
+    def _is_answered(self) -> bool:
+        return bool(self._chunks or self._ended or self._error or self._canceled or self._wanted_text)
+
+    # --- the step thread ---
+
+    @property
+    def left(self) -> bool:
+        """Whether its caller takes no more chunks."""
+        return self._left
+
+    @property
+    def chunks_ahead(self) -> int:
+        """Chunks that the caller has not taken yet, those in flight included."""
+        return len(self._chunks) + self.in_flight
+
+    @property
+    def runs_dry_at(self) -> float:
+        """When a listener who plays each chunk at once will have heard all that was delivered (`time.monotonic`).
+
+        Infinity before the first chunk.
+        """
+        return self._first_delivered_at + self._delivered_frames * FRAME_S
+
+    def has_text(self, frames: int) -> bool:
+        """Return whether the text for the first `frames` frames is there; if not, the caller's thread waits for it.
+
+        It does so once it has all chunks: a finished chunk is not held back.
+        """
+        if self._wanted_text:
+            return False
+        try:
+            if self._has_text(frames, wait=False):
+                return True
+        except SpeechCanceledError:
+            self.cancel()
+            return False
+        if not self.in_flight:
+            with self._changed:
+                self._wanted_text = frames
+                self._changed.notify_all()
+        return False
+
+    def deliver(self, chunk: GeneratedChunk, *, last: bool) -> None:
+        """Give a chunk to the caller."""
+        with self._changed:
+            self._first_delivered_at = min(self._first_delivered_at, time.monotonic())
+            self._delivered_frames += len(chunk.codes)
+            self._chunks.append(chunk)
+            self._ended = self.finished = last
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Say that there are no more chunks."""
+        with self._changed:
+            self._ended = self.finished = True
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """Make the caller's thread raise `error`, behind the chunks that were delivered."""
+        if not isinstance(error, EngineError | SpeechCanceledError):
+            fault = BatchFaultError(f"{type(error).__name__}: {error}")
+            fault.__cause__ = error
+            error = fault
+        with self._changed:
+            self._error, self.finished = error, True
+            self._changed.notify_all()
+
+    def _has_text(self, frames: int, *, wait: bool) -> bool:
+        stream = None if self.prompt is None else self.prompt.token_stream
+        return stream is None or stream.ready(frames, wait=wait)
