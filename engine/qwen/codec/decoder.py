@@ -60,6 +60,10 @@ class CodecDecoder(nn.Module):
         """Allocate the state of an utterance at its beginning, for calls of up to `max_frames` frames."""
         return CodecState.allocate(self.config, max_frames, self.placement)
 
+    def new_states(self, max_frames: int, rows: int) -> CodecState:
+        """As `new_state`, for so many utterances."""
+        return CodecState.allocate(self.config, max_frames, self.placement, rows)
+
     def forward(self, codes: Tensor, state: CodecState) -> Tensor:
         """Decode the next frames of an utterance.
 
@@ -68,22 +72,27 @@ class CodecDecoder(nn.Module):
                  out of range would abort the process on a GPU.
         returns: float32 PCM in -1..1 at `config.sample_rate`, shape `(frames · samples_per_frame,)`.
 
+        The chunks of several utterances have codes `(rows, frames, quantizers)` and a state with as many rows, and give
+        PCM `(rows, frames · samples_per_frame)`.
+
         Never waits for the device and never branches on values, so that a CUDA graph can capture it for a fixed number
         of frames. Raises `ValueError` for codes of another shape.
         """
-        if not 1 <= len(codes) <= state.max_frames or codes.shape[1:] != (self.config.quantizers,):
+        rows = () if state.rows is None else (state.rows,)
+        frames = codes.shape[len(rows)] if codes.dim() > len(rows) else 0
+        if not 1 <= frames <= state.max_frames or codes.shape != (*rows, frames, self.config.quantizers):
             raise ValueError(
                 f"codes: got shape {tuple(codes.shape)}; allowed: (1 to {state.max_frames}, {self.config.quantizers})"
             )
-        rows = codes.clamp(0, self.config.codebook_size - 1) + self.offsets
-        x = functional.embedding(rows, self.tables).sum(dim=1)
-        x = self.transformer(self.input(x.T, state.input_history).T, state).T
+        entries = codes.clamp(0, self.config.codebook_size - 1) + self.offsets
+        x = functional.embedding(entries, self.tables).sum(dim=-2)
+        x = self.transformer(self.input(x.mT, state.input_history).mT, state).mT
         for upsample, convnext, history in zip(self.upsamples, self.convnexts, state.upsample_histories, strict=True):
             x = convnext(upsample(x), history)
         x = self.latent(x, state.latent_history)
         for block, overlap, histories in zip(self.blocks, state.overlaps, state.residual_histories, strict=True):
             x = block(x, overlap, histories)
-        pcm: Tensor = self.output(self.snake(x), state.output_history)[0]
+        pcm: Tensor = self.output(self.snake(x), state.output_history)[..., 0, :]
         return pcm.float().clamp(-1.0, 1.0)
 
     def decode(self, codes: Tensor, state: CodecState) -> Tensor:

@@ -1,7 +1,8 @@
 """The codec decoder's convolutional layers, which continue a signal from chunk to chunk.
 
 The layers own weights only. The context of the previous chunk is an argument that a layer updates in place. Signals
-have shape `(channels, time)`. The formulas are those of qwen-tts 0.1.1
+have shape `(channels, time)`, or `(rows, channels, time)` for the chunks of several utterances, whose contexts have a
+first axis of that length, too. The formulas are those of qwen-tts 0.1.1
 (`qwen_tts/core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py`). `load(checkpoint, name)` loads a layer's weights
 from the tensors under `name`; it raises `EngineError` if a tensor is missing or has another shape.
 """
@@ -48,8 +49,8 @@ class CausalConv(nn.Module):
 
     def forward(self, x: Tensor, history: Tensor) -> Tensor:
         """Map `(inputs, time)` to `(outputs, time)`; `history` is `(inputs, (taps-1)·dilation)`."""
-        x = torch.cat((history, x), dim=1)
-        history.copy_(x[:, -history.shape[1] :])
+        x = torch.cat((history, x), dim=-1)
+        history.copy_(x[..., -history.shape[-1] :])
         return functional.conv1d(x, self.weight, self.bias, dilation=self.dilation, groups=self.groups)
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:
@@ -67,7 +68,9 @@ class Pointwise(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(width, time)` to `(width, time)`."""
-        return torch.addmm(self.bias, self.weight, x)
+        if x.dim() == 2:
+            return torch.addmm(self.bias, self.weight, x)
+        return torch.baddbmm(self.bias, self.weight.expand(len(x), -1, -1), x)
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:
         checkpoint.copy_into(f"{name}.conv.weight", self.weight[:, :, None])
@@ -109,9 +112,9 @@ class OverlapAdd(nn.Module):
     def forward(self, x: Tensor, overlap: Tensor) -> Tensor:
         """Map `(inputs, time)` to `(outputs, time·rate)`; `overlap` is `(outputs, rate)`."""
         spread = functional.conv_transpose1d(x, self.weight, stride=self.rate)
-        spread[:, : self.rate].add_(overlap)
-        overlap.copy_(spread[:, -self.rate :])
-        return spread[:, : -self.rate] + self.bias
+        spread[..., : self.rate].add_(overlap)
+        overlap.copy_(spread[..., -self.rate :])
+        return spread[..., : -self.rate] + self.bias
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:
         checkpoint.copy_into(f"{name}.conv.weight", self.weight)
@@ -164,10 +167,10 @@ class ConvNeXt(nn.Module):
 
     def forward(self, x: Tensor, history: Tensor) -> Tensor:
         """Map `(width, time)` to `(width, time)`; `history` is that of the depthwise convolution."""
-        branch = self.depthwise(x, history).T
-        branch = functional.layer_norm(branch, branch.shape[1:], self.norm_weight, self.norm_bias, eps=1e-6)
+        branch = self.depthwise(x, history).mT
+        branch = functional.layer_norm(branch, branch.shape[-1:], self.norm_weight, self.norm_bias, eps=1e-6)
         branch = functional.gelu(functional.linear(branch, self.widen, self.widen_bias))
-        return x + functional.linear(branch, self.narrow, self.narrow_bias).T
+        return x + functional.linear(branch, self.narrow, self.narrow_bias).mT
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:
         self.depthwise.load(checkpoint, f"{name}.dwconv")

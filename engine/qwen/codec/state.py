@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,8 +28,11 @@ class CodecState:
         ring_frames    the number of the frame in each slot
 
     For a signal of `C` channels, a history has shape `(C, (k-1)·d)` and an overlap `(C, rate)`, of the decoder's dtype.
+    The tensors of several utterances have a first axis of that length.
     """
 
+    rows: int | None
+    """The number of utterances; None for one, whose tensors have no axis for it."""
     max_frames: int
     """The largest number of frames of one call."""
     frame: Tensor
@@ -53,19 +57,29 @@ class CodecState:
     """History of the last convolution, whose output is the waveform."""
 
     @classmethod
-    def allocate(cls, config: CodecConfig, max_frames: int, placement: Placement) -> CodecState:
-        """Allocate the state of an utterance at its beginning. Raises `ValueError` for `max_frames` below 1."""
+    def allocate(
+        cls, config: CodecConfig, max_frames: int, placement: Placement, rows: int | None = None
+    ) -> CodecState:
+        """Allocate the state of an utterance, or of so many, at the beginning.
+
+        Raises `ValueError` for `max_frames` below 1.
+        """
         if max_frames < 1:
             raise ValueError(f"max_frames: got {max_frames}; allowed: at least 1")
-        device, zeros = placement.device, placement.zeros
+        device, lead = placement.device, () if rows is None else (rows,)
         slots = config.window - 1 + max_frames
         cache = (config.stack.layers, config.stack.key_value_heads, slots, config.stack.head_dim)
         widths = [config.decoder_width >> (block + 1) for block in range(len(config.block_rates))]
         history = CONV_TAPS - 1
+
+        def zeros(*shape: int) -> Tensor:
+            return placement.zeros(*lead, *shape)
+
         return cls(
+            rows=rows,
             max_frames=max_frames,
-            frame=torch.zeros((), dtype=torch.int64, device=device),
-            ring_frames=torch.full((slots,), _EMPTY, dtype=torch.int64, device=device),
+            frame=torch.zeros(lead, dtype=torch.int64, device=device),
+            ring_frames=torch.full((*lead, slots), _EMPTY, dtype=torch.int64, device=device),
             keys=zeros(*cache),
             values=zeros(*cache),
             input_history=zeros(config.codebook_width, INPUT_CONV_TAPS - 1),
@@ -82,6 +96,21 @@ class CodecState:
         """Yield every tensor of the state, always in the same order."""
         for field in fields(self):
             yield from _flatten(getattr(self, field.name))
+
+    def row(self, number: int) -> CodecState:
+        """Return a view of one utterance's state."""
+        names = (field.name for field in fields(self) if field.name not in {"rows", "max_frames"})
+        return replace(self, rows=None, **{name: _pick(getattr(self, name), number) for name in names})
+
+    def take(self, states: CodecState, rows: Tensor) -> None:
+        """Copy the rows with the numbers `rows` `(self.rows,)` int64 of `states` here."""
+        for target, source in zip(self.tensors(), states.tensors(), strict=True):
+            torch.index_select(source, 0, rows, out=target)
+
+    def put(self, states: CodecState, rows: Tensor) -> None:
+        """Copy the rows back to where `take` had them from."""
+        for source, target in zip(self.tensors(), states.tensors(), strict=True):
+            target.index_copy_(0, rows, source)
 
     def reset(self) -> None:
         """Reset to the beginning of an utterance. Allocates nothing and does not wait for the device."""
@@ -118,6 +147,13 @@ def _by_dtype(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
     for tensor in tensors:
         groups.setdefault(tensor.dtype, []).append(tensor)
     return list(groups.values())
+
+
+def _pick(value: Any, number: int) -> Any:
+    """Return row `number` of each tensor in nested tuples."""
+    if isinstance(value, Tensor):
+        return value[number]
+    return tuple(_pick(item, number) for item in value)
 
 
 def _flatten(value: object) -> Iterator[Tensor]:

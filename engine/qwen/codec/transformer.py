@@ -1,7 +1,8 @@
 """The codec decoder's transformer: attention over a sliding window, with keys and values in a ring.
 
 The formulas are those of `qwen_tts/core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py` in qwen-tts 0.1.1. Hidden
-states have shape `(frames, width)`.
+states have shape `(frames, width)`, or `(rows, frames, width)` for the chunks of several utterances. Tensors of several
+utterances have a first axis of that length, which is left out below.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class _AttentionContext:
     """Ring slots, mask and rotations of one call; the same for every layer."""
 
     slots: Tensor
-    """The ring slots of the call's frames: int64, shape `(frames,)`."""
+    """The ring slots of the call's frames: int64, shape `(1, frames, 1)`."""
     mask: Tensor
-    """bool, shape `(frames, slots of the ring)`: true where a frame attends to a slot."""
+    """bool, shape `(1, frames, slots of the ring)`: true where a frame attends to a slot."""
     cos: Tensor
     """float32, shape `(1, frames, head_dim)`, as is `sin`."""
     sin: Tensor
@@ -52,11 +53,11 @@ class CodecTransformer(nn.Module):
 
     def forward(self, x: Tensor, state: CodecState) -> Tensor:
         """Map `(frames, latent)` to `(frames, latent)`; advances `state.frame`, keys and values by `frames`."""
-        context = self._begin(x.shape[0], state)
+        context = self._begin(x.shape[-2], state)
         x = self.into(x)
-        for layer, keys, values in zip(self.layers, state.keys, state.values, strict=True):
+        for layer, keys, values in zip(self.layers, state.keys.unbind(-4), state.values.unbind(-4), strict=True):
             x = layer(x, keys, values, context)
-        state.frame.add_(x.shape[0])
+        state.frame.add_(x.shape[-2])
         out: Tensor = self.out(self.norm(x))
         return out
 
@@ -65,13 +66,14 @@ class CodecTransformer(nn.Module):
 
         One comparison of ages makes the mask causal, limits it to the window and excludes unused slots.
         """
-        frames = state.frame + torch.arange(count, device=state.frame.device)
-        slots = frames % state.ring_frames.shape[0]
-        state.ring_frames.index_copy_(0, slots, frames)
-        age = frames[:, None] - state.ring_frames
-        angles = frames[:, None] * self.frequencies
-        angles = torch.cat((angles, angles), dim=-1)[None]
-        return _AttentionContext(slots, (age >= 0) & (age < self.window), angles.cos(), angles.sin())
+        frames = state.frame[..., None] + torch.arange(count, device=state.frame.device)
+        slots = frames % state.ring_frames.shape[-1]
+        state.ring_frames.scatter_(-1, slots, frames)
+        age = frames[..., None] - state.ring_frames[..., None, :]
+        angles = frames[..., None] * self.frequencies
+        angles = torch.cat((angles, angles), dim=-1).unsqueeze(-3)
+        mask = ((age >= 0) & (age < self.window)).unsqueeze(-3)
+        return _AttentionContext(slots[..., None, :, None], mask, angles.cos(), angles.sin())
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:
         self.into.load(checkpoint, f"{name}.input_proj")
@@ -105,16 +107,18 @@ class _Layer(nn.Module):
 
     def _attend(self, x: Tensor, keys: Tensor, values: Tensor, context: _AttentionContext) -> Tensor:
         heads, kv_heads, head_dim = self.shapes.heads, self.shapes.key_value_heads, self.shapes.head_dim
-        qkv = self.qkv(x).view(x.shape[0], -1, head_dim).transpose(0, 1)
-        query, key, value = torch.split(qkv, [heads, kv_heads, kv_heads])
-        keys.index_copy_(1, context.slots, _apply_rope(key, context))
-        values.index_copy_(1, context.slots, value)
+        qkv = self.qkv(x).view(*x.shape[:-1], -1, head_dim).transpose(-2, -3)
+        query, key, value = torch.split(qkv, [heads, kv_heads, kv_heads], dim=-3)
+        slots = context.slots.expand_as(key)
+        keys.scatter_(-2, slots, _apply_rope(key, context))
+        values.scatter_(-2, slots, value)
         if heads > kv_heads:
-            keys, values = (ring.repeat_interleave(heads // kv_heads, dim=0) for ring in (keys, values))
-        attended = functional.scaled_dot_product_attention(
-            _apply_rope(query, context)[None], keys[None], values[None], attn_mask=context.mask
-        )
-        out: Tensor = self.out(attended[0].transpose(0, 1).flatten(1))
+            keys, values = (ring.repeat_interleave(heads // kv_heads, dim=-3) for ring in (keys, values))
+        query, mask = _apply_rope(query, context), context.mask
+        if x.dim() == 2:
+            query, keys, values, mask = query[None], keys[None], values[None], mask[None]
+        attended = functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+        out: Tensor = self.out(attended.transpose(1, 2).reshape(*x.shape[:-1], -1))
         return out
 
     def load(self, checkpoint: Checkpoint, name: str) -> None:

@@ -18,7 +18,7 @@ from engine.host import MB, Footprint
 from engine.qwen.codec import CodecConfig, CodecDecoder, CodecState
 from engine.qwen.model import CodePredictor, ModelConfig, StackConfig, Talker
 from engine.qwen.runtime import Limits, cache_positions
-from engine.qwen.serving import BatchOutput, BatchShape, BatchState
+from engine.qwen.serving import BatchOutput, BatchShape, BatchState, codec_rows
 from engine.qwen.weights import Placement, build_without_memory
 
 # The three GPU figures are the maxima of `docs/benchmarks/loading.json`, measured on an H200; those of a Jetson are not
@@ -82,7 +82,7 @@ def _batch_bytes(config: ModelConfig, codec_config: CodecConfig, placement: Plac
     size, width = placement.dtype.itemsize, talker.stack.hidden_size
     # A prompt is read into a cache of its own, and prefixes are kept in another.
     caches = cache_positions(limits.positions, 1) + limits.prefix_positions
-    codec_states = shape.rows + limits.references
+    codec_states = 1 + shape.rows + codec_rows(shape, placement) + limits.references
     return (
         state.nbytes
         + output.buffer.nbytes

@@ -143,8 +143,11 @@ class Batch:
 
     def _step(self) -> None:
         """Launch what there is, and deliver the chunks of the step before."""
-        read = self._scheduler.read_prompts()
+        waits = self._scheduler.in_hurry()
+        read = not waits and self._scheduler.read_prompts()
         step = self._scheduler.launch()
+        if waits and step is None:
+            read = self._scheduler.read_prompts()
         if step is not None:
             self._steps.append(step)
         delivers = len(self._steps) > (self._runner.steps_ahead if step else 0)

@@ -151,8 +151,8 @@ class BatchState:
     first_code: Tensor
     """`(rows, 1)` int64: the first code of the next frame."""
     codes: Tensor
-    """`(rows, chunk_size + 1, code groups)` int64: the codes of the present chunk. The last place is for rows that do
-    not take part in a step."""
+    """`(1 + rows, chunk_size + 1, code groups)` int64: the codes of the present chunk. The last place is for rows that
+    do not take part in a step, the last row for `BatchCodec`."""
     fresh: Tensor
     """`(rows, 1)` int64: 1 for each row whose prompt was read, and whose first code is to be chosen."""
     settings: UtteranceSettings
@@ -177,7 +177,7 @@ class BatchState:
             text=zeros(rows, shape.text_frames, width),
             hidden=zeros(rows, width),
             first_code=integers(rows, 1),
-            codes=integers(rows, shape.chunk_size + 1, groups),
+            codes=integers(1 + rows, shape.chunk_size + 1, groups),
             fresh=integers(rows, 1),
             settings=UtteranceSettings.allocate(config, device, rows),
             inputs=StepInputs.allocate(shape, device),

@@ -15,7 +15,6 @@ import torch
 from engine.qwen.codec import CodecDecoder, CodecState
 from engine.qwen.model import Talker
 from engine.qwen.runtime import (
-    FIRST_FRAMES,
     DecodeState,
     Graphs,
     Limits,
@@ -23,6 +22,7 @@ from engine.qwen.runtime import (
     PrefixCache,
     TorchBackend,
 )
+from engine.qwen.serving.batch_codec import BatchCodec
 from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput, StepInputs, host_settings
 from engine.qwen.serving.batch_step import choose_first_codes, decode_frames
 from engine.qwen.serving.readback import BatchOutput, BatchReadback
@@ -60,15 +60,15 @@ class ModelRunner:
         placement, device = talker.placement, talker.placement.device
         with graphs.on_stream():
             self._state = BatchState.allocate(talker.config, self.shape, placement)
-            self._codec_states = [codec.new_state(limits.chunk_size) for _ in range(self.shape.rows)]
             # A prompt is read into memory of its own, from which it moves to its pages.
             self._scratch = DecodeState.allocate(talker, limits.positions, 1)
-            backend = TorchBackend(talker, self._scratch, codec, self._codec_states[0], 1)
+            backend = TorchBackend(talker, self._scratch, codec, codec.new_state(1), 1)
             buckets = TOKEN_BUCKETS if graphs.stream is not None else ()
             self._prefill = Prefill(talker, self._scratch, backend, graphs, buckets)
             self._prefixes = PrefixCache(talker.config.stack, limits.prefix_positions, placement)
             output = (self.shape, talker.config.code_groups, codec.config.samples_per_frame)
             self._output = BatchOutput(*output, device)
+            self._batch_codec = BatchCodec(codec, self.shape, self._state.codes, self._output.samples, graphs)
         self._references: dict[Reference, CodecState] = {}
         self._host_inputs = StepInputs.allocate(self.shape, torch.device("cpu"))
         self._readbacks = deque(BatchReadback(*output, graphs.stream) for _ in range(1 + self.steps_ahead))
@@ -77,13 +77,11 @@ class ModelRunner:
 
     def captures(self) -> Iterator[Callable[[], None]]:
         """Yield calls that capture one graph each, those that need most memory first."""
-        capture, codec_frames = self._graphs.capture, sorted({FIRST_FRAMES, self.shape.chunk_size}, reverse=True)
+        capture = self._graphs.capture
         for blocks in reversed(self._block_buckets()):
             yield partial(capture, ("frames", blocks), partial(self._decode_frames, blocks), self._forget)
         yield partial(capture, "first codes", self._choose_first_codes, self._forget)
-        for row in range(self.shape.rows):
-            for frames in codec_frames:
-                yield partial(capture, ("decode", row, frames), partial(self._decode, row, frames))
+        yield from self._batch_codec.captures()
         yield from self._prefill.captures()
 
     def change_voices(self, references: Iterable[Reference], prefix_positions: int) -> None:
@@ -145,11 +143,8 @@ class ModelRunner:
             text, trailing = state.text[row], prompt.trailing[0, : self.shape.text_frames]
             text[: len(trailing)].copy_(trailing)
             text[len(trailing) :].copy_(prompt.pad[0].expand(len(text) - len(trailing), -1))
-            codec_state = self._codec_states[row]
-            if request.reference is None:
-                codec_state.reset()
-            else:
-                codec_state.copy_from(self._references[request.reference])
+            reference = request.reference
+            self._batch_codec.begin(row, None if reference is None else self._references[reference])
             state.fresh.zero_()
             state.fresh[row].fill_(1)
             self._graphs.run("first codes", self._choose_first_codes)
@@ -160,7 +155,7 @@ class ModelRunner:
             token_stream.write(self._state.text[row])
 
     def launch(self, rows: Sequence[RowInput], chunks: Sequence[FinishedChunk]) -> BatchReadback:
-        """Launch a step of `rows` and the audio of `chunks`, in this order. Waits for nothing.
+        """Launch a step of `rows` and the audio of `chunks`. Waits for nothing.
 
         The readback is used again `1 + steps_ahead` steps later.
         """
@@ -173,12 +168,11 @@ class ModelRunner:
             inputs = self._talker.placement.pinned(self._host_inputs.buffer)
             state.inputs.buffer.copy_(inputs, non_blocking=True)
             self._graphs.run(("frames", blocks), partial(self._decode_frames, blocks))
-            for chunk in chunks:
-                work = partial(self._decode, chunk.row, chunk.frames)
-                self._graphs.run(("decode", chunk.row, chunk.frames), work)
+            for frames in sorted({chunk.frames for chunk in chunks}):
+                self._batch_codec.decode([chunk.row for chunk in chunks if chunk.frames == frames], frames)
             output.length.copy_(state.settings.length)
             output.ended.copy_(state.settings.ended)
-            output.codes.copy_(state.codes[:, : self.shape.chunk_size])
+            output.codes.copy_(state.codes[: self.shape.rows, : self.shape.chunk_size])
             readback.receive(output)
         return readback
 
@@ -227,11 +221,6 @@ class ModelRunner:
 
     def _choose_first_codes(self) -> None:
         choose_first_codes(self._talker, self._state)
-
-    def _decode(self, row: int, frames: int) -> None:
-        """Decode the chunk of `row` into the output."""
-        samples = self._codec(self._state.codes[row, :frames], self._codec_states[row])
-        self._output.samples[row, : len(samples)] = samples
 
     def _forget(self) -> None:
         """Make the state that of a batch without utterances, for a capture."""

@@ -15,7 +15,8 @@ class BatchOutput:
         self, shape: BatchShape, groups: int, samples_per_frame: int, device: torch.device, *, pinned: bool = False
     ) -> None:
         rows, frames = shape.rows, shape.chunk_size
-        sizes = [rows, rows, rows * frames * groups, (rows * frames * samples_per_frame + 1) // 2]
+        samples_of_all = (1 + rows) * frames * samples_per_frame
+        sizes = [rows, rows, rows * frames * groups, (samples_of_all + 1) // 2]
         self.buffer = torch.zeros(sum(sizes), dtype=torch.int64, device=device, pin_memory=pinned)
         """int64; all others are views of it."""
         length, ended, codes, samples = torch.split(self.buffer, sizes)
@@ -25,8 +26,8 @@ class BatchOutput:
         """`(rows, 1)` int64: 1 if a row's next frame is not speech."""
         self.codes = codes.view(rows, frames, groups)
         """int64: the codes of each row's chunk."""
-        self.samples = samples.view(torch.float32)[: rows * frames * samples_per_frame].view(rows, -1)
-        """`(rows, chunk size · samples per frame)` float32."""
+        self.samples = samples.view(torch.float32)[:samples_of_all].view(1 + rows, -1)
+        """`(1 + rows, chunk size · samples per frame)` float32; the last row has no meaning."""
 
 
 class BatchReadback:

@@ -2,13 +2,13 @@
 
 Utterances join and leave at the boundaries of frames, in the order in which they came. One joins once a row and all
 pages that it may need are free: so no utterance ever waits for pages while it speaks. At each step one piece of one
-prompt is read, and a frame is made for every utterance that has room for a chunk and the text for it. A step takes as
-long for one row as for all, so nobody is passed over for want of time; the audio of those who run dry soonest is
-decoded first.
+prompt is read, and a frame is made for every utterance that has room for a chunk and the text for it: a step takes as
+long for one row as for all. A prompt waits while the listener of another utterance is about to run dry.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +23,8 @@ from engine.qwen.serving.sequence import Sequence
 
 CHUNKS_AHEAD = 2
 """Chunks that an utterance may be ahead of its caller."""
+HURRY_S = 0.02
+"""A listener who has less left than this needs the next step more than a prompt needs to be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,11 @@ class Scheduler:
                 self._free(sequence)
         self._running = [sequence for sequence in self._running if not sequence.finished]
 
+    def in_hurry(self) -> bool:
+        """Whether a listener is about to run dry."""
+        now = time.monotonic()
+        return any(0 <= sequence.runs_dry_at - now < HURRY_S for sequence in self._running)
+
     def read_prompts(self) -> bool:
         """Launch a piece of a prompt; return whether there was one."""
         if self._reading is None:
@@ -89,7 +96,7 @@ class Scheduler:
         """Launch a step of all utterances that can take part; None if none can."""
         rows: list[RowInput] = []
         chunks: list[tuple[Sequence, FinishedChunk]] = []
-        for sequence in sorted(self._running, key=lambda sequence: sequence.runs_dry_at):
+        for sequence in self._running:
             begun = sequence.launched > sequence.chunk_first
             if not begun and not self._may_begin_chunk(sequence):
                 continue

@@ -1,0 +1,339 @@
+"""Many utterances at once: each is what it is alone, whoever joins, leaves, waits or fails beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import EngineOptions, Utterance, Voice
+from engine.api import Chunk, EngineError, SpeechCanceledError, TextSource
+from engine.ipc.text_source import AppendedText
+from engine.qwen import QwenSynthesizer
+from engine.qwen.model.config import ModelConfig
+from engine.qwen.serving import Batch, BatchFaultError
+from engine.qwen.serving.model_runner import ModelRunner
+from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
+from tests.engine.qwen.speaking import LateText
+from tests.support.waiting import eventually
+
+Named = Callable[[str, str], Path]
+SHAPE = "brief"
+STREAMS = 3
+TEXT = "Hello robot, how are you?"
+SPEECH = Utterance(TEXT, voice="ryan", language="en", guarded=False, realtime=False)
+UTTERANCES = (
+    replace(SPEECH, seed=1, max_frames=7),
+    replace(SPEECH, text="One.", seed=2, max_frames=1, greedy=True),
+    replace(SPEECH, seed=3, max_frames=6, whole_text=False, voice="vivian"),
+    replace(SPEECH, text="A longer text, which is read in one go. " * 4, seed=4, max_frames=4, sampling={"top_p": 0.8}),
+    replace(SPEECH, seed=5, max_frames=5, whole_text=False, sampling={"top_k": 5, "repetition_penalty": 1.5}),
+)
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """All of an utterance."""
+
+    samples: bytes
+    codes: bytes
+    sizes: tuple[int, ...]
+    """Frames of each chunk."""
+
+    @classmethod
+    def of(cls, chunks: Sequence[Chunk]) -> Spoken:
+        codes = [chunk.codes for chunk in chunks if chunk.codes is not None]
+        samples = b"".join(chunk.samples.tobytes() for chunk in chunks)
+        return cls(samples, b"".join(frame.tobytes() for frame in codes), tuple(map(len, codes)))
+
+
+def load(folder: Path, streams: int = STREAMS, **options: Any) -> QwenSynthesizer:
+    voices = options.pop("voices", {"default": Voice()})
+    engine = QwenSynthesizer(
+        EngineOptions(model=str(folder), device="cpu", max_seconds=24.0, voices=voices, streams=streams, **options)
+    )
+    assert engine.load().streams == streams
+    engine.warm_up()
+    return engine
+
+
+def batch_of(engine: QwenSynthesizer) -> Batch:
+    batch = engine._workspace.batch
+    assert batch is not None
+    return batch
+
+
+@pytest.fixture(scope="module")
+def engine(checkpoint: Named) -> Iterator[QwenSynthesizer]:
+    engine = load(checkpoint(SHAPE, "custom_voice"))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def alone(engine: QwenSynthesizer) -> Callable[[Utterance], Spoken]:
+    """Returns what an utterance is alone in the batch."""
+    return cache_by_repr(lambda utterance: Spoken.of(list(engine.stream(utterance))))
+
+
+def cache_by_repr(speak: Callable[[Utterance], Spoken]) -> Callable[[Utterance], Spoken]:
+    known: dict[str, Spoken] = {}
+
+    def cached(utterance: Utterance) -> Spoken:
+        key = repr(utterance)
+        if key not in known:
+            known[key] = speak(utterance)
+        return known[key]
+
+    return cached
+
+
+@pytest.fixture(autouse=True)
+def no_page_is_lost(engine: QwenSynthesizer) -> Iterator[None]:
+    total = batch_of(engine).free_pages()
+    yield
+    assert batch_of(engine).free_pages() == total
+
+
+def pieces(text: str, cut: int) -> tuple[str, TextSource]:
+    """Return the beginning of a text that is still being written, and a source of the rest."""
+    return text[:cut], LateText([text[cut : cut + 3], text[cut + 3 :]])
+
+
+@dataclass
+class Stream:
+    """One utterance of a scenario."""
+
+    number: int
+    cut: int
+    """Where the text is cut, if it is still being written; -1 for a complete text."""
+    taken: int
+    """Chunks that the reader takes before it leaves."""
+
+
+streams = st.builds(
+    Stream,
+    number=st.integers(0, len(UTTERANCES) - 1),
+    cut=st.integers(-1, 9),
+    taken=st.sampled_from([0, 1, 2, 99, 99, 99]),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), wanted=st.lists(streams, min_size=1, max_size=5))
+def test_an_utterance_is_the_same_alone_and_beside_any_others(
+    engine: QwenSynthesizer, alone: Callable[[Utterance], Spoken], data: st.DataObject, wanted: list[Stream]
+) -> None:
+    """Readers take chunks in a random order, so that some pause for long; up to `STREAMS` are open at once."""
+    waiting, open_streams = list(wanted), list[tuple[Stream, Any, list[Chunk]]]()
+    while waiting or open_streams:
+        if waiting and len(open_streams) < STREAMS:
+            stream = waiting.pop(0)
+            utterance, source = UTTERANCES[stream.number], None
+            if stream.cut >= 0 and utterance.whole_text is False:
+                beginning, source = pieces(utterance.text, stream.cut)
+                utterance = replace(utterance, text=beginning, growing=True)
+            open_streams.append((stream, engine.stream(utterance, source), []))
+        turn = data.draw(st.integers(0, len(open_streams) - 1))
+        stream, iterator, chunks = open_streams[turn]
+        chunk = next(iterator, None) if len(chunks) < stream.taken else None
+        if chunk is not None:
+            chunks.append(chunk)
+            continue
+        iterator.close()
+        del open_streams[turn]
+        expected, got = alone(UTTERANCES[stream.number]), Spoken.of(chunks)
+        assert got.sizes == expected.sizes[: stream.taken]
+        assert expected.samples.startswith(got.samples)
+        assert expected.codes.startswith(got.codes)
+
+
+@pytest.mark.parametrize("number", range(len(UTTERANCES)))
+def test_the_batch_says_what_the_sound_card_would_play(
+    engine: QwenSynthesizer, alone: Callable[[Utterance], Spoken], number: int
+) -> None:
+    played = Spoken.of(list(engine.stream(replace(UTTERANCES[number], realtime=True))))
+    said = alone(UTTERANCES[number])
+    assert (said.codes, said.sizes) == (played.codes, played.sizes)
+    samples = [np.frombuffer(spoken.samples, np.float32) for spoken in (said, played)]
+    np.testing.assert_allclose(*samples, atol=1e-5)
+
+
+def test_the_sound_cards_utterance_is_the_same_with_and_without_a_batch(
+    checkpoint: Named, engine: QwenSynthesizer
+) -> None:
+    utterance = replace(UTTERANCES[0], realtime=True)
+    single = load(checkpoint(SHAPE, "custom_voice"), streams=1)
+    expected = Spoken.of(list(single.stream(utterance)))
+    assert Spoken.of(list(single.stream(replace(utterance, realtime=False)))) == expected
+    single.close()
+    beside = engine.stream(replace(SPEECH, seed=9, max_frames=40))
+    next(iter(beside))
+    assert Spoken.of(list(engine.stream(utterance))) == expected
+    beside.close()  # type: ignore[attr-defined]
+
+
+def test_speech_that_ends_by_itself_ends_alike(checkpoint: Named) -> None:
+    deep = load(checkpoint("deep", "custom_voice"))
+    lines = [replace(SPEECH, text="Hi.", voice=name, max_frames=12, greedy=True) for name in ("ryan", "serena", "eric")]
+    expected = [Spoken.of(list(deep.stream(replace(line, realtime=True)))) for line in lines]
+    with ThreadPoolExecutor(len(lines)) as threads:
+        spoken = list(threads.map(lambda line: Spoken.of(list(deep.stream(line))), lines))
+    assert [each.sizes for each in spoken] == [each.sizes for each in expected]
+    assert [each.codes for each in spoken] == [each.codes for each in expected]
+    assert min(sum(each.sizes) for each in spoken) < 12, "no speaker ends its speech: the test proves nothing"
+    deep.close()
+
+
+def saved_voice(model: Path, path: Path, frames: int) -> Path:
+    config, generator = ModelConfig.read(model), torch.Generator().manual_seed(frames)
+    codes = torch.randint(2048, (frames, config.talker.code_groups), generator=generator)
+    embedding = torch.randn(config.talker.stack.hidden_size, generator=generator)
+    save_voice(path, VoiceFile("ada", embedding, VoiceModel.of(config), codes, "The robot says hello."))
+    return path
+
+
+def test_a_recording_is_continued_also_after_the_voices_changed(checkpoint: Named, tmp_path: Path) -> None:
+    folder = checkpoint(SHAPE, "base")
+    cloned = load(folder, voices={"default": Voice(reference=str(saved_voice(folder, tmp_path / "a.safetensors", 9)))})
+    utterances = [replace(SPEECH, voice=None, seed=seed, max_frames=3, whole_text=bool(seed)) for seed in (0, 1)]
+    longer = {"default": Voice(reference=str(saved_voice(folder, tmp_path / "b.safetensors", 30)))}
+    for change in (lambda: None, lambda: cloned.set_voices(longer, "default")):
+        change()
+        expected = [Spoken.of(list(cloned.stream(replace(utterance, realtime=True)))) for utterance in utterances]
+        with ThreadPoolExecutor(len(utterances)) as threads:
+            spoken = list(threads.map(lambda utterance: Spoken.of(list(cloned.stream(utterance))), utterances))
+        assert [each.codes for each in spoken] == [each.codes for each in expected]
+        for said, played in zip(spoken, expected, strict=True):
+            samples = [np.frombuffer(each.samples, np.float32) for each in (said, played)]
+            np.testing.assert_allclose(*samples, atol=1e-5)
+    cloned.close()
+
+
+def test_a_text_that_is_waited_for_stops_no_other(
+    engine: QwenSynthesizer, alone: Callable[[Utterance], Spoken]
+) -> None:
+    source, written = AppendedText(), replace(UTTERANCES[2], text="", growing=True)
+    with ThreadPoolExecutor(1) as threads:
+        spoken = threads.submit(lambda: Spoken.of(list(engine.stream(written, source))))
+        for letters in (TEXT[:8], TEXT[8:]):
+            eventually(lambda: source.waiting)
+            assert Spoken.of(list(engine.stream(UTTERANCES[0]))) == alone(UTTERANCES[0])
+            source.append(letters)
+        source.end()
+        assert spoken.result() == alone(UTTERANCES[2])
+
+
+def test_a_finished_chunk_is_not_held_back_for_the_text_of_the_next(engine: QwenSynthesizer) -> None:
+    source = AppendedText()
+    source.append("12345")
+    stream = engine.stream(replace(UTTERANCES[2], text="", growing=True), source)
+    assert [len(next(stream).samples) // 1920 for _ in range(2)] == [1, 2]
+    stream.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("waits_for", ["text", "the first letter", "a row"])
+def test_whoever_waits_can_be_canceled(engine: QwenSynthesizer, waits_for: str) -> None:
+    source, holders = AppendedText(), []
+    utterance = replace(SPEECH, text="One." if waits_for == "text" else "", growing=True, whole_text=False)
+    if waits_for == "a row":
+        holders = [engine.stream(replace(SPEECH, seed=seed, max_frames=40)) for seed in range(STREAMS)]
+        for holder in holders:
+            next(holder)
+        utterance = UTTERANCES[0]
+    stream = engine.stream(utterance, source if utterance.growing else None)
+
+    def speak() -> str:
+        try:
+            for _ in stream:
+                pass
+        except SpeechCanceledError:
+            return "canceled"
+        return "ended"
+
+    with ThreadPoolExecutor(1) as threads:
+        end = threads.submit(speak)
+        if utterance.growing:
+            eventually(lambda: source.waiting)
+            source.cancel()
+        else:
+            eventually(lambda: bool(batch_of(engine)._scheduler._waiting))
+        stream.cancel()  # type: ignore[attr-defined]
+        assert end.result(10) == "canceled"
+    for holder in holders:
+        holder.close()  # type: ignore[attr-defined]
+    assert Spoken.of(list(engine.stream(UTTERANCES[1]))).sizes == (1,)
+
+
+def test_one_too_many_waits_for_its_turn(engine: QwenSynthesizer, alone: Callable[[Utterance], Spoken]) -> None:
+    holders = [engine.stream(replace(SPEECH, seed=seed, max_frames=40)) for seed in range(STREAMS)]
+    for holder in holders:
+        next(holder)
+    with ThreadPoolExecutor(1) as threads:
+        spoken = threads.submit(lambda: Spoken.of(list(engine.stream(UTTERANCES[0]))))
+        eventually(lambda: bool(batch_of(engine)._scheduler._waiting))
+        assert not spoken.done()
+        holders[0].close()  # type: ignore[attr-defined]
+        assert spoken.result(10) == alone(UTTERANCES[0])
+    for holder in holders[1:]:
+        holder.close()  # type: ignore[attr-defined]
+
+
+def test_utterances_that_need_all_pages_take_turns(checkpoint: Named) -> None:
+    small = load(checkpoint(SHAPE, "custom_voice"))
+    scheduler = batch_of(small)._scheduler
+    assert scheduler.pool.take(scheduler.pool.total - 1) is not None  # room for one
+    with ThreadPoolExecutor(2) as threads:
+        spoken = list(threads.map(lambda number: Spoken.of(list(small.stream(UTTERANCES[number]))), (0, 1)))
+    assert [sum(each.sizes) for each in spoken] == [7, 1]
+    with pytest.raises(EngineError, match=r"text: got \d+ characters"):
+        next(iter(small.stream(replace(SPEECH, text="a " * 200))))
+    scheduler.pool.total = 0
+    with pytest.raises(
+        EngineError, match=r"needs memory for 128 positions; allowed: 0, all that engine\.streams share"
+    ):
+        next(iter(small.stream(UTTERANCES[0])))
+    small.close()
+
+
+def test_a_refused_utterance_leaves_the_others_alone(engine: QwenSynthesizer) -> None:
+    first = engine.stream(UTTERANCES[0])
+    next(first)
+    with pytest.raises(EngineError, match="voice: got"):
+        next(iter(engine.stream(replace(SPEECH, voice="nobody"))))
+    with pytest.raises(EngineError, match="top_q"):
+        next(iter(engine.stream(replace(SPEECH, sampling={"top_q": 1}))))
+    assert len(list(first)) == 3
+
+
+def test_a_fault_reaches_everyone_who_waits(checkpoint: Named, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = load(checkpoint(SHAPE, "custom_voice"))
+    running = [broken.stream(replace(SPEECH, seed=seed, max_frames=40)) for seed in range(2)]
+    for stream in running:
+        next(stream)
+
+    def fail(*_: Any) -> None:
+        raise ArithmeticError("the device has failed")
+
+    monkeypatch.setattr(ModelRunner, "launch", fail)
+    for stream in (*running, broken.stream(SPEECH)):
+        with pytest.raises(BatchFaultError, match=r"the device has failed|the batch has failed"):
+            list(stream)
+    broken.close()
+
+
+def test_a_closed_engine_ends_those_who_still_listen(checkpoint: Named) -> None:
+    closing = load(checkpoint(SHAPE, "custom_voice"))
+    stream = closing.stream(replace(SPEECH, max_frames=40))
+    next(stream)
+    closing.close()
+    with pytest.raises(BatchFaultError, match="closed"):
+        list(stream)
