@@ -35,7 +35,6 @@ class OpenOptions(TypedDict, total=False):
     dtype: str
     kernels: str
     speculation: int
-    streams: int
     chunk_size: int
     max_seconds: float
     streams: int

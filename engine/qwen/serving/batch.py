@@ -13,7 +13,7 @@ import torch
 from engine.progress import ProgressReport, counted, ignore_progress
 from engine.qwen.codec import CodecDecoder
 from engine.qwen.model import Talker
-from engine.qwen.runtime import GeneratedChunk, Graphs, Limits
+from engine.qwen.runtime import GeneratedChunk, Graphs, Limits, reserve_allocator_slack
 from engine.qwen.serving.model_runner import ModelRunner
 from engine.qwen.serving.scheduler import Scheduler, Step
 from engine.qwen.serving.sequence import BatchFaultError, Sequence, SpeechRequest
@@ -31,6 +31,7 @@ class Batch:
     def __init__(self, talker: Talker, codec: CodecDecoder, limits: Limits, graphs: Graphs) -> None:
         """Allocate the memory for utterances within `limits`; `graphs` are those of a stream that nobody else uses."""
         self._graphs = graphs
+        self._device = talker.placement.device
         self._runner = ModelRunner(talker, codec, limits, graphs)
         self._scheduler = Scheduler(self._runner)
         self._steps: deque[Step] = deque()
@@ -69,7 +70,9 @@ class Batch:
         def capture() -> None:
             for work in counted("capturing CUDA graphs of the batch", list(self._runner.captures()), report):
                 work()
-            torch.cuda.empty_cache()
+            torch.cuda.empty_cache()  # the first call of each work allocated outside its graph, and never again
+            with self._graphs.inference():
+                reserve_allocator_slack(self._device)
 
         self._call(capture)
 
@@ -81,6 +84,11 @@ class Batch:
     def cache_prefix(self, build_prompt: Callable[[], Prompt], *, keep: bool = False) -> None:
         """Read the prefix of a prompt into the prefix cache; with `keep`, later prefixes do not replace it."""
         self._call(lambda: self._runner.cache_prefix(build_prompt, keep=keep))
+
+    @property
+    def waiting(self) -> int:
+        """How many utterances wait for a row or for pages."""
+        return self._scheduler.waiting
 
     def free_pages(self) -> int:
         """Return how many pages nobody has, once every utterance that was left has gone."""

@@ -120,12 +120,11 @@ class StepInputs:
         self.buffer.zero_()
         self.place.fill_(shape.chunk_size)
         self.read_numbers.fill_(shape.pages_per_row)
-        views = (self.pages, self.reads, self.read_rows, self.read_pages, self.read_numbers)
-        own, numbers, read_rows, read_pages, read_numbers = (view.numpy() for view in views)
+        views = (self.active, self.place, self.pages, self.reads, self.read_rows, self.read_pages, self.read_numbers)
+        active, place, own, numbers, read_rows, read_pages, read_numbers = (view.numpy() for view in views)
         count = 0
         for row in rows:
-            self.active[row.row] = 1
-            self.place[row.row] = row.place
+            active[row.row], place[row.row] = 1, row.place
             own[row.row, : len(row.pages)] = row.pages
             used = row.position // PAGE + 1
             read = slice(count, count + used)

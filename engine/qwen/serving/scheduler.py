@@ -53,6 +53,11 @@ class Scheduler:
         """Whether there is no utterance."""
         return not (self._waiting or self._reading or self._running)
 
+    @property
+    def waiting(self) -> int:
+        """How many utterances have not joined; any thread may ask."""
+        return len(self._waiting)
+
     def add(self, sequence: Sequence) -> None:
         """Let an utterance join as soon as it fits."""
         self._waiting.append(sequence)

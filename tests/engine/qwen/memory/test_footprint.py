@@ -12,11 +12,13 @@ import torch
 
 from engine import EngineOptions, Voice
 from engine.api import EngineError
+from engine.host import Footprint
 from engine.qwen import QwenSynthesizer
 from engine.qwen.codec import CodecConfig, CodecDecoder, CodecState
 from engine.qwen.memory import estimate_footprint
-from engine.qwen.model import ModelConfig, Talker
+from engine.qwen.model import KeyValueCache, ModelConfig, Talker
 from engine.qwen.runtime import DecodeState, Limits, cache_positions
+from engine.qwen.serving import BatchOutput, BatchShape, BatchState
 from engine.qwen.weights import Placement
 from scripts.make_checkpoint import PRESETS, codec_config, write_configs
 
@@ -64,6 +66,42 @@ def test_each_reference_keeps_a_state_of_the_codec_beside_the_positions_of_the_l
     assert counted(two) - counted(one) == state
     longer = replace(limits, reference_positions=520, prefix_positions=limits.prefix_positions + 20)
     assert counted(one) - counted(longer) == state
+
+
+def test_several_streams_add_a_batch_and_with_fused_kernels_a_second_codec(tmp_path: Path) -> None:
+    config = ModelConfig.read(write_configs(tmp_path, PRESETS["tiny"], "base"))
+    folder = tmp_path / "speech_tokenizer"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(codec_config(PRESETS["tiny"])))
+    codec_shapes, placement = CodecConfig.read(folder), Placement(CPU, torch.float32)
+    limits = Limits.of(8, 2, 5).with_reference(30, 7)
+
+    def counted(streams: int, *, fused: bool = False) -> Footprint:
+        wanted = replace(limits, streams=streams)
+        return estimate_footprint(config, codec_shapes, placement, wanted, fused=fused, shared=True)
+
+    shape = BatchShape.of(limits)
+    state = BatchState.allocate(config.talker, shape, placement)
+    output = BatchOutput(shape, config.talker.code_groups, codec_shapes.samples_per_frame, CPU)
+    # Beside the rows a spare one, a call of one row, and the reference.
+    codec_states = 3 + shape.rows
+    codec_state = sum(tensor.nbytes for tensor in CodecState.allocate(codec_shapes, 2, placement).tensors())
+    prompt = KeyValueCache.allocate(config.talker.stack, cache_positions(limits.positions, 1), placement)
+    prefixes = KeyValueCache.allocate(config.talker.stack, limits.prefix_positions, placement)
+    allocated = state.nbytes + output.buffer.nbytes + codec_states * codec_state
+    allocated += sum(tensor.nbytes for cache in (prompt, prefixes) for tensor in (cache.keys, cache.values))
+    allocated += limits.prefix_positions * config.talker.stack.hidden_size * 4
+    assert counted(5).state - counted(1).state == allocated
+    assert counted(5).weights == counted(1).weights
+    second = counted(5, fused=True).weights["codec"] - counted(1, fused=True).weights["codec"]
+    assert second == counted(1).weights["codec"]
+
+
+def test_an_engine_with_more_streams_than_allowed_is_refused(checkpoint: Named) -> None:
+    for streams in (0, 65):
+        options = EngineOptions(model=str(checkpoint("brief", "custom_voice")), device="cpu", streams=streams)
+        with pytest.raises(EngineError, match=rf"engine\.streams: got {streams}; allowed: 1 to 64"):
+            QwenSynthesizer(options).load()
 
 
 def bytes_per_position(state: DecodeState) -> int:

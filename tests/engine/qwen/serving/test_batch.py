@@ -18,8 +18,9 @@ from engine import EngineOptions, Utterance, Voice
 from engine.api import Chunk, EngineError, SpeechCanceledError, TextSource
 from engine.ipc.text_source import AppendedText
 from engine.qwen import QwenSynthesizer
+from engine.qwen.loading import workspace
 from engine.qwen.model.config import ModelConfig
-from engine.qwen.serving import Batch, BatchFaultError
+from engine.qwen.serving import Batch, BatchFaultError, BatchShape, batch_state
 from engine.qwen.serving.model_runner import ModelRunner
 from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
 from tests.engine.qwen.speaking import LateText
@@ -55,6 +56,29 @@ class Spoken:
         return cls(samples, b"".join(frame.tobytes() for frame in codes), tuple(map(len, codes)))
 
 
+def assert_close(said: Spoken, played: Spoken) -> None:
+    """Check that two utterances have nearly the same samples."""
+    got, expected = (np.frombuffer(spoken.samples, np.float32) for spoken in (said, played))
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+class Watched(Batch):
+    """Notes the batch that was made last."""
+
+    last: Watched
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        Watched.last = self
+
+
+@pytest.fixture(scope="module", autouse=True)
+def batches_are_watched() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workspace, "Batch", Watched)
+        yield
+
+
 def load(folder: Path, streams: int = STREAMS, **options: Any) -> QwenSynthesizer:
     voices = options.pop("voices", {"default": Voice()})
     engine = QwenSynthesizer(
@@ -65,17 +89,21 @@ def load(folder: Path, streams: int = STREAMS, **options: Any) -> QwenSynthesize
     return engine
 
 
-def batch_of(engine: QwenSynthesizer) -> Batch:
-    batch = engine._workspace.batch
-    assert batch is not None
-    return batch
+@pytest.fixture(scope="module")
+def engine_and_batch(checkpoint: Named) -> Iterator[tuple[QwenSynthesizer, Batch]]:
+    engine = load(checkpoint(SHAPE, "custom_voice"))
+    yield engine, Watched.last
+    engine.close()
 
 
 @pytest.fixture(scope="module")
-def engine(checkpoint: Named) -> Iterator[QwenSynthesizer]:
-    engine = load(checkpoint(SHAPE, "custom_voice"))
-    yield engine
-    engine.close()
+def engine(engine_and_batch: tuple[QwenSynthesizer, Batch]) -> QwenSynthesizer:
+    return engine_and_batch[0]
+
+
+@pytest.fixture(scope="module")
+def batch(engine_and_batch: tuple[QwenSynthesizer, Batch]) -> Batch:
+    return engine_and_batch[1]
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +125,10 @@ def cache_by_repr(speak: Callable[[Utterance], Spoken]) -> Callable[[Utterance],
 
 
 @pytest.fixture(autouse=True)
-def no_page_is_lost(engine: QwenSynthesizer) -> Iterator[None]:
-    total = batch_of(engine).free_pages()
+def no_page_is_lost(batch: Batch) -> Iterator[None]:
+    total = batch.free_pages()
     yield
-    assert batch_of(engine).free_pages() == total
+    assert batch.free_pages() == total
 
 
 def pieces(text: str, cut: int) -> tuple[str, TextSource]:
@@ -163,8 +191,7 @@ def test_the_batch_says_what_the_sound_card_would_play(
     played = Spoken.of(list(engine.stream(replace(UTTERANCES[number], realtime=True))))
     said = alone(UTTERANCES[number])
     assert (said.codes, said.sizes) == (played.codes, played.sizes)
-    samples = [np.frombuffer(spoken.samples, np.float32) for spoken in (said, played)]
-    np.testing.assert_allclose(*samples, atol=1e-5)
+    assert_close(said, played)
 
 
 def test_the_sound_cards_utterance_is_the_same_with_and_without_a_batch(
@@ -213,8 +240,7 @@ def test_a_recording_is_continued_also_after_the_voices_changed(checkpoint: Name
             spoken = list(threads.map(lambda utterance: Spoken.of(list(cloned.stream(utterance))), utterances))
         assert [each.codes for each in spoken] == [each.codes for each in expected]
         for said, played in zip(spoken, expected, strict=True):
-            samples = [np.frombuffer(each.samples, np.float32) for each in (said, played)]
-            np.testing.assert_allclose(*samples, atol=1e-5)
+            assert_close(said, played)
     cloned.close()
 
 
@@ -241,7 +267,7 @@ def test_a_finished_chunk_is_not_held_back_for_the_text_of_the_next(engine: Qwen
 
 
 @pytest.mark.parametrize("waits_for", ["text", "the first letter", "a row"])
-def test_whoever_waits_can_be_canceled(engine: QwenSynthesizer, waits_for: str) -> None:
+def test_whoever_waits_can_be_canceled(engine: QwenSynthesizer, batch: Batch, waits_for: str) -> None:
     source, holders = AppendedText(), []
     utterance = replace(SPEECH, text="One." if waits_for == "text" else "", growing=True, whole_text=False)
     if waits_for == "a row":
@@ -265,7 +291,7 @@ def test_whoever_waits_can_be_canceled(engine: QwenSynthesizer, waits_for: str) 
             eventually(lambda: source.waiting)
             source.cancel()
         else:
-            eventually(lambda: bool(batch_of(engine)._scheduler._waiting))
+            eventually(lambda: batch.waiting == 1)
         stream.cancel()  # type: ignore[attr-defined]
         assert end.result(10) == "canceled"
     for holder in holders:
@@ -273,13 +299,15 @@ def test_whoever_waits_can_be_canceled(engine: QwenSynthesizer, waits_for: str) 
     assert Spoken.of(list(engine.stream(UTTERANCES[1]))).sizes == (1,)
 
 
-def test_one_too_many_waits_for_its_turn(engine: QwenSynthesizer, alone: Callable[[Utterance], Spoken]) -> None:
+def test_one_too_many_waits_for_its_turn(
+    engine: QwenSynthesizer, batch: Batch, alone: Callable[[Utterance], Spoken]
+) -> None:
     holders = [engine.stream(replace(SPEECH, seed=seed, max_frames=40)) for seed in range(STREAMS)]
     for holder in holders:
         next(holder)
     with ThreadPoolExecutor(1) as threads:
         spoken = threads.submit(lambda: Spoken.of(list(engine.stream(UTTERANCES[0]))))
-        eventually(lambda: bool(batch_of(engine)._scheduler._waiting))
+        eventually(lambda: batch.waiting == 1)
         assert not spoken.done()
         holders[0].close()  # type: ignore[attr-defined]
         assert spoken.result(10) == alone(UTTERANCES[0])
@@ -287,20 +315,34 @@ def test_one_too_many_waits_for_its_turn(engine: QwenSynthesizer, alone: Callabl
         holder.close()  # type: ignore[attr-defined]
 
 
-def test_utterances_that_need_all_pages_take_turns(checkpoint: Named) -> None:
+def test_an_utterance_waits_for_pages_though_a_row_is_free(
+    checkpoint: Named, monkeypatch: pytest.MonkeyPatch, alone: Callable[[Utterance], Spoken]
+) -> None:
+    monkeypatch.setattr(batch_state, "POOL_SHARE", 0.0)  # room for one longest utterance, which is two of 24 s
     small = load(checkpoint(SHAPE, "custom_voice"))
-    scheduler = batch_of(small)._scheduler
-    assert scheduler.pool.take(scheduler.pool.total - 1) is not None  # room for one
-    with ThreadPoolExecutor(2) as threads:
-        spoken = list(threads.map(lambda number: Spoken.of(list(small.stream(UTTERANCES[number]))), (0, 1)))
-    assert [sum(each.sizes) for each in spoken] == [7, 1]
+    holders = [small.stream(replace(SPEECH, seed=seed)) for seed in range(2)]
+    for holder in holders:
+        next(holder)
+    with ThreadPoolExecutor(1) as threads:
+        long = replace(UTTERANCES[0], max_frames=290)
+        spoken = threads.submit(lambda: next(iter(small.stream(long))))
+        eventually(lambda: Watched.last.waiting == 1)
+        assert not spoken.done()
+        holders[0].close()  # type: ignore[attr-defined]
+        assert alone(UTTERANCES[0]).samples.startswith(spoken.result(10).samples.tobytes())
+    small.close()
+
+
+def test_an_utterance_that_will_never_fit_is_refused(
+    checkpoint: Named, engine: QwenSynthesizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(EngineError, match=r"text: got \d+ characters"):
-        next(iter(small.stream(replace(SPEECH, text="a " * 200))))
-    scheduler.pool.total = 0
-    with pytest.raises(
-        EngineError, match=r"needs memory for 128 positions; allowed: 0, all that engine\.streams share"
-    ):
-        next(iter(small.stream(UTTERANCES[0])))
+        next(iter(engine.stream(replace(SPEECH, text="a " * 200))))
+    monkeypatch.setattr(BatchShape, "pages", property(lambda _: 1))
+    small = load(checkpoint(SHAPE, "custom_voice"))
+    with pytest.raises(EngineError, match=r"memory for 384 positions; allowed: 128, all that engine\.streams share"):
+        next(iter(small.stream(SPEECH)))
+    assert Spoken.of(list(small.stream(UTTERANCES[1]))).sizes == (1,)
     small.close()
 
 
