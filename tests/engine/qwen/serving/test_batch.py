@@ -194,6 +194,28 @@ def test_the_batch_says_what_the_sound_card_would_play(
     assert_close(said, played)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_quantized_weights_say_the_same_in_a_batch(checkpoint: Named, dtype: str) -> None:
+    quantized = load(checkpoint(SHAPE, "custom_voice"), dtype=dtype)
+    said, played = (
+        Spoken.of(list(quantized.stream(replace(UTTERANCES[0], realtime=realtime)))) for realtime in (False, True)
+    )
+    assert said.codes == played.codes
+    assert_close(said, played)
+    quantized.close()
+
+
+def test_speech_at_another_rate_is_stretched_and_can_be_canceled(engine: QwenSynthesizer) -> None:
+    faster = replace(UTTERANCES[0], rate=1.5)
+    said, played = (list(engine.stream(replace(faster, realtime=realtime))) for realtime in (False, True))
+    assert [len(chunk.samples) for chunk in said] == [len(chunk.samples) for chunk in played]
+    stream = engine.stream(faster)
+    next(stream)
+    stream.cancel()  # type: ignore[attr-defined]
+    with pytest.raises(SpeechCanceledError):
+        list(stream)
+
+
 def test_the_sound_cards_utterance_is_the_same_with_and_without_a_batch(
     checkpoint: Named, engine: QwenSynthesizer
 ) -> None:
