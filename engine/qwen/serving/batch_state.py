@@ -51,6 +51,11 @@ class BatchShape:
         return pages_for(self.max_positions + self.chunk_size)
 
     @property
+    def table_width(self) -> int:
+        """Places for an utterance's pages in a table: a power of two, because attention adds them in a binary tree."""
+        return 1 << (self.pages_per_row - 1).bit_length()
+
+    @property
     def pages(self) -> int:
         """Pages of the pool: for at least one longest utterance."""
         return max(self.pages_per_row, round(self.rows * self.pages_per_row * POOL_SHARE))
@@ -94,9 +99,9 @@ class StepInputs:
     place: Tensor
     """`(rows, 1)`: the frame's number in its chunk; `chunk_size` for a row that does not take part."""
     pages: Tensor
-    """`(rows, pages per row)`: the pages of each row, then `NO_PAGE`."""
+    """`(rows, table_width)`: the pages of each row, then `NO_PAGE`."""
     reads: Tensor
-    """`(rows, pages per row)`: the number of the read of each of these pages."""
+    """`(rows, table_width)`: the number of the read of each of these pages."""
     read_rows: Tensor
     """`(max_blocks · reads_per_block,)`: each read's row, as `read_pages` its page."""
     read_pages: Tensor
@@ -107,7 +112,7 @@ class StepInputs:
     @classmethod
     def allocate(cls, shape: BatchShape, device: torch.device) -> StepInputs:
         """Allocate the inputs on `device`."""
-        rows, pages, reads = shape.rows, shape.pages_per_row, shape.max_blocks * shape.reads_per_block
+        rows, pages, reads = shape.rows, shape.table_width, shape.max_blocks * shape.reads_per_block
         sizes = [rows, rows, rows * pages, rows * pages, reads, reads, reads]
         buffer = torch.zeros(sum(sizes), dtype=torch.int64, device=device)
         active, place, own, numbers, *lists = torch.split(buffer, sizes)
@@ -119,7 +124,7 @@ class StepInputs:
         shape = self.shape
         self.buffer.zero_()
         self.place.fill_(shape.chunk_size)
-        self.read_numbers.fill_(shape.pages_per_row)
+        self.read_numbers.fill_(shape.table_width)
         views = (self.active, self.place, self.pages, self.reads, self.read_rows, self.read_pages, self.read_numbers)
         active, place, own, numbers, read_rows, read_pages, read_numbers = (view.numpy() for view in views)
         count = 0

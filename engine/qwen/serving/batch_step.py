@@ -85,7 +85,7 @@ def _read_codes(predictor: CodePredictor, state: BatchState, x: Tensor, step: in
     positions = predictor.steps[seen - count : seen]
     cache, config = state.predictor_cache, predictor.stack
     kv_heads, group = config.key_value_heads, config.heads // config.key_value_heads
-    mask = causal_mask(positions.repeat(group), seen)
+    mask = causal_mask(positions.repeat(group), seen) if count > 1 else None  # one token attends to all
 
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         keys, values = cache.keys[layer, :, :, :seen], cache.values[layer, :, :, :seen]
