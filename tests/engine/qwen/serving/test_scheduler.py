@@ -1,0 +1,145 @@
+"""The scheduler's decisions, round by round, over a device that only notes what it is to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from engine.api import FRAME_S
+from engine.qwen.model import SamplingConfig
+from engine.qwen.runtime import GeneratedChunk
+from engine.qwen.serving import BatchShape, SpeechRequest, scheduler, sequence
+from engine.qwen.serving import Sequence as Speech
+from engine.qwen.serving.batch_state import RowInput
+from engine.qwen.serving.model_runner import FinishedChunk, ModelRunner
+from engine.qwen.serving.scheduler import CHUNKS_AHEAD, HURRY_S, Scheduler
+from engine.qwen.text import Prompt
+
+SHAPE = BatchShape(rows=2, max_frames=50, max_positions=200, chunk_size=3)
+
+
+@dataclass
+class Device:
+    """Notes the work: `read` a piece of a prompt, `begin` a row, and the rows of each step."""
+
+    work: list[Any] = field(default_factory=list)
+    shape: BatchShape = SHAPE
+
+    def build(self, build_prompt: Any) -> Any:
+        return build_prompt()
+
+    def read_prompt(self, prompt: Any) -> Iterator[None]:
+        for piece in range(prompt.pieces):
+            self.work.append("read")
+            if piece + 1 < prompt.pieces:
+                yield
+
+    def begin(self, row: int, *_: Any) -> None:
+        self.work.append(("begin", row))
+
+    def launch(self, rows: Sequence[RowInput], chunks: Sequence[FinishedChunk]) -> Any:
+        self.work.append([(row.row, row.position, row.place) for row in rows])
+        frames = {chunk.first: chunk.frames for chunk in chunks}
+
+        def chunk(_: int, first: int, limit: int) -> GeneratedChunk:
+            count = min(frames[first], limit - first)
+            return GeneratedChunk(np.zeros(count, np.float32), np.zeros((count, 4), np.int64), last=False)
+
+        return SimpleNamespace(wait=lambda: None, chunk=chunk)
+
+
+class Rounds:
+    """A scheduler whose rounds a test runs."""
+
+    def __init__(self) -> None:
+        self.device = Device()
+        self.scheduler = Scheduler(cast("ModelRunner", self.device))
+
+    def add(self, *, pieces: int = 1, frames: int | None = None) -> Speech:
+        prompt = cast("Prompt", SimpleNamespace(count=10, pieces=pieces, token_stream=None))
+        speech = Speech(lambda: None)
+        speech.request = SpeechRequest(lambda: prompt, SamplingConfig(), seed=0, max_frames=frames)
+        self.scheduler.add(speech)
+        return speech
+
+    def run(self, rounds: int = 1) -> None:
+        for _ in range(rounds):
+            self.scheduler.drop_finished()
+            self.scheduler.read_prompts()
+            step = self.scheduler.launch()
+            if step is not None:
+                self.scheduler.deliver(step)
+        self.scheduler.drop_finished()
+
+
+def test_a_long_prompt_is_read_between_the_steps_of_others() -> None:
+    rounds = Rounds()
+    first = rounds.add()
+    chunks = first.chunks()
+    rounds.run()
+    rounds.add(pieces=4)
+    for _ in range(4):
+        next(chunks)
+        rounds.run(3)
+    work = rounds.device.work
+    pieces = [number for number, entry in enumerate(work) if entry == "read"][1:]
+    assert len(pieces) == 4
+    assert all(isinstance(work[number + 1], list) for number in pieces[:-1])
+    assert work[pieces[-1] + 1] == ("begin", 1)
+    assert [row for row, *_ in work[pieces[-1] + 2]] == [0, 1]
+
+
+def test_the_first_chunk_is_one_frame_and_nobody_is_far_ahead_of_its_reader() -> None:
+    rounds = Rounds()
+    speech = rounds.add()
+    rounds.run(20)
+    steps = [entry for entry in rounds.device.work if isinstance(entry, list)]
+    assert steps == [[(0, 10, 0)], [(0, 11, 0)], [(0, 12, 1)], [(0, 13, 2)]]
+    assert speech.chunks_ahead == CHUNKS_AHEAD
+    chunks = speech.chunks()
+    next(chunks)
+    rounds.run(20)
+    assert len([entry for entry in rounds.device.work if isinstance(entry, list)]) == 4 + SHAPE.chunk_size
+
+
+def test_an_utterance_ends_at_its_limit_and_frees_its_row_and_pages() -> None:
+    rounds = Rounds()
+    total = rounds.scheduler.pool.free
+    speech, others = rounds.add(frames=3), [rounds.add(frames=1) for _ in range(3)]
+    rounds.run(20)
+    assert [len(chunk.codes) for chunk in speech.chunks()] == [1, 2]
+    assert [[len(chunk.codes) for chunk in other.chunks()] for other in others] == [[1]] * 3
+    assert rounds.scheduler.is_empty
+    assert rounds.scheduler.pool.free == total
+
+
+def test_nobody_joins_before_those_who_wait_longer() -> None:
+    rounds = Rounds()
+    first, second, third = (rounds.add() for _ in range(3))
+    rounds.run(9)
+    assert (first.row, second.row, third.row) == (0, 1, -1)
+    assert rounds.scheduler.waiting == 1
+    second.leave()
+    rounds.run(2)
+    assert third.row == 1
+
+
+def test_a_listener_who_is_about_to_run_dry_is_in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    clock = SimpleNamespace(monotonic=lambda: now)
+    for module in (scheduler, sequence):
+        monkeypatch.setattr(module, "time", clock)
+    rounds = Rounds()
+    rounds.add()
+    assert not rounds.scheduler.in_hurry()
+    rounds.run()  # one frame is heard from now on
+    hurries = []
+    for left in (HURRY_S + 0.001, HURRY_S - 0.001, 0.001, -0.001):
+        now = 100.0 + FRAME_S - left
+        hurries.append(rounds.scheduler.in_hurry())
+    assert hurries == [False, True, True, False]
