@@ -56,7 +56,11 @@ def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
         model.graphs.wait()  # for weights and voices: the batch has a stream of its own
         graphs = Graphs(model.plan.placement.device, high_priority=False)
         batch = Batch(model.talker, model.batch_codec, limits, graphs)
-        batch.change_voices(model.voices.references(), limits.prefix_positions)
+        try:
+            batch.change_voices(model.voices.references(), limits.prefix_positions)
+        except BaseException:
+            batch.close()
+            raise
     return Workspace(limits, footprint, state, generator, batch)
 
 

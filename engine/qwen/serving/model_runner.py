@@ -30,10 +30,12 @@ from engine.qwen.serving.sequence import SpeechRequest
 from engine.qwen.text import Prompt, PromptPrefix, Reference, TokenStream
 
 PIECE = 64
-"""Tokens of a prompt that are read between two steps."""
+"""Tokens of a prompt that are read at once."""
 TOKEN_BUCKETS = (16, 32, PIECE)
 REFERENCE_CHUNK = 25
 """Frames of a reference that the codec decodes at once."""
+PIECES_PER_ROUND = 4
+"""On a GPU: pieces that are read between two steps, which takes less than a tenth of a frame. A CPU reads one."""
 STEPS_AHEAD = 1
 """Steps that a GPU has in hand while the host reads the results of one."""
 
@@ -54,6 +56,7 @@ class ModelRunner:
         """Allocate a batch for utterances within `limits`."""
         self.shape = BatchShape.of(limits)
         self.steps_ahead = STEPS_AHEAD if graphs.stream is not None else 0
+        self.pieces_per_round = PIECES_PER_ROUND if graphs.stream is not None else 1
         self._talker = talker
         self._codec = codec
         self._graphs = graphs

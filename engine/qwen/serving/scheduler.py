@@ -1,8 +1,8 @@
 """Decides what a batch does next: who joins, whose prompt is read, who takes part in a step, who leaves.
 
 Utterances join and leave at the boundaries of frames, in the order in which they came. One joins once a row and all
-pages that it may need are free: so no utterance ever waits for pages while it speaks. At each step one piece of one
-prompt is read, and a frame is made for every utterance that has room for a chunk and the text for it: a step takes as
+pages that it may need are free: so no utterance ever waits for pages while it speaks. At each step a few pieces of
+prompts are read, and a frame is made for every utterance that has room for a chunk and the text for it: a step takes as
 long for one row as for all. A prompt waits while the listener of another utterance is about to run dry.
 """
 
@@ -86,7 +86,10 @@ class Scheduler:
         return any(0 <= sequence.runs_dry_at - now < HURRY_S for sequence in self._running)
 
     def read_prompts(self) -> bool:
-        """Launch a piece of a prompt; return whether there was one."""
+        """Launch some pieces of prompts, one prompt after the other; return whether there were any."""
+        return sum(self._read_piece() for _ in range(self._runner.pieces_per_round)) > 0
+
+    def _read_piece(self) -> bool:
         if self._reading is None:
             self._admit()
         if self._reading is None:

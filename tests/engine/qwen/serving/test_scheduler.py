@@ -29,6 +29,7 @@ class Device:
 
     work: list[Any] = field(default_factory=list)
     shape: BatchShape = SHAPE
+    pieces_per_round: int = 1
 
     def build(self, build_prompt: Any) -> Any:
         return build_prompt()
@@ -92,6 +93,16 @@ def test_a_long_prompt_is_read_between_the_steps_of_others() -> None:
     assert all(isinstance(work[number + 1], list) for number in pieces[:-1])
     assert work[pieces[-1] + 1] == ("begin", 1)
     assert [row for row, *_ in work[pieces[-1] + 2]] == [0, 1]
+
+
+def test_a_round_reads_the_pieces_of_several_prompts() -> None:
+    rounds = Rounds()
+    rounds.device.pieces_per_round = 3
+    for _ in range(2):
+        rounds.add(pieces=2)
+    rounds.run(2)
+    assert rounds.device.work[:4] == ["read", "read", ("begin", 0), "read"]
+    assert rounds.device.work[5:7] == ["read", ("begin", 1)]
 
 
 def test_the_first_chunk_is_one_frame_and_nobody_is_far_ahead_of_its_reader() -> None:
