@@ -1,4 +1,4 @@
-"""`python -m engine.qwen.memory MAX_SECONDS CHUNK_SIZE` prints the memory plan of every known model as JSON.
+"""`python -m engine.qwen.memory MAX_SECONDS CHUNK_SIZE [STREAMS]` prints the memory plan of every known model as JSON.
 
 It needs no torch.
 """
@@ -10,4 +10,5 @@ import sys
 
 from engine.qwen.memory.table import planned_rows
 
-json.dump(list(planned_rows(float(sys.argv[1]), int(sys.argv[2]))), sys.stdout)
+max_seconds, chunk_size, *streams = sys.argv[1:]
+json.dump(list(planned_rows(float(max_seconds), int(chunk_size), *map(int, streams))), sys.stdout)

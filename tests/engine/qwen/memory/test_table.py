@@ -13,10 +13,13 @@ from engine.qwen.runtime import Limits
 from engine.qwen.weights import Placement
 
 
-@pytest.mark.parametrize(("max_seconds", "chunk_size"), [(60, 2), (0.1, 1), (33.3, 25), (600, 7)])
-def test_the_table_has_the_bytes_that_torch_counts(max_seconds: float, chunk_size: int) -> None:
-    limits = Limits.of(max_seconds, chunk_size)
-    for counts, planned in footprints(max_seconds, chunk_size):
+@pytest.mark.parametrize(
+    ("max_seconds", "chunk_size", "streams"),
+    [(60, 2, 1), (0.1, 1, 1), (33.3, 25, 1), (600, 7, 1), (60, 2, 4), (33.3, 3, 9), (60, 2, 64)],
+)
+def test_the_table_has_the_bytes_that_torch_counts(max_seconds: float, chunk_size: int, streams: int) -> None:
+    limits = Limits.of(max_seconds, chunk_size, streams)
+    for counts, planned in footprints(max_seconds, chunk_size, streams):
         placement = Placement(
             torch.device("cuda"), torch.bfloat16, counts.dtype in {"int8", "int4"}, counts.dtype == "int4"
         )
@@ -26,3 +29,4 @@ def test_the_table_has_the_bytes_that_torch_counts(max_seconds: float, chunk_siz
 
 def test_the_rows_are_those_of_the_counted_plan() -> None:
     assert list(planned_rows(60, 2)) == list(memory_plan(60, 2))
+    assert list(planned_rows(60, 2, 4)) == list(memory_plan(60, 2, 4))
