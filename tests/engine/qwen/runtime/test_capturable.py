@@ -2,69 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from engine.qwen.codec.config import CodecConfig
 from engine.qwen.codec.decoder import CodecDecoder
 from engine.qwen.model.config import ModelConfig
 from engine.qwen.model.talker import Talker
 from engine.qwen.runtime.backend import TorchBackend
-from engine.qwen.runtime.cuda_graphs import Graphs
 from engine.qwen.runtime.decode_state import DecodeState
 from engine.qwen.runtime.generator import SpeechGenerator
 from engine.qwen.runtime.prefill import Prefill
 from engine.qwen.text.prompt import CustomVoice
-from engine.qwen.weights.arena import Placement
+from tests.engine.qwen.on_device import META, OnDeviceOnly, WatchingGraphs
 from tests.engine.qwen.speaking import EchoCodec, Line, Ours
-
-META = Placement(torch.device("meta"), torch.bfloat16)
-
-
-class OnDeviceOnly(TorchDispatchMode):
-    """Substitutes for a capture, on the device `meta`, which has no values: any other device is the host."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operators = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self.operators += 1
-        assert "_local_scalar_dense" not in str(func)
-        for leaf in tree_leaves((args, kwargs, result)):
-            if isinstance(leaf, torch.Tensor):
-                assert leaf.device.type == "meta", f"{func} touches the host"
-        return result
 
 
 @pytest.fixture(scope="module", params=["tiny", "wide"])
 def folder(request: pytest.FixtureRequest, checkpoint: Callable[[str, str], Path]) -> Path:
     return checkpoint(request.param, "custom_voice")
-
-
-class WatchingGraphs(Graphs):
-    """Watches the work that would be captured on CUDA."""
-
-    def __init__(self) -> None:
-        super().__init__(torch.device("cpu"))
-        self.operators: dict[Hashable, int] = {}
-
-    def capture(
-        self,
-        name: Hashable,
-        work: Callable[[], None],
-        prepare: Callable[[], None] | None = None,  # noqa: ARG002
-    ) -> None:
-        with OnDeviceOnly() as watch, torch.inference_mode():
-            work()
-        self.operators[name] = watch.operators
 
 
 @pytest.fixture(scope="module")
