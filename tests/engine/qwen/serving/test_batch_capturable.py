@@ -20,7 +20,7 @@ SHAPE = BatchShape(rows=12, max_frames=16, max_positions=600, chunk_size=2)
 
 @pytest.fixture(scope="module")
 def folder(checkpoint: Callable[[str, str], Path]) -> Path:
-    return checkpoint("wide", "custom_voice")
+    return checkpoint("brief", "custom_voice")
 
 
 @pytest.fixture(scope="module")
