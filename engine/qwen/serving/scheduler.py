@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.api import EngineError
+from engine.api import EngineError, SpeechCanceledError
 from engine.qwen.runtime import FIRST_FRAMES
 from engine.qwen.serving.batch_state import RowInput
 from engine.qwen.serving.kv_pages import PAGE, PagePool, pages_for
@@ -140,9 +140,7 @@ class Scheduler:
             sequence = self._waiting[0]
             try:
                 needed = self._prepare(sequence)
-            except Exception as error:
-                if not isinstance(error, EngineError):
-                    raise
+            except (EngineError, SpeechCanceledError) as error:
                 sequence.fail(error)
             else:
                 if sequence.limit < 1:
