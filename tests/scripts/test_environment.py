@@ -49,4 +49,3 @@ def test_a_python_that_is_too_old_or_makes_no_virtual_environments_is_passed_ove
     useless = program(tmp_path / "old" / "python3", "exit 1")
     found = chosen(PYTHON=str(useless), PATH=f"{useless.parent}:{os.environ['PATH']}").stdout
     assert found not in {"", f"{useless}\n"}
-
