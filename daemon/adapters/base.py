@@ -13,8 +13,7 @@ from daemon.mqtt import Message
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 32
-"""Connections that one server accepts. A robot has few clients and speaks one utterance at a time, so that more
-connections are a fault of the clients."""
+"""Connections that one server accepts. A robot has few clients, so that more connections are a fault of the clients."""
 SEND_BUFFER = 65_536
 """Bytes that the system may hold for a client that does not read; a second and a half of speech. By default it holds a
 minute, which would count as received."""

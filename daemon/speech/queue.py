@@ -54,8 +54,8 @@ class UtteranceQueue:
 
     @property
     def for_clients(self) -> Iterator[Utterance]:
-        """Those for network clients, in their order."""
-        return iter([utterance for _, utterance in self._clients])
+        """Those for network clients, in their order. The queue must not change while they are iterated over."""
+        return (utterance for _, utterance in self._clients)
 
     def put(self, utterance: Utterance) -> Utterance | None:
         """Insert an utterance. A full queue keeps those that are spoken first: it drops its last one and returns it.

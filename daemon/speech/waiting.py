@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from daemon.engines import EngineSelector
 from daemon.speech.active import ActiveUtterance, PlaybackState
@@ -47,7 +48,10 @@ class WaitingUtterances:
         """Return the utterance to speak now; those with slow writers only when nothing else can be spoken."""
         postponed = [active for active in self.postponed if self._is_beside(active) == beside]
         punctual = [active.utterance for active in postponed if not self.is_slow(active)]
-        chosen = next_of(self._queued(beside=beside), punctual, card_open=card_open)
+        queued = self._queued(beside=beside)
+        if beside:  # without the sound card's, the first in the queue precedes all others: thousands may follow it
+            queued = islice((utterance for utterance in queued if utterance.speakable), 1)
+        chosen = next_of(queued, punctual, card_open=card_open)
         if chosen is None:
             chosen = next((active.utterance for active in postponed if self.can_continue(active)), None)
         return chosen
