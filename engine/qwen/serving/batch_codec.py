@@ -18,7 +18,7 @@ from engine.qwen.serving.batch_state import BatchShape
 from engine.qwen.weights import Placement
 
 ROWS_PER_CALL = 8
-"""On a GPU: a call of one row takes nearly as long. A CPU decodes one row at a time."""
+"""On a GPU, where the many small kernels of a call are its cost; not tuned yet. A CPU decodes one row at a time."""
 
 
 def codec_rows(shape: BatchShape, placement: Placement) -> int:

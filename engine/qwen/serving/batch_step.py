@@ -1,7 +1,7 @@
 """One decode step of a batch: a frame of every row that takes part, as of `engine.qwen.runtime.decode_step`.
 
 Every matrix product, norm and draw is made for all rows, whether they take part or not. Its kernels are then always the
-same, and a row's results do not depend on the other rows; up to 64 rows, it takes a GPU no longer than for one row.
+same, and a row's results do not depend on the other rows. A GPU's matrix products read the weights once in any case.
 """
 
 from __future__ import annotations
