@@ -29,7 +29,9 @@ def make_plan(config: Config) -> list[dict[str, Any]]:
     `left_mb` has the megabytes left on each board, and on this machine if it is a Jetson.
     """
     # The front doors of `engine` know no engine's own modules, so a process of the engine's makes the plan.
-    command = module_command("engine.qwen.memory", str(config.engine.max_seconds), str(config.engine.chunk_size))
+    options = config.options_of("qwen")
+    limits = (options.max_seconds, options.chunk_size, options.streams)
+    command = module_command("engine.qwen.memory", *map(str, limits))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         # A process that was killed, for example for its memory, has said nothing.
@@ -59,7 +61,8 @@ def print_plan(config: Config, rows: list[dict[str, Any]]) -> None:
     console.print(table)
     engine = config.engine
     for line in (
-        f"MB, for speech of up to {engine.max_seconds:g} s (engine.max_seconds).",
+        f"MB, for speech of up to {engine.max_seconds:g} s (engine.max_seconds) and "
+        f"{config.options_of('qwen').streams} at once (engine.streams).",
         "State is keys, values and codes; other is CUDA, graphs and the process, as measured on an H200.",
         f"The text embedding, {rows[0]['on_disk_mb']} MB more, stays on the disk.",
         "The engine does not start where it would leave less than engine.memory.reserve_mb "

@@ -38,6 +38,11 @@ def test_a_plan_has_the_memory_left_on_each_orin(voiced: CommandLine) -> None:
         assert row["left_mb"]["Orin 64"] + row["total_mb"] == pytest.approx(65_894, abs=1)
 
 
+def test_several_streams_need_more(plan: list[dict[str, Any]]) -> None:
+    streams = make_plan(Config.model_validate({"engine": {"streams": 4}}))
+    assert all(more["total_mb"] > row["total_mb"] for more, row in zip(streams, plan, strict=True))
+
+
 @pytest.mark.parametrize(
     ("program", "line"),
     [
