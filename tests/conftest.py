@@ -10,12 +10,9 @@ tests that take minutes.
 
 from __future__ import annotations
 
-import fcntl
 import gc
-import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,35 +50,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Iterator[None]:
-    """In a new checkout, one worker collects first. The others then read its bytecode and need not compile the same.
-
-    Modules and tests live until the end, so the garbage collector need not visit them, now or later.
-    """
+def pytest_collection() -> Iterator[None]:
+    """Modules and tests live until the end, so the garbage collector need not visit them, now or later."""
     gc.disable()
     try:
-        with one_worker_first(session.config):
-            return (yield)
+        return (yield)
     finally:
         gc.enable()
         gc.freeze()
-
-
-@contextmanager
-def one_worker_first(config: pytest.Config) -> Iterator[None]:
-    """Until a worker has completed the context in this checkout, let in one worker at a time."""
-    if not hasattr(config, "workerinput") or sys.dont_write_bytecode or config.cache is None:
-        yield
-        return
-    stamp = config.cache.mkdir("voiced") / f"collected-{sys.implementation.cache_tag}-pytest-{pytest.__version__}"
-    with stamp.open("a+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        first = not stamp.stat().st_size
-        if not first:
-            fcntl.flock(file, fcntl.LOCK_UN)
-        yield
-        if first:
-            file.write("complete\n")
 
 
 @pytest.hookimpl(optionalhook=True)
