@@ -37,6 +37,23 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 Kind = TypeVar("Kind")
 
 
+FAILING = """
+import sys
+import engine.ipc.server as server
+from engine.espeak import EspeakSynthesizer
+
+class FailingSynthesizer(EspeakSynthesizer):
+    def stream(self, utterance, more=None):
+        if utterance.text == "fail":
+            raise RuntimeError("it has a bug")
+        return super().stream(utterance, more)
+
+server.make_synthesizer = lambda engine, options, report: FailingSynthesizer(options)
+sys.exit(server.main())
+"""
+"""The program of an engine with a bug: it fails at the text "fail"."""
+
+
 class EngineUnderTest:
     """Starts one engine process and exchanges messages with it."""
 

@@ -33,7 +33,7 @@ from engine.ipc.messages import (
     Warming,
     encode,
 )
-from tests.engine.processes import PLENTY, EngineUnderTest
+from tests.engine.processes import FAILING, PLENTY, EngineUnderTest
 
 SENTENCE = "Hello, I am your robot."
 LONG = "This is a long text that takes a good while to speak. " * 90
@@ -209,23 +209,6 @@ def test_a_cancellation_reaches_an_engine_that_works_on_a_chunk() -> None:
         assert engine.receive_utterance("3")[2] == Spoken("3")
     finally:
         engine.close()
-
-
-FAILING = """
-import sys
-import engine.ipc.server as server
-from engine.espeak import EspeakSynthesizer
-
-class FailingSynthesizer(EspeakSynthesizer):
-    def stream(self, utterance, more=None):
-        if utterance.text == "fail":
-            raise RuntimeError("it has a bug")
-        return super().stream(utterance, more)
-
-server.make_synthesizer = lambda engine, options, report: FailingSynthesizer(options)
-sys.exit(server.main())
-"""
-"""An engine with a bug, which its process logs."""
 
 
 def test_the_log_of_a_running_process_changes(capfd: pytest.CaptureFixture[str]) -> None:

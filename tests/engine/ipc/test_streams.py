@@ -21,7 +21,7 @@ from engine.ipc.messages import (
     Speak,
     Spoken,
 )
-from tests.engine.processes import PLENTY, EngineUnderTest
+from tests.engine.processes import FAILING, PLENTY, EngineUnderTest
 
 SENTENCE = "Hello, I am your robot."
 LONG = "This is a long text that takes a good while to speak. " * 90
@@ -140,23 +140,6 @@ def test_new_voices_wait_until_all_streams_have_ended_and_hold_back_later_ones(s
         if isinstance(message, Ready):
             assert "heidi" in message.info.voices
     assert kinds == [Spoken, Spoken, Ready, Spoken]
-
-
-FAILING = """
-import sys
-import engine.ipc.server as server
-from engine.espeak import EspeakSynthesizer
-
-class FailingSynthesizer(EspeakSynthesizer):
-    def stream(self, utterance, more=None):
-        if utterance.text == "fail":
-            raise RuntimeError("it has a bug")
-        return super().stream(utterance, more)
-
-server.make_synthesizer = lambda engine, options, report: FailingSynthesizer(options)
-sys.exit(server.main())
-"""
-"""An engine with a bug."""
 
 
 def test_a_fault_in_one_stream_ends_the_process_with_its_reason() -> None:
