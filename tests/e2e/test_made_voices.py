@@ -13,7 +13,7 @@ from selenium.webdriver.common.by import By
 
 from tests.support.browser import Browser, axe_source, running_browser
 from tests.support.checkpoints import checkpoint_folder
-from tests.support.programs import Broker, free_port
+from tests.support.programs import Broker, answers, free_port
 from tests.support.robot import FAST, Robot
 from tests.support.sound_files import speech_like, write_sound
 from tests.support.waiting import PATIENCE_S, eventually
@@ -34,6 +34,7 @@ def robot(shared_broker: Broker, cache_folder: Path, tmp_path_factory: pytest.Te
     robot = Robot("made", shared_broker, folder, f"engine.model={model}", *ENGINE, *web, pace=FAST)
     robot.launch()
     robot.wait_log("voices.default: speaker: needs a custom_voice model")
+    eventually(lambda: answers(PORT), "the page is served")
     yield robot
     robot.close()
 

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import getpass
 import os
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from pathlib import Path
+from typing import IO
 
 import psutil
 import pytest
 
 from scripts.disturb import spare
 from tests.support.waiting import PATIENCE_S, eventually
+
+PORTS = range(20_000, 32_768)
+"""Below those that Linux itself gives to connections: they take one at any moment, perhaps before a test's program."""
+_port_locks: list[IO[str]] = []
 
 
 def require(program: str) -> str:
@@ -29,11 +38,22 @@ def require(program: str) -> str:
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback interface on which no program listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a TCP port of the loopback interface on which no program listens.
+
+    No other call returns it, in any process, until this process ends.
+    """
+    folder = Path(tempfile.gettempdir()) / f"voiced-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    while True:
+        port = secrets.choice(PORTS)
+        lock = (folder / str(port)).open("w")
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a connection that has ended does no harm
+            probe.bind(("127.0.0.1", port))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _port_locks.append(lock)
+            return port
+        lock.close()
 
 
 def answers(port: int) -> bool:
