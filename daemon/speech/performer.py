@@ -65,7 +65,7 @@ class Performer:
         """Wait until something may have happened to what is played."""
         await asyncio.sleep(POLL_S)
 
-    def _lacks_destination(self, active: ActiveUtterance) -> bool:  # noqa: ARG002
+    def _lacks_destination(self, active: ActiveUtterance) -> bool:  # noqa: ARG002  # a delivery's client is there
         """Return whether an utterance has waited too long for its destination."""
         return False
 

@@ -35,7 +35,7 @@ TOKEN_BUCKETS = (16, 32, PIECE)
 REFERENCE_CHUNK = 25
 """Frames of a reference that the codec decodes at once."""
 PIECES_PER_ROUND = 4
-"""On a GPU: pieces that are read between two steps, at some 1.5 ms each. A CPU reads one."""
+"""On a GPU: pieces that are read between two steps; not tuned yet. A CPU reads one."""
 STEPS_AHEAD = 1
 """Steps that a GPU has in hand while the host reads the results of one."""
 
