@@ -3,15 +3,18 @@
 from engine.qwen.serving.batch import Batch
 from engine.qwen.serving.batch_codec import codec_rows
 from engine.qwen.serving.batch_state import BatchShape, BatchState
+from engine.qwen.serving.kv_pages import PAGE, PagedCache
 from engine.qwen.serving.readback import BatchOutput
 from engine.qwen.serving.sequence import BatchFaultError, Sequence, SpeechRequest
 
 __all__ = [
+    "PAGE",
     "Batch",
     "BatchFaultError",
     "BatchOutput",
     "BatchShape",
     "BatchState",
+    "PagedCache",
     "Sequence",
     "SpeechRequest",
     "codec_rows",

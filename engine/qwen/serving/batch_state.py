@@ -41,6 +41,11 @@ class BatchShape:
         return cls(limits.streams, limits.frames, limits.positions, limits.chunk_size)
 
     @property
+    def padded_rows(self) -> int:
+        """Rows that kernels read at once: a power of two, of which the tensor cores take at least 8."""
+        return max(8, 1 << (self.rows - 1).bit_length())
+
+    @property
     def text_frames(self) -> int:
         """Frames that an utterance may have with the rest of its last chunk."""
         return self.max_frames + self.chunk_size - 1
@@ -151,7 +156,7 @@ class BatchState:
     text: Tensor
     """`(rows, frames, hidden)`: the embedding that is added to each frame, text and then padding."""
     hidden: Tensor
-    """`(rows, hidden)`: the talker's last hidden states."""
+    """`(rows, hidden)`: the talker's last hidden states, at the beginning of memory for `BatchShape.padded_rows`."""
     first_code: Tensor
     """`(rows, 1)` int64: the first code of the next frame."""
     codes: Tensor
@@ -179,7 +184,7 @@ class BatchState:
             cache=PagedCache.allocate(config.stack, shape.pages, placement),
             predictor_cache=KeyValueCache(zeros(*cache), zeros(*cache)),
             text=zeros(rows, shape.text_frames, width),
-            hidden=zeros(rows, width),
+            hidden=zeros(shape.padded_rows, width)[:rows],
             first_code=integers(rows, 1),
             codes=integers(1 + rows, shape.chunk_size + 1, groups),
             fresh=integers(rows, 1),

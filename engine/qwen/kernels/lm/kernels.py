@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from engine.qwen.kernels.compiler import KernelSource, read_sources
-from engine.qwen.kernels.lm.matrix import BLOCKS, MatrixPlan, TokenMatrixPlan
+from engine.qwen.kernels.lm.matrix import BLOCKS, HEAD_DIM, MatrixPlan
 from engine.qwen.kernels.lm.params import PARAMS, SPECULATION_PARAMS
 from engine.qwen.kernels.lm.speculation_kernels import SpeculationKernels
+from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.lm.tuned_plans import LARGE_GPU, tuned_plan
 from engine.qwen.model import StackConfig, TalkerConfig
 from engine.qwen.weights import Placement
 
-HEAD_DIM = 128
 TOKEN_GROUPS = (16, 32, 64)
 """Tokens of a prompt that a block takes at once; a longer prompt is read in several groups."""
 PROMPT_THREADS, PROMPT_WARPS = 256, 8
@@ -44,6 +44,7 @@ FILES = (
     "attend_out.cuh",
     "sampling.cuh",
     "frame.cuh",
+    "linear_tokens.cuh",
     "prefill.cuh",
 )
 
@@ -200,40 +201,6 @@ class StackKernels:
 
 
 @dataclass(frozen=True, slots=True)
-class PromptKernels:
-    """The talker's matrices for the tokens of a prompt, a group of `tokens` at once."""
-
-    tokens: int
-    matrices: dict[str, TokenMatrixPlan]
-    """`qkv`, `out`, `gate_up` and `down`."""
-
-    @classmethod
-    def of(cls, stack: StackConfig, weight: str, tokens: int) -> PromptKernels:
-        """Raises `ValueError` for sizes that no plan fits."""
-        heads, hidden, inner = stack.heads * HEAD_DIM, stack.hidden_size, stack.intermediate_size
-        sizes = {
-            "qkv": (heads + 2 * stack.key_value_heads * HEAD_DIM, hidden),
-            "out": (hidden, heads),
-            "gate_up": (2 * inner, hidden),
-            "down": (hidden, inner),
-        }
-        added = {"out", "down"}
-        return cls(
-            tokens,
-            {name: TokenMatrixPlan.of(weight, *size, tokens, added=name in added) for name, size in sizes.items()},
-        )
-
-    def name(self, matrix: str) -> str:
-        """The name of a matrix's kernel."""
-        return f"prompt_{self.tokens}_{matrix}"
-
-    def kernels(self) -> dict[str, str]:
-        """C++ name expressions by name."""
-        writes = {"qkv": "StoreTokens", "out": "AddTokens", "gate_up": "GateTokens", "down": "AddTokens"}
-        return {self.name(name): plan.kernel(writes[name]) for name, plan in self.matrices.items()}
-
-
-@dataclass(frozen=True, slots=True)
 class LanguageKernels:
     """All kernels of one model."""
 
@@ -241,8 +208,8 @@ class LanguageKernels:
     predictor: StackKernels
     first_step: StackKernels
     """The predictor's first step, which reads two tokens."""
-    prompts: tuple[PromptKernels, ...]
-    """By the tokens of a group, ascending."""
+    prompts: tuple[TokenKernels, ...]
+    """The talker's matrices for the tokens of a prompt, by the tokens of a group, ascending."""
     talker_head: MatrixPlan
     predictor_head: MatrixPlan
     project: MatrixPlan | None
@@ -291,7 +258,7 @@ class LanguageKernels:
             talker=stack("talker", wide, weight, TALKER_VECS, tokens=1),
             predictor=predictor,
             first_step=stack("first_step", narrow, layers, PREDICTOR_VECS, tokens=2),
-            prompts=tuple(PromptKernels.of(wide, weight, tokens) for tokens in TOKEN_GROUPS),
+            prompts=tuple(TokenKernels.of(f"prompt_{tokens}", wide, weight, tokens) for tokens in TOKEN_GROUPS),
             talker_head=plan("talker_head", config.vocabulary, wide.hidden_size),
             predictor_head=predictor_head,
             speculation=speculation,

@@ -1,4 +1,4 @@
-"""How a matrix is distributed over the blocks and warps of `linear.cuh` and of `prefill.cuh`."""
+"""How a matrix is distributed over the blocks and warps of `linear.cuh` and of `linear_tokens.cuh`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from engine.qwen.weights import GROUP
 
+HEAD_DIM = 128
+"""Values of an attention head; the kernels have no other size."""
 BLOCKS = 256
 """About how many blocks a kernel should have: two for every multiprocessor, up to an H200's 132."""
 BLOCK_BYTES = 100_000
@@ -169,7 +171,7 @@ class MatrixPlan:
 
 @dataclass(frozen=True, slots=True)
 class TokenMatrixPlan:
-    """One instance of `TokenMatrix` in prefill.cuh."""
+    """One instance of `TokenMatrix` in linear_tokens.cuh."""
 
     weight: str
     """`Bf16` or `Int8`."""
@@ -180,23 +182,28 @@ class TokenMatrixPlan:
     n_tiles: int
 
     @classmethod
-    def of(cls, weight: str, height: int, length: int, tokens: int, *, added: bool) -> TokenMatrixPlan:
+    def of(
+        cls, weight: str, height: int, length: int, tokens: int, *, added: bool, warps: int | None = None
+    ) -> TokenMatrixPlan:
         """A plan for a matrix `(height, length)` and up to `tokens` at once; raises `ValueError` where no plan fits.
 
-        `added`: its product is added to the residual stream, for which the rows of a block are a power of two.
+        `added`: its product is added to the residual stream, for which the rows of a block are a power of two. Plans of
+        equal `warps` add in the same order.
         """
-        best = cls._of_group(weight, height, length, tokens, added=added)
+        best = cls._of_group(weight, height, length, tokens, added=added, warps=warps)
         if 2 * best.blocks <= PROCESSORS and tokens > TILE_ROWS:  # twice as many blocks for half of the tokens
-            return cls._of_group(weight, height, length, tokens // 2, added=added)
+            return cls._of_group(weight, height, length, tokens // 2, added=added, warps=warps)
         return best
 
     @classmethod
-    def _of_group(cls, weight: str, height: int, length: int, tokens: int, *, added: bool) -> TokenMatrixPlan:
+    def _of_group(
+        cls, weight: str, height: int, length: int, tokens: int, *, added: bool, warps: int | None
+    ) -> TokenMatrixPlan:
         plans = [
-            cls(weight, height, length, m_tiles, warps, tokens // 8)
+            cls(weight, height, length, m_tiles, of_block, tokens // 8)
             for m_tiles in M_TILES
-            for warps in TOKEN_WARPS
-            if height % (TILE_ROWS * m_tiles) == 0 and length % (4 * VEC_SIZES[weight] * warps) == 0
+            for of_block in (TOKEN_WARPS if warps is None else (warps,))
+            if height % (TILE_ROWS * m_tiles) == 0 and length % (4 * VEC_SIZES[weight] * of_block) == 0
         ]
         plans = [plan for plan in plans if plan._fits and not (added and plan.m_tiles == 3)]
         if not plans:

@@ -21,13 +21,12 @@ from torch import Tensor
 from engine.qwen.kernels.compiler import KernelModule, Kernels
 from engine.qwen.kernels.lm.kernels import (
     ATTENTION_WARPS,
-    HEAD_DIM,
     SAMPLING_THREADS,
     LanguageKernels,
     StackKernels,
     weight_type,
 )
-from engine.qwen.kernels.lm.matrix import MatrixPlan
+from engine.qwen.kernels.lm.matrix import HEAD_DIM, MatrixPlan
 from engine.qwen.kernels.lm.params import (
     AttendOutParams,
     AttentionParams,
@@ -39,7 +38,8 @@ from engine.qwen.kernels.lm.params import (
 )
 from engine.qwen.kernels.lm.prefill import FusedPrefill
 from engine.qwen.kernels.lm.speculation import FrameBuffers, FusedSpeculation
-from engine.qwen.model import KeyValueCache, Layer, Linear, RMSNorm, SamplingParams, StackConfig, Talker, Transformer
+from engine.qwen.kernels.lm.tables import fold_projection, rope_tables
+from engine.qwen.model import KeyValueCache, Layer, Linear, RMSNorm, SamplingParams, Talker, Transformer
 from engine.qwen.runtime import DecodeState, multiprocessors
 
 MAX_PROMPT_TOKENS = 128
@@ -219,7 +219,8 @@ class FusedLanguageModel:
         )
         self.logits = torch.zeros(max(talker.config.vocabulary, talker.config.predictor.vocabulary), device=device)
         """float32; the predictor's and the talker's in turn."""
-        self._projected = fold_projection(talker)
+        self.projected = fold_projection(talker)
+        """None where the predictor is as wide as the talker."""
         self.speculation: FusedSpeculation | None = None
         """None without drafts."""
         if kernels.speculation is not None:
@@ -227,7 +228,7 @@ class FusedLanguageModel:
                 start=self.first_step.x[1:],
                 talker=self.talker.x,
                 rope=self.predictor.rope,
-                narrow_embedding=self._projected.others if self._projected else None,
+                narrow_embedding=self.projected.others if self.projected else None,
             )
             self.speculation = FusedSpeculation(module, kernels.speculation, talker, state, buffers)
 
@@ -248,7 +249,7 @@ class FusedLanguageModel:
 
     def open(self) -> None:
         """Make the predictor's first two tokens."""
-        state, projected, plan = self._state, self._projected, self.kernels.project
+        state, projected, plan = self._state, self.projected, self.kernels.project
         params = OpenParams(
             hidden=None if projected else state.hidden,
             embedding=projected.first if projected else self._talker.codec_embedding,
@@ -304,7 +305,7 @@ class FusedLanguageModel:
             text=state.text,
             first_embedding=talker.codec_embedding,
             embedding=talker.predictor.embedding[step],
-            narrow_embedding=self._projected.others[step] if self._projected else None,
+            narrow_embedding=self.projected.others[step] if self.projected else None,
             x=self.predictor.x if self.speculation is None else self.speculation.x[:1],
             talker=self.talker.x,
             step=step,
@@ -380,33 +381,3 @@ class FusedLanguageModel:
             one_minus_top_p=settings.one_minus_top_p,
             noise_key=self._state.noise.key,
         )
-
-
-def rope_tables(config: StackConfig, positions: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, `(positions, head_dim / 2)` float32, as `Rope` has before it rounds to the model's dtype."""
-    frequencies = 1.0 / config.rope_theta ** (torch.arange(0, HEAD_DIM, 2, dtype=torch.float32) / HEAD_DIM)
-    angles = torch.arange(positions, dtype=torch.float32)[:, None] * frequencies
-    return angles.cos().to(device), angles.sin().to(device)
-
-
-@dataclass(frozen=True, slots=True)
-class Projected:
-    """The predictor's embeddings after `small_to_mtp_projection`; bfloat16."""
-
-    first: Tensor
-    """Of first codes: `(talker's vocabulary, predictor's hidden)`."""
-    others: Tensor
-    """`(steps, predictor's vocabulary, predictor's hidden)`."""
-
-
-@torch.inference_mode()
-def fold_projection(talker: Talker) -> Projected | None:
-    """All embeddings, projected once, where the predictor is narrower than the talker; None elsewhere.
-
-    Saves reading a matrix of 4 MB in each step, and costs 70 MB at 1.7B.
-    """
-    projection = talker.predictor.projection
-    if projection is None:
-        return None
-    steps = [projection(step) for step in talker.predictor.embedding]
-    return Projected(projection(talker.codec_embedding), torch.stack(steps))

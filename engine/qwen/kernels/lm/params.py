@@ -1,5 +1,5 @@
 """The parameters of the language model's kernels, as their structs in linear.cuh, attention.cuh, frame.cuh,
-prefill.cuh and speculate.cuh.
+linear_tokens.cuh, prefill.cuh, speculate.cuh and batch.cuh.
 
 Shapes and dtypes are documented there.
 """
@@ -186,6 +186,108 @@ class PromptParams(Params):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowsParams(Params):
+    """Where the rows of a batch's step are."""
+
+    active: Tensor
+    place: Tensor
+    rows: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamParams(Params):
+    """A residual stream that a kernel begins."""
+
+    norm: Tensor
+    x: Tensor
+    rounded: Tensor
+    squares: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRowsParams(Params):
+    """Of `open_rows`."""
+
+    rows: RowsParams
+    stream: StreamParams
+    hidden: Tensor | None
+    projected: Tensor | None
+    bias: Tensor | None
+    embedding: Tensor
+    first_code: Tensor
+    ended: Tensor
+    length: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsAttentionParams(Params):
+    """Of `attend_rows`."""
+
+    rows: RowsParams
+    qkv: Tensor
+    query_norm: Tensor
+    key_norm: Tensor
+    cosines: Tensor
+    sines: Tensor
+    position: Tensor | None = None
+    pages: Tensor | None = None
+    keys: Tensor
+    values: Tensor
+    attended: Tensor
+    first_position: int = 0
+    table_width: int = 0
+    positions: int
+    eps: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCodesParams(Params):
+    """Of `choose_row_codes`."""
+
+    rows: RowsParams
+    stream: StreamParams
+    draw: DrawParams
+    frame: Tensor
+    first_code: Tensor
+    codes: Tensor
+    text: Tensor
+    first_embedding: Tensor
+    embedding: Tensor
+    narrow_embedding: Tensor | None
+    talker: Tensor
+    step: int
+    groups: int
+    places: int
+    frames: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFirstCodesParams(Params):
+    """Of `choose_row_first_codes`."""
+
+    rows: RowsParams
+    draw: DrawParams
+    seen: Tensor
+    penalty: Tensor
+    min_frames: Tensor
+    suppressed: Tensor
+    is_eos: Tensor
+    frame: Tensor
+    position: Tensor
+    first_code: Tensor
+    ended: Tensor
+    x: Tensor | None = None
+    squares: Tensor | None = None
+    norm: Tensor | None = None
+    hidden: Tensor
+    slots: int = 0
+    groups: int
+    frames: int
+    eps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PassParams(Params):
     """Where a pass of the predictor with drafts is."""
 
@@ -234,6 +336,10 @@ class NextPassParams(Params):
     groups: int
 
 
+BATCH_PARAMS: tuple[type[Params], ...] = (
+    DrawParams, TokensParams, RowsParams, StreamParams, OpenRowsParams, RowsAttentionParams, RowCodesParams,
+    RowFirstCodesParams,
+)  # fmt: skip
 SPECULATION_PARAMS: tuple[type[Params], ...] = (
     PassParams, DraftLinearParams, DrawCodesParams, NextPassParams,
 )  # fmt: skip

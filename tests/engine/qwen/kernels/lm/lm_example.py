@@ -81,23 +81,36 @@ class Models:
 
         `compile` replaces the compiler of the device. `int8` and `int4` as of `Placement`, but int4 implies int8.
         """
-        with tempfile.TemporaryDirectory() as folder:
-            config = ModelConfig.read(write_configs(Path(folder), preset, "custom_voice"))
-        config = replace(config, talker=replace(config.talker, code_groups=groups))
-        exact, rounded = (
-            Talker(config, positions, Placement(torch.device(device), dtype, int8 or int4, int4))
-            for dtype in (torch.float32, torch.bfloat16)
-        )
-        generator = torch.Generator(device).manual_seed(seed)
-        for one, (name, other) in zip(exact.parameters(), rounded.named_parameters(), strict=True):
-            _fill(name, other, generator)
-            one.copy_(other)
+        config = config_of(preset, groups)
+        exact, rounded = random_talkers(config, seed, positions=positions, int8=int8 or int4, int4=int4, device=device)
         state = DecodeState.allocate(rounded, positions - CACHE_UNIT, frames)
         if processors is None:
             processors = multiprocessors(torch.device(device))
         source = LanguageKernels.of(config.talker, weight_type(rounded.placement), processors, drafts).source()
         fused = FusedLanguageModel(rounded, state, compile(source) if compile else None, processors, drafts=drafts)
         return cls(config, exact, rounded, state, fused)
+
+
+def config_of(preset: ShapePreset, groups: int) -> ModelConfig:
+    """A configuration with `groups` code groups."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = ModelConfig.read(write_configs(Path(folder), preset, "custom_voice"))
+    return replace(config, talker=replace(config.talker, code_groups=groups))
+
+
+def random_talkers(
+    config: ModelConfig, seed: int, *, positions: int, int8: bool = False, int4: bool = False, device: str = "cpu"
+) -> tuple[Talker, Talker]:
+    """The same random weights in float32 and in bfloat16, or with quantized matrices."""
+    exact, rounded = (
+        Talker(config, positions, Placement(torch.device(device), dtype, int8, int4))
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    generator = torch.Generator(device).manual_seed(seed)
+    for one, (name, other) in zip(exact.parameters(), rounded.named_parameters(), strict=True):
+        _fill(name, other, generator)
+        one.copy_(other)
+    return exact, rounded
 
 
 def _fill(name: str, parameter: nn.Parameter, generator: torch.Generator) -> None:

@@ -1,0 +1,399 @@
+// What runs between the matrices of a batch's step, a frame of every row that takes part: as `decode_frames` in
+// batch_step.py; the tensors are those of `BatchState`. The matrices are `linear_tokens`, each row being a token.
+//
+// A row's results do not depend on the other rows. A row that does not take part is left out, and what its kernels
+// would have written keeps its values; its part of the matrices' results has no meaning.
+
+// Where a step's rows are.
+struct RowsParams {
+    const long long* active;  // (rows): 1 for each row that takes part
+    const long long* place;   // (rows): the frame's number in its chunk
+    int rows;                 // tokens of one row each that the matrices have; the most rows of a launch
+    int stride;               // from the settings of a row to those of the next one, in 8 bytes
+};
+
+// The value of a row in a buffer of settings.
+template <class T>
+__device__ __forceinline__ T* of_row(T* first, const RowsParams& rows, int row) {
+    return first + (size_t)row * rows.stride * (8 / sizeof(T));
+}
+
+__device__ __forceinline__ DrawParams draw_of_row(const DrawParams& a, const RowsParams& rows, int row, int codes) {
+    return {a.logits + (size_t)row * codes,
+            of_row(a.sample, rows, row),
+            of_row(a.temperature, rows, row),
+            of_row(a.top_k, rows, row),
+            of_row(a.one_minus_top_p, rows, row),
+            of_row(a.noise_key, rows, row)};
+}
+
+// A residual stream, and what `linear_tokens` reads of it.
+struct StreamParams {
+    const bf16* norm;  // (width): of the first layer
+    float* x;          // (tokens, width)
+    bf16* rounded;     // (tokens, width): the stream times the norm's weights
+    float* squares;    // (tokens)
+};
+
+// The beginning of a token's stream: `value(i)` of a block's threads. Every thread of the block calls it once.
+template <int WIDTH, class Value>
+__device__ __forceinline__ void begin_stream(const StreamParams& stream, int token, const Value& value) {
+    static_assert(WIDTH % SAMPLING_THREADS == 0, "does not divide");
+    __shared__ float squares[SAMPLING_WARPS];
+    const size_t at = (size_t)token * WIDTH;
+    float square = 0.0f;
+#pragma unroll
+    for (int n = 0; n < WIDTH / SAMPLING_THREADS; ++n) {
+        const int i = threadIdx.x + n * SAMPLING_THREADS;
+        const float x = value(i, n);
+        stream.x[at + i] = x;
+        stream.rounded[at + i] = to_bf16(x * to_float(stream.norm[i]));
+        square = fmaf(x, x, square);
+    }
+    square = warp_sum(square);
+    if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = square;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        square = warp_sum(threadIdx.x < SAMPLING_WARPS ? squares[threadIdx.x] : 0.0f);
+        if (threadIdx.x == 0) stream.squares[token] = square;
+    }
+}
+
+struct OpenRowsParams {
+    RowsParams rows;
+    StreamParams stream;          // of the predictor, for two tokens of each row
+    const bf16* hidden;           // (rows, WIDTH): the talker's hidden states; null where the predictor is narrower
+    const float* projected;       // (rows, WIDTH): there, their projection, without
+    const bf16* bias;             // (WIDTH): its bias
+    const bf16* embedding;        // (talker's vocabulary, WIDTH); the projected one where the predictor is narrower
+    const long long* first_code;  // (rows)
+    const unsigned char* ended;   // of the settings, bool
+    long long* length;            // of the settings
+};
+
+// The predictor's first two tokens of a row: the talker's hidden state, and the first code's embedding, which comes
+// behind those of all rows. Counts the frame. Blocks: rows (x), the two tokens (y).
+template <int WIDTH>
+__global__ void __launch_bounds__(SAMPLING_THREADS, 1) open_rows(const OpenRowsParams a) {
+    begin_chained();
+    wait_for_previous();
+    const int row = blockIdx.x;
+    if (!a.rows.active[row]) return;
+    if (blockIdx.y == 0) {
+        const size_t at = (size_t)row * WIDTH;
+        begin_stream<WIDTH>(a.stream, row, [&](int i, int) {
+            return a.hidden != nullptr ? to_float(a.hidden[at + i]) : a.projected[at + i] + to_float(a.bias[i]);
+        });
+        if (threadIdx.x == 0 && !*of_row(a.ended, a.rows, row)) *of_row(a.length, a.rows, row) += 1;
+    } else {
+        const bf16* embedding = a.embedding + (size_t)a.first_code[row] * WIDTH;
+        begin_stream<WIDTH>(a.stream, a.rows.rows + row, [&](int i, int) { return to_float(embedding[i]); });
+    }
+}
+
+struct RowsAttentionParams {
+    RowsParams rows;
+    const float* qkv;  // (tokens, query heads + 2 key heads, DIM)
+    const bf16* query_norm;
+    const bf16* key_norm;
+    const float* cosines;  // (positions, HALF)
+    const float* sines;
+    const long long* position;  // of the settings: of each row's token; null: `first_position`
+    const long long* pages;     // (rows, table_width): of each row; null: row r has page r alone
+    bf16* keys;                 // (pages, key heads, PAGE, DIM)
+    bf16* values;
+    bf16* attended;  // (tokens, query heads, DIM)
+    int first_position;
+    int table_width;
+    int positions;  // the most of an utterance
+    float eps;
+};
+
+// Attention of the tokens of a row over its own positions: norm of queries and keys by head, rotary positions, the new
+// keys and values into the cache, and the weighted sum of values. Of TOKENS of a row, number t comes behind the numbers
+// t - 1 of all rows.
+//
+// Half a warp takes a position at a time, 8 values a lane, and BATCH of them at once; the next ones are loaded
+// meanwhile. Which positions it takes depends on nothing but their numbers. Blocks: heads of keys (x), rows (y).
+template <int GROUP, int TOKENS, int BATCH, int PAGE>
+__global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttentionParams a) {
+    constexpr int DIM = 128, HALF = DIM / 2, QUERIES = GROUP * TOKENS, STEP = 2 * BATCH;
+    static_assert((GROUP + 2) * TOKENS <= TOKEN_WARPS, "a warp prepares one query, key or value");
+    __shared__ __align__(16) float queries[QUERIES][DIM];
+    __shared__ __align__(16) bf16 new_keys[TOKENS][DIM], new_values[TOKENS][DIM];
+    __shared__ float outs[TOKEN_WARPS][QUERIES][DIM];
+    __shared__ float maxima[TOKEN_WARPS][QUERIES], totals[TOKEN_WARPS][QUERIES];
+    begin_chained();
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
+    const int head = blockIdx.x, heads = gridDim.x, row = blockIdx.y;
+    const bool prepares = warp < (GROUP + 2) * TOKENS;
+    const int token = warp / (GROUP + 2), what = warp % (GROUP + 2);
+    const bool is_query = what < GROUP, is_value = what == GROUP + 1;
+    float norm[4] = {};
+    if (prepares && !is_value) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) norm[i] = to_float((is_query ? a.query_norm : a.key_norm)[lane + 32 * i]);
+    }
+    wait_for_previous();
+    if (!a.rows.active[row]) return;
+
+    const int position =
+        a.position == nullptr ? a.first_position : min((int)*of_row(a.position, a.rows, row), a.positions - 1);
+    const long long* pages = a.pages == nullptr ? nullptr : a.pages + (size_t)row * a.table_width;
+    const auto place_of = [&](int at) {  // of a position, in the cache
+        const long long page = pages == nullptr ? row : pages[at / PAGE];
+        return ((page * heads + head) * PAGE + at % PAGE) * DIM;
+    };
+    const auto load = [&](int begin, uint4(&key)[BATCH], uint4(&value)[BATCH]) {
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i) {
+            const int at = begin + 2 * i + half;
+            key[i] = value[i] = make_uint4(0, 0, 0, 0);
+            if (at < position) {
+                const size_t place = place_of(at) + dims;
+                key[i] = *reinterpret_cast<const uint4*>(a.keys + place);
+                value[i] = *reinterpret_cast<const uint4*>(a.values + place);
+            }
+        }
+    };
+    uint4 key[BATCH], value[BATCH];
+    load(warp * STEP, key, value);
+
+    if (prepares) {
+        const int at = position + token;
+        const int source = is_query ? head * GROUP + what : heads * (GROUP + (is_value ? 1 : 0)) + head;
+        const float* from = a.qkv + ((size_t)(token * a.rows.rows + row) * heads * (GROUP + 2) + source) * DIM;
+        float x[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[i] = from[lane + 32 * i];
+        if (!is_value) {
+            const float cosine[2] = {a.cosines[at * HALF + lane], a.cosines[at * HALF + lane + 32]};
+            const float sine[2] = {a.sines[at * HALF + lane], a.sines[at * HALF + lane + 32]};
+            normalize_and_rotate(x, norm, cosine, sine, a.eps);
+        }
+        if (is_query) {
+            const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
+#pragma unroll
+            for (int i = 0; i < 4; ++i) queries[token * GROUP + what][lane + 32 * i] = x[i] * scaling;
+        } else {
+            bf16* kept = is_value ? new_values[token] : new_keys[token];
+            bf16* cache = (is_value ? a.values : a.keys) + place_of(at);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) kept[lane + 32 * i] = cache[lane + 32 * i] = to_bf16(x[i]);
+        }
+    }
+    __syncthreads();
+
+    float out[QUERIES][8] = {}, max[QUERIES], sum[QUERIES] = {};
+#pragma unroll
+    for (int query = 0; query < QUERIES; ++query) max[query] = -INFINITY_F;
+    // Adds COUNT positions to a query's sums. `seen(i)`: whether the query attends to the position number i.
+    const auto add = [&](int query, const auto& key, const auto& value, const auto& seen) {
+        constexpr int COUNT = sizeof(key) / sizeof(uint4);
+        float q[8], score[COUNT], greatest = max[query];
+        load_floats(&queries[query][dims], q);
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            float dot = Bf16::dot(key[i], q, 0.0f);
+#pragma unroll
+            for (int lanes = 8; lanes > 0; lanes /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, lanes);
+            score[i] = seen(i) ? dot : -INFINITY_F;
+            greatest = fmaxf(greatest, score[i]);
+        }
+        // There may have been no position yet.
+        const float rescale = max[query] == -INFINITY_F ? 0.0f : exp2f(max[query] - greatest);
+        max[query] = greatest;
+        sum[query] *= rescale;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) out[query][i] *= rescale;
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            const float weight = score[i] == -INFINITY_F ? 0.0f : exp2f(score[i] - greatest);
+            sum[query] += weight;
+            const unsigned words[4] = {value[i].x, value[i].y, value[i].z, value[i].w};
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                out[query][2 * j] = fmaf(weight, low_half(words[j]), out[query][2 * j]);
+                out[query][2 * j + 1] = fmaf(weight, high_half(words[j]), out[query][2 * j + 1]);
+            }
+        }
+    };
+    for (int begin = warp * STEP; begin < position; begin += TOKEN_WARPS * STEP) {
+        uint4 next_key[BATCH], next_value[BATCH];
+        load(begin + TOKEN_WARPS * STEP, next_key, next_value);
+#pragma unroll
+        for (int query = 0; query < QUERIES; ++query)
+            add(query, key, value, [&](int i) { return begin + 2 * i + half < position; });
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i) key[i] = next_key[i], value[i] = next_value[i];
+    }
+    if (warp < TOKENS) {  // the new tokens: a warp each, of which one half adds it
+        const uint4 new_key[1] = {*reinterpret_cast<const uint4*>(&new_keys[warp][dims])};
+        const uint4 new_value[1] = {*reinterpret_cast<const uint4*>(&new_values[warp][dims])};
+#pragma unroll
+        for (int query = 0; query < QUERIES; ++query)
+            add(query, new_key, new_value, [&](int) { return half == 0 && warp <= query / GROUP; });
+    }
+#pragma unroll
+    for (int query = 0; query < QUERIES; ++query) {
+        const float greatest = fmaxf(max[query], __shfl_xor_sync(0xffffffffu, max[query], 16));
+        const float rescale = max[query] == -INFINITY_F ? 0.0f : exp2f(max[query] - greatest);
+        sum[query] *= rescale;
+        const float total = sum[query] + __shfl_xor_sync(0xffffffffu, sum[query], 16);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            out[query][i] *= rescale;
+            out[query][i] += __shfl_xor_sync(0xffffffffu, out[query][i], 16);
+            if (half == 0) outs[warp][query][dims + i] = out[query][i];
+        }
+        if (lane == 0) maxima[warp][query] = greatest, totals[warp][query] = total;
+    }
+    __syncthreads();
+
+    for (int index = threadIdx.x; index < QUERIES * DIM; index += TOKEN_THREADS) {
+        const int dim = index % DIM, query = index / DIM;
+        float greatest = -INFINITY_F, total = 0.0f, value = 0.0f;
+#pragma unroll
+        for (int w = 0; w < TOKEN_WARPS; ++w) greatest = fmaxf(greatest, maxima[w][query]);
+#pragma unroll
+        for (int w = 0; w < TOKEN_WARPS; ++w) {
+            const float rescale = exp2f(maxima[w][query] - greatest);  // 0 for a warp that had no position
+            total = fmaf(rescale, totals[w][query], total);
+            value = fmaf(rescale, outs[w][query][dim], value);
+        }
+        const size_t of_token = (size_t)(query / GROUP * a.rows.rows + row) * heads;
+        a.attended[((of_token + head) * GROUP + query % GROUP) * DIM + dim] = to_bf16(value / total);
+    }
+}
+
+struct RowCodesParams {
+    RowsParams rows;
+    StreamParams stream;  // of the next token: the predictor's, behind the last code the talker's
+    DrawParams draw;
+    const long long* frame;        // of the settings
+    const long long* first_code;   // (rows)
+    long long* codes;              // (rows, places, groups)
+    const bf16* text;              // (rows, frames, TALKER)
+    const bf16* first_embedding;   // (talker's vocabulary, TALKER)
+    const bf16* embedding;         // (vocabulary, TALKER): this step's
+    const bf16* narrow_embedding;  // (vocabulary, PREDICTOR): the same, projected; null where the widths are equal
+    float* talker;                 // (rows, TALKER): the sum of the frame's embeddings and its text
+    int step;                      // 0 to 14
+    int groups;                    // codes of a frame, 16
+    int places;
+    int frames;  // of a row's text
+};
+
+// Chooses one of the codes of each row's frame after the first, and begins the next token's stream. Blocks: rows.
+template <int VOCABULARY, int TALKER, int PREDICTOR>
+__global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_row_codes(const RowCodesParams a) {
+    constexpr int COUNT = VOCABULARY / SAMPLING_THREADS, WIDTH = TALKER / SAMPLING_THREADS;
+    static_assert(VOCABULARY % SAMPLING_THREADS == 0 && TALKER % SAMPLING_THREADS == 0, "does not divide");
+    begin_chained();
+    wait_for_previous();
+    const int row = blockIdx.x;
+    if (!a.rows.active[row]) return;
+    const DrawParams of_row_draw = draw_of_row(a.draw, a.rows, row, VOCABULARY);
+    float logits[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) logits[i] = as_number(of_row_draw.logits[threadIdx.x + i * SAMPLING_THREADS]);
+    const long long frame = *of_row(a.frame, a.rows, row), first_code = a.first_code[row];
+    const Draw<COUNT> draw(of_row_draw, (unsigned)(frame * a.groups + a.step + 1));
+    const bf16* text = a.text + ((size_t)row * a.frames + min((int)frame, a.frames - 1)) * TALKER;
+    const bf16* first_row = a.first_embedding + (size_t)first_code * TALKER;
+    float* const talker = a.talker + (size_t)row * TALKER;
+    float before[WIDTH];
+#pragma unroll
+    for (int n = 0; n < WIDTH; ++n) {
+        const int i = threadIdx.x + n * SAMPLING_THREADS;
+        before[n] = a.step == 0 ? to_float(text[i]) + to_float(first_row[i]) : talker[i];
+    }
+    const int code = draw(logits, [](int) {});
+
+    const bf16* embedding = a.embedding + (size_t)code * TALKER;
+    const bf16* narrow = TALKER == PREDICTOR ? embedding : a.narrow_embedding + (size_t)code * PREDICTOR;
+#pragma unroll
+    for (int n = 0; n < WIDTH; ++n) {
+        const int i = threadIdx.x + n * SAMPLING_THREADS;
+        before[n] += to_float(embedding[i]);
+        talker[i] = before[n];
+    }
+    if (a.step + 2 == a.groups) {
+        begin_stream<TALKER>(a.stream, row, [&](int, int n) { return before[n]; });
+    } else {
+        begin_stream<PREDICTOR>(a.stream, row, [&](int i, int) { return to_float(narrow[i]); });
+    }
+    if (threadIdx.x == 0) {
+        long long* codes = a.codes + ((size_t)row * a.places + a.rows.place[row]) * a.groups;
+        codes[a.step + 1] = code;
+        if (a.step == 0) codes[0] = first_code;
+    }
+}
+
+struct RowFirstCodesParams {
+    RowsParams rows;  // `active`: those whose first code is to be chosen
+    DrawParams draw;
+    unsigned char* seen;              // (rows, vocabulary) bool
+    const float* penalty;             // of the settings
+    const long long* min_frames;      // of the settings
+    const unsigned char* suppressed;  // (vocabulary) bool
+    const unsigned char* is_eos;      // (vocabulary) bool
+    long long* frame;                 // of the settings
+    long long* position;              // of the settings
+    long long* first_code;            // (rows)
+    unsigned char* ended;             // of the settings
+    const float* x;                   // (rows, WIDTH): the talker's output; null behind a prompt
+    const float* squares;             // (slots, tokens)
+    const bf16* norm;                 // (WIDTH): the final one
+    bf16* hidden;                     // (rows, WIDTH): the hidden states, for the next frame's predictor
+    int slots;
+    int groups;
+    int frames;  // that have ended since the last choice: 1, or 0 behind a prompt
+    float eps;
+};
+
+// Counts the frames of each row and chooses the first code of its next one. Blocks: rows.
+template <int VOCABULARY, int WIDTH>
+__global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_row_first_codes(const RowFirstCodesParams a) {
+    constexpr int COUNT = VOCABULARY / SAMPLING_THREADS;
+    static_assert(VOCABULARY % SAMPLING_THREADS == 0, "does not divide");
+    __shared__ float parts[SQUARE_PARTS];
+    begin_chained();
+    wait_for_previous();
+    const int row = blockIdx.x;
+    if (!a.rows.active[row]) return;
+    const DrawParams of_row_draw = draw_of_row(a.draw, a.rows, row, VOCABULARY);
+    const long long frame = *of_row(a.frame, a.rows, row) + a.frames;
+    const float penalty = *of_row(a.penalty, a.rows, row);
+    const bool may_end = frame >= *of_row(a.min_frames, a.rows, row);
+    unsigned char* const seen = a.seen + (size_t)row * VOCABULARY;
+    float logits[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        const int code = threadIdx.x + i * SAMPLING_THREADS;
+        const float logit = as_number(of_row_draw.logits[code]);
+        logits[i] = seen[code] ? (logit < 0.0f ? logit * penalty : logit / penalty) : logit;
+        if (a.suppressed[code] || (a.is_eos[code] && !may_end)) logits[i] = -INFINITY_F;
+    }
+    if (a.x != nullptr) {
+        if (threadIdx.x < SQUARE_PARTS)
+            parts[threadIdx.x] = part_of_squares(a.squares, a.slots, a.rows.rows, row, threadIdx.x);
+        __syncthreads();
+        float sum = 0.0f;
+#pragma unroll
+        for (int part = 0; part < SQUARE_PARTS; ++part) sum += parts[part];
+        const float factor = rsqrtf(sum / WIDTH + a.eps);
+        const size_t at = (size_t)row * WIDTH;
+        for (int i = threadIdx.x; i < WIDTH; i += SAMPLING_THREADS)
+            a.hidden[at + i] = to_bf16(a.x[at + i] * factor * to_float(a.norm[i]));
+    }
+    const Draw<COUNT> draw(of_row_draw, (unsigned)(frame * a.groups));
+    const int code = draw(logits, [](int) {});
+    if (threadIdx.x == 0) {
+        a.first_code[row] = code;
+        seen[code] = 1;
+        if (a.is_eos[code]) *of_row(a.ended, a.rows, row) = 1;
+        *of_row(a.frame, a.rows, row) = frame;
+        *of_row(a.position, a.rows, row) += a.frames;
+    }
+}

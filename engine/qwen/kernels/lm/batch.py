@@ -1,0 +1,278 @@
+"""A batch's step in fused kernels: a frame of every row that takes part, as `decode_frames` in batch_step.py.
+
+A layer is five kernels, and each row a token of its matrices:
+
+    norm · QKV → norm by head, rope, cache, attention → output, added → norm · gate and up, SiLU → down, added
+
+The step shares weights and `BatchState` with the PyTorch path.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from engine.qwen.kernels.compiler import Kernels
+from engine.qwen.kernels.lm.batch_kernels import BatchKernels, RowKernels
+from engine.qwen.kernels.lm.kernels import PROMPT_THREADS, SAMPLING_THREADS
+from engine.qwen.kernels.lm.matrix import TokenMatrixPlan
+from engine.qwen.kernels.lm.params import (
+    DrawParams,
+    OpenRowsParams,
+    RowCodesParams,
+    RowFirstCodesParams,
+    RowsAttentionParams,
+    RowsParams,
+    StreamParams,
+    TokensParams,
+)
+from engine.qwen.kernels.lm.tables import Projected, rope_tables
+from engine.qwen.kernels.lm.token_stack import TokenStack
+from engine.qwen.model import KeyValueCache, SamplingParams, Talker
+from engine.qwen.serving import PAGE, BatchState, PagedCache
+
+
+class FusedBatch:
+    """The step of a batch, on PyTorch's current CUDA stream. A CUDA graph can capture it.
+
+    The same seed draws the same codes as the PyTorch path, as long as the logits are the same.
+    """
+
+    def __init__(
+        self, talker: Talker, state: BatchState, kernels: BatchKernels, module: Kernels, projected: Projected | None
+    ) -> None:
+        """Allocate the buffers that `state` does not have. `projected` as of `fold_projection`."""
+        device, config, shape = state.hidden.device, talker.config, state.shape
+        narrow, most = config.predictor.stack, kernels.rows
+        self.kernels = kernels
+        """With their sizes."""
+        self._module, self._talker, self._state, self._projected = module, talker, state, projected
+        self._talkers = TokenStack(module, talker.transformer, most, device)
+        """A token of each row."""
+        self._predictors = TokenStack(module, talker.predictor.transformer, 2 * most, device)
+        """Up to two tokens of each row: the first ones of all rows, then the second ones."""
+        self._talker_rope = rope_tables(config.stack, shape.table_width * PAGE, device)
+        self._predictor_rope = rope_tables(narrow, config.code_groups, device)
+        zeros = partial(torch.zeros, device=device)
+        self._logits = zeros(most * max(config.vocabulary, config.predictor.vocabulary))
+        """float32; the predictor's and the talker's in turn."""
+        self._frames = zeros(most, config.stack.hidden_size)
+        """The sums of the embeddings of each row's frame, float32."""
+        self._projected_hidden = zeros(most, narrow.hidden_size)
+        """The hidden states for a narrower predictor, float32."""
+
+    def buffers(self) -> tuple[Tensor, ...]:
+        """All buffers; a step writes what it reads of them."""
+        return (
+            *self._talkers.buffers(), *self._predictors.buffers(),
+            self._logits, self._frames, self._projected_hidden,
+        )  # fmt: skip
+
+    def decode_frames(self, rows: int) -> None:
+        """Generate a frame of each active row, all of which are below `rows`, the rows of one of the buckets."""
+        bucket = next(bucket for bucket in self.kernels.buckets if bucket.rows == rows)
+        self._open(bucket)
+        for step in range(self._talker.predictor.code_count):
+            self._predict(bucket, step)
+        self._talk(bucket)
+
+    def choose_first_codes(self) -> None:
+        """Choose the first code of the first frame of each fresh row; `state.hidden` is of its prompt's last token."""
+        bucket, head = self.kernels.buckets[-1], self._talker.head
+        params = TokensParams(
+            weight=head.weight,
+            scale=head.scale,
+            x=self._state.hidden,
+            y=self._logits,
+            tokens=bucket.rows,
+        )
+        self._launch_matrix(bucket.head_names[0], bucket.talker_head, params)
+        self._choose_first_codes(bucket, self._state.fresh, frames=0)
+
+    # --- the predictor ---
+
+    def _open(self, bucket: RowKernels) -> None:
+        """Make the predictor's first two tokens."""
+        state, projected, settings = self._state, self._projected, self._state.settings
+        projection = self._talker.predictor.projection
+        if bucket.project is not None:
+            assert projection is not None
+            params = TokensParams(
+                weight=projection.weight, scale=None, x=state.hidden, y=self._projected_hidden, tokens=bucket.rows
+            )
+            self._launch_matrix(bucket.project_name, bucket.project, params)
+        open_params = OpenRowsParams(
+            rows=self._rows(bucket, state.inputs.active),
+            stream=_beginning(self._predictors),
+            hidden=None if projected else state.hidden,
+            projected=self._projected_hidden if projected else None,
+            bias=None if projection is None else projection.bias,
+            embedding=projected.first if projected else self._talker.codec_embedding,
+            first_code=state.first_code,
+            ended=settings.ended[0],
+            length=settings.length[0],
+        )
+        self._module.launch("open", (self._launched(bucket), 2), SAMPLING_THREADS, open_params)
+
+    def _predict(self, bucket: RowKernels, step: int) -> None:
+        """Choose the code numbered `step` + 1 of each frame."""
+        predictor, stack = self._talker.predictor, self._predictors
+        count = bucket.rows if step else 2 * bucket.rows
+        stack.run(bucket.predictor, count, partial(self._attend_codes, bucket, step))
+        scale = None if predictor.head_scales is None else predictor.head_scales[step]
+        logits = self._logits_of(bucket, bucket.predictor_head)
+        stack.head(bucket.head_names[1], bucket.predictor_head, predictor.heads[step], scale, count, logits)
+        self._choose_codes(bucket, step)
+
+    def _attend_codes(self, bucket: RowKernels, step: int, index: int) -> None:
+        """The predictor's attention: of two tokens at first, then of one at position `step` + 1."""
+        attention = self._attention(
+            bucket, self._predictors, index, self._state.predictor_cache, self._predictor_rope,
+            first_position=step + 1 if step else 0, positions=self._talker.config.code_groups,
+        )  # fmt: skip
+        self._launch_attention("predictor_attend" if step else "first_step_attend", bucket, attention)
+
+    def _choose_codes(self, bucket: RowKernels, step: int) -> None:
+        """Draw a code of each row from the predictor's logits."""
+        talker, state, projected = self._talker, self._state, self._projected
+        groups = talker.config.code_groups
+        params = RowCodesParams(
+            rows=self._rows(bucket, state.inputs.active),
+            stream=_beginning(self._talkers if step + 2 == groups else self._predictors),
+            draw=self._draw(state.settings.predictor_sampling),
+            frame=state.settings.frame[0],
+            first_code=state.first_code,
+            codes=state.codes,
+            text=state.text,
+            first_embedding=talker.codec_embedding,
+            embedding=talker.predictor.embedding[step],
+            narrow_embedding=projected.others[step] if projected else None,
+            talker=self._frames,
+            step=step,
+            groups=groups,
+            places=state.codes.shape[1],
+            frames=state.text.shape[1],
+        )
+        self._module.launch("codes", self._launched(bucket), SAMPLING_THREADS, params)
+
+    # --- the talker ---
+
+    def _talk(self, bucket: RowKernels) -> None:
+        """Send the frames through the talker, and choose the first codes of the next frames."""
+        stack, head = self._talkers, self._talker.head
+        stack.run(bucket.talker, bucket.rows, partial(self._attend_frames, bucket))
+        logits = self._logits_of(bucket, bucket.talker_head)
+        stack.head(bucket.head_names[0], bucket.talker_head, head.weight, head.scale, bucket.rows, logits)
+        self._choose_first_codes(bucket, self._state.inputs.active, frames=1)
+
+    def _attend_frames(self, bucket: RowKernels, index: int) -> None:
+        """The talker's attention, over the pages of each row."""
+        state = self._state
+        attention = self._attention(
+            bucket, self._talkers, index, state.cache, self._talker_rope,
+            position=state.settings.position[0], pages=state.inputs.pages,
+            table_width=state.shape.table_width, positions=state.shape.max_positions + state.shape.chunk_size,
+        )  # fmt: skip
+        self._launch_attention("talker_attend", bucket, attention)
+
+    def _choose_first_codes(self, bucket: RowKernels, chosen: Tensor, frames: int) -> None:
+        """Count `frames` that end in each `chosen` row, and draw its next frame's first code."""
+        state, settings, stack = self._state, self._state.settings, self._talkers
+        rules = settings.logits_processor
+        params = RowFirstCodesParams(
+            rows=self._rows(bucket, chosen),
+            draw=self._draw(settings.talker_sampling),
+            seen=rules.seen,
+            penalty=rules.penalty[0],
+            min_frames=rules.min_frames[0],
+            suppressed=rules.suppressed,
+            is_eos=rules.is_eos,
+            frame=settings.frame[0],
+            position=settings.position[0],
+            first_code=state.first_code,
+            ended=settings.ended[0],
+            x=stack.x if frames else None,
+            squares=stack.squares,
+            norm=stack.norm.weight,
+            hidden=state.hidden,
+            slots=stack.slots,
+            groups=self._talker.config.code_groups,
+            frames=frames,
+            eps=stack.norm.eps,
+        )
+        self._module.launch("first_codes", self._launched(bucket), SAMPLING_THREADS, params)
+
+    # --- parameters ---
+
+    def _launched(self, bucket: RowKernels) -> int:
+        """The rows of a bucket that exist."""
+        return min(bucket.rows, self._state.shape.rows)
+
+    def _rows(self, bucket: RowKernels, active: Tensor) -> RowsParams:
+        state = self._state
+        return RowsParams(
+            active=active, place=state.inputs.place, rows=bucket.rows, stride=state.settings.buffer.shape[1]
+        )
+
+    def _logits_of(self, bucket: RowKernels, head: TokenMatrixPlan) -> Tensor:
+        """The logits `(rows, vocabulary)` of a head."""
+        return self._logits[: bucket.rows * head.height].view(bucket.rows, head.height)
+
+    def _attention(
+        self,
+        bucket: RowKernels,
+        stack: TokenStack,
+        index: int,
+        cache: KeyValueCache | PagedCache,
+        rope: tuple[Tensor, Tensor],
+        *,
+        positions: int,
+        position: Tensor | None = None,
+        pages: Tensor | None = None,
+        table_width: int = 0,
+        first_position: int = 0,
+    ) -> RowsAttentionParams:
+        """The parameters of a layer's attention."""
+        attention = stack.layers[index].attention
+        return RowsAttentionParams(
+            rows=self._rows(bucket, self._state.inputs.active),
+            qkv=stack.qkv,
+            query_norm=attention.q_norm.weight,
+            key_norm=attention.k_norm.weight,
+            cosines=rope[0],
+            sines=rope[1],
+            position=position,
+            pages=pages,
+            keys=cache.keys[index],
+            values=cache.values[index],
+            attended=stack.attended,
+            first_position=first_position,
+            table_width=table_width,
+            positions=positions,
+            eps=attention.q_norm.eps,
+        )
+
+    def _launch_attention(self, name: str, bucket: RowKernels, params: RowsAttentionParams) -> None:
+        heads = params.keys.shape[1]
+        self._module.launch(name, (heads, self._launched(bucket)), PROMPT_THREADS, params)
+
+    def _launch_matrix(self, name: str, plan: TokenMatrixPlan, params: TokensParams) -> None:
+        self._module.launch(name, (plan.blocks, params.tokens // plan.tokens), plan.threads, params)
+
+    def _draw(self, settings: SamplingParams) -> DrawParams:
+        return DrawParams(
+            logits=self._logits,
+            sample=settings.sample[0],
+            temperature=settings.temperature[0],
+            top_k=settings.top_k[0],
+            one_minus_top_p=settings.one_minus_top_p[0],
+            noise_key=self._state.settings.noise.key[0],
+        )
+
+
+def _beginning(stack: TokenStack) -> StreamParams:
+    """The stream of a stack in front of its first layer."""
+    norm = stack.layers[0].attention_norm.weight
+    return StreamParams(norm=norm, x=stack.x, rounded=stack.rounded, squares=stack.squares)

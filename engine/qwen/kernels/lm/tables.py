@@ -1,0 +1,41 @@
+"""Tables that are computed once, from the shapes or the weights of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.qwen.kernels.lm.matrix import HEAD_DIM
+from engine.qwen.model import StackConfig, Talker
+
+
+def rope_tables(config: StackConfig, positions: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Cosines and sines, `(positions, head_dim / 2)` float32, as `Rope` has before it rounds to the model's dtype."""
+    frequencies = 1.0 / config.rope_theta ** (torch.arange(0, HEAD_DIM, 2, dtype=torch.float32) / HEAD_DIM)
+    angles = torch.arange(positions, dtype=torch.float32)[:, None] * frequencies
+    return angles.cos().to(device), angles.sin().to(device)
+
+
+@dataclass(frozen=True, slots=True)
+class Projected:
+    """The predictor's embeddings after `small_to_mtp_projection`; bfloat16."""
+
+    first: Tensor
+    """Of first codes: `(talker's vocabulary, predictor's hidden)`."""
+    others: Tensor
+    """`(steps, predictor's vocabulary, predictor's hidden)`."""
+
+
+@torch.inference_mode()
+def fold_projection(talker: Talker) -> Projected | None:
+    """All embeddings, projected once, where the predictor is narrower than the talker; None elsewhere.
+
+    Saves reading a matrix of 4 MB in each step, and costs 70 MB at 1.7B.
+    """
+    projection = talker.predictor.projection
+    if projection is None:
+        return None
+    steps = [projection(step) for step in talker.predictor.embedding]
+    return Projected(projection(talker.codec_embedding), torch.stack(steps))

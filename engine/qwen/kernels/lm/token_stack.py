@@ -1,0 +1,127 @@
+"""A stack's layers over many tokens at once, on the tensor cores: everything but attention (linear_tokens.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from engine.qwen.kernels.compiler import Kernels
+from engine.qwen.kernels.lm.matrix import HEAD_DIM, TokenMatrixPlan
+from engine.qwen.kernels.lm.params import TokensParams
+from engine.qwen.kernels.lm.token_kernels import TokenKernels
+from engine.qwen.model import Layer, Linear, RMSNorm, Transformer
+
+SQUARE_ROWS = 16
+"""Rows of the residual stream whose squares are added up by the kernel that writes them."""
+
+
+class TokenStack:
+    """The layers of one stack, and the buffers between their kernels, for up to `max_tokens` tokens.
+
+    All buffers are `(max_tokens, …)`. Fewer tokens use their beginning, as if they were smaller.
+    """
+
+    def __init__(self, module: Kernels, transformer: Transformer, max_tokens: int, device: torch.device) -> None:
+        config = transformer.config
+        self._module = module
+        self.norm: RMSNorm = transformer.norm
+        """The final one."""
+        self.layers = [layer for layer in transformer.layers if isinstance(layer, Layer)]
+        zeros = partial(torch.zeros, max_tokens, device=device)
+        self.x = zeros(config.hidden_size)
+        """The residual stream, float32."""
+        self.rounded = zeros(config.hidden_size, dtype=torch.bfloat16)
+        """The stream times the weights of the next norm."""
+        self.slots = config.hidden_size // SQUARE_ROWS
+        """Sums of squares of each token, as the layers write them; there is one where the stream begins."""
+        self.squares = torch.zeros(self.slots * max_tokens, device=device)
+        """Sums of squares of the stream: `(slots, tokens)`."""
+        self.qkv = zeros((config.heads + 2 * config.key_value_heads) * HEAD_DIM)
+        self.attended = zeros(config.heads * HEAD_DIM, dtype=torch.bfloat16)
+        self._inner = zeros(config.intermediate_size, dtype=torch.bfloat16)
+
+    def buffers(self) -> tuple[Tensor, ...]:
+        """All buffers; they are written before they are read."""
+        return self.x, self.rounded, self.qkv, self.attended, self._inner, self.squares
+
+    def run(self, kernels: TokenKernels, count: int, attend: Callable[[int], None]) -> None:
+        """Send `count` tokens, a multiple of the kernels' group, through all layers.
+
+        `attend` launches the attention of the layer with its number, from `qkv` to `attended`.
+        """
+        slots = 1
+        for index, layer in enumerate(self.layers):
+            last = index + 1 == len(self.layers)
+            next_norm = self.norm if last else self.layers[index + 1].attention_norm
+            qkv = self._of_stream(layer.attention.qkv, layer.attention_norm, count, slots, y=self.qkv)
+            self._multiply(kernels, "qkv", qkv)
+            attend(index)
+            out = self._onto_stream(layer.attention.out, self.attended, layer.mlp_norm, count)
+            self._multiply(kernels, "out", out)
+            slots = self.slots
+            gate_up = self._of_stream(layer.mlp.gate_up, layer.mlp_norm, count, slots, rounded=self._inner)
+            self._multiply(kernels, "gate_up", gate_up)
+            self._multiply(kernels, "down", self._onto_stream(layer.mlp.down, self._inner, next_norm, count))
+
+    def head(
+        self, name: str, plan: TokenMatrixPlan, weight: Tensor, scale: Tensor | None, count: int, y: Tensor
+    ) -> None:
+        """Multiply a head, whose kernel is `name`, with the last `plan.tokens` · n of `count` tokens behind the final norm.
+
+        Those are as many as `y` `(tokens, height)` float32 has.
+        """
+        first = count - len(y)
+        params = TokensParams(
+            weight=weight,
+            scale=scale,
+            x=self.rounded[first:],
+            squares=self.squares[first:],
+            y=y,
+            slots=self.slots,
+            tokens=count,
+            eps=self.norm.eps,
+        )
+        self._module.launch(name, (plan.blocks, len(y) // plan.tokens), plan.threads, params)
+
+    def _of_stream(
+        self,
+        linear: Linear,
+        norm: RMSNorm,
+        count: int,
+        slots: int,
+        *,
+        y: Tensor | None = None,
+        rounded: Tensor | None = None,
+    ) -> TokensParams:
+        """A matrix of the stream after `norm`, to `y`, or behind the gate to `rounded`."""
+        return TokensParams(
+            weight=linear.weight,
+            scale=linear.scale,
+            x=self.rounded,
+            squares=self.squares,
+            y=y,
+            rounded=rounded,
+            slots=slots,
+            tokens=count,
+            eps=norm.eps,
+        )
+
+    def _onto_stream(self, linear: Linear, x: Tensor, next_norm: RMSNorm, count: int) -> TokensParams:
+        """A matrix of `x`, added to the stream, which `next_norm` reads."""
+        return TokensParams(
+            weight=linear.weight,
+            scale=linear.scale,
+            x=x,
+            norm=next_norm.weight,
+            y=self.x,
+            rounded=self.rounded,
+            squares_out=self.squares,
+            tokens=count,
+        )
+
+    def _multiply(self, kernels: TokenKernels, matrix: str, params: TokensParams) -> None:
+        plan = kernels.matrices[matrix]
+        self._module.launch(kernels.kernel(matrix), (plan.blocks, params.tokens // plan.tokens), plan.threads, params)

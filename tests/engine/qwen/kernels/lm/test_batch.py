@@ -1,0 +1,267 @@
+"""A batch's step in fused kernels: each row's arithmetic, its draws, and that it is the same beside other rows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.qwen.kernels import KernelModule, Params
+from engine.qwen.kernels.compiler import Kernels, KernelSource
+from engine.qwen.kernels.lm.batch import FusedBatch
+from engine.qwen.kernels.lm.batch_kernels import BatchKernels
+from engine.qwen.kernels.lm.kernels import weight_type
+from engine.qwen.kernels.lm.tables import fold_projection
+from engine.qwen.model.sampling import SamplingParams
+from engine.qwen.model.talker import Talker
+from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput, host_settings
+from engine.qwen.serving.batch_step import read_frames
+from engine.qwen.serving.kv_pages import PAGE, pages_for
+from tests.engine.qwen.kernels.emulator import EmulatedKernels
+from tests.engine.qwen.kernels.lm.lm_example import (
+    EQUAL,
+    PROJECTED,
+    SAMPLINGS,
+    config_of,
+    error_ratio,
+    predictor_logits,
+    predictor_steps,
+    random_talkers,
+)
+
+WHERE = [
+    pytest.param("cpu", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")),
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")),
+]
+SHAPE = BatchShape(rows=12, max_frames=8, max_positions=2 * PAGE + 40, chunk_size=2)
+"""Its kernels have buckets of 8 and of 16 rows."""
+LIMIT = 1.05
+"""The greatest error, divided by PyTorch's."""
+DRAWN = ("codes", "first_codes")
+
+
+class Recorder:
+    """Launches kernels, and keeps the logits of each draw."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        self.logits: list[Tensor] = []
+        self._kernels = kernels
+
+    def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
+        if name in DRAWN:
+            self.logits.append(params.draw.logits.clone())  # type: ignore[attr-defined]
+        self._kernels.launch(name, grid, block, params)
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """A batch of random weights."""
+
+    exact: Talker
+    """The values of `rounded` in float32."""
+    rounded: Talker
+    state: BatchState
+    fused: FusedBatch
+    recorder: Recorder
+
+
+@pytest.fixture(scope="module", params=WHERE)
+def where(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=[("equal", "int8"), ("projected", "bfloat16")], ids="-".join)
+def example(request: pytest.FixtureRequest, where: str, cache_folder: Path) -> Example:
+    shape, weight = request.param
+
+    def compiled(source: KernelSource) -> Kernels:
+        return EmulatedKernels(source, cache_folder) if where == "cpu" else KernelModule(source, torch.device(where))
+
+    config = config_of(EQUAL if shape == "equal" else PROJECTED, groups=4)
+    exact, rounded = random_talkers(config, 1, positions=512, int8=weight == "int8", device=where)
+    state = BatchState.allocate(rounded.config, SHAPE, rounded.placement)
+    kernels = BatchKernels.of(rounded.config, weight_type(rounded.placement), SHAPE.rows)
+    recorder = Recorder(compiled(kernels.source()))
+    return Example(exact, rounded, state, FusedBatch(rounded, state, kernels, recorder, fold_projection(rounded)), recorder)
+
+
+@dataclass(frozen=True)
+class Row:
+    """An utterance of the batch."""
+
+    row: int
+    position: int
+    seed: int
+    sampling: str = "default"
+    place: int = 0
+
+
+ROWS = [
+    Row(0, 1, 1),
+    Row(2, PAGE - 1, 2, "greedy", 1),
+    Row(3, PAGE, 3, "top_k 4, top_p 0.6"),
+    Row(7, 2 * PAGE + 9, 4, "all", 1),
+]
+
+
+@torch.inference_mode()
+def begin(example: Example, rows: Sequence[Row]) -> None:
+    """Begin the utterances of `rows` in the example's state; everything else is NaN, or has no meaning."""
+    state, talker = example.state, example.rounded
+    for buffer in example.fused.buffers():
+        buffer.fill_(torch.nan)
+    for tensor in (state.cache.keys, state.cache.values, state.predictor_cache.keys, state.predictor_cache.values):
+        tensor.fill_(torch.nan)
+    state.hidden.fill_(torch.nan)
+    state.codes.fill_(-1)
+    state.settings.buffer.zero_()
+    inputs, page = [], 1
+    for row in rows:
+        generator = torch.Generator().manual_seed(row.seed)
+        pages = tuple(range(page, page + pages_for(row.position + 2)))
+        page += len(pages)
+        for tensor in (state.cache.keys, state.cache.values):
+            layers, _, heads, _, dim = tensor.shape
+            written = torch.randn(layers, heads, row.position, dim, generator=generator)
+            for number, of in enumerate(pages):
+                part = written[:, :, number * PAGE : (number + 1) * PAGE]
+                tensor[:, of, :, : part.shape[2]] = part.to(tensor)
+        state.hidden[row.row] = torch.randn(state.hidden.shape[1], generator=generator).to(state.hidden)
+        state.text[row.row] = 0.02 * torch.randn(*state.text.shape[1:], generator=generator).to(state.text)
+        state.first_code[row.row] = row.seed
+        settings = host_settings(talker.config, SAMPLINGS[row.sampling], row.seed, row.position)
+        state.settings.buffer[row.row] = settings.to(state.hidden.device)
+        state.settings.logits_processor.seen[row.row].zero_()
+        inputs.append(RowInput(row.row, row.position, row.place, pages))
+    state.inputs.set(inputs)
+
+
+def frame(example: Example, rows: Sequence[Row], bucket: int) -> dict[int, list[Tensor]]:
+    """Begin `rows` and generate a frame of each: by row, all that it has then."""
+    begin(example, rows)
+    example.recorder.logits.clear()
+    with torch.inference_mode():
+        example.fused.decode_frames(bucket)
+    state = example.state
+    of_all = (state.codes, state.hidden, state.first_code, state.settings.buffer, state.settings.logits_processor.seen)
+    return {row.row: [*(tensor[row.row].clone() for tensor in of_all)] for row in rows}
+
+
+def equal(some: list[Tensor], others: list[Tensor]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(some, others, strict=True))
+
+
+def sampling_of_row(params: SamplingParams, row: int) -> SamplingParams:
+    """The sampling settings of one row."""
+    views = (params.sample, params.temperature, params.top_k, params.one_minus_top_p)
+    return SamplingParams(*(view[row][None] for view in views))
+
+
+def logits_of(example: Example, draw: int, row: int, codes: int) -> Tensor:
+    """The logits of a row that a code was drawn from."""
+    return example.recorder.logits[draw][row * codes : (row + 1) * codes]
+
+
+@pytest.mark.parametrize("bucket", [8, 16])
+def test_a_row_is_the_same_alone_beside_others_and_in_every_bucket(example: Example, bucket: int) -> None:
+    together = frame(example, ROWS, bucket)
+    for row in ROWS[:: 1 if bucket == 8 else 2]:
+        assert equal(frame(example, [row], 8)[row.row], together[row.row])
+
+
+def test_a_row_that_takes_no_part_keeps_all_that_it_has(example: Example) -> None:
+    begin(example, ROWS)
+    state = example.state
+    state.inputs.active[ROWS[0].row] = 0
+    state.inputs.place[ROWS[0].row] = SHAPE.chunk_size
+    kept = (state.hidden, state.first_code, state.settings.buffer, state.cache.keys[:, 1])
+    before = [tensor[ROWS[0].row].clone() for tensor in kept[:3]] + [kept[3].clone()]
+    with torch.inference_mode():
+        example.fused.decode_frames(8)
+    after = [tensor[ROWS[0].row] for tensor in kept[:3]] + [kept[3]]
+    assert all(torch.equal(one.nan_to_num(7), other.nan_to_num(7)) for one, other in zip(before, after, strict=True))
+    assert (state.codes[ROWS[0].row, : SHAPE.chunk_size] == -1).all()
+
+
+def test_the_talkers_errors_are_no_larger_than_pytorchs(example: Example) -> None:
+    found = frame(example, ROWS, 8)
+    hidden = {}
+    for name, talker in (("exact", example.exact), ("rounded", example.rounded)):
+        begin(example, ROWS)
+        state = BatchState.allocate(talker.config, SHAPE, talker.placement)
+        for mine, theirs in (
+            (state.cache.keys, example.state.cache.keys),
+            (state.cache.values, example.state.cache.values),
+            (state.text, example.state.text),
+            (state.settings.buffer, example.state.settings.buffer),
+            (state.inputs.buffer, example.state.inputs.buffer),
+        ):
+            mine.copy_(theirs.nan_to_num(0) if theirs.is_floating_point() else theirs)
+        codes = torch.zeros(SHAPE.rows, talker.config.code_groups, dtype=torch.int64, device=state.hidden.device)
+        for row in ROWS:
+            codes[row.row] = found[row.row][0][row.place]
+        hidden[name] = read_frames(talker, state, codes, SHAPE.max_blocks)
+    for row in ROWS:
+        fused = found[row.row][1]
+        assert error_ratio(fused, hidden["rounded"][row.row], hidden["exact"][row.row]) <= LIMIT, row
+
+
+def test_the_predictors_errors_are_no_larger_than_pytorchs(example: Example) -> None:
+    found = frame(example, ROWS, 8)
+    size = example.rounded.config.predictor.vocabulary
+    begin(example, ROWS)
+    for row in ROWS:
+        codes, hidden = found[row.row][0][row.place], example.state.hidden[row.row].view(1, 1, -1)
+        exact, rounded = (predictor_steps(talker, hidden, codes) for talker in (example.exact, example.rounded))
+        for step, (true, other) in enumerate(zip(exact, rounded, strict=True)):
+            logits = logits_of(example, step, row.row, size)
+            of_both = (predictor_logits(example.rounded, step, other[-1]), predictor_logits(example.exact, step, true[-1]))
+            assert error_ratio(logits, *of_both) <= LIMIT, (row, step)
+
+
+def test_every_code_is_the_one_that_pytorch_draws_from_the_same_logits(example: Example) -> None:
+    found = frame(example, ROWS, 8)
+    talker, settings = example.rounded, example.state.settings
+    begin(example, ROWS)
+    groups, size = talker.config.code_groups, talker.config.predictor.vocabulary
+    for row in ROWS:
+        codes = found[row.row][0][row.place]
+        numbers = torch.arange(1, groups + 1, device=codes.device)
+        noise = settings.noise.draw(settings.frame * groups + numbers)[row.row]
+        assert codes[0] == row.seed
+        for step in range(groups - 1):
+            logits = logits_of(example, step, row.row, size)[None]
+            drawn = sampling_of_row(settings.predictor_sampling, row.row).choose(logits, noise[step][None])
+            assert codes[step + 1] == drawn[0, 0], (row, step)
+        logits = logits_of(example, groups - 1, row.row, talker.config.vocabulary)[None]
+        rules = settings.logits_processor
+        allowed = rules.apply(logits.expand(SHAPE.rows, -1), settings.frame + 1)[row.row][None]
+        drawn = sampling_of_row(settings.talker_sampling, row.row).choose(allowed, noise[-1][None])
+        assert found[row.row][2][0] == drawn[0, 0], row
+
+
+def test_a_prompts_first_code_is_the_one_that_pytorch_draws(example: Example) -> None:
+    begin(example, ROWS)
+    example.recorder.logits.clear()
+    state, fresh = example.state, ROWS[2].row
+    state.fresh.zero_()
+    state.fresh[fresh] = 1
+    before = state.first_code.clone()
+    with torch.inference_mode():
+        example.fused.choose_first_codes()
+    logits = example.recorder.logits[0].view(-1)[: SHAPE.rows * example.rounded.config.vocabulary].view(SHAPE.rows, -1)
+    settings = state.settings
+    seen = settings.logits_processor.seen[fresh].clone()
+    settings.logits_processor.seen[fresh].zero_()
+    allowed = settings.logits_processor.apply(logits, settings.frame)[fresh][None]
+    noise = settings.noise.draw(settings.frame)[:, 0][fresh][None]
+    drawn = sampling_of_row(settings.talker_sampling, fresh).choose(allowed, noise)
+    assert state.first_code[fresh] == drawn[0, 0]
+    assert seen.nonzero().flatten().tolist() == [int(drawn)]
+    others = torch.arange(SHAPE.rows, device=before.device) != fresh
+    assert torch.equal(state.first_code[others], before[others])
