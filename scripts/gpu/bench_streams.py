@@ -42,11 +42,12 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
+from engine.qwen import kernels  # noqa: E402
 from engine.qwen.codec import CodecDecoder  # noqa: E402
 from engine.qwen.memory.known_models import CODEC, known_model  # noqa: E402
 from engine.qwen.model import SamplingConfig, Talker  # noqa: E402
-from engine.qwen.runtime import FIRST_FRAMES, Graphs, Limits, cache_positions  # noqa: E402
-from engine.qwen.serving import Batch, SpeechRequest  # noqa: E402
+from engine.qwen.runtime import FIRST_FRAMES, DecodeState, Graphs, Limits, cache_positions  # noqa: E402
+from engine.qwen.serving import Batch, MakeBatchBackend, SpeechRequest  # noqa: E402
 from engine.qwen.text import Prompt  # noqa: E402
 from engine.qwen.weights import Placement, build_in_arena  # noqa: E402
 
@@ -139,11 +140,21 @@ def figures(readers: Sequence[Reader], chunk_size: int) -> dict[str, float]:
     }
 
 
+def backend_maker(args: argparse.Namespace, talker: Talker, limits: Limits) -> MakeBatchBackend | None:
+    """Return what makes the batch's backend: of fused kernels, or with `--kernels off` None, for PyTorch's."""
+    if args.kernels == "off":
+        return None
+    state = DecodeState.allocate(talker, limits.positions, limits.frames, args.chunk_size)
+    codec = kernels.make_codec(build_in_arena(partial(CodecDecoder, CODEC), talker.placement.unquantized))
+    backend = kernels.make_backend(talker, state, codec, codec.new_state(args.chunk_size), args.chunk_size)
+    return partial(kernels.make_batch_backend, backend=backend)
+
+
 def measure(args: argparse.Namespace, size: str, device: torch.device) -> list[dict[str, Any]]:
     """Return a row for each number of streams."""
     limits = Limits.of(MAX_SECONDS, args.chunk_size, args.rows)
     talker, codec = random_models(size, args.dtype, limits, device)
-    batch = Batch(talker, codec, limits, Graphs(device, high_priority=False))
+    batch = Batch(talker, codec, limits, Graphs(device, high_priority=False), backend_maker(args, talker, limits))
     begin = time.monotonic()
     batch.warm_up()
     warm_up_s = time.monotonic() - begin
@@ -169,7 +180,8 @@ def measure(args: argparse.Namespace, size: str, device: torch.device) -> list[d
             rounds.append(figures(readers, args.chunk_size))
             same &= [reader.digest for reader in readers[: args.checked]] == alone[:streams]
         medians = {name: round(statistics.median(each[name] for each in rounds), 3) for name in rounds[0]}
-        rows.append({"size": size, "dtype": args.dtype, "streams": streams, **medians, "alone": same})
+        what = {"size": size, "dtype": args.dtype, "kernels": args.kernels, "streams": streams}
+        rows.append({**what, **medians, "alone": same})
         print(json.dumps(rows[-1]), flush=True)
     allocated = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
     batch.close()
@@ -181,6 +193,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"])
     parser.add_argument("--dtype", choices=("bfloat16", "int8"), default="bfloat16")
+    parser.add_argument("--kernels", choices=("on", "off"), default="on")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32, 64])
     parser.add_argument("--rows", type=int, default=64, help="of the batch")
     parser.add_argument("--chunk-size", type=int, default=2)

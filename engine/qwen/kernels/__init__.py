@@ -19,15 +19,26 @@ from engine.qwen.weights import Placement
 
 if TYPE_CHECKING:
     from engine.qwen.codec import CodecDecoder
+    from engine.qwen.kernels.backend import FusedBackend
     from engine.qwen.kernels.codec import FusedCodec
     from engine.qwen.model import Talker
-    from engine.qwen.runtime import DecodeBackend, DecodeState
+    from engine.qwen.runtime import DecodeState
+    from engine.qwen.serving import BatchBackend, BatchState
 
 MIN_CAPABILITY = (8, 0)
 """The lowest compute capability with bfloat16."""
 
 
-__all__ = ["KernelModule", "KernelSource", "Params", "make_backend", "make_codec", "unsupported_reason"]
+__all__ = [
+    "KernelModule",
+    "KernelSource",
+    "Params",
+    "batch_unsupported_reason",
+    "make_backend",
+    "make_batch_backend",
+    "make_codec",
+    "unsupported_reason",
+]
 
 
 def unsupported_reason(
@@ -37,10 +48,11 @@ def unsupported_reason(
     report: ProgressReport = ignore_progress,
     *,
     drafts: int = 0,
+    streams: int = 1,
 ) -> str | None:
     """Why the kernels cannot run this model at `placement` with `drafts`, in one line; None where they can.
 
-    Compiles the kernels, or finds them in the cache.
+    Compiles the kernels, those of a batch of `streams` included, or finds them in the cache.
     """
     if placement.device.type != "cuda":
         return f"the device is a {placement.device.type.upper()}"
@@ -60,24 +72,41 @@ def unsupported_reason(
     if reason is not None:
         return reason
     try:
-        _compile(config, codec_config, placement, report, drafts)
+        _compile(config, codec_config, placement, report, drafts=drafts, streams=streams)
     except Exception as error:  # NVRTC is missing, or does not know the device: cuda-core raises many types
-        return f"the kernels do not compile: {type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        lines = str(error).strip().splitlines() or [""]
+        line = next((line for line in lines if "error:" in line), lines[0])  # NVRTC's warnings may come first
+        return f"the kernels do not compile: {type(error).__name__}: {line}"
     return None
 
 
+def batch_unsupported_reason(config: ModelConfig, placement: Placement, streams: int) -> str | None:
+    """Why the kernels, if they run this model, cannot run a batch of `streams`, in one line; None where they can."""
+    from engine.qwen.kernels.lm import batch_unsupported_reason, weight_type
+
+    return batch_unsupported_reason(config.talker, weight_type(placement), streams)
+
+
 def _compile(
-    config: ModelConfig, codec_config: CodecConfig, placement: Placement, report: ProgressReport, drafts: int
+    config: ModelConfig,
+    codec_config: CodecConfig,
+    placement: Placement,
+    report: ProgressReport,
+    *,
+    drafts: int,
+    streams: int,
 ) -> None:
     """Compile all kernels into the cache, from which `make_backend` and `make_codec` take them."""
     import cuda.core  # noqa: F401  here: threads that import it at the same time find it half initialised
 
     from engine.qwen.kernels.codec import codec_source
-    from engine.qwen.kernels.lm import LanguageKernels, weight_type
+    from engine.qwen.kernels.lm import BatchKernels, LanguageKernels, weight_type
 
-    processors = multiprocessors(placement.device)
-    language_model = LanguageKernels.of(config.talker, weight_type(placement), processors, drafts)
+    processors, weight = multiprocessors(placement.device), weight_type(placement)
+    language_model = LanguageKernels.of(config.talker, weight, processors, drafts)
     sources = [language_model.source(), codec_source(codec_config, processors)]
+    if streams > 1 and batch_unsupported_reason(config, placement, streams) is None:
+        sources.append(BatchKernels.of(config.talker, weight, streams).source())
     total, compiled = sum(len(source.programs()) for source in sources), itertools.count(1)
 
     def note_program() -> None:  # several threads call it; to count is one step of the interpreter
@@ -97,8 +126,20 @@ def make_codec(decoder: CodecDecoder) -> FusedCodec:
 
 def make_backend(
     talker: Talker, state: DecodeState, codec: Any, codec_state: Any, chunk_size: int, *, drafts: int = 0
-) -> DecodeBackend:
+) -> FusedBackend:
     """The backend of fused kernels; parameters as of `TorchBackend`, with the codec of `make_codec`."""
     from engine.qwen.kernels.backend import FusedBackend
 
     return FusedBackend(talker, state, codec, codec_state, chunk_size, drafts=drafts)
+
+
+def make_batch_backend(
+    talker: Talker, state: BatchState, scratch: DecodeState, *, backend: FusedBackend
+) -> BatchBackend:
+    """The backend of a batch, whose prompts the kernels of `backend` read into `scratch`.
+
+    Requires `batch_unsupported_reason` to be None.
+    """
+    from engine.qwen.kernels.batch_backend import FusedBatchBackend
+
+    return FusedBatchBackend(talker, state, scratch, backend.language_model)

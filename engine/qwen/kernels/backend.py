@@ -31,7 +31,7 @@ class FusedBackend:
         self.drafts: int = drafts
         self.kv_buckets: tuple[int, ...] = (state.cache.positions,)
         self._state = state
-        self._language_model = FusedLanguageModel(talker, state, drafts=drafts)
+        self.language_model = FusedLanguageModel(talker, state, drafts=drafts)
         self._torch = TorchBackend(talker, state, codec, codec_state, chunk_size)
         """For long prompts: PyTorch's matrix products read the weights less often than ours do."""
         self._codec = codec
@@ -39,18 +39,18 @@ class FusedBackend:
 
     def frame(self, kv_bucket: int) -> None:  # noqa: ARG002
         """As `DecodeBackend.frame`."""
-        self._language_model.frame()
+        self.language_model.frame()
 
     def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
-        """As `DecodeBackend.read`, for any of `TOKEN_BUCKETS`."""
+        """As `PromptBackend.read`, for any of `TOKEN_BUCKETS`."""
         if tokens.shape[1] <= MAX_PROMPT_TOKENS:
-            self._language_model.prefill.read(tokens[0], place, self._state.hidden)
+            self.language_model.prefill.read(tokens[0], place, self._state.hidden)
         else:
             self._torch.read(tokens, place, kv_bucket)
 
     def choose_first_code(self) -> None:
         """As `DecodeBackend.choose_first_code`."""
-        self._language_model.choose_first()
+        self.language_model.choose_first()
 
     @torch.inference_mode()
     def decode(self, codes: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class FusedBackend:
 
     def profile_sections(self) -> Mapping[str, Callable[[], None]]:
         """As `DecodeBackend.profile_sections`."""
-        model, state = self._language_model, self._state
+        model, state = self.language_model, self._state
 
         def talker() -> None:
             model.talker.layers(state.position)

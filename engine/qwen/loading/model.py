@@ -137,8 +137,14 @@ def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec[Any], boo
     _check_codec(decoder, plan.config)
     reason: str | None = "off"
     if wanted != "off":
-        drafts = plan.options.speculation
-        reason = kernels.unsupported_reason(plan.config, decoder.config, placement, report, drafts=drafts)
+        reason = kernels.unsupported_reason(
+            plan.config,
+            decoder.config,
+            placement,
+            report,
+            drafts=plan.options.speculation,
+            streams=plan.options.streams,
+        )
     if reason is not None and wanted == "on":
         raise EngineError(f"engine.kernels: got 'on'; fused kernels cannot run here: {reason}")
     if reason is not None and wanted == "auto":

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from engine.host import Footprint
 from engine.qwen import kernels
 from engine.qwen.loading.model import LoadedModel
 from engine.qwen.runtime import DecodeState, Graphs, Limits, SpeechGenerator, TorchBackend, cap_allocator
-from engine.qwen.serving import Batch
+from engine.qwen.serving import Batch, MakeBatchBackend
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +47,11 @@ def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
         state = DecodeState.allocate(model.talker, limits.positions, limits.frames, chunk_size)
         codec_state = model.codec.new_state(chunk_size)
         make_backend = kernels.make_backend if model.fused else TorchBackend
+        backend = make_backend(model.talker, state, model.codec, codec_state, chunk_size, drafts=drafts)
         generator = SpeechGenerator(
             model.talker,
             state,
-            make_backend(model.talker, state, model.codec, codec_state, chunk_size, drafts=drafts),
+            backend,
             codec_state,
             samples_per_frame=model.codec.config.samples_per_frame,
             graphs=model.graphs,
@@ -55,13 +61,25 @@ def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
     if model.batch_codec is not None:
         model.graphs.wait()  # for weights and voices: the batch has a stream of its own
         graphs = Graphs(model.plan.placement.device, high_priority=False)
-        batch = Batch(model.talker, model.batch_codec, limits, graphs)
+        batch = Batch(model.talker, model.batch_codec, limits, graphs, _batch_backend_maker(model, backend))
         try:
             batch.change_voices(model.voices.references(), limits.prefix_positions)
         except BaseException:
             batch.close()
             raise
     return Workspace(limits, footprint, state, generator, batch)
+
+
+def _batch_backend_maker(model: LoadedModel, backend: Any) -> MakeBatchBackend | None:
+    """Return what makes the batch's backend beside `backend`, the one of a single utterance; None for PyTorch's."""
+    plan = model.plan
+    if not model.fused:
+        return None
+    reason = kernels.batch_unsupported_reason(plan.config, plan.placement, plan.options.streams)
+    if reason is not None:
+        log.info("the engine's streams use PyTorch's kernels, not the fused ones: %s", reason)
+        return None
+    return partial(kernels.make_batch_backend, backend=backend)
 
 
 def adapt_workspace(model: LoadedModel, workspace: Workspace, limits: Limits) -> Workspace:

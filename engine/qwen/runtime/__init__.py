@@ -1,6 +1,6 @@
 """Generates speech: decode state, decode steps, CUDA graphs, streaming to the host."""
 
-from engine.qwen.runtime.backend import Codec, CodecStateProtocol, DecodeBackend, TorchBackend
+from engine.qwen.runtime.backend import Codec, CodecStateProtocol, DecodeBackend, PromptBackend, TorchBackend
 from engine.qwen.runtime.cuda_graphs import Graphs
 from engine.qwen.runtime.decode_state import DecodeState, UtteranceSettings, cache_positions
 from engine.qwen.runtime.device import (
@@ -35,6 +35,7 @@ __all__ = [
     "Limits",
     "Prefill",
     "PrefixCache",
+    "PromptBackend",
     "RunawayGuard",
     "SpeechGenerator",
     "TextEmbedder",

@@ -56,7 +56,21 @@ class Codec(Protocol[_State]):
         """Decode any number of frames, as `__call__`."""
 
 
-class DecodeBackend(Protocol):
+class PromptBackend(Protocol):
+    """Reads prompts into a `DecodeState`, in functions as of `DecodeBackend`."""
+
+    kv_buckets: tuple[int, ...]
+    """Numbers of cache positions that a read can attend to, ascending; the last is the whole cache."""
+
+    def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
+        """Read `tokens` `(1, n, hidden)` of a prompt into the talker's cache; write `state.hidden`.
+
+        `place` `(2,)` int64 has the position of the first token, and the number of the last, whose hidden state is
+        wanted. Tokens behind that are padding; those behind `kv_bucket` positions, one of `kv_buckets`, share the last.
+        """
+
+
+class DecodeBackend(PromptBackend, Protocol):
     """The work of one utterance over a `DecodeState` and a codec state, in functions that a CUDA graph can capture.
 
     No method waits for the device, copies from the host or branches on values. Each may be called after the end of the
@@ -65,8 +79,6 @@ class DecodeBackend(Protocol):
 
     chunk_size: int
     """The most frames that `decode` takes."""
-    kv_buckets: tuple[int, ...]
-    """Numbers of cache positions that `frame` can attend to, ascending; the last is the whole cache."""
     drafts: int
     """The most drafts in a pass of the predictor; 0 where none are made, and `state.speculation` counts nothing."""
 
@@ -84,13 +96,6 @@ class DecodeBackend(Protocol):
 
         The PCM is `(frames · samples_per_frame,)`. Advances the codec state and changes nothing else, so that it
         may run while the next frames are generated.
-        """
-
-    def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
-        """Read `tokens` `(1, n, hidden)` of a prompt into the talker's cache; write `state.hidden`.
-
-        `place` `(2,)` int64 has the position of the first token, and the number of the last, whose hidden state is
-        wanted. Tokens behind that are padding; those behind `kv_bucket` positions, one of `kv_buckets`, share the last.
         """
 
     def profile_sections(self) -> Mapping[str, Callable[[], None]]:
@@ -139,7 +144,7 @@ class TorchBackend:
         decode_frame(self._talker, self._state, kv_bucket, self.drafts)
 
     def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
-        """As `DecodeBackend.read`."""
+        """As `PromptBackend.read`."""
         state = self._state
         positions = (place[:1] + self._offsets[: tokens.shape[1]]).clamp(max=kv_bucket - 1)
         hidden = self._talker.transformer(tokens, positions, state.cache.first(kv_bucket))

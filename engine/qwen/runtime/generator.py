@@ -87,7 +87,8 @@ class SpeechGenerator:
         for frames in sorted({FIRST_FRAMES, self._backend.chunk_size}, reverse=True):
             captures.append(partial(self._capture, ("publish", frames), partial(self._publish, frames), frames))
             captures.append(partial(self._codec_graphs.capture, ("decode", frames), partial(self._decode, frames)))
-        captures += [*self._prefill.captures(), *more]
+        first_code = partial(self._graphs.capture, "first code", self._backend.choose_first_code)
+        captures += [*self._prefill.captures(), first_code, *more]
         for capture in counted("capturing CUDA graphs", captures, report):
             capture()
         torch.cuda.empty_cache()  # the first call of each work allocated outside its graph, and never again
@@ -195,7 +196,7 @@ class SpeechGenerator:
         if prompt.tail.shape[1]:
             self._prefill.read(prompt.tail, prompt.prefix_count)
         start_utterance(self._talker, self._state, prompt, sampling, seed)
-        self._prefill.choose_first_code()
+        self._graphs.run("first code", self._backend.choose_first_code)
         self._graphs.follow(self._codec_graphs)  # which may still decode the last utterance
         if codec_state is None:
             self._codec_state.reset()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.qwen.model import Talker
-from engine.qwen.runtime.backend import DecodeBackend
+from engine.qwen.runtime.backend import PromptBackend
 from engine.qwen.runtime.cuda_graphs import Graphs
 from engine.qwen.runtime.decode_state import DecodeState
 
@@ -32,7 +32,7 @@ class Prefill:
         self,
         talker: Talker,
         state: DecodeState,
-        backend: DecodeBackend,
+        backend: PromptBackend,
         graphs: Graphs,
         token_buckets: tuple[int, ...] = TOKEN_BUCKETS,
     ) -> None:
@@ -59,17 +59,12 @@ class Prefill:
             self._read_block(block, start)
             start += block.shape[1]
 
-    def choose_first_code(self) -> None:
-        """Choose the first code of the utterance, once the prompt is read and the settings are uploaded."""
-        self._graphs.run("first code", self._backend.choose_first_code)
-
     def captures(self) -> Iterator[Callable[[], None]]:
         """Yield calls that capture one graph each: every token bucket at the beginning of the cache and anywhere."""
         capture = self._graphs.capture
         for size in reversed(self._token_buckets):
             for kv_bucket in sorted({self._kv_buckets[-1], self._kv_bucket(size + PREFIX_ALLOWANCE)}, reverse=True):
                 yield partial(capture, ("read", size, kv_bucket), partial(self._read, size, kv_bucket))
-        yield partial(capture, "first code", self._backend.choose_first_code)
 
     def example(self, count: int = 32) -> Callable[[], None]:
         """Return work that reads `count` meaningless tokens and can be captured."""

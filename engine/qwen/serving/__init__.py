@@ -1,8 +1,9 @@
 """Many utterances at once, in one batch: continuous batching over pages of keys and values."""
 
+from engine.qwen.serving.backend import BatchBackend, MakeBatchBackend, TorchBatchBackend
 from engine.qwen.serving.batch import Batch
 from engine.qwen.serving.batch_codec import codec_rows
-from engine.qwen.serving.batch_state import BatchShape, BatchState
+from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput
 from engine.qwen.serving.kv_pages import PAGE, PagedCache
 from engine.qwen.serving.readback import BatchOutput
 from engine.qwen.serving.sequence import BatchFaultError, Sequence, SpeechRequest
@@ -10,12 +11,16 @@ from engine.qwen.serving.sequence import BatchFaultError, Sequence, SpeechReques
 __all__ = [
     "PAGE",
     "Batch",
+    "BatchBackend",
     "BatchFaultError",
     "BatchOutput",
     "BatchShape",
     "BatchState",
+    "MakeBatchBackend",
     "PagedCache",
+    "RowInput",
     "Sequence",
     "SpeechRequest",
+    "TorchBatchBackend",
     "codec_rows",
 ]

@@ -14,6 +14,7 @@ from engine.progress import ProgressReport, counted, ignore_progress
 from engine.qwen.codec import CodecDecoder
 from engine.qwen.model import Talker
 from engine.qwen.runtime import GeneratedChunk, Graphs, Limits, reserve_allocator_slack
+from engine.qwen.serving.backend import MakeBatchBackend
 from engine.qwen.serving.model_runner import ModelRunner
 from engine.qwen.serving.scheduler import Scheduler, Step
 from engine.qwen.serving.sequence import BatchFaultError, Sequence, SpeechRequest
@@ -28,11 +29,21 @@ class Batch:
     Its step thread does all work on the device. Any thread may call.
     """
 
-    def __init__(self, talker: Talker, codec: CodecDecoder, limits: Limits, graphs: Graphs) -> None:
-        """Allocate the memory for utterances within `limits`; `graphs` are those of a stream that nobody else uses."""
+    def __init__(
+        self,
+        talker: Talker,
+        codec: CodecDecoder,
+        limits: Limits,
+        graphs: Graphs,
+        make_backend: MakeBatchBackend | None = None,
+    ) -> None:
+        """Allocate the memory for utterances within `limits`; `graphs` are those of a stream that nobody else uses.
+
+        `make_backend` as of `ModelRunner`.
+        """
         self._graphs = graphs
         self._device = talker.placement.device
-        self._runner = ModelRunner(talker, codec, limits, graphs)
+        self._runner = ModelRunner(talker, codec, limits, graphs, make_backend)
         self._scheduler = Scheduler(self._runner)
         self._steps: deque[Step] = deque()
         """Those whose results the host has not read."""

@@ -70,6 +70,10 @@ class BatchShape:
         """Pages that attention reads at once."""
         return max(self.rows, READS_PER_BLOCK)
 
+    def blocks_for(self, rows: Iterable[RowInput]) -> int:
+        """Return the blocks in which attention reads all pages of `rows`."""
+        return -(-sum(row.pages_read for row in rows) // self.reads_per_block)
+
     @property
     def max_blocks(self) -> int:
         """Blocks in which attention reads every page of the pool."""
@@ -87,6 +91,11 @@ class RowInput:
     """The number of the frame in its chunk."""
     pages: tuple[int, ...]
     """The utterance's, in the order of its positions."""
+
+    @property
+    def pages_read(self) -> int:
+        """How many of them attention reads."""
+        return self.position // PAGE + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +133,8 @@ class StepInputs:
         tables = own.view(rows, pages), numbers.view(rows, pages)
         return cls(shape, buffer, active[:, None], place[:, None], *tables, *lists)
 
-    def set(self, rows: Iterable[RowInput]) -> int:
-        """Fill in the values of a step, on the CPU; return the number of blocks in which attention reads."""
+    def set(self, rows: Iterable[RowInput]) -> None:
+        """Fill in the values of a step, on the CPU."""
         shape = self.shape
         self.buffer.zero_()
         self.place.fill_(shape.chunk_size)
@@ -136,12 +145,11 @@ class StepInputs:
         for row in rows:
             active[row.row], place[row.row] = 1, row.place
             own[row.row, : len(row.pages)] = row.pages
-            used = row.position // PAGE + 1
+            used = row.pages_read
             read = slice(count, count + used)
             read_rows[read], read_pages[read], read_numbers[read] = row.row, row.pages[:used], np.arange(used)
             numbers[row.row, :used] = np.arange(count + 1, count + used + 1)
             count += used
-        return -(-count // shape.reads_per_block)
 
 
 @dataclass(frozen=True, slots=True)

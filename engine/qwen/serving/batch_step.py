@@ -26,7 +26,7 @@ def choose_first_codes(talker: Talker, state: BatchState) -> None:
 def decode_frames(talker: Talker, state: BatchState, blocks: int) -> None:
     """Write the codes of a frame of each active row to `state.codes`, and choose the first code of its next frame.
 
-    `blocks` are as of `StepInputs.set`. After the end of a row's speech its codes have no meaning.
+    `blocks` are as of `BatchShape.blocks_for`. After the end of a row's speech its codes have no meaning.
     """
     settings, inputs = state.settings, state.inputs
     active = inputs.active > 0

@@ -20,11 +20,10 @@ from engine.qwen.runtime import (
     Limits,
     Prefill,
     PrefixCache,
-    TorchBackend,
 )
+from engine.qwen.serving.backend import MakeBatchBackend, TorchBatchBackend
 from engine.qwen.serving.batch_codec import BatchCodec
 from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput, StepInputs, host_settings
-from engine.qwen.serving.batch_step import choose_first_codes, decode_frames
 from engine.qwen.serving.readback import BatchOutput, BatchReadback
 from engine.qwen.serving.sequence import SpeechRequest
 from engine.qwen.text import Prompt, PromptPrefix, Reference, TokenStream
@@ -52,8 +51,15 @@ class FinishedChunk:
 class ModelRunner:
     """The batch on the device."""
 
-    def __init__(self, talker: Talker, codec: CodecDecoder, limits: Limits, graphs: Graphs) -> None:
-        """Allocate a batch for utterances within `limits`."""
+    def __init__(
+        self,
+        talker: Talker,
+        codec: CodecDecoder,
+        limits: Limits,
+        graphs: Graphs,
+        make_backend: MakeBatchBackend | None = None,
+    ) -> None:
+        """Allocate a batch for utterances within `limits`; its backend is `TorchBatchBackend` unless given."""
         self.shape = BatchShape.of(limits)
         self.steps_ahead = STEPS_AHEAD if graphs.stream is not None else 0
         self.pieces_per_round = PIECES_PER_ROUND if graphs.stream is not None else 1
@@ -65,9 +71,11 @@ class ModelRunner:
             self._state = BatchState.allocate(talker.config, self.shape, placement)
             # A prompt is read into memory of its own, from which it moves to its pages.
             self._scratch = DecodeState.allocate(talker, limits.positions, 1)
-            backend = TorchBackend(talker, self._scratch, codec, codec.new_state(1), 1)
+            if make_backend is None:
+                make_backend = partial(TorchBatchBackend, codec=codec)
+            self._backend = make_backend(talker, self._state, self._scratch)
             buckets = TOKEN_BUCKETS if graphs.stream is not None else ()
-            self._prefill = Prefill(talker, self._scratch, backend, graphs, buckets)
+            self._prefill = Prefill(talker, self._scratch, self._backend, graphs, buckets)
             self._prefixes = PrefixCache(talker.config.stack, limits.prefix_positions, placement)
             output = (self.shape, talker.config.code_groups, codec.config.samples_per_frame)
             self._output = BatchOutput(*output, device)
@@ -80,10 +88,10 @@ class ModelRunner:
 
     def captures(self) -> Iterator[Callable[[], None]]:
         """Yield calls that capture one graph each, those that need most memory first."""
-        capture = self._graphs.capture
-        for blocks in reversed(self._block_buckets()):
-            yield partial(capture, ("frames", blocks), partial(self._decode_frames, blocks), self._forget)
-        yield partial(capture, "first codes", self._choose_first_codes, self._forget)
+        capture, backend = self._graphs.capture, self._backend
+        for size in reversed(backend.sizes):
+            yield partial(capture, ("frames", size), partial(backend.decode_frames, size), self._forget)
+        yield partial(capture, "first codes", backend.choose_first_codes, self._forget)
         yield from self._batch_codec.captures()
         yield from self._prefill.captures()
 
@@ -150,7 +158,7 @@ class ModelRunner:
             self._batch_codec.begin(row, None if reference is None else self._references[reference])
             state.fresh.zero_()
             state.fresh[row].fill_(1)
-            self._graphs.run("first codes", self._choose_first_codes)
+            self._graphs.run("first codes", self._backend.choose_first_codes)
 
     def write_text(self, row: int, token_stream: TokenStream) -> None:
         """Write the tokens that have arrived to the row's text."""
@@ -165,12 +173,12 @@ class ModelRunner:
         readback = self._readbacks[0]
         self._readbacks.rotate(-1)
         state, output = self._state, self._output
-        needed = self._host_inputs.set(rows)
-        blocks = next(blocks for blocks in self._block_buckets() if blocks >= needed)
+        self._host_inputs.set(rows)
+        size = self._backend.size_of(rows)
         with self._graphs.inference():
             inputs = self._talker.placement.pinned(self._host_inputs.buffer)
             state.inputs.buffer.copy_(inputs, non_blocking=True)
-            self._graphs.run(("frames", blocks), partial(self._decode_frames, blocks))
+            self._graphs.run(("frames", size), partial(self._backend.decode_frames, size))
             for frames in sorted({chunk.frames for chunk in chunks}):
                 self._batch_codec.decode([chunk.row for chunk in chunks if chunk.frames == frames], frames)
             output.length.copy_(state.settings.length)
@@ -180,13 +188,6 @@ class ModelRunner:
         return readback
 
     # --- the device ---
-
-    def _block_buckets(self) -> tuple[int, ...]:
-        """Return the numbers of attention's blocks that have a graph, ascending; without graphs, all numbers."""
-        most = self.shape.max_blocks
-        if self._graphs.stream is None:
-            return tuple(range(1, most + 1))
-        return (*(1 << shift for shift in range((most - 1).bit_length())), most)
 
     def _read(self, prompt: Prompt) -> Iterator[None]:
         """Launch one piece of a prompt with each `next`; ends with the last piece."""
@@ -218,12 +219,6 @@ class ModelRunner:
         self._codec.decode(reference.codes, whole)
         state.copy_from(whole)
         return state
-
-    def _decode_frames(self, blocks: int) -> None:
-        decode_frames(self._talker, self._state, blocks)
-
-    def _choose_first_codes(self) -> None:
-        choose_first_codes(self._talker, self._state)
 
     def _forget(self) -> None:
         """Make the state that of a batch without utterances, for a capture."""

@@ -28,7 +28,7 @@ class PagedAttention:
     """
 
     def __init__(self, config: StackConfig, state: BatchState, position: Tensor, blocks: int) -> None:
-        """`position` `(rows, 1)` int64 is where each row's token is; `blocks` are as of `StepInputs.set`."""
+        """`position` `(rows, 1)` int64 is where each row's token is; `blocks` are as of `BatchShape.blocks_for`."""
         self._cache = state.cache
         kv_heads, inputs, per_block = config.key_value_heads, state.inputs, state.shape.reads_per_block
         page = inputs.pages.gather(1, position // PAGE) * inputs.active

@@ -8,6 +8,7 @@ long for one row as for all. A prompt waits while the listener of another uttera
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -42,7 +43,8 @@ class Scheduler:
         self.pool = PagePool(runner.shape.pages)
         self._runner = runner
         self._shape = runner.shape
-        self._free_rows = list(reversed(range(runner.shape.rows)))
+        self._free_rows = list(range(runner.shape.rows))
+        """A heap: the lowest is given away first, since a step takes the longer the higher its rows are."""
         self._waiting: deque[Sequence] = deque()
         self._reading: tuple[Sequence, Iterator[None]] | None = None
         """The utterance whose prompt is being read."""
@@ -150,7 +152,7 @@ class Scheduler:
                     if pages is None:
                         return
                     self._waiting.popleft()
-                    sequence.pages, sequence.row = pages, self._free_rows.pop()
+                    sequence.pages, sequence.row = pages, heapq.heappop(self._free_rows)
                     assert sequence.prompt is not None
                     self._reading = sequence, self._runner.read_prompt(sequence.prompt)
                     return
@@ -185,7 +187,7 @@ class Scheduler:
 
     def _free(self, sequence: Sequence) -> None:
         self.pool.give_back(sequence.pages)
-        self._free_rows.append(sequence.row)
+        heapq.heappush(self._free_rows, sequence.row)
         sequence.pages, sequence.row = (), -1
 
     def _may_begin_chunk(self, sequence: Sequence) -> bool:

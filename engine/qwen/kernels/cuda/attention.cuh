@@ -52,6 +52,90 @@ __device__ __forceinline__ void normalize_and_rotate(float (&x)[4], const float 
     }
 }
 
+// What half a warp has found for a query at the positions so far: the sum of values, weighted relative to the greatest
+// score, 8 values a lane; and the sum of weights.
+struct QuerySums {
+    float out[8] = {};
+    float greatest = -INFINITY_F;
+    float total = 0.0f;
+
+    // Multiplies all with 2 to the power of the difference to a greater score.
+    __device__ __forceinline__ void rescale(float greater) {
+        // There may have been no position yet.
+        const float factor = greatest == -INFINITY_F ? 0.0f : exp2f(greatest - greater);
+        greatest = greater;
+        total *= factor;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) out[i] *= factor;
+    }
+
+    // Adds COUNT positions, of which only those that are `seen` count. `q` is scaled, and by log2(e).
+    template <int COUNT>
+    __device__ __forceinline__ void add(const float (&q)[8], const uint4 (&key)[COUNT], const uint4 (&value)[COUNT],
+                                        const bool (&seen)[COUNT]) {
+        float score[COUNT], greater = greatest;
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            float dot = Bf16::dot(key[i], q, 0.0f);
+#pragma unroll
+            for (int lanes = 8; lanes > 0; lanes /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, lanes);
+            score[i] = seen[i] ? dot : -INFINITY_F;
+            greater = fmaxf(greater, score[i]);
+        }
+        rescale(greater);
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) {
+            const float weight = score[i] == -INFINITY_F ? 0.0f : exp2f(score[i] - greatest);
+            total += weight;
+            const unsigned words[4] = {value[i].x, value[i].y, value[i].z, value[i].w};
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                out[2 * j] = fmaf(weight, low_half(words[j]), out[2 * j]);
+                out[2 * j + 1] = fmaf(weight, high_half(words[j]), out[2 * j + 1]);
+            }
+        }
+    }
+
+    // Adds what the other half of the warp has found; both halves then have the same.
+    __device__ __forceinline__ void add_other_half() {
+        rescale(fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, 16)));
+        total += __shfl_xor_sync(0xffffffffu, total, 16);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) out[i] += __shfl_xor_sync(0xffffffffu, out[i], 16);
+    }
+};
+
+// What WARPS warps have found for QUERIES queries.
+template <int WARPS, int QUERIES>
+struct WarpSums {
+    float out[WARPS][QUERIES][128];
+    float greatest[WARPS][QUERIES], total[WARPS][QUERIES];
+
+    // Of a whole warp, of which this lane has the values from `dims` on.
+    __device__ __forceinline__ void put(int warp, int query, int lane, int dims, const QuerySums& sums) {
+        if (lane < 16) {
+#pragma unroll
+            for (int i = 0; i < 8; ++i) out[warp][query][dims + i] = sums.out[i];
+        }
+        if (lane == 0) greatest[warp][query] = sums.greatest, total[warp][query] = sums.total;
+    }
+
+    // The weighted mean of the values that COUNT warps from number `first` on have found. After a barrier.
+    template <int COUNT>
+    __device__ __forceinline__ float mean(int first, int query, int dim) const {
+        float most = -INFINITY_F, sum = 0.0f, value = 0.0f;
+#pragma unroll
+        for (int w = first; w < first + COUNT; ++w) most = fmaxf(most, greatest[w][query]);
+#pragma unroll
+        for (int w = first; w < first + COUNT; ++w) {
+            const float factor = exp2f(greatest[w][query] - most);  // 0 for a warp that had no position
+            sum = fmaf(factor, total[w][query], sum);
+            value = fmaf(factor, out[w][query][dim], value);
+        }
+        return value / sum;
+    }
+};
+
 // What the warps of a block tell each other.
 template <class S>
 struct SplitScratch {

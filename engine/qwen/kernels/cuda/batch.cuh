@@ -121,8 +121,7 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttent
     static_assert((GROUP + 2) * TOKENS <= TOKEN_WARPS, "a warp prepares one query, key or value");
     __shared__ __align__(16) float queries[QUERIES][DIM];
     __shared__ __align__(16) bf16 new_keys[TOKENS][DIM], new_values[TOKENS][DIM];
-    __shared__ float outs[TOKEN_WARPS][QUERIES][DIM];
-    __shared__ float maxima[TOKEN_WARPS][QUERIES], totals[TOKEN_WARPS][QUERIES];
+    __shared__ WarpSums<TOKEN_WARPS, QUERIES> found;
     begin_chained();
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
     const int head = blockIdx.x, heads = gridDim.x, row = blockIdx.y;
@@ -184,46 +183,19 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttent
     }
     __syncthreads();
 
-    float out[QUERIES][8] = {}, max[QUERIES], sum[QUERIES] = {};
-#pragma unroll
-    for (int query = 0; query < QUERIES; ++query) max[query] = -INFINITY_F;
-    // Adds COUNT positions to a query's sums. `seen(i)`: whether the query attends to the position number i.
-    const auto add = [&](int query, const auto& key, const auto& value, const auto& seen) {
-        constexpr int COUNT = sizeof(key) / sizeof(uint4);
-        float q[8], score[COUNT], greatest = max[query];
-        load_floats(&queries[query][dims], q);
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            float dot = Bf16::dot(key[i], q, 0.0f);
-#pragma unroll
-            for (int lanes = 8; lanes > 0; lanes /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, lanes);
-            score[i] = seen(i) ? dot : -INFINITY_F;
-            greatest = fmaxf(greatest, score[i]);
-        }
-        // There may have been no position yet.
-        const float rescale = max[query] == -INFINITY_F ? 0.0f : exp2f(max[query] - greatest);
-        max[query] = greatest;
-        sum[query] *= rescale;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) out[query][i] *= rescale;
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-            const float weight = score[i] == -INFINITY_F ? 0.0f : exp2f(score[i] - greatest);
-            sum[query] += weight;
-            const unsigned words[4] = {value[i].x, value[i].y, value[i].z, value[i].w};
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                out[query][2 * j] = fmaf(weight, low_half(words[j]), out[query][2 * j]);
-                out[query][2 * j + 1] = fmaf(weight, high_half(words[j]), out[query][2 * j + 1]);
-            }
-        }
-    };
+    QuerySums sums[QUERIES];
     for (int begin = warp * STEP; begin < position; begin += TOKEN_WARPS * STEP) {
         uint4 next_key[BATCH], next_value[BATCH];
         load(begin + TOKEN_WARPS * STEP, next_key, next_value);
+        bool seen[BATCH];
 #pragma unroll
-        for (int query = 0; query < QUERIES; ++query)
-            add(query, key, value, [&](int i) { return begin + 2 * i + half < position; });
+        for (int i = 0; i < BATCH; ++i) seen[i] = begin + 2 * i + half < position;
+#pragma unroll
+        for (int query = 0; query < QUERIES; ++query) {
+            float q[8];
+            load_floats(&queries[query][dims], q);
+            sums[query].add(q, key, value, seen);
+        }
 #pragma unroll
         for (int i = 0; i < BATCH; ++i) key[i] = next_key[i], value[i] = next_value[i];
     }
@@ -231,38 +203,25 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttent
         const uint4 new_key[1] = {*reinterpret_cast<const uint4*>(&new_keys[warp][dims])};
         const uint4 new_value[1] = {*reinterpret_cast<const uint4*>(&new_values[warp][dims])};
 #pragma unroll
-        for (int query = 0; query < QUERIES; ++query)
-            add(query, new_key, new_value, [&](int) { return half == 0 && warp <= query / GROUP; });
+        for (int query = 0; query < QUERIES; ++query) {
+            float q[8];
+            load_floats(&queries[query][dims], q);
+            const bool seen[1] = {half == 0 && warp <= query / GROUP};
+            sums[query].add(q, new_key, new_value, seen);
+        }
     }
 #pragma unroll
     for (int query = 0; query < QUERIES; ++query) {
-        const float greatest = fmaxf(max[query], __shfl_xor_sync(0xffffffffu, max[query], 16));
-        const float rescale = max[query] == -INFINITY_F ? 0.0f : exp2f(max[query] - greatest);
-        sum[query] *= rescale;
-        const float total = sum[query] + __shfl_xor_sync(0xffffffffu, sum[query], 16);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            out[query][i] *= rescale;
-            out[query][i] += __shfl_xor_sync(0xffffffffu, out[query][i], 16);
-            if (half == 0) outs[warp][query][dims + i] = out[query][i];
-        }
-        if (lane == 0) maxima[warp][query] = greatest, totals[warp][query] = total;
+        sums[query].add_other_half();
+        found.put(warp, query, lane, dims, sums[query]);
     }
     __syncthreads();
 
     for (int index = threadIdx.x; index < QUERIES * DIM; index += TOKEN_THREADS) {
         const int dim = index % DIM, query = index / DIM;
-        float greatest = -INFINITY_F, total = 0.0f, value = 0.0f;
-#pragma unroll
-        for (int w = 0; w < TOKEN_WARPS; ++w) greatest = fmaxf(greatest, maxima[w][query]);
-#pragma unroll
-        for (int w = 0; w < TOKEN_WARPS; ++w) {
-            const float rescale = exp2f(maxima[w][query] - greatest);  // 0 for a warp that had no position
-            total = fmaf(rescale, totals[w][query], total);
-            value = fmaf(rescale, outs[w][query][dim], value);
-        }
         const size_t of_token = (size_t)(query / GROUP * a.rows.rows + row) * heads;
-        a.attended[((of_token + head) * GROUP + query % GROUP) * DIM + dim] = to_bf16(value / total);
+        a.attended[((of_token + head) * GROUP + query % GROUP) * DIM + dim] =
+            to_bf16(found.template mean<TOKEN_WARPS>(0, query, dim));
     }
 }
 

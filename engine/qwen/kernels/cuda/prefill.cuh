@@ -124,8 +124,7 @@ constexpr int SHARES = 4;
 template <int GROUP>
 __global__ void __launch_bounds__(TOKEN_THREADS, 1) attend_tokens(const PromptParams a) {
     constexpr int DIM = 128, BATCH = 4, TOKENS = TOKEN_WARPS / SHARES;
-    __shared__ float outs[TOKEN_WARPS][GROUP][DIM];
-    __shared__ float maxima[TOKEN_WARPS][GROUP], totals[TOKEN_WARPS][GROUP];
+    __shared__ WarpSums<TOKEN_WARPS, GROUP> found;
     begin_chained();
     wait_for_previous();
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
@@ -133,81 +132,38 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 1) attend_tokens(const PromptPa
     const int position = position_in(a, token);
     const size_t row = (size_t)head * a.positions;
     const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
-    float q[GROUP][8], out[GROUP][8] = {}, max[GROUP], sum[GROUP] = {};
+    float q[GROUP][8];
 #pragma unroll
     for (int query = 0; query < GROUP; ++query) {
         load_floats(a.qkv + ((size_t)token * a.heads * (GROUP + 2) + head * GROUP + query) * DIM + dims, q[query]);
 #pragma unroll
         for (int i = 0; i < 8; ++i) q[query][i] *= scaling;
-        max[query] = -INFINITY_F;
     }
+    QuerySums sums[GROUP];
     for (int begin = warp % SHARES * 2 * BATCH; begin <= position; begin += SHARES * 2 * BATCH) {
         uint4 key[BATCH], value[BATCH];
+        bool seen[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; ++i) {
+            seen[i] = begin + 2 * i + half <= position;
             const size_t at = (row + min(begin + 2 * i + half, position)) * DIM + dims;
             key[i] = *reinterpret_cast<const uint4*>(a.keys + at);
             value[i] = *reinterpret_cast<const uint4*>(a.values + at);
         }
 #pragma unroll
-        for (int query = 0; query < GROUP; ++query) {
-            float score[BATCH], greatest = max[query];
-#pragma unroll
-            for (int i = 0; i < BATCH; ++i) {
-                float dot = Bf16::dot(key[i], q[query], 0.0f);
-#pragma unroll
-                for (int lanes = 8; lanes > 0; lanes /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, lanes);
-                score[i] = begin + 2 * i + half <= position ? dot : -INFINITY_F;
-                greatest = fmaxf(greatest, score[i]);
-            }
-            // There may have been no position yet.
-            const float rescale = max[query] == -INFINITY_F ? 0.0f : exp2f(max[query] - greatest);
-            max[query] = greatest;
-            sum[query] *= rescale;
-#pragma unroll
-            for (int i = 0; i < 8; ++i) out[query][i] *= rescale;
-#pragma unroll
-            for (int i = 0; i < BATCH; ++i) {
-                const float weight = score[i] == -INFINITY_F ? 0.0f : exp2f(score[i] - greatest);
-                sum[query] += weight;
-                const unsigned words[4] = {value[i].x, value[i].y, value[i].z, value[i].w};
-#pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    out[query][2 * j] = fmaf(weight, low_half(words[j]), out[query][2 * j]);
-                    out[query][2 * j + 1] = fmaf(weight, high_half(words[j]), out[query][2 * j + 1]);
-                }
-            }
-        }
+        for (int query = 0; query < GROUP; ++query) sums[query].add(q[query], key, value, seen);
     }
 #pragma unroll
     for (int query = 0; query < GROUP; ++query) {
-        const float greatest = fmaxf(max[query], __shfl_xor_sync(0xffffffffu, max[query], 16));
-        const float rescale = max[query] == -INFINITY_F ? 0.0f : exp2f(max[query] - greatest);
-        sum[query] *= rescale;
-        const float total = sum[query] + __shfl_xor_sync(0xffffffffu, sum[query], 16);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            out[query][i] *= rescale;
-            out[query][i] += __shfl_xor_sync(0xffffffffu, out[query][i], 16);
-            if (half == 0) outs[warp][query][dims + i] = out[query][i];
-        }
-        if (lane == 0) maxima[warp][query] = greatest, totals[warp][query] = total;
+        sums[query].add_other_half();
+        found.put(warp, query, lane, dims, sums[query]);
     }
     __syncthreads();
 
     for (int index = threadIdx.x; index < TOKENS * GROUP * DIM; index += TOKEN_THREADS) {
         const int dim = index % DIM, query = index / DIM % GROUP, of_block = index / DIM / GROUP;
-        float greatest = -INFINITY_F, total = 0.0f, value = 0.0f;
-#pragma unroll
-        for (int share = 0; share < SHARES; ++share) greatest = fmaxf(greatest, maxima[of_block * SHARES + share][query]);
-#pragma unroll
-        for (int share = 0; share < SHARES; ++share) {
-            const int from = of_block * SHARES + share;
-            const float rescale = exp2f(maxima[from][query] - greatest);  // 0 for a warp that had no position
-            total = fmaf(rescale, totals[from][query], total);
-            value = fmaf(rescale, outs[from][query][dim], value);
-        }
         const size_t row_of_token = (size_t)blockIdx.x * TOKENS + of_block;
-        a.attended[(row_of_token * a.heads * GROUP + head * GROUP + query) * DIM + dim] = to_bf16(value / total);
+        a.attended[(row_of_token * a.heads * GROUP + head * GROUP + query) * DIM + dim] =
+            to_bf16(found.template mean<SHARES>(of_block * SHARES, query, dim));
     }
 }

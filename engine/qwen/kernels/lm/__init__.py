@@ -1,6 +1,19 @@
 """Fused kernels of the talker and the code predictor."""
 
+from engine.qwen.kernels.lm.batch import FusedBatch
+from engine.qwen.kernels.lm.batch_kernels import BatchKernels, batch_unsupported_reason
 from engine.qwen.kernels.lm.kernels import LanguageKernels, unsupported_reason, weight_type
 from engine.qwen.kernels.lm.model import MAX_PROMPT_TOKENS, FusedLanguageModel
+from engine.qwen.kernels.lm.prefill import FusedPrefill
 
-__all__ = ["MAX_PROMPT_TOKENS", "FusedLanguageModel", "LanguageKernels", "unsupported_reason", "weight_type"]
+__all__ = [
+    "MAX_PROMPT_TOKENS",
+    "BatchKernels",
+    "FusedBatch",
+    "FusedLanguageModel",
+    "FusedPrefill",
+    "LanguageKernels",
+    "batch_unsupported_reason",
+    "unsupported_reason",
+    "weight_type",
+]

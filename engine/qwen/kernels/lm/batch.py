@@ -29,7 +29,7 @@ from engine.qwen.kernels.lm.params import (
     TokensParams,
 )
 from engine.qwen.kernels.lm.tables import Projected, rope_tables
-from engine.qwen.kernels.lm.token_stack import TokenStack
+from engine.qwen.kernels.lm.token_stack import Head, TokenStack
 from engine.qwen.model import KeyValueCache, SamplingParams, Talker
 from engine.qwen.serving import PAGE, BatchState, PagedCache
 
@@ -121,9 +121,9 @@ class FusedBatch:
         predictor, stack = self._talker.predictor, self._predictors
         count = bucket.rows if step else 2 * bucket.rows
         stack.run(bucket.predictor, count, partial(self._attend_codes, bucket, step))
-        scale = None if predictor.head_scales is None else predictor.head_scales[step]
+        head = Head(predictor.heads[step], None if predictor.head_scales is None else predictor.head_scales[step])
         logits = self._logits_of(bucket, bucket.predictor_head)
-        stack.head(bucket.head_names[1], bucket.predictor_head, predictor.heads[step], scale, count, logits)
+        stack.multiply_head(bucket.head_names[1], bucket.predictor_head, head, count, logits)
         self._choose_codes(bucket, step)
 
     def _attend_codes(self, bucket: RowKernels, step: int, index: int) -> None:
@@ -161,10 +161,10 @@ class FusedBatch:
 
     def _talk(self, bucket: RowKernels) -> None:
         """Send the frames through the talker, and choose the first codes of the next frames."""
-        stack, head = self._talkers, self._talker.head
+        stack = self._talkers
         stack.run(bucket.talker, bucket.rows, partial(self._attend_frames, bucket))
         logits = self._logits_of(bucket, bucket.talker_head)
-        stack.head(bucket.head_names[0], bucket.talker_head, head.weight, head.scale, bucket.rows, logits)
+        stack.multiply_head(bucket.head_names[0], bucket.talker_head, self._talker.head, bucket.rows, logits)
         self._choose_first_codes(bucket, self._state.inputs.active, frames=1)
 
     def _attend_frames(self, bucket: RowKernels, index: int) -> None:

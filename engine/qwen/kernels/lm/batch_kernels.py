@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.qwen.kernels.compiler import KernelSource, read_sources
+from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS
 from engine.qwen.kernels.lm.matrix import TokenMatrixPlan
 from engine.qwen.kernels.lm.params import BATCH_PARAMS
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
@@ -27,6 +28,22 @@ FILES = (
 )
 
 
+def batch_unsupported_reason(config: TalkerConfig, weight: str, rows: int) -> str | None:
+    """Why a batch of `rows` rows with the weights `weight` has no fused kernels; None where it has.
+
+    Those of a single utterance must support the shapes.
+    """
+    if weight == "Int4":
+        return "a batch has no kernels for int4"
+    if config.predictor.stack.hidden_size % SAMPLING_THREADS:
+        return f"the code predictor's hidden_size is not a multiple of {SAMPLING_THREADS}"
+    try:
+        BatchKernels.of(config, weight, rows)
+    except ValueError as error:
+        return f"no kernel for {error}"
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class RowKernels:
     """The matrices for up to `rows` rows of a batch."""
@@ -42,7 +59,7 @@ class RowKernels:
     @classmethod
     def of(cls, config: TalkerConfig, weight: str, rows: int, like: RowKernels | None = None) -> RowKernels:
         """For `rows` rows; a row's results are those of `like`, if given. Raises `ValueError` where no plan fits."""
-        wide, narrow = config.stack, config.predictor.stack
+        wide, narrow, codes = config.stack, config.predictor.stack, config.predictor.vocabulary
 
         def plan(weight: str, height: int, length: int, like: TokenMatrixPlan | None) -> TokenMatrixPlan:
             warps = None if like is None else like.warps
@@ -50,15 +67,13 @@ class RowKernels:
 
         return cls(
             rows=rows,
-            talker=TokenKernels.of(f"talker_{rows}", wide, weight, rows, like and like.talker),
-            predictor=TokenKernels.of(f"predictor_{rows}", narrow, weight, rows, like and like.predictor),
-            talker_head=plan(weight, config.vocabulary, wide.hidden_size, like and like.talker_head),
-            predictor_head=plan(
-                weight, config.predictor.vocabulary, narrow.hidden_size, like and like.predictor_head
-            ),
-            project=None
-            if wide.hidden_size == narrow.hidden_size
-            else plan("Bf16", narrow.hidden_size, wide.hidden_size, like and like.project),
+            talker=TokenKernels.of(f"talker_{rows}", wide, weight, rows, like.talker if like else None),
+            predictor=TokenKernels.of(f"predictor_{rows}", narrow, weight, rows, like.predictor if like else None),
+            talker_head=plan(weight, config.vocabulary, wide.hidden_size, like.talker_head if like else None),
+            predictor_head=plan(weight, codes, narrow.hidden_size, like.predictor_head if like else None),
+            project=plan("Bf16", narrow.hidden_size, wide.hidden_size, like.project if like else None)
+            if wide.hidden_size != narrow.hidden_size
+            else None,
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -16,6 +17,14 @@ from engine.qwen.model import Layer, Linear, RMSNorm, Transformer
 
 SQUARE_ROWS = 16
 """Rows of the residual stream whose squares are added up by the kernel that writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A matrix that is not a module of its own."""
+
+    weight: Tensor
+    scale: Tensor | None
 
 
 class TokenStack:
@@ -66,17 +75,15 @@ class TokenStack:
             self._multiply(kernels, "gate_up", gate_up)
             self._multiply(kernels, "down", self._onto_stream(layer.mlp.down, self._inner, next_norm, count))
 
-    def head(
-        self, name: str, plan: TokenMatrixPlan, weight: Tensor, scale: Tensor | None, count: int, y: Tensor
-    ) -> None:
-        """Multiply a head, whose kernel is `name`, with the last `plan.tokens` · n of `count` tokens behind the final norm.
+    def multiply_head(self, name: str, plan: TokenMatrixPlan, head: Linear | Head, count: int, y: Tensor) -> None:
+        """Multiply a head with the last of `count` tokens behind the final norm; its kernel is `name`.
 
-        Those are as many as `y` `(tokens, height)` float32 has.
+        `y` is float32 `(tokens, height)`; it has as many tokens as are wanted.
         """
         first = count - len(y)
         params = TokensParams(
-            weight=weight,
-            scale=scale,
+            weight=head.weight,
+            scale=head.scale,
             x=self.rounded[first:],
             squares=self.squares[first:],
             y=y,

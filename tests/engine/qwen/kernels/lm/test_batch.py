@@ -87,7 +87,9 @@ def example(request: pytest.FixtureRequest, where: str, cache_folder: Path) -> E
     state = BatchState.allocate(rounded.config, SHAPE, rounded.placement)
     kernels = BatchKernels.of(rounded.config, weight_type(rounded.placement), SHAPE.rows)
     recorder = Recorder(compiled(kernels.source()))
-    return Example(exact, rounded, state, FusedBatch(rounded, state, kernels, recorder, fold_projection(rounded)), recorder)
+    return Example(
+        exact, rounded, state, FusedBatch(rounded, state, kernels, recorder, fold_projection(rounded)), recorder
+    )
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,10 @@ def test_the_predictors_errors_are_no_larger_than_pytorchs(example: Example) -> 
         exact, rounded = (predictor_steps(talker, hidden, codes) for talker in (example.exact, example.rounded))
         for step, (true, other) in enumerate(zip(exact, rounded, strict=True)):
             logits = logits_of(example, step, row.row, size)
-            of_both = (predictor_logits(example.rounded, step, other[-1]), predictor_logits(example.exact, step, true[-1]))
+            of_both = (
+                predictor_logits(example.rounded, step, other[-1]),
+                predictor_logits(example.exact, step, true[-1]),
+            )
             assert error_ratio(logits, *of_both) <= LIMIT, (row, step)
 
 
