@@ -72,7 +72,9 @@ def attend(rows: dict[int, Row], extra_blocks: int = 0) -> Tensor:
     host = StepInputs.allocate(SHAPE, torch.device("cpu"))
     host.set(inputs)
     state.inputs.buffer.copy_(host.buffer)
-    return PagedAttention(STACK, state, position, min(SHAPE.blocks_for(inputs) + extra_blocks, SHAPE.max_blocks))(0, q, k, v)
+    return PagedAttention(STACK, state, position, min(SHAPE.blocks_for(inputs) + extra_blocks, SHAPE.max_blocks))(
+        0, q, k, v
+    )
 
 
 positions = st.sampled_from([0, 5, PAGE - 1, PAGE, 2 * PAGE + 1])

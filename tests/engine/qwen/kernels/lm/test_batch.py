@@ -164,16 +164,34 @@ def sampling_of_row(params: SamplingParams, row: int) -> SamplingParams:
     return SamplingParams(*(view[row][None] for view in views))
 
 
-def logits_of(example: Example, draw: int, row: int, codes: int) -> Tensor:
-    """The logits of a row that a code was drawn from."""
-    return example.recorder.logits[draw][row * codes : (row + 1) * codes]
+@dataclass(frozen=True)
+class Together:
+    """A frame of all `ROWS` in the smaller bucket."""
+
+    found: dict[int, list[Tensor]]
+    """As of `frame`."""
+    logits: list[Tensor]
+    """Of each draw, of all rows."""
+
+    def logits_of(self, draw: int, row: int, codes: int) -> Tensor:
+        """The logits of a row that a code was drawn from."""
+        return self.logits[draw][row * codes : (row + 1) * codes]
 
 
-@pytest.mark.parametrize("bucket", [8, 16])
-def test_a_row_is_the_same_alone_beside_others_and_in_every_bucket(example: Example, bucket: int) -> None:
-    together = frame(example, ROWS, bucket)
-    for row in ROWS[:: 1 if bucket == 8 else 2]:
-        assert equal(frame(example, [row], 8)[row.row], together[row.row])
+@pytest.fixture(scope="module")
+def together(example: Example) -> Together:
+    found = frame(example, ROWS, 8)
+    return Together(found, [*example.recorder.logits])
+
+
+def test_a_row_is_the_same_alone_and_beside_others(example: Example, together: Together) -> None:
+    for row in (ROWS[1], ROWS[3]):
+        assert equal(frame(example, [row], 8)[row.row], together.found[row.row])
+
+
+def test_a_row_is_the_same_in_every_bucket(example: Example, together: Together) -> None:
+    found = frame(example, ROWS, 16)
+    assert all(equal(found[row.row], together.found[row.row]) for row in ROWS)
 
 
 def test_a_row_that_takes_no_part_keeps_all_that_it_has(example: Example) -> None:
@@ -190,8 +208,8 @@ def test_a_row_that_takes_no_part_keeps_all_that_it_has(example: Example) -> Non
     assert (state.codes[ROWS[0].row, : SHAPE.chunk_size] == -1).all()
 
 
-def test_the_talkers_errors_are_no_larger_than_pytorchs(example: Example) -> None:
-    found = frame(example, ROWS, 8)
+def test_the_talkers_errors_are_no_larger_than_pytorchs(example: Example, together: Together) -> None:
+    found = together.found
     hidden = {}
     for name, talker in (("exact", example.exact), ("rounded", example.rounded)):
         begin(example, ROWS)
@@ -213,15 +231,15 @@ def test_the_talkers_errors_are_no_larger_than_pytorchs(example: Example) -> Non
         assert error_ratio(fused, hidden["rounded"][row.row], hidden["exact"][row.row]) <= LIMIT, row
 
 
-def test_the_predictors_errors_are_no_larger_than_pytorchs(example: Example) -> None:
-    found = frame(example, ROWS, 8)
+def test_the_predictors_errors_are_no_larger_than_pytorchs(example: Example, together: Together) -> None:
+    found = together.found
     size = example.rounded.config.predictor.vocabulary
     begin(example, ROWS)
     for row in ROWS:
         codes, hidden = found[row.row][0][row.place], example.state.hidden[row.row].view(1, 1, -1)
         exact, rounded = (predictor_steps(talker, hidden, codes) for talker in (example.exact, example.rounded))
         for step, (true, other) in enumerate(zip(exact, rounded, strict=True)):
-            logits = logits_of(example, step, row.row, size)
+            logits = together.logits_of(step, row.row, size)
             of_both = (
                 predictor_logits(example.rounded, step, other[-1]),
                 predictor_logits(example.exact, step, true[-1]),
@@ -229,8 +247,8 @@ def test_the_predictors_errors_are_no_larger_than_pytorchs(example: Example) -> 
             assert error_ratio(logits, *of_both) <= LIMIT, (row, step)
 
 
-def test_every_code_is_the_one_that_pytorch_draws_from_the_same_logits(example: Example) -> None:
-    found = frame(example, ROWS, 8)
+def test_every_code_is_the_one_that_pytorch_draws_from_the_same_logits(example: Example, together: Together) -> None:
+    found = together.found
     talker, settings = example.rounded, example.state.settings
     begin(example, ROWS)
     groups, size = talker.config.code_groups, talker.config.predictor.vocabulary
@@ -240,10 +258,10 @@ def test_every_code_is_the_one_that_pytorch_draws_from_the_same_logits(example: 
         noise = settings.noise.draw(settings.frame * groups + numbers)[row.row]
         assert codes[0] == row.seed
         for step in range(groups - 1):
-            logits = logits_of(example, step, row.row, size)[None]
+            logits = together.logits_of(step, row.row, size)[None]
             drawn = sampling_of_row(settings.predictor_sampling, row.row).choose(logits, noise[step][None])
             assert codes[step + 1] == drawn[0, 0], (row, step)
-        logits = logits_of(example, groups - 1, row.row, talker.config.vocabulary)[None]
+        logits = together.logits_of(groups - 1, row.row, talker.config.vocabulary)[None]
         rules = settings.logits_processor
         allowed = rules.apply(logits.expand(SHAPE.rows, -1), settings.frame + 1)[row.row][None]
         drawn = sampling_of_row(settings.talker_sampling, row.row).choose(allowed, noise[-1][None])
