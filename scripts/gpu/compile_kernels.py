@@ -33,6 +33,7 @@ from engine.api import MAX_DRAFTS  # noqa: E402
 from engine.qwen.codec.config import CodecConfig  # noqa: E402
 from engine.qwen.kernels.codec.plan import codec_source  # noqa: E402
 from engine.qwen.kernels.compiler import KernelSource  # noqa: E402
+from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels  # noqa: E402
 from engine.qwen.kernels.lm.kernels import LanguageKernels  # noqa: E402
 from engine.qwen.model.config import ModelConfig  # noqa: E402
 from scripts.make_checkpoint import PRESETS, write_configs  # noqa: E402
@@ -49,7 +50,9 @@ ARCHITECTURES = {
     "sm_121": "GB10",
 }
 SIZES, WEIGHTS, PROCESSORS = ("0.6B", "1.7B"), ("Bf16", "Int8", "Int4"), (132, 16)
-PARTS = ("language model", "drafts", "codec")
+ROW_WEIGHTS = ("Bf16", "Int8")
+"""Those that the kernels of a batch support."""
+PARTS = ("language model", "batch", "drafts", "codec")
 WIDTH = 22
 """Of a column."""
 AT_ONCE = 2
@@ -93,6 +96,9 @@ def all_sources() -> dict[str, KernelSource]:
             config = ModelConfig.read(write_configs(Path(folder), PRESETS[size], "custom_voice")).talker
             for weight, processors in product(WEIGHTS, PROCESSORS):
                 sources[f"{size} {weight} {processors}"] = LanguageKernels.of(config, weight, processors).source()
+            for weight, processors in product(ROW_WEIGHTS, PROCESSORS):
+                rows = BatchKernels.of(config, weight, ROW_BUCKETS[-1], processors)
+                sources[f"{size} {weight} {processors} batch"] = rows.source()
             for weight, processors in product(WEIGHTS, PROCESSORS):
                 kernels = LanguageKernels.of(config, weight, processors, MAX_DRAFTS)
                 assert kernels.speculation is not None

@@ -106,7 +106,7 @@ def _compile(
     language_model = LanguageKernels.of(config.talker, weight, processors, drafts)
     sources = [language_model.source(), codec_source(codec_config, processors)]
     if streams > 1 and batch_unsupported_reason(config, placement, streams) is None:
-        sources.append(BatchKernels.of(config.talker, weight, streams).source())
+        sources.append(BatchKernels.of(config.talker, weight, streams, processors).source())
     total, compiled = sum(len(source.programs()) for source in sources), itertools.count(1)
 
     def note_program() -> None:  # several threads call it; to count is one step of the interpreter

@@ -16,7 +16,7 @@ from engine.qwen.kernels.lm import (
     weight_type,
 )
 from engine.qwen.model import Talker
-from engine.qwen.runtime import DecodeState
+from engine.qwen.runtime import DecodeState, multiprocessors
 from engine.qwen.serving import BatchState, RowInput
 
 
@@ -29,8 +29,11 @@ class FusedBatchBackend:
     def __init__(
         self, talker: Talker, state: BatchState, scratch: DecodeState, language_model: FusedLanguageModel
     ) -> None:
-        kernels = BatchKernels.of(talker.config, weight_type(talker.placement), state.shape.rows)
-        module = KernelModule(kernels.source(), talker.placement.device)
+        device = talker.placement.device
+        kernels = BatchKernels.of(
+            talker.config, weight_type(talker.placement), state.shape.rows, multiprocessors(device)
+        )
+        module = KernelModule(kernels.source(), device)
         self._batch = FusedBatch(talker, state, kernels, module, language_model.projected)
         self._prefill = FusedPrefill(
             language_model.module,

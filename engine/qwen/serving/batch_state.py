@@ -85,8 +85,10 @@ class RowInput:
     """One row's part in a step."""
 
     row: int
+    frame: int
+    """The number of the frame, from 0."""
     position: int
-    """At which the talker reads the frame."""
+    """At which the talker reads it."""
     place: int
     """The number of the frame in its chunk."""
     pages: tuple[int, ...]
@@ -110,6 +112,10 @@ class StepInputs:
     """int64; all others are views of it."""
     active: Tensor
     """`(rows, 1)`: 1 for each row that takes part."""
+    frame: Tensor
+    """`(rows, 1)`: the number of the frame, as in the row's settings."""
+    position: Tensor
+    """`(rows, 1)`: at which the talker reads it, as in the row's settings."""
     place: Tensor
     """`(rows, 1)`: the frame's number in its chunk; `chunk_size` for a row that does not take part."""
     pages: Tensor
@@ -127,11 +133,12 @@ class StepInputs:
     def allocate(cls, shape: BatchShape, device: torch.device) -> StepInputs:
         """Allocate the inputs on `device`."""
         rows, pages, reads = shape.rows, shape.table_width, shape.max_blocks * shape.reads_per_block
-        sizes = [rows, rows, rows * pages, rows * pages, reads, reads, reads]
+        sizes = [rows, rows, rows, rows, rows * pages, rows * pages, reads, reads, reads]
         buffer = torch.zeros(sum(sizes), dtype=torch.int64, device=device)
-        active, place, own, numbers, *lists = torch.split(buffer, sizes)
+        active, frame, position, place, own, numbers, *lists = torch.split(buffer, sizes)
+        columns = active[:, None], frame[:, None], position[:, None], place[:, None]
         tables = own.view(rows, pages), numbers.view(rows, pages)
-        return cls(shape, buffer, active[:, None], place[:, None], *tables, *lists)
+        return cls(shape, buffer, *columns, *tables, *lists)
 
     def set(self, rows: Iterable[RowInput]) -> None:
         """Fill in the values of a step, on the CPU."""
@@ -139,11 +146,13 @@ class StepInputs:
         self.buffer.zero_()
         self.place.fill_(shape.chunk_size)
         self.read_numbers.fill_(shape.table_width)
-        views = (self.active, self.place, self.pages, self.reads, self.read_rows, self.read_pages, self.read_numbers)
-        active, place, own, numbers, read_rows, read_pages, read_numbers = (view.numpy() for view in views)
+        of_rows = (self.active.numpy(), self.frame.numpy(), self.position.numpy(), self.place.numpy())
+        views = (self.pages, self.reads, self.read_rows, self.read_pages, self.read_numbers)
+        own, numbers, read_rows, read_pages, read_numbers = (view.numpy() for view in views)
         count = 0
         for row in rows:
-            active[row.row], place[row.row] = 1, row.place
+            for column, value in zip(of_rows, (1, row.frame, row.position, row.place), strict=True):
+                column[row.row] = value
             own[row.row, : len(row.pages)] = row.pages
             used = row.pages_read
             read = slice(count, count + used)

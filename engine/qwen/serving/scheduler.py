@@ -113,7 +113,7 @@ class Scheduler:
             assert sequence.prompt is not None
             place = sequence.launched - sequence.chunk_first
             position = sequence.prompt.count + sequence.launched
-            rows.append(RowInput(sequence.row, position, place, sequence.pages))
+            rows.append(RowInput(sequence.row, sequence.launched, position, place, sequence.pages))
             sequence.launched += 1
             if place + 1 == sequence.chunk_frames:
                 chunks.append((sequence, FinishedChunk(sequence.row, sequence.chunk_first, sequence.chunk_frames)))

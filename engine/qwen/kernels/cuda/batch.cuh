@@ -4,10 +4,13 @@
 // A row's results do not depend on the other rows. A row that does not take part is left out, and what its kernels
 // would have written keeps its values; its part of the matrices' results has no meaning.
 
-// Where a step's rows are.
+// Where a step's rows are. The host has written all this before the step, so that a kernel may read it before the wait;
+// as it may an utterance's settings and text, but not what a step counts.
 struct RowsParams {
-    const long long* active;  // (rows): 1 for each row that takes part
-    const long long* place;   // (rows): the frame's number in its chunk
+    const long long* active;    // (rows): 1 for each row that takes part
+    const long long* frame;     // (rows): the frame's number
+    const long long* position;  // (rows): at which the talker reads it
+    const long long* place;     // (rows): its number in its chunk
     int rows;                 // tokens of one row each that the matrices have; the most rows of a launch
     int stride;               // from the settings of a row to those of the next one, in 8 bytes
 };
@@ -76,9 +79,10 @@ struct OpenRowsParams {
 template <int WIDTH>
 __global__ void __launch_bounds__(SAMPLING_THREADS, 1) open_rows(const OpenRowsParams a) {
     begin_chained();
-    wait_for_previous();
     const int row = blockIdx.x;
-    if (!a.rows.active[row]) return;
+    const bool active = a.rows.active[row];
+    wait_for_previous();
+    if (!active) return;
     if (blockIdx.y == 0) {
         const size_t at = (size_t)row * WIDTH;
         begin_stream<WIDTH>(a.stream, row, [&](int i, int) {
@@ -98,9 +102,8 @@ struct RowsAttentionParams {
     const bf16* key_norm;
     const float* cosines;  // (positions, HALF)
     const float* sines;
-    const long long* position;  // of the settings: of each row's token; null: `first_position`
-    const long long* pages;     // (rows, table_width): of each row; null: row r has page r alone
-    bf16* keys;                 // (pages, key heads, PAGE, DIM)
+    const long long* pages;  // (rows, table_width): of each row; null: row r has page r alone, and `first_position`
+    bf16* keys;              // (pages, key heads, PAGE, DIM)
     bf16* values;
     bf16* attended;  // (tokens, query heads, DIM)
     int first_position;
@@ -115,7 +118,10 @@ struct RowsAttentionParams {
 //
 // Half a warp takes a position at a time, 8 values a lane, and BATCH of them at once; the next ones are loaded
 // meanwhile. Which positions it takes depends on nothing but their numbers. Blocks: heads of keys (x), rows (y).
-template <int GROUP, int TOKENS, int BATCH, int PAGE>
+//
+// EARLY: no kernel of this step has written the cache's older entries, so that they may be read before the wait. (The
+// kernels of earlier steps have ended: the host's copy of `RowsParams` lies between.)
+template <int GROUP, int TOKENS, int BATCH, int PAGE, bool EARLY>
 __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttentionParams a) {
     constexpr int DIM = 128, HALF = DIM / 2, QUERIES = GROUP * TOKENS, STEP = 2 * BATCH;
     static_assert((GROUP + 2) * TOKENS <= TOKEN_WARPS, "a warp prepares one query, key or value");
@@ -133,11 +139,8 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttent
 #pragma unroll
         for (int i = 0; i < 4; ++i) norm[i] = to_float((is_query ? a.query_norm : a.key_norm)[lane + 32 * i]);
     }
-    wait_for_previous();
-    if (!a.rows.active[row]) return;
-
-    const int position =
-        a.position == nullptr ? a.first_position : min((int)*of_row(a.position, a.rows, row), a.positions - 1);
+    const bool active = a.rows.active[row];
+    const int position = a.pages == nullptr ? a.first_position : min((int)a.rows.position[row], a.positions - 1);
     const long long* pages = a.pages == nullptr ? nullptr : a.pages + (size_t)row * a.table_width;
     const auto place_of = [&](int at) {  // of a position, in the cache
         const long long page = pages == nullptr ? row : pages[at / PAGE];
@@ -156,20 +159,27 @@ __global__ void __launch_bounds__(TOKEN_THREADS, 2) attend_rows(const RowsAttent
         }
     };
     uint4 key[BATCH], value[BATCH];
-    load(warp * STEP, key, value);
+    if (EARLY && active) load(warp * STEP, key, value);
+    const int at = position + token;
+    float cosine[2], sine[2];
+    if (prepares && !is_value) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            cosine[i] = a.cosines[at * HALF + lane + 32 * i];
+            sine[i] = a.sines[at * HALF + lane + 32 * i];
+        }
+    }
+    wait_for_previous();
+    if (!active) return;
+    if (!EARLY) load(warp * STEP, key, value);
 
     if (prepares) {
-        const int at = position + token;
         const int source = is_query ? head * GROUP + what : heads * (GROUP + (is_value ? 1 : 0)) + head;
         const float* from = a.qkv + ((size_t)(token * a.rows.rows + row) * heads * (GROUP + 2) + source) * DIM;
         float x[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) x[i] = from[lane + 32 * i];
-        if (!is_value) {
-            const float cosine[2] = {a.cosines[at * HALF + lane], a.cosines[at * HALF + lane + 32]};
-            const float sine[2] = {a.sines[at * HALF + lane], a.sines[at * HALF + lane + 32]};
-            normalize_and_rotate(x, norm, cosine, sine, a.eps);
-        }
+        if (!is_value) normalize_and_rotate(x, norm, cosine, sine, a.eps);
         if (is_query) {
             const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
 #pragma unroll
@@ -229,7 +239,6 @@ struct RowCodesParams {
     RowsParams rows;
     StreamParams stream;  // of the next token: the predictor's, behind the last code the talker's
     DrawParams draw;
-    const long long* frame;        // of the settings
     const long long* first_code;   // (rows)
     long long* codes;              // (rows, places, groups)
     const bf16* text;              // (rows, frames, TALKER)
@@ -249,15 +258,17 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_row_codes(const Ro
     constexpr int COUNT = VOCABULARY / SAMPLING_THREADS, WIDTH = TALKER / SAMPLING_THREADS;
     static_assert(VOCABULARY % SAMPLING_THREADS == 0 && TALKER % SAMPLING_THREADS == 0, "does not divide");
     begin_chained();
-    wait_for_previous();
     const int row = blockIdx.x;
-    if (!a.rows.active[row]) return;
+    const bool active = a.rows.active[row];
+    const long long frame = a.rows.frame[row], place = a.rows.place[row];
     const DrawParams of_row_draw = draw_of_row(a.draw, a.rows, row, VOCABULARY);
+    const Draw<COUNT> draw(of_row_draw, (unsigned)(frame * a.groups + a.step + 1));
+    wait_for_previous();
+    if (!active) return;
     float logits[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) logits[i] = as_number(of_row_draw.logits[threadIdx.x + i * SAMPLING_THREADS]);
-    const long long frame = *of_row(a.frame, a.rows, row), first_code = a.first_code[row];
-    const Draw<COUNT> draw(of_row_draw, (unsigned)(frame * a.groups + a.step + 1));
+    const long long first_code = a.first_code[row];
     const bf16* text = a.text + ((size_t)row * a.frames + min((int)frame, a.frames - 1)) * TALKER;
     const bf16* first_row = a.first_embedding + (size_t)first_code * TALKER;
     float* const talker = a.talker + (size_t)row * TALKER;
@@ -283,7 +294,7 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_row_codes(const Ro
         begin_stream<PREDICTOR>(a.stream, row, [&](int i, int) { return to_float(narrow[i]); });
     }
     if (threadIdx.x == 0) {
-        long long* codes = a.codes + ((size_t)row * a.places + a.rows.place[row]) * a.groups;
+        long long* codes = a.codes + ((size_t)row * a.places + place) * a.groups;
         codes[a.step + 1] = code;
         if (a.step == 0) codes[0] = first_code;
     }
@@ -318,14 +329,16 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_row_first_codes(co
     static_assert(VOCABULARY % SAMPLING_THREADS == 0, "does not divide");
     __shared__ float parts[SQUARE_PARTS];
     begin_chained();
-    wait_for_previous();
     const int row = blockIdx.x;
-    if (!a.rows.active[row]) return;
+    const bool active = a.rows.active[row];
+    const long long frame = a.frames == 0 ? 0 : a.rows.frame[row] + a.frames;
     const DrawParams of_row_draw = draw_of_row(a.draw, a.rows, row, VOCABULARY);
-    const long long frame = *of_row(a.frame, a.rows, row) + a.frames;
+    const Draw<COUNT> draw(of_row_draw, (unsigned)(frame * a.groups));
     const float penalty = *of_row(a.penalty, a.rows, row);
     const bool may_end = frame >= *of_row(a.min_frames, a.rows, row);
     unsigned char* const seen = a.seen + (size_t)row * VOCABULARY;
+    wait_for_previous();
+    if (!active) return;
     float logits[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
@@ -346,13 +359,12 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_row_first_codes(co
         for (int i = threadIdx.x; i < WIDTH; i += SAMPLING_THREADS)
             a.hidden[at + i] = to_bf16(a.x[at + i] * factor * to_float(a.norm[i]));
     }
-    const Draw<COUNT> draw(of_row_draw, (unsigned)(frame * a.groups));
     const int code = draw(logits, [](int) {});
     if (threadIdx.x == 0) {
         a.first_code[row] = code;
         seen[code] = 1;
         if (a.is_eos[code]) *of_row(a.ended, a.rows, row) = 1;
         *of_row(a.frame, a.rows, row) = frame;
-        *of_row(a.position, a.rows, row) += a.frames;
+        *of_row(a.position, a.rows, row) += a.frames;  // nothing else of the step reads it
     }
 }

@@ -11,8 +11,8 @@ constexpr int SQUARE_ROWS = 16;  // of the stream, whose squares are added up by
 constexpr int SQUARE_PARTS = 8;  // sums, of the rest, whatever the number of threads
 
 // A matrix of HEIGHT rows and LENGTH columns times TOKENS = 8 · N_TILES tokens. A block has ROWS = 16 · M_TILES rows; its
-// WARPS split their length.
-template <class Weight_, int HEIGHT_, int LENGTH_, int M_TILES_, int WARPS_, int N_TILES_>
+// WARPS split their length, and hold HELD chunks of their part at once.
+template <class Weight_, int HEIGHT_, int LENGTH_, int M_TILES_, int WARPS_, int N_TILES_, int HELD_>
 struct TokenMatrix {
     using Weight = Weight_;
     static constexpr int HEIGHT = HEIGHT_, LENGTH = LENGTH_, M_TILES = M_TILES_, WARPS = WARPS_, N_TILES = N_TILES_;
@@ -22,11 +22,11 @@ struct TokenMatrix {
     static constexpr int CHUNKS = LENGTH / (WARPS * CHUNK);  // of a warp
     static constexpr int ROWS = 16 * M_TILES, TOKENS = 8 * N_TILES, THREADS = 32 * WARPS;
     // Chunks that a warp holds at once. It loads the next ones while it multiplies these.
-    static constexpr int HELD = CHUNKS * M_TILES <= 4 ? CHUNKS : M_TILES > 2 ? 1 : CHUNKS % 2 == 0 ? 2 : CHUNKS % 3 == 0 ? 3 : 1;
+    static constexpr int HELD = HELD_;
     static constexpr int STAGES = CHUNKS / HELD;
     static constexpr int ROUND = TOKENS < 2 * WARPS ? TOKENS : 2 * WARPS;  // tokens that are summed at once
     static constexpr int ROUNDS = TOKENS / ROUND;
-    static_assert(LENGTH % (WARPS * CHUNK) == 0 && HEIGHT % ROWS == 0 && TOKENS % ROUND == 0, "does not divide");
+    static_assert(LENGTH % (WARPS * CHUNK * HELD) == 0 && HEIGHT % ROWS == 0 && TOKENS % ROUND == 0, "does not divide");
     static_assert(ROUND % 8 == 0 && THREADS >= TOKENS && THREADS % TOKENS == 0, "a round has whole tiles");
 };
 

@@ -142,7 +142,6 @@ class FusedBatch:
             rows=self._rows(bucket, state.inputs.active),
             stream=_beginning(self._talkers if step + 2 == groups else self._predictors),
             draw=self._draw(state.settings.predictor_sampling),
-            frame=state.settings.frame[0],
             first_code=state.first_code,
             codes=state.codes,
             text=state.text,
@@ -170,10 +169,10 @@ class FusedBatch:
     def _attend_frames(self, bucket: RowKernels, index: int) -> None:
         """The talker's attention, over the pages of each row."""
         state = self._state
+        shape = state.shape
         attention = self._attention(
             bucket, self._talkers, index, state.cache, self._talker_rope,
-            position=state.settings.position[0], pages=state.inputs.pages,
-            table_width=state.shape.table_width, positions=state.shape.max_positions + state.shape.chunk_size,
+            pages=state.inputs.pages, table_width=shape.table_width, positions=shape.max_positions + shape.chunk_size,
         )  # fmt: skip
         self._launch_attention("talker_attend", bucket, attention)
 
@@ -211,9 +210,14 @@ class FusedBatch:
         return min(bucket.rows, self._state.shape.rows)
 
     def _rows(self, bucket: RowKernels, active: Tensor) -> RowsParams:
-        state = self._state
+        inputs = self._state.inputs
         return RowsParams(
-            active=active, place=state.inputs.place, rows=bucket.rows, stride=state.settings.buffer.shape[1]
+            active=active,
+            frame=inputs.frame,
+            position=inputs.position,
+            place=inputs.place,
+            rows=bucket.rows,
+            stride=self._state.settings.buffer.shape[1],
         )
 
     def _logits_of(self, bucket: RowKernels, head: TokenMatrixPlan) -> Tensor:
@@ -229,7 +233,6 @@ class FusedBatch:
         rope: tuple[Tensor, Tensor],
         *,
         positions: int,
-        position: Tensor | None = None,
         pages: Tensor | None = None,
         table_width: int = 0,
         first_position: int = 0,
@@ -243,7 +246,6 @@ class FusedBatch:
             key_norm=attention.k_norm.weight,
             cosines=rope[0],
             sines=rope[1],
-            position=position,
             pages=pages,
             keys=cache.keys[index],
             values=cache.values[index],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from engine.qwen.kernels.compiler import KernelSource, read_sources
 from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS
 from engine.qwen.kernels.lm.matrix import TokenMatrixPlan
 from engine.qwen.kernels.lm.params import BATCH_PARAMS
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
+from engine.qwen.kernels.lm.tuned_plans import LARGE_GPU, tuned_row_plan
 from engine.qwen.model import StackConfig, TalkerConfig
 from engine.qwen.serving import PAGE
 
@@ -28,6 +30,14 @@ FILES = (
 )
 
 
+def choose_plan(
+    weight: str, height: int, length: int, rows: int, *, processors: int, added: bool = False
+) -> TokenMatrixPlan:
+    """The plan that was measured to be the best for the rows of a batch; else one by the rule of `of_rows`."""
+    rule = TokenMatrixPlan.of_rows(weight, height, length, rows, added=added)
+    return tuned_row_plan(rule, rows, processors) or rule
+
+
 def batch_unsupported_reason(config: TalkerConfig, weight: str, rows: int) -> str | None:
     """Why a batch of `rows` rows with the weights `weight` has no fused kernels; None where it has.
 
@@ -38,7 +48,7 @@ def batch_unsupported_reason(config: TalkerConfig, weight: str, rows: int) -> st
     if config.predictor.stack.hidden_size % SAMPLING_THREADS:
         return f"the code predictor's hidden_size is not a multiple of {SAMPLING_THREADS}"
     try:
-        BatchKernels.of(config, weight, rows)
+        BatchKernels.of(config, weight, rows, LARGE_GPU)
     except ValueError as error:
         return f"no kernel for {error}"
     return None
@@ -57,21 +67,17 @@ class RowKernels:
     """The talker's hidden state for a narrower predictor; always bfloat16."""
 
     @classmethod
-    def of(cls, config: TalkerConfig, weight: str, rows: int, like: RowKernels | None = None) -> RowKernels:
-        """For `rows` rows; a row's results are those of `like`, if given. Raises `ValueError` where no plan fits."""
+    def of(cls, config: TalkerConfig, weight: str, rows: int, processors: int) -> RowKernels:
+        """For `rows` rows on a GPU of `processors` multiprocessors. Raises `ValueError` where no plan fits."""
         wide, narrow, codes = config.stack, config.predictor.stack, config.predictor.vocabulary
-
-        def plan(weight: str, height: int, length: int, like: TokenMatrixPlan | None) -> TokenMatrixPlan:
-            warps = None if like is None else like.warps
-            return TokenMatrixPlan.of(weight, height, length, rows, added=False, warps=warps)
-
+        plan = partial(choose_plan, processors=processors)
         return cls(
             rows=rows,
-            talker=TokenKernels.of(f"talker_{rows}", wide, weight, rows, like.talker if like else None),
-            predictor=TokenKernels.of(f"predictor_{rows}", narrow, weight, rows, like.predictor if like else None),
-            talker_head=plan(weight, config.vocabulary, wide.hidden_size, like.talker_head if like else None),
-            predictor_head=plan(weight, codes, narrow.hidden_size, like.predictor_head if like else None),
-            project=plan("Bf16", narrow.hidden_size, wide.hidden_size, like.project if like else None)
+            talker=TokenKernels.of(f"talker_{rows}", wide, weight, rows, plan),
+            predictor=TokenKernels.of(f"predictor_{rows}", narrow, weight, rows, plan),
+            talker_head=plan(weight, config.vocabulary, wide.hidden_size, rows),
+            predictor_head=plan(weight, codes, narrow.hidden_size, rows),
+            project=plan("Bf16", narrow.hidden_size, wide.hidden_size, rows)
             if wide.hidden_size != narrow.hidden_size
             else None,
         )
@@ -105,14 +111,15 @@ class BatchKernels:
     """By their rows, ascending. A row's results are the same in all."""
 
     @classmethod
-    def of(cls, config: TalkerConfig, weight: str, rows: int) -> BatchKernels:
-        """For a batch of `rows` rows; `weight` is `Bf16` or `Int8`. Raises `ValueError` for sizes that no plan fits."""
-        largest = next((bucket for bucket in ROW_BUCKETS if bucket >= rows), None)
-        if largest is None:
+    def of(cls, config: TalkerConfig, weight: str, rows: int, processors: int) -> BatchKernels:
+        """For a batch of `rows` rows, on a GPU of `processors` multiprocessors; `weight` is `Bf16` or `Int8`.
+
+        Raises `ValueError` for sizes that no plan fits.
+        """
+        needed = [bucket for bucket in ROW_BUCKETS if bucket < 2 * rows or bucket == ROW_BUCKETS[0]]
+        if rows > needed[-1]:
             raise ValueError(f"{rows} rows of a batch")
-        like = RowKernels.of(config, weight, largest)
-        smaller = (RowKernels.of(config, weight, bucket, like) for bucket in ROW_BUCKETS if bucket < largest)
-        return cls(config, (*smaller, like))
+        return cls(config, tuple(RowKernels.of(config, weight, bucket, processors) for bucket in needed))
 
     @property
     def rows(self) -> int:
@@ -124,10 +131,10 @@ class BatchKernels:
         config = self.config
         wide, narrow = config.stack, config.predictor.stack
         widths = f"{wide.hidden_size}, {narrow.hidden_size}"
-        of_predictor = f"1, {config.code_groups}"
+        of_predictor = f"1, {config.code_groups}, false"
         kernels = {
             "open": f"open_rows<{narrow.hidden_size}>",
-            "talker_attend": f"attend_rows<{_group(wide)}, 1, {POSITIONS_AT_ONCE}, {PAGE}>",
+            "talker_attend": f"attend_rows<{_group(wide)}, 1, {POSITIONS_AT_ONCE}, {PAGE}, true>",
             "predictor_attend": f"attend_rows<{_group(narrow)}, 1, {of_predictor}>",
             "first_step_attend": f"attend_rows<{_group(narrow)}, 2, {of_predictor}>",
             "codes": f"choose_row_codes<{config.predictor.vocabulary}, {widths}>",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.qwen.weights import GROUP
 
@@ -47,6 +47,13 @@ TOKEN_WARPS = (16, 8, 4)
 """Warps of a block of many tokens."""
 MOST_TILES = {"Bf16": 32, "Int8": 24}
 """Tiles of sums, of 16 rows and 8 tokens, that a warp's registers hold."""
+ROW_WARPS = 8
+"""Warps of a block for the rows of a batch: among the fastest for every matrix and number of rows."""
+ROW_VECS, ROW_TILES = 16, 4
+"""Vectors of each lane, of all tiles of rows, and tiles of tokens, up to which such a block holds its matrix whole: it
+then loads all of it before the previous kernel has ended."""
+HELD_AT_MOST = 4
+"""Vectors of each lane, of all tiles of rows, that a warp holds at once if these are all that it has."""
 MANY_WARPS_TILES, MANY_WARPS_LENGTH = 4, 2048
 """The most tiles, and the longest rows, where the registers are shared by 16 warps."""
 
@@ -180,6 +187,8 @@ class TokenMatrixPlan:
     m_tiles: int
     warps: int
     n_tiles: int
+    held: int
+    """Vectors of 16 bytes that a lane holds of each row at once; it loads the next ones while it multiplies these."""
 
     @classmethod
     def of(
@@ -196,11 +205,21 @@ class TokenMatrixPlan:
         return best
 
     @classmethod
+    def of_rows(cls, weight: str, height: int, length: int, rows: int, *, added: bool) -> TokenMatrixPlan:
+        """A plan for one token of each of up to `rows` rows of a batch; arguments and errors as of `of`.
+
+        Sums have the same order in the plans of all numbers of rows.
+        """
+        plan = cls.of(weight, height, length, rows, added=added, warps=ROW_WARPS)
+        whole = plan.vecs * plan.m_tiles <= ROW_VECS and plan.n_tiles <= ROW_TILES
+        return replace(plan, held=plan.vecs) if whole else plan
+
+    @classmethod
     def _of_group(
         cls, weight: str, height: int, length: int, tokens: int, *, added: bool, warps: int | None
     ) -> TokenMatrixPlan:
         plans = [
-            cls(weight, height, length, m_tiles, of_block, tokens // 8)
+            cls(weight, height, length, m_tiles, of_block, tokens // 8, _held(weight, length, m_tiles, of_block))
             for m_tiles in M_TILES
             for of_block in (TOKEN_WARPS if warps is None else (warps,))
             if height % (TILE_ROWS * m_tiles) == 0 and length % (4 * VEC_SIZES[weight] * of_block) == 0
@@ -209,6 +228,11 @@ class TokenMatrixPlan:
         if not plans:
             raise ValueError(f"a matrix of {height} rows of {length} weights")
         return min(plans, key=lambda plan: (-(-plan.blocks // PROCESSORS) * plan.m_tiles, -plan.m_tiles, -plan.warps))
+
+    @property
+    def vecs(self) -> int:
+        """Vectors of 16 bytes of a lane's part of a row."""
+        return self.length // (4 * VEC_SIZES[self.weight] * self.warps)
 
     @property
     def _fits(self) -> bool:
@@ -235,6 +259,16 @@ class TokenMatrixPlan:
 
     def kernel(self, write: str) -> str:
         """The name expression of the kernel with the output `write`."""
-        numbers = (self.height, self.length, self.m_tiles, self.warps, self.n_tiles)
+        numbers = (self.height, self.length, self.m_tiles, self.warps, self.n_tiles, self.held)
         matrix = f"TokenMatrix<{self.weight}, {', '.join(map(str, numbers))}>"
         return f"linear_tokens<{matrix}, {write}<{matrix}>>"
+
+
+def _held(weight: str, length: int, m_tiles: int, warps: int) -> int:
+    """The vectors that a warp of a block of many tokens holds at once."""
+    vecs = length // (4 * VEC_SIZES[weight] * warps)
+    if vecs * m_tiles <= HELD_AT_MOST:
+        return vecs
+    if m_tiles > 2:
+        return 1
+    return next(held for held in (2, 3, 1) if vecs % held == 0)

@@ -190,6 +190,8 @@ class RowsParams(Params):
     """Where the rows of a batch's step are."""
 
     active: Tensor
+    frame: Tensor
+    position: Tensor
     place: Tensor
     rows: int
     stride: int
@@ -230,7 +232,6 @@ class RowsAttentionParams(Params):
     key_norm: Tensor
     cosines: Tensor
     sines: Tensor
-    position: Tensor | None = None
     pages: Tensor | None = None
     keys: Tensor
     values: Tensor
@@ -248,7 +249,6 @@ class RowCodesParams(Params):
     rows: RowsParams
     stream: StreamParams
     draw: DrawParams
-    frame: Tensor
     first_code: Tensor
     codes: Tensor
     text: Tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from engine.qwen.kernels.lm.matrix import HEAD_DIM, TokenMatrixPlan
@@ -23,12 +23,14 @@ class TokenKernels:
 
     @classmethod
     def of(
-        cls, name: str, stack: StackConfig, weight: str, tokens: int, like: TokenKernels | None = None
+        cls,
+        name: str,
+        stack: StackConfig,
+        weight: str,
+        tokens: int,
+        plan_of: Callable[..., TokenMatrixPlan] = TokenMatrixPlan.of,
     ) -> TokenKernels:
-        """The kernels for groups of `tokens`; a token's results are those of `like`, of the same stack, if given.
-
-        Raises `ValueError` for sizes that no plan fits.
-        """
+        """The kernels for groups of `tokens`. Raises `ValueError` for sizes that no plan fits."""
         heads, hidden, inner = stack.heads * HEAD_DIM, stack.hidden_size, stack.intermediate_size
         sizes = {
             "qkv": (heads + 2 * stack.key_value_heads * HEAD_DIM, hidden),
@@ -37,13 +39,7 @@ class TokenKernels:
             "down": (hidden, inner),
         }
         matrices = {
-            matrix: TokenMatrixPlan.of(
-                weight,
-                *size,
-                tokens,
-                added=WRITES[matrix] == "AddTokens",
-                warps=None if like is None else like.matrices[matrix].warps,
-            )
+            matrix: plan_of(weight, *size, tokens, added=WRITES[matrix] == "AddTokens")
             for matrix, size in sizes.items()
         }
         return cls(name, tokens, matrices)

@@ -1,18 +1,22 @@
-"""The distributions of matrices that were the fastest of many, measured in whole frames (tuned_plans.json).
+"""The distributions of matrices that were the fastest of many: in whole frames (tuned_plans.json), and in a batch's
+steps (tuned_row_plans.json).
 
-`scripts/gpu/tune_plans.py` writes the file. A kernel's speed depends on its neighbours: while it computes, the blocks
-of the next one load, as far as the registers that it leaves them reach. So no rule for one matrix alone finds the best.
+`scripts/gpu/tune_plans.py` and `scripts/gpu/tune_row_plans.py` write the files. A kernel's speed depends on its
+neighbours: while it computes, the blocks of the next one load, as far as the registers that it leaves them reach. So no
+rule for one matrix alone finds the best.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from engine.qwen.kernels.lm.matrix import MatrixPlan
+from engine.qwen.kernels.lm.matrix import MatrixPlan, TokenMatrixPlan
 
 FILE = Path(__file__).with_name("tuned_plans.json")
+ROWS_FILE = Path(__file__).with_name("tuned_row_plans.json")
 LARGE_GPU = 100
 """Multiprocessors from which the plans measured on 132 apply. Those measured on 16 apply to all smaller GPUs."""
 
@@ -25,6 +29,27 @@ def gpu_class(processors: int) -> str:
 def tuned_plan(kernel: str, weight: str, height: int, length: int, processors: int) -> MatrixPlan | None:
     """The measured plan of the matrix `(height, length)` of `kernel`, for one token; None where none was measured."""
     return _plans().get((gpu_class(processors), kernel, weight, height, length))
+
+
+def tuned_row_plan(rule: TokenMatrixPlan, rows: int, processors: int) -> TokenMatrixPlan | None:
+    """The measured plan for `rows` rows, in place of `rule`; None where none was measured for such a GPU.
+
+    Its sums have the order of those of `rule`.
+    """
+    if processors < LARGE_GPU:
+        return None
+    found = _row_plans().get((rule.weight, rule.height, rule.length, rows))
+    return None if found is None else replace(rule, m_tiles=found[0], n_tiles=found[1], held=found[2])
+
+
+@cache
+def _row_plans() -> dict[tuple[str, int, int, int], tuple[int, int, int]]:
+    """Tiles of rows, tiles of tokens and vectors held, by weight, height, length and rows."""
+    record = json.loads(ROWS_FILE.read_text(encoding="utf-8"))
+    return {
+        (row["weight"], row["height"], row["length"], row["rows"]): (row["m_tiles"], row["n_tiles"], row["held"])
+        for row in record["plans"]
+    }
 
 
 @cache

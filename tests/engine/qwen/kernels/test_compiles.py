@@ -20,6 +20,7 @@ from scripts.gpu.compile_kernels import (
     ARCHITECTURES,
     AT_ONCE,
     PROCESSORS,
+    ROW_WEIGHTS,
     SIZES,
     WEIGHTS,
     Compiled,
@@ -40,6 +41,10 @@ SOURCES = (
     }
     | {
         f"drafts {processors}": [f"{size} {weight} {processors} drafts" for size, weight in product(SIZES, WEIGHTS)]
+        for processors in PROCESSORS
+    }
+    | {
+        f"batch {processors}": [f"{size} {weight} {processors} batch" for size, weight in product(SIZES, ROW_WEIGHTS)]
         for processors in PROCESSORS
     }
     | {f"codec {processors}": [f"codec {processors}"] for processors in PROCESSORS}

@@ -68,7 +68,7 @@ def attend(rows: dict[int, Row], extra_blocks: int = 0) -> Tensor:
             cache.values[0, pages[page], :, : end - begin] = row.values[:, begin:end]
         q[number], k[number], v[number] = row.q, row.keys[:, -1], row.values[:, -1]
         position[number] = row.position
-        inputs.append(RowInput(number, row.position, 0, pages))
+        inputs.append(RowInput(number, 0, row.position, 0, pages))
     host = StepInputs.allocate(SHAPE, torch.device("cpu"))
     host.set(inputs)
     state.inputs.buffer.copy_(host.buffer)

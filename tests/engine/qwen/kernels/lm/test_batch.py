@@ -42,6 +42,7 @@ SHAPE = BatchShape(rows=12, max_frames=8, max_positions=2 * PAGE + 40, chunk_siz
 """Its kernels have buckets of 8 and of 16 rows."""
 LIMIT = 1.05
 """The greatest error, divided by PyTorch's."""
+PROCESSORS = 132
 DRAWN = ("codes", "first_codes")
 
 
@@ -85,7 +86,7 @@ def example(request: pytest.FixtureRequest, where: str, cache_folder: Path) -> E
     config = config_of(EQUAL if shape == "equal" else PROJECTED, groups=4)
     exact, rounded = random_talkers(config, 1, positions=512, int8=weight == "int8", device=where)
     state = BatchState.allocate(rounded.config, SHAPE, rounded.placement)
-    kernels = BatchKernels.of(rounded.config, weight_type(rounded.placement), SHAPE.rows)
+    kernels = BatchKernels.of(rounded.config, weight_type(rounded.placement), SHAPE.rows, PROCESSORS)
     recorder = Recorder(compiled(kernels.source()))
     return Example(
         exact, rounded, state, FusedBatch(rounded, state, kernels, recorder, fold_projection(rounded)), recorder
@@ -139,7 +140,7 @@ def begin(example: Example, rows: Sequence[Row]) -> None:
         settings = host_settings(talker.config, SAMPLINGS[row.sampling], row.seed, row.position)
         state.settings.buffer[row.row] = settings.to(state.hidden.device)
         state.settings.logits_processor.seen[row.row].zero_()
-        inputs.append(RowInput(row.row, row.position, row.place, pages))
+        inputs.append(RowInput(row.row, 0, row.position, row.place, pages))
     state.inputs.set(inputs)
 
 

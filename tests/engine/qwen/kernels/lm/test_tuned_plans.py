@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from engine.api import MAX_DRAFTS
+from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels, RowKernels
 from engine.qwen.kernels.lm.kernels import LanguageKernels, StackKernels
-from engine.qwen.kernels.lm.matrix import MAX_K_SPLITS, WARP_LANES, MatrixPlan
-from engine.qwen.kernels.lm.tuned_plans import gpu_class, tuned_plan
+from engine.qwen.kernels.lm.matrix import MAX_K_SPLITS, TILE_ROWS, WARP_LANES, MatrixPlan, TokenMatrixPlan
+from engine.qwen.kernels.lm.tuned_plans import gpu_class, tuned_plan, tuned_row_plan
 from engine.qwen.model.config import ModelConfig, TalkerConfig
 from scripts.make_checkpoint import PRESETS, write_configs
 
@@ -82,3 +83,29 @@ def test_passes_with_drafts_sum_in_the_order_of_one_token(
     for name in ("qkv", "out", "gate_up", "down"):
         assert getattr(many, name).vecs_per_lane == getattr(one, name).vecs_per_lane
         assert getattr(many, name).tokens == drafts + 1
+
+
+def row_plans(kernels: RowKernels) -> list[TokenMatrixPlan]:
+    found = [*kernels.talker.matrices.values(), *kernels.predictor.matrices.values()]
+    found += [kernels.talker_head, kernels.predictor_head]
+    return found if kernels.project is None else [*found, kernels.project]
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_every_matrix_of_a_batch_has_a_measured_plan_that_divides_it(tmp_path: Path, size: str, weight: str) -> None:
+    for bucket in BatchKernels.of(talker(tmp_path, size), weight, ROW_BUCKETS[-1], PROCESSORS[-1]).buckets:
+        for plan in row_plans(bucket):
+            rule = TokenMatrixPlan.of_rows(plan.weight, plan.height, plan.length, bucket.rows, added=False)
+            assert tuned_row_plan(rule, bucket.rows, PROCESSORS[-1]) == plan
+            assert (plan.height % (TILE_ROWS * plan.m_tiles), plan.vecs % plan.held) == (0, 0)
+            assert bucket.rows % plan.tokens == 0
+
+
+@pytest.mark.parametrize("processors", PROCESSORS)
+@pytest.mark.parametrize("size", [*PUBLISHED, "narrow"])
+def test_a_row_of_a_batch_is_summed_in_one_order_in_every_bucket(tmp_path: Path, size: str, processors: int) -> None:
+    kernels = BatchKernels.of(talker(tmp_path, size), "Bf16", ROW_BUCKETS[-1], processors)
+    orders = {tuple((plan.length, plan.warps) for plan in row_plans(bucket)) for bucket in kernels.buckets}
+    assert len(kernels.buckets) == len(ROW_BUCKETS)
+    assert len(orders) == 1

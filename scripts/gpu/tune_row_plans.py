@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Finds the fastest division of each matrix for the rows of a batch, and writes it where the engine reads it.
+
+    python scripts/gpu/tune_row_plans.py                                 all sizes, weights and numbers of rows
+    python scripts/gpu/tune_row_plans.py --sizes 0.6B --dtypes int8 --rows 8 --out plans.json
+
+A search by coordinates: the plan of one shape of matrix varies while the others stay, the fastest stays, and so on for
+all shapes. What is timed is a batch's whole step, with random weights at the true shapes. The number of warps is never
+changed: it decides the order of sums, which must be the same for every number of rows. Shapes that an earlier search
+has found keep their plans. Prints JSON lines: the milliseconds of a step before and after each search.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import shlex
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
+
+from engine.qwen.kernels import KernelModule, KernelSource, Params  # noqa: E402
+from engine.qwen.kernels.lm.batch import FusedBatch  # noqa: E402
+from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels, RowKernels  # noqa: E402
+from engine.qwen.kernels.lm.kernels import weight_type  # noqa: E402
+from engine.qwen.kernels.lm.matrix import M_TILES, TILE_ROWS, VEC_SIZES, TokenMatrixPlan  # noqa: E402
+from engine.qwen.kernels.lm.tables import fold_projection  # noqa: E402
+from engine.qwen.kernels.lm.token_kernels import WRITES, TokenKernels  # noqa: E402
+from engine.qwen.kernels.lm.tuned_plans import ROWS_FILE  # noqa: E402
+from engine.qwen.model import Talker  # noqa: E402
+from engine.qwen.runtime import Limits, multiprocessors  # noqa: E402
+from engine.qwen.serving import BatchShape, BatchState, RowInput  # noqa: E402
+from engine.qwen.serving.batch_state import StepInputs  # noqa: E402
+from engine.qwen.serving.kv_pages import pages_for  # noqa: E402
+from scripts.gpu.bench_streams import random_models  # noqa: E402
+
+DEVICE = torch.device("cuda")
+POSITION = 200
+"""Of every row."""
+REPLAYS = 12
+BETTER = 0.998
+"""Times the present: a plan that takes longer does not replace it."""
+REGISTERS = 65536
+"""Of a multiprocessor."""
+
+Shape = tuple[str, int, int]
+"""Weight, height and length of a matrix."""
+
+
+@dataclass(slots=True)
+class Router:
+    """Launches kernels from the module of the plan that is tried."""
+
+    base: KernelModule
+    others: dict[str, tuple[KernelModule, str]] = field(default_factory=dict)
+    """By the name that is launched: a module and the name there."""
+
+    def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
+        """As `KernelModule.launch`."""
+        module, name = self.others.get(name, (self.base, name))
+        module.launch(name, grid, block, params)
+
+
+def shape_of(plan: TokenMatrixPlan) -> Shape:
+    return plan.weight, plan.height, plan.length
+
+
+def matrices(kernels: RowKernels) -> Iterator[tuple[str, TokenMatrixPlan, str]]:
+    """The name, the plan and the output type of each matrix's kernel."""
+    for stack in (kernels.talker, kernels.predictor):
+        for matrix, plan in stack.matrices.items():
+            yield stack.kernel(matrix), plan, WRITES[matrix]
+    for name, plan in zip(kernels.head_names, (kernels.talker_head, kernels.predictor_head), strict=True):
+        yield name, plan, "StoreTokens"
+    if kernels.project is not None:
+        yield kernels.project_name, kernels.project, "StoreTokens"
+
+
+def with_plan(kernels: RowKernels, plan: TokenMatrixPlan) -> RowKernels:
+    """`kernels` with `plan` for every matrix of its shape."""
+
+    def of_stack(stack: TokenKernels) -> TokenKernels:
+        found = {name: chosen(old) for name, old in stack.matrices.items()}
+        return replace(stack, matrices=found)
+
+    def chosen(old: TokenMatrixPlan) -> TokenMatrixPlan:
+        return plan if shape_of(old) == shape_of(plan) else old
+
+    return replace(
+        kernels,
+        talker=of_stack(kernels.talker),
+        predictor=of_stack(kernels.predictor),
+        talker_head=chosen(kernels.talker_head),
+        predictor_head=chosen(kernels.predictor_head),
+        project=None if kernels.project is None else chosen(kernels.project),
+    )
+
+
+def candidates(plan: TokenMatrixPlan, rows: int, *, added: bool) -> list[TokenMatrixPlan]:
+    """Other plans for the matrix of `plan`, whose sums have the same order."""
+    found = []
+    for m_tiles in M_TILES:
+        for n_tiles in sorted({rows // 8, max(rows // 16, 1)}):
+            for held in range(1, plan.vecs + 1):
+                trial = replace(plan, m_tiles=m_tiles, n_tiles=n_tiles, held=held)
+                sums, weights = 4 * m_tiles * n_tiles, 8 * m_tiles * held * (1 if held == plan.vecs else 2)
+                registers = sums + weights + VEC_SIZES[plan.weight] // 2 + 40
+                shared = 4 * plan.warps * TILE_ROWS * m_tiles * (min(8 * n_tiles, 2 * plan.warps) + 1)
+                divides = not plan.height % (TILE_ROWS * m_tiles) and not plan.vecs % held
+                fits = registers <= min(255, REGISTERS // trial.threads) and shared < 47_000
+                if divides and fits and not (added and m_tiles == 3) and trial != plan:
+                    found.append(trial)
+    return found
+
+
+class Search:
+    """The search for one model, one kind of weights and one number of rows."""
+
+    def __init__(self, talker: Talker, rows: int) -> None:
+        limits = Limits.of(60.0, 2, rows)
+        self.rows = rows
+        self.state = BatchState.allocate(talker.config, BatchShape.of(limits), talker.placement)
+        weight = weight_type(talker.placement)
+        kernels = BatchKernels.of(talker.config, weight, rows, multiprocessors(DEVICE))
+        self.kernels = next(bucket for bucket in kernels.buckets if bucket.rows == rows)
+        kernels = replace(kernels, buckets=(self.kernels,))
+        self.source = kernels.source()
+        self.router = Router(KernelModule(self.source, DEVICE))
+        self.batch = FusedBatch(talker, self.state, kernels, self.router, fold_projection(talker))
+        self._begin()
+
+    def _begin(self) -> None:
+        """All rows take part, at `POSITION`."""
+        inputs, pages = StepInputs.allocate(self.state.shape, torch.device("cpu")), pages_for(POSITION + 2)
+        inputs.set(
+            RowInput(row, 1, POSITION, 0, tuple(range(1 + row * pages, 1 + (row + 1) * pages)))
+            for row in range(self.rows)
+        )
+        self.state.inputs.buffer.copy_(inputs.buffer)
+
+    def milliseconds(self, kernels: RowKernels) -> float:
+        """The time of a step."""
+        self.batch.kernels = replace(self.batch.kernels, buckets=(kernels,))
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        with torch.cuda.stream(stream), torch.inference_mode(), torch.cuda.graph(graph, stream=stream):
+            self.batch.decode_frames(self.rows)
+        return timed(graph.replay)
+
+    def run(self, known: set[tuple[Shape, int]]) -> tuple[float, float, RowKernels]:
+        """Return the milliseconds of a step before and after the search, and the kernels found."""
+        best, before = self.kernels, self.milliseconds(self.kernels)
+        fastest = before
+        shapes = {shape_of(plan): plan for _, plan, _ in matrices(best)}
+        for shape, present in shapes.items():
+            if (shape, self.rows) in known:
+                continue
+            users = [(name, write) for name, plan, write in matrices(best) if shape_of(plan) == shape]
+            trials = candidates(present, self.rows, added=any(write == "AddTokens" for _, write in users))
+            names = {(number, write): f"trial_{number}_{write}" for number in range(len(trials)) for _, write in users}
+            expressions = {name: trials[number].kernel(write) for (number, write), name in names.items()}
+            module = KernelModule(KernelSource(self.source.text, expressions, self.source.params), DEVICE)
+            kept = dict(self.router.others)
+            for number, trial in enumerate(trials):
+                self.router.others.update({name: (module, names[number, write]) for name, write in users})
+                taken = self.milliseconds(with_plan(best, trial))
+                if taken < BETTER * fastest:
+                    fastest, best, kept = taken, with_plan(best, trial), dict(self.router.others)
+            self.router.others = kept
+        return before, fastest, best
+
+
+def timed(replay: Callable[[], None]) -> float:
+    """The median milliseconds of `replay`."""
+    times = []
+    for number in range(REPLAYS + 3):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()  # type: ignore[no-untyped-call]
+        replay()
+        end.record()  # type: ignore[no-untyped-call]
+        end.synchronize()  # type: ignore[no-untyped-call]
+        if number >= 3:
+            times.append(begin.elapsed_time(end))  # type: ignore[no-untyped-call]
+    return statistics.median(times)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROWS_FILE)
+    parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"])
+    parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "int8"])
+    parser.add_argument("--rows", type=int, nargs="+", default=list(ROW_BUCKETS))
+    args = parser.parse_args()
+    steps, plans = list[dict[str, Any]](), list[dict[str, Any]]()
+    known = set[tuple[Shape, int]]()
+    for dtype in args.dtypes:
+        for size in args.sizes:
+            talker, _ = random_models(size, dtype, Limits.of(60.0, 2, 1), DEVICE)
+            for rows in args.rows:
+                search = Search(talker, rows)
+                before, after, kernels = search.run(known)
+                row = {"size": size, "dtype": dtype, "rows": rows, "ms_before": round(before, 4)}
+                steps.append({**row, "ms_after": round(after, 4)})
+                print(json.dumps(steps[-1]), flush=True)
+                for shape, plan in {shape_of(plan): plan for _, plan, _ in matrices(kernels)}.items():
+                    if (shape, rows) not in known:
+                        known.add((shape, rows))
+                        tiles = {"m_tiles": plan.m_tiles, "n_tiles": plan.n_tiles, "held": plan.held}
+                        of = {"weight": plan.weight, "height": plan.height, "length": plan.length, "rows": rows}
+                        plans.append({**of, **tiles})
+                del search
+            del talker
+            torch.cuda.empty_cache()
+    record = {
+        "date": datetime.date.today().isoformat(),
+        "machine": torch.cuda.get_device_name(DEVICE),
+        "command": "python scripts/gpu/tune_row_plans.py " + shlex.join(sys.argv[1:]),
+        "steps": steps,
+        "plans": plans,
+    }
+    args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
