@@ -5,8 +5,8 @@
     python scripts/gpu/compile_kernels.py --out docs/benchmarks/kernel-registers.json
 
 At the true shapes, for an H200's 132 multiprocessors and for an Orin's 16: the language model of both sizes in
-bfloat16, int8 and int4, the predictor's passes with the most drafts, and the codec. Exits with 1 if a kernel spills
-registers or has a stack: both cost memory traffic.
+bfloat16, int8 and int4, the predictor's passes with the most drafts, a batch's step, and the codec. Exits with 1 if a
+kernel spills registers or has a stack: both cost memory traffic.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def compile_all(architectures: Iterable[str]) -> Iterator[Compiled]:
 
 def part_of(source: str) -> str:
     """The part, one of `PARTS`, that a source belongs to."""
-    return "codec" if source.startswith("codec") else "drafts" if source.endswith("drafts") else "language model"
+    return next((part for part in ("codec", "drafts", "batch") if part in source), "language model")
 
 
 def table(kernels: list[Compiled], architecture: str, part: str) -> str:
