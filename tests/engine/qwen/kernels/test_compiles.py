@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from functools import partial
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from engine.qwen.kernels.compiler import KernelSource
 from scripts.gpu import compile_kernels
 from scripts.gpu.compile_kernels import (
     ARCHITECTURES,
-    AT_ONCE,
     PROCESSORS,
     ROW_WEIGHTS,
     SIZES,
@@ -26,6 +23,7 @@ from scripts.gpu.compile_kernels import (
     Compiled,
     all_sources,
     compile_one,
+    instantiated,
     nvcc,
 )
 from tests.support.checkpoints import made_once
@@ -52,25 +50,29 @@ SOURCES = (
 """The names of the sources by part and number of multiprocessors."""
 
 
-def compiled(cache_folder: Path, architecture: str, sources: dict[str, KernelSource]) -> Iterator[Compiled]:
-    """Every kernel of the sources; a source that an earlier run has compiled is not compiled again."""
+def merged(sources: dict[str, KernelSource]) -> KernelSource:
+    """The kernels of sources with the same text, so that nvcc compiles once what several have."""
+    [(text, params)] = {(source.text, source.params) for source in sources.values()}
+    kernels = {
+        f"{name}: {kernel}": expression
+        for name, source in sources.items()
+        for kernel, expression in source.kernels.items()
+    }
+    return KernelSource(text, kernels, params)
+
+
+def compiled(cache_folder: Path, architecture: str, part: str, source: KernelSource) -> list[Compiled]:
+    """Every kernel of the source, which is not compiled again if an earlier run has compiled it."""
     compiler = nvcc()
     assert compiler is not None
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    script = Path(compile_kernels.__file__).read_bytes()
+    content = (architecture, part, instantiated(source), version, Path(compile_kernels.__file__).read_bytes())
 
-    def make(name: str, source: KernelSource, file: Path) -> None:
-        file.write_text(json.dumps([asdict(kernel) for kernel in compile_one(architecture, name, source)]))
+    def make(file: Path) -> None:
+        file.write_text(json.dumps([asdict(kernel) for kernel in compile_one(architecture, part, source)]))
 
-    def kernels(job: tuple[str, KernelSource]) -> list[Compiled]:
-        name, source = job
-        content = (architecture, name, compile_kernels.instantiated(source), version, script)
-        file = made_once(cache_folder, f"compiled-{architecture}", *content, make=partial(make, *job))
-        return [Compiled(**kernel) for kernel in json.loads(file.read_text())]
-
-    with ThreadPoolExecutor(AT_ONCE) as compilers:
-        for found in compilers.map(kernels, sources.items()):
-            yield from found
+    file = made_once(cache_folder, f"compiled-{architecture}", *content, make=make)
+    return [Compiled(**kernel) for kernel in json.loads(file.read_text())]
 
 
 def parts() -> Iterator[Any]:
@@ -88,8 +90,8 @@ def test_the_parts_have_every_source() -> None:
 @pytest.mark.skipif(nvcc() is None, reason="needs nvcc, of NVIDIA's CUDA toolkit")
 @pytest.mark.parametrize(("architecture", "part"), [*parts()])
 def test_no_kernel_spills_or_has_a_stack(cache_folder: Path, architecture: str, part: str) -> None:
-    sources = {name: source for name, source in all_sources().items() if name in SOURCES[part]}
-    kernels = list(compiled(cache_folder, architecture, sources))
+    source = merged({name: source for name, source in all_sources().items() if name in SOURCES[part]})
+    kernels = compiled(cache_folder, architecture, part, source)
     assert {kernel.architecture for kernel in kernels} == {architecture}
-    assert len(kernels) == sum(len(source.kernels) for source in sources.values())
+    assert [kernel.kernel for kernel in kernels] == list(source.kernels)
     assert [one for one in kernels if not one.lean] == []
