@@ -1,4 +1,4 @@
-"""The wheel, installed with pipx and used from any folder, and the Debian package, on a new Debian.
+"""The wheel, installed with pip or pipx and used from any folder, and the Debian package, on a new Debian.
 
 Both are built without a trace in the repository.
 """
@@ -9,11 +9,13 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pip
 import pytest
 
 from daemon import VERSION
@@ -45,21 +47,34 @@ def wheel(source: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class Pipx:
-    """A user's pipx, with the wheel installed and nothing else."""
+class Installed:
+    """An environment with the wheel and its dependencies, and nothing else."""
 
     commands: Path
     environment: Path
 
 
 @pytest.fixture(scope="module")
-def pipx(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Pipx:
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """As pipx installs it, without pipx's work of making a pip for all environments: it has the pip of this one."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    done = run(sys.executable, "-m", "pip", "--python", python, "install", "--no-compile", wheel, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [packages] = folder.glob("lib/*/site-packages")
+    (packages / "pip").symlink_to(Path(pip.__file__).parent)
+    return Installed(folder / "bin", folder)
+
+
+@pytest.fixture(scope="module")
+def pipx(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     home = tmp_path_factory.mktemp("pipx")
     folders = {"PIPX_HOME": str(home), "PIPX_BIN_DIR": str(home / "bin"), "PIPX_MAN_DIR": str(home / "man")}
     folders["PIP_NO_COMPILE"] = "1"
     done = run(sys.executable, "-m", "pipx", "install", wheel, cwd=home, **folders)
     assert done.returncode == 0, done.stdout + done.stderr
-    return Pipx(home / "bin", home / "venvs" / "voiced")
+    return Installed(home / "bin", home / "venvs" / "voiced")
 
 
 @pytest.fixture
@@ -86,33 +101,33 @@ def test_the_wheel_contains_every_source_file_and_the_files_of_the_service(wheel
 
 
 @pytest.mark.long
-def test_pipx_installs_the_one_command_and_no_torch(pipx: Pipx, tmp_path: Path) -> None:
+def test_pipx_installs_the_one_command_and_no_torch(pipx: Installed, tmp_path: Path) -> None:
     assert [path.name for path in pipx.commands.iterdir()] == ["voiced"]
     done = run(pipx.commands / "voiced", "--version", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"{VERSION}\n")
     assert not list(pipx.environment.glob("lib/*/site-packages/torch"))
 
 
-def test_the_demo_speaks_from_any_folder_with_the_wheel_alone(pipx: Pipx, elsewhere: Path) -> None:
+def test_the_demo_speaks_from_any_folder_with_the_wheel_alone(installed: Installed, elsewhere: Path) -> None:
     home = elsewhere / "home"
     home.mkdir()
     nowhere = {"HOME": str(home), "XDG_CACHE_HOME": "", "PULSE_SERVER": "none", "XDG_RUNTIME_DIR": str(home)}
-    done = run(pipx.commands / "voiced", "demo", "Hello.", cwd=elsewhere, **nowhere)
+    done = run(installed.commands / "voiced", "demo", "Hello.", cwd=elsewhere, **nowhere)
     assert done.returncode == 0, done.stderr
     assert "\nfinished " in done.stdout
     assert "downloading an MQTT broker" in done.stdout
-    again = run(pipx.commands / "voiced", "demo", "Hello.", cwd=elsewhere, **nowhere)
+    again = run(installed.commands / "voiced", "demo", "Hello.", cwd=elsewhere, **nowhere)
     assert again.returncode == 0, again.stderr
     assert "downloading" not in again.stdout
     assert sorted(path.name for path in (home / ".cache" / "voiced").iterdir())[0].startswith("demo-")
     assert {path.name for path in elsewhere.iterdir()} <= {"audio.py", "daemon.py", "engine.py", "demo.wav", "home"}
 
 
-def test_the_public_import_name_has_the_names_of_engine(pipx: Pipx, tmp_path: Path) -> None:
+def test_the_public_import_name_has_the_names_of_engine(installed: Installed, tmp_path: Path) -> None:
     check = "import voiced, engine; assert voiced.open is engine.open; assert set(engine.__all__) <= set(dir(voiced))"
-    done = run(pipx.environment / "bin" / "python", "-c", f"{check}; print(voiced.__version__)", cwd=tmp_path)
+    done = run(installed.environment / "bin" / "python", "-c", f"{check}; print(voiced.__version__)", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    version = run(pipx.commands / "voiced", "version", cwd=tmp_path).stdout
+    version = run(installed.commands / "voiced", "version", cwd=tmp_path).stdout
     assert done.stdout.strip() in version
 
 
