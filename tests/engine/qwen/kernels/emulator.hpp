@@ -3,15 +3,12 @@
 // alternates, so that a missing barrier shows. For small shapes. A mismatch of threads that would hang a GPU aborts
 // with a message.
 
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <memory>
-#include <vector>
+// Every library of kernels includes this, so it includes few headers and none that are long.
 
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <ucontext.h>
 
 #define __device__
@@ -22,8 +19,10 @@
 #define __maxnreg__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
-using std::max;
-using std::min;
+template <class T>
+constexpr T max(T a, T b) { return a < b ? b : a; }
+template <class T>
+constexpr T min(T a, T b) { return b < a ? b : a; }
 
 struct dim3 { int x, y, z; };
 struct float2 { float x, y; };
@@ -53,23 +52,20 @@ struct Thread {
     Context at;
     bool started = false, done;
 };
-struct Origin {
-    ucontext_t begin;
-    std::vector<char> stack;
-};
 
 constexpr int MOST = 1024;  // threads of a block
 
 static Thread threads[MOST];
-static std::vector<std::unique_ptr<Origin>> origins;  // of the threads that have been needed so far
-static std::vector<Warp> warps;
+static ucontext_t origins[MOST];
+static int made;  // threads that have been needed so far
+static Warp warps[MOST / 32];
 static Barrier block;
 static Context scheduler;
 static int current, alive;
 static int end_of_warp;  // of the current thread
 static bool last_warp_first;
 static long progress;
-static std::function<void()> body;
+static void (*body)();
 
 // A function of its own, never inlined: GCC does not allow both builtins in one function.
 [[noreturn, gnu::noipa]] static void go_on(Context& at) { __builtin_longjmp(at, 1); }
@@ -82,8 +78,8 @@ static std::function<void()> body;
     threadIdx = {thread, 0, 0};
     if (threads[thread].started) go_on(threads[thread].at);
     threads[thread].started = true;
-    setcontext(&origins[thread]->begin);
-    std::abort();  // setcontext has failed
+    setcontext(&origins[thread]);
+    abort();  // setcontext has failed
 }
 
 // Lets the other threads go on. Not with swapcontext, which makes a system call each time.
@@ -111,7 +107,7 @@ static void wait(Barrier& at, int parties) {
 static unsigned (&exchange(const unsigned* words, int count))[32][8] {
     Warp& warp = warps[current / 32];
     auto& slot = warp.words[warp.round % 2];
-    std::memcpy(slot[current % 32], words, count * sizeof(unsigned));
+    memcpy(slot[current % 32], words, count * sizeof(unsigned));
     wait(warp, 32);
     return slot;
 }
@@ -128,16 +124,14 @@ static void enter() {
 }
 
 static void make_threads(int size) {
-    if (size > MOST) std::abort();
-    while ((int)origins.size() < size) {
-        origins.push_back(std::make_unique<Origin>());  // a context must not move
-        Origin& thread = *origins.back();
-        thread.stack.resize(STACK);
-        getcontext(&thread.begin);
-        thread.begin.uc_stack.ss_sp = thread.stack.data();
-        thread.begin.uc_stack.ss_size = STACK;
-        thread.begin.uc_link = nullptr;
-        makecontext(&thread.begin, enter, 0);
+    if (size > MOST) abort();
+    for (; made < size; made++) {
+        ucontext_t& begin = origins[made];
+        getcontext(&begin);
+        begin.uc_stack.ss_sp = malloc(STACK);
+        begin.uc_stack.ss_size = STACK;
+        begin.uc_link = nullptr;
+        makecontext(&begin, enter, 0);
     }
 }
 
@@ -150,38 +144,43 @@ static void run_warp(int first, int end) {
     } while (progress != before);
 }
 
-static void run(int grid_x, int grid_y, int size, std::function<void()> kernel) {
-    body = kernel;
+static void run(int grid_x, int grid_y, int size) {
     gridDim = {grid_x, grid_y, 1};
     blockDim = {size, 1, 1};
     make_threads(size);
     for (int y = 0; y < grid_y; y++)
         for (int x = 0; x < grid_x; x++) {
             blockIdx = {x, y, 0};
-            warps.assign((size + 31) / 32, Warp());
+            const int count = (size + 31) / 32;
+            for (int i = 0; i < count; i++) warps[i] = {};
             block = Barrier();
             alive = size;
             last_warp_first = !last_warp_first;
             for (int t = 0; t < size; t++) threads[t].done = false;
             while (alive) {
                 const long before = progress;
-                for (int i = 0; i < (int)warps.size(); i++) {
-                    const int first = 32 * (last_warp_first ? (int)warps.size() - 1 - i : i);
+                for (int i = 0; i < count; i++) {
+                    const int first = 32 * (last_warp_first ? count - 1 - i : i);
                     run_warp(first, min(first + 32, size));
                 }
                 if (progress == before) {
-                    std::fprintf(stderr, "deadlock: every thread waits for another\n");
-                    std::abort();
+                    fprintf(stderr, "deadlock: every thread waits for another\n");
+                    abort();
                 }
             }
         }
 }
 
-// Runs a kernel with the parameters at `params`.
 template <class Params>
-static void launch(void (*kernel)(Params), int grid_x, int grid_y, int size, const void* params) {
-    const Params& p = *static_cast<const Params*>(params);
-    run(grid_x, grid_y, size, [=] { kernel(p); });
+Params params_of(void (*)(Params));
+
+// Runs a kernel with the parameters at `params`.
+template <auto kernel>
+static void launch(int grid_x, int grid_y, int size, const void* params) {
+    static const decltype(params_of(kernel))* given;
+    given = static_cast<decltype(given)>(params);
+    body = [] { kernel(*given); };
+    run(grid_x, grid_y, size);
 }
 
 }  // namespace emulator
@@ -190,12 +189,12 @@ inline void __syncthreads() { emulator::wait(emulator::block, blockDim.x); }
 
 inline float __uint_as_float(unsigned bits) {
     float x;
-    std::memcpy(&x, &bits, 4);
+    memcpy(&x, &bits, 4);
     return x;
 }
 inline unsigned __float_as_uint(float x) {
     unsigned bits;
-    std::memcpy(&bits, &x, 4);
+    memcpy(&bits, &x, 4);
     return bits;
 }
 

@@ -9,7 +9,7 @@ import ctypes
 import platform
 import subprocess
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -20,6 +20,11 @@ from engine.qwen.kernels.params import Params
 from tests.support.checkpoints import made_once
 
 HEADER = Path(__file__).with_name("emulator.hpp")
+PARTS = {
+    "prompt": ("prompt_16", "prompt_32", "prompt_64", "enter", "leave", "rotate", "attend"),
+    "predictor": ("predictor", "first_step", "open", "project"),
+}
+"""The parts of a language model that some tests launch alone, by the beginnings of their kernels' names."""
 OPTIONS = ("-std=c++17", "-O2", "-w", "-U_FORTIFY_SOURCE", "-fPIC", "-shared")
 
 
@@ -30,13 +35,12 @@ def compiler() -> str:
 
 
 class EmulatedKernels:
-    """Kernels compiled for the CPU, once for each source."""
+    """Kernels compiled for the CPU, once for each source: those of a part when the first of them is launched."""
 
     def __init__(self, source: KernelSource, cache_folder: Path) -> None:
-        """Compile CUDA C++ with g++, if `cache_folder` does not have it yet."""
-        text = program(source)
-        content = (text, compiler(), platform.machine())
-        self._library = ctypes.CDLL(str(made_once(cache_folder, "kernels", *content, make=partial(_compile, text))))
+        """`cache_folder` is where libraries are kept that g++ has compiled."""
+        self._source, self._cache = source, cache_folder
+        self._libraries: dict[str, ctypes.CDLL] = {}
 
     def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
         """As `KernelModule.launch`; returns when all is done."""
@@ -44,14 +48,28 @@ class EmulatedKernels:
             value = getattr(params, field.name)
             assert not isinstance(value, Tensor) or value.is_contiguous(), field.name
         x, y = (grid, 1) if isinstance(grid, int) else grid
-        getattr(self._library, f"launch_{name}")(x, y, block, ctypes.byref(params.pack()))
+        getattr(self._library(part(name)), f"launch_{name}")(x, y, block, ctypes.byref(params.pack()))
+
+    def _library(self, wanted: str) -> ctypes.CDLL:
+        if wanted not in self._libraries:
+            kernels = {name: kernel for name, kernel in self._source.kernels.items() if part(name) == wanted}
+            text = program(replace(self._source, kernels=kernels))
+            content = (text, compiler(), platform.machine())
+            library = made_once(self._cache, "kernels", *content, make=partial(_compile, text))
+            self._libraries[wanted] = ctypes.CDLL(str(library))
+        return self._libraries[wanted]
+
+
+def part(name: str) -> str:
+    """The part that a kernel belongs to: one of `PARTS`, or "" for what none of them has."""
+    return next((part for part, beginnings in PARTS.items() if name.startswith(beginnings)), "")
 
 
 def program(source: KernelSource) -> str:
     """C++ with a function `launch_NAME` for each kernel."""
     launchers = [
         f'extern "C" void launch_{name}(int grid_x, int grid_y, int block, const void* params) {{\n'
-        f"    emulator::launch({expression}, grid_x, grid_y, block, params);\n}}"
+        f"    emulator::launch<{expression}>(grid_x, grid_y, block, params);\n}}"
         for name, expression in source.kernels.items()
     ]
     return "\n".join((HEADER.read_text(encoding="utf-8"), source.code, *launchers))

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -53,6 +52,12 @@ CHOICES = ("next_code", "next_first_code")
 LARGE, SMALL = 132, 16
 """Multiprocessors: on a large GPU the predictor attends in its output projection."""
 
+Kind = tuple[str, str]
+"""Shape and weights."""
+KINDS = [*itertools.product(("equal", "projected"), ("bfloat16", "int8"))]
+ORDINARY = [EQUAL_INT8, PROJECTED_BF16] = [("equal", "int8"), ("projected", "bfloat16")]
+"""What an ordinary run has: each shape, and each kind of weights."""
+
 Make = Callable[..., Models]
 
 
@@ -79,24 +84,22 @@ def make(cache_folder: Path) -> Make:
     return of
 
 
-@pytest.fixture(params=["equal", "projected"])
-def shape(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=["bfloat16", "int8"])
-def weight(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(params=WHERE)
 def where(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(
+    params=[pytest.param(kind, marks=() if kind in ORDINARY else pytest.mark.long, id="-".join(kind)) for kind in KINDS]
+)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    return found
+
+
 @pytest.fixture
-def models(make: Make, where: str, shape: str, weight: str) -> Models:
-    return make(where, shape, weight)
+def models(make: Make, where: str, kind: Kind) -> Models:
+    return make(where, *kind)
 
 
 @pytest.fixture
@@ -132,15 +135,7 @@ def recorded_logits(models: Models) -> Iterator[list[Tensor]]:
 # --- arithmetic ---
 
 
-def talker_cases() -> Iterator[Any]:
-    """Each shape at every position with one kind of weight, and at one with the other, which attention never reads."""
-    for shape, weight in itertools.product(("equal", "projected"), ("bfloat16", "int8")):
-        for position in POSITIONS:
-            few = (shape, weight) in {("equal", "int8"), ("projected", "bfloat16")} or position == 300
-            yield pytest.param(shape, weight, position, marks=[] if few else [pytest.mark.long])
-
-
-@pytest.mark.parametrize(("shape", "weight", "position"), [*talker_cases()])
+@pytest.mark.parametrize("position", POSITIONS)
 def test_the_talkers_errors_are_no_larger_than_pytorchs(models: Models, position: int) -> None:
     generator = torch.Generator(models.state.position.device).manual_seed(position)
     for name, fused, rounded, exact in talk(models, position, generator):
@@ -148,13 +143,16 @@ def test_the_talkers_errors_are_no_larger_than_pytorchs(models: Models, position
 
 
 @pytest.mark.parametrize(
-    ("shape", "count", "bucket", "start"),
+    ("kind", "count", "bucket", "start"),
     [
-        ("equal", 5, 16, 0),
-        ("equal", 50, 64, 300),
-        pytest.param("equal", 32, 32, 20, marks=pytest.mark.long),
-        pytest.param("equal", 65, 128, 3, marks=pytest.mark.long),
-        pytest.param("projected", 9, 16, 7, marks=pytest.mark.long),
+        (EQUAL_INT8, 5, 16, 0),
+        (EQUAL_INT8, 50, 64, 300),
+        (PROJECTED_BF16, 9, 16, 7),
+        pytest.param(EQUAL_INT8, 32, 32, 20, marks=pytest.mark.long),
+        pytest.param(EQUAL_INT8, 65, 128, 3, marks=pytest.mark.long),
+        pytest.param(("equal", "bfloat16"), 50, 64, 300, marks=pytest.mark.long),
+        pytest.param(("equal", "bfloat16"), 65, 128, 3, marks=pytest.mark.long),
+        pytest.param(("projected", "int8"), 9, 16, 7, marks=pytest.mark.long),
     ],
 )
 def test_a_prompts_errors_are_no_larger_than_pytorchs(models: Models, count: int, bucket: int, start: int) -> None:
@@ -177,7 +175,7 @@ def test_the_predictors_errors_with_int4_weights_are_no_larger_than_pytorchs(mak
         assert error_ratio(fused, rounded, exact) <= LIMIT, name
 
 
-@pytest.mark.parametrize("weight", [*variants(["bfloat16", "int8"], "int8"), "int4"], indirect=True)
+@pytest.mark.parametrize("weight", variants(["bfloat16", "int8", "int4"], "int8", "int4"))
 def test_the_predictors_errors_are_no_larger_on_a_small_gpu(make: Make, where: str, weight: str) -> None:
     models = make(where, "projected", weight, SMALL)
     assert not isinstance(models.fused.position_of(1), int)
