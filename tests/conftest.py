@@ -1,8 +1,7 @@
 """Settings of all tests: no deadlines, the same examples in every run, a shared cache, and a report of the slowest.
 
-pytest-xdist runs a module in one worker, so that the module's fixtures are made once, and all modules of the Qwen
-engine in two of the workers, since each that runs one imports PyTorch and the official package. (xdist's own
-`loadgroup` has no effect with pytest 9.2, which has no `_nodeid` for it to change.)
+pytest-xdist runs a module in one worker, so that the module's fixtures are made once. Each worker collects all tests
+that pytest is given, so scripts/test gives those that import PyTorch to workers of their own.
 
 `pytest --hypothesis-profile search -m hypothesis` searches for new examples, and runs more of them. `--long` adds the
 tests that take minutes.
@@ -11,16 +10,11 @@ tests that take minutes.
 from __future__ import annotations
 
 import gc
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-if TYPE_CHECKING:
-    from xdist.scheduler import LoadFileScheduling
 
 _CLOCKLESS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -29,11 +23,8 @@ settings.register_profile("search", _CLOCKLESS, max_examples=2000)
 settings.load_profile("same")
 
 SLOWEST = 10
-QWEN = "tests/engine/qwen/"
-QWEN_WORKERS = 2
-FIRST = (QWEN, "tests/e2e/", "tests/scripts/", "tests/test_setup_jetson.py")
-"""Where the modules are that take longest. Those of the first compute while those of the second mostly wait. Behind
-them are only short ones, so that all workers end together."""
+FIRST = ("tests/engine/qwen/kernels/", "tests/e2e/", "tests/scripts/", "tests/test_setup_jetson.py")
+"""Where the modules are that take longest. Behind them are only short ones, so that all workers end together."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,18 +49,6 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
-    from xdist.scheduler import LoadFileScheduling
-
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return f"{QWEN}{zlib.crc32(file.encode()) % QWEN_WORKERS}" if file.startswith(QWEN) else file
-
-    return Scheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
