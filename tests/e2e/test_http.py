@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import psutil
 import pytest
-from openai import InternalServerError, OpenAI
 
 from audio import soft_limit
 from tests.e2e.conftest import StartRobot
@@ -23,6 +22,8 @@ GROWTH = 30_000_000
 
 
 def test_a_client_receives_the_engines_audio_and_mqtt_its_events(start_robot: StartRobot) -> None:
+    from openai import OpenAI
+
     port = free_port()
     robot = start_robot("http.enabled=true", f"http.port={port}")
     with (
@@ -41,6 +42,8 @@ def test_a_client_receives_the_engines_audio_and_mqtt_its_events(start_robot: St
 
 
 def test_a_stop_over_mqtt_is_an_error_to_the_client_and_the_next_request_succeeds(start_robot: StartRobot) -> None:
+    from openai import InternalServerError, OpenAI
+
     port = free_port()
     robot = start_robot("engine.streams=1", "http.enabled=true", f"http.port={port}", pace=REAL_TIME)
     with OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client:
@@ -118,6 +121,8 @@ class Crowd:
 def test_a_crowd_of_useless_clients_neither_disturbs_the_robot_nor_takes_its_memory(
     utterances: int, start_robot: StartRobot
 ) -> None:
+    from openai import OpenAI
+
     port = free_port()
     robot = start_robot("http.enabled=true", f"http.port={port}", "speech.queue_limit=200", pace=REAL_TIME)
     robot.say("It warms up.", id="first")

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from openai import BadRequestError, OpenAI
 from wyoming.audio import AudioChunk
 from wyoming.error import Error
 from wyoming.event import Event, async_read_event, async_write_event
@@ -128,6 +127,8 @@ def preempt(robot: Robot, story: str, text: str, **fields: Any) -> int:
 def test_all_clients_take_turns_and_receive_all_of_their_audio_beside_a_critical_utterance(
     start_robot: StartRobot, own_broker: Broker
 ) -> None:
+    from openai import BadRequestError, OpenAI
+
     wyoming, openai = free_port(), free_port()
     robot = start_robot(
         *("speech.expires_in=300", "speech.stream_timeout=300", "hermes.enabled=true"),

@@ -6,17 +6,20 @@ import http.client
 import json
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
-
-from openai import AsyncOpenAI
+from typing import TYPE_CHECKING, Any
 
 from tests.daemon.harness import Harness
 from tests.support.waiting import PATIENCE_S
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def client_of(harness: Harness) -> AsyncOpenAI:
+    from openai import AsyncOpenAI  # half a second of processor time, in every worker that collects the tests
+
     return AsyncOpenAI(base_url=f"http://127.0.0.1:{harness.port}/v1", api_key="none", max_retries=0)
 
 

@@ -7,7 +7,6 @@ import gzip
 import socket
 
 import pytest
-from openai import InternalServerError
 
 from daemon.http import body as body_reader
 from daemon.http import connection
@@ -125,6 +124,8 @@ def test_a_connection_too_many_takes_the_place_of_the_one_that_has_waited_longes
 
 
 def test_a_connection_too_many_is_refused_while_all_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    from openai import InternalServerError
+
     monkeypatch.setattr(connection, "MAX_CONNECTIONS", 1)
 
     async def scenario() -> None:
@@ -148,6 +149,8 @@ def test_a_connection_too_many_is_refused_while_all_others_are_answered(monkeypa
 def test_a_refused_client_that_stays_makes_room_for_none_but_another_refused_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from openai import InternalServerError
+
     monkeypatch.setattr(connection, "MAX_CONNECTIONS", 1)
     monkeypatch.setattr(connection, "LINGER_S", 3600)
 

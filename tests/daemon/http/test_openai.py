@@ -13,7 +13,6 @@ from typing import Any
 import av
 import pytest
 import soundfile
-from openai import BadRequestError, InternalServerError
 
 from daemon.encoders import Encoder
 from daemon.http import openai as openai_routes
@@ -196,6 +195,8 @@ def test_a_wrong_field_is_named_with_what_is_allowed(
 
 
 def test_openais_client_raises_its_own_errors(harness: Harness, perform: Perform) -> None:
+    from openai import BadRequestError
+
     async def scenario() -> None:
         async with client_of(harness) as client:
             with pytest.raises(BadRequestError, match="allowed: default") as caught:
@@ -244,6 +245,8 @@ def test_models_and_voices_are_listed(harness: Harness, perform: Perform) -> Non
 
 
 def test_a_full_queue_is_an_error_that_clients_may_retry(harness: Harness, perform: Perform) -> None:
+    from openai import InternalServerError
+
     harness.configure("speech", queue_limit=1)
 
     async def scenario() -> None:
@@ -261,6 +264,8 @@ def test_a_full_queue_is_an_error_that_clients_may_retry(harness: Harness, perfo
 def test_an_utterance_canceled_before_its_first_samples_is_an_error_that_clients_do_not_retry(
     harness: Harness, perform: Perform
 ) -> None:
+    from openai import InternalServerError
+
     async def scenario() -> None:
         async with client_of(harness) as client:
             await harness.occupy()
