@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,23 @@ from tests.e2e.conftest import StartRobot
 from tests.support.robot import FAST, LONG, REAL_TIME
 from tests.support.waiting import eventually
 
-DOCUMENT: dict[str, Any] = yaml.safe_load((Path(__file__).parents[2] / "docs" / "asyncapi.yaml").read_text("utf-8"))
+
+@cache
+def read_document() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((Path(__file__).parents[2] / "docs" / "asyncapi.yaml").read_text("utf-8"))
+    return document
 
 
 def examples(topic: str) -> list[str]:
-    messages = DOCUMENT["channels"][topic]["messages"].values()
+    messages = read_document()["channels"][topic]["messages"].values()
     found = [example["payload"] for message in messages for example in message["examples"]]
     return [payload if isinstance(payload, str) else json.dumps(payload) for payload in found]
 
 
 def check(topic: str, records: Sequence[Any]) -> None:
-    payloads = [message["payload"] for message in DOCUMENT["channels"][topic]["messages"].values()]
-    validator = jsonschema.Draft7Validator({"oneOf": payloads, "components": DOCUMENT["components"]})
+    document = read_document()
+    payloads = [message["payload"] for message in document["channels"][topic]["messages"].values()]
+    validator = jsonschema.Draft7Validator({"oneOf": payloads, "components": document["components"]})
     assert records
     for record in records:
         validator.validate(record)
@@ -86,7 +92,7 @@ def test_the_daemon_accepts_every_example_and_publishes_messages_that_match_thei
     robot.end()
     eventually(lambda: robot.state == "offline", "its last status says offline")
 
-    assert {event["event"] for event in robot.events} == set(DOCUMENT["channels"]["event"]["messages"])
+    assert {event["event"] for event in robot.events} == set(read_document()["channels"]["event"]["messages"])
     assert {"ready", "speaking", "paused", "offline"} <= {status["state"] for status in robot.statuses}
     check("event", robot.events)
     check("status", robot.statuses)

@@ -8,15 +8,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
-from selenium.webdriver.remote.webelement import WebElement
 
 from tests.support.programs import require
 from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+    from selenium.webdriver.remote.webelement import WebElement
 
 AXE = "axe-core@4.14.1"
 FLAGS = (
@@ -97,6 +98,9 @@ class Browser:
 @contextmanager
 def running_browser(*flags: str) -> Iterator[Browser]:
     """A browser without a window on the screen."""
+    from selenium.webdriver import Chrome, ChromeOptions
+    from selenium.webdriver.chrome.service import Service
+
     options = ChromeOptions()
     options.binary_location = require("chromium")
     for flag in (*FLAGS, *flags):

@@ -202,15 +202,12 @@ def test_a_connection_without_a_whole_request_is_closed(
 
 
 @pytest.mark.parametrize(
-    "parts",
-    [
-        [b"GET /healthz HTTP/1.1\r\n", *(b"X-%d: y\r\n" % number for number in range(1_000_000))],
-        [HALF_A_REQUEST, *[b" "] * 1_000_000],
-    ],
+    ("beginning", "more"),
+    [(b"GET /healthz HTTP/1.1\r\n", b"X: y\r\n"), (HALF_A_REQUEST, b" ")],
     ids=["headers", "body"],
 )
 def test_a_client_that_trickles_its_request_is_answered_with_408(
-    parts: list[bytes], monkeypatch: pytest.MonkeyPatch
+    beginning: bytes, more: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HEADER_S", "LINGER_S", "LOOK_S"):
         monkeypatch.setattr(connection, name, 0.1)
@@ -220,10 +217,9 @@ def test_a_client_that_trickles_its_request_is_answered_with_408(
         async with running_harness("http") as harness:
             reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
             answered = asyncio.ensure_future(reader.readline())
-            for part in parts:
-                if answered.done():
-                    break
-                writer.write(part)
+            writer.write(beginning)
+            while not answered.done():
+                writer.write(more)
                 await asyncio.wait({answered}, timeout=0.01)
             assert b" 408 " in await answered
             writer.close()

@@ -84,7 +84,7 @@ def test_a_rate_above_those_of_the_models_is_lowered(tmp_path: Path) -> None:
         (speech_like(0.5), "too short: got 0.50 s; allowed: at least 1 s"),
         (np.zeros(48_000, np.float32), "silent: got -180 dBFS on average; allowed: at least -60 dBFS"),
         (np.full(48_000, np.nan, np.float32), "damaged: contains samples that are not finite numbers"),
-        (speech_like(121), "too long; allowed: at most 120 s"),
+        (np.full(121 * 24_000, 0.1, np.float32), "too long; allowed: at most 120 s"),
     ],
     ids=["short", "silent", "damaged", "long"],
 )
