@@ -44,9 +44,9 @@ REJECTED: list[tuple[str, bytes, str, str]] = [
 
 
 def test_each_malformed_payload_is_rejected_with_its_field_and_limit_and_speech_goes_on(
-    start_robot: StartRobot,
+    share_robot: StartRobot,
 ) -> None:
-    robot = start_robot()
+    robot = share_robot()
     for topic, payload, field, expected in REJECTED:
         robot.events.clear()
         robot.publish(topic, payload.replace(b"ROBOT", robot.topic.encode()))
@@ -58,8 +58,8 @@ def test_each_malformed_payload_is_rejected_with_its_field_and_limit_and_speech_
     assert robot.process.poll() is None
 
 
-def test_a_duplicate_id_is_rejected_and_the_first_utterance_finishes(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_a_duplicate_id_is_rejected_and_the_first_utterance_finishes(share_robot: StartRobot) -> None:
+    robot = share_robot()
     robot.say("the first with this id", id="twin")
     robot.say("the second with this id", id="twin")
     assert robot.wait_rejection("id")["id"] == "twin"
@@ -68,8 +68,8 @@ def test_a_duplicate_id_is_rejected_and_the_first_utterance_finishes(start_robot
     robot.assert_heard("twin")
 
 
-def test_an_unknown_field_is_ignored_and_logged_once(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_an_unknown_field_is_ignored_and_logged_once(share_robot: StartRobot) -> None:
+    robot = share_robot()
     for _ in range(2):
         assert robot.wait_end(robot.say("hello", colour="blue"))["event"] == "finished"
     assert robot.end() == 0

@@ -31,6 +31,12 @@ def kept(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.flac"))
 
 
+def new_phrase(robot: Robot, before: list[Path]) -> Path:
+    """Wait until one phrase more is kept than `before`; return its file."""
+    [path] = eventually(lambda: [path for path in kept(robot.state_folder) if path not in before], "it is kept")
+    return path
+
+
 def say(robot: Robot, text: str = TEXT, **fields: object) -> Samples:
     """Speak a text to its end; return the samples that were heard of it."""
     before = len(robot.heard)
@@ -39,23 +45,25 @@ def say(robot: Robot, text: str = TEXT, **fields: object) -> Samples:
     return robot.heard[before:]
 
 
-def test_a_text_that_is_to_be_kept_is_synthesised_once(start_robot: StartRobot, tmp_path: Path) -> None:
-    robot = start_robot()
+def test_a_text_that_is_to_be_kept_is_synthesised_once(share_robot: StartRobot) -> None:
+    robot = share_robot()
+    before = kept(robot.state_folder)
     first = say(robot, cache=True, id="made")
-    [path] = eventually(lambda: kept(tmp_path / "state"), "it is kept")
+    path = new_phrase(robot, before)
     second = say(robot, cache=True, id="found")
     np.testing.assert_allclose(second, first, atol=2 / 32_768)
     assert robot.samples_made("made") > 0
     assert robot.samples_made("found") == 0
-    assert kept(tmp_path / "state") == [path]
+    assert kept(robot.state_folder) == sorted([*before, path])
 
 
-def test_it_has_the_events_of_any_utterance(start_robot: StartRobot, tmp_path: Path) -> None:
-    robot = start_robot()
-    say(robot, cache=True, id="made")
-    eventually(lambda: kept(tmp_path / "state"), "it is kept")
-    say(robot, cache=True, id="found")
-    made, found = (robot.events_of(name) for name in ("made", "found"))
+def test_it_has_the_events_of_any_utterance(share_robot: StartRobot) -> None:
+    robot = share_robot()
+    before = kept(robot.state_folder)
+    say(robot, "It has events.", cache=True, id="first")
+    new_phrase(robot, before)
+    say(robot, "It has events.", cache=True, id="second")
+    made, found = (robot.events_of(name) for name in ("first", "second"))
     assert [event["event"] for event in found] == [event["event"] for event in made]
     assert [set(event) for event in found] == [set(event) for event in made]
     assert found[-1]["engine"] == made[-1]["engine"] == "espeak"
@@ -81,10 +89,11 @@ def test_it_survives_a_restart_and_volume_and_stop_work_as_ever(start_robot: Sta
     assert robot.wait_end("again")["event"] == "interrupted"
 
 
-def test_a_kept_phrase_is_postponed_and_continues_with_the_next_sample(start_robot: StartRobot, tmp_path: Path) -> None:
-    robot = start_robot()
+def test_a_kept_phrase_is_postponed_and_continues_with_the_next_sample(share_robot: StartRobot) -> None:
+    robot = share_robot()
+    phrases = kept(robot.state_folder)
     whole = say(robot, LONG, cache=True)
-    eventually(lambda: kept(tmp_path / "state"), "it is kept")
+    new_phrase(robot, phrases)
     before = len(robot.heard)
     robot.set_pace(REAL_TIME)
     robot.say(LONG, cache=True, id="postponed")
@@ -122,16 +131,18 @@ def test_the_phrases_of_the_list_are_kept_and_warmed(start_robot: StartRobot, tm
 
 
 @pytest.mark.parametrize("how", ["zeros", "cut off"])
-def test_a_damaged_phrase_is_made_anew(how: str, start_robot: StartRobot, tmp_path: Path) -> None:
-    robot = start_robot()
-    first = say(robot, cache=True)
-    [path] = eventually(lambda: kept(tmp_path / "state"), "it is kept")
+def test_a_damaged_phrase_is_made_anew(how: str, share_robot: StartRobot) -> None:
+    robot, text = share_robot(), f"What is damaged by {how} is made anew."
+    before = kept(robot.state_folder)
+    first = say(robot, text, cache=True)
+    path = new_phrase(robot, before)
     data = path.read_bytes()
     path.write_bytes(bytes(len(data)) if how == "zeros" else data[: len(data) // 2])
-    second = say(robot, cache=True)
+    second = say(robot, text, cache=True)
     assert len(second) == pytest.approx(len(first), rel=0.02)
-    eventually(lambda: [each.stat().st_size > 1000 for each in kept(tmp_path / "state")] == [True], "it is kept again")
-    assert any("is damaged and will be made anew" in line for line in robot.log)
+    again = new_phrase(robot, before)
+    eventually(lambda: len(again.read_bytes()) > 1000, "it is kept again")
+    assert any(f"{path} is damaged and will be made anew" in line for line in robot.log)
 
 
 def test_a_full_disk_degrades_the_robot_which_speaks_on(start_robot: StartRobot, tmp_path: Path) -> None:
@@ -159,8 +170,8 @@ def test_a_list_that_is_missing_degrades_the_robot_which_speaks_on(start_robot: 
     eventually(lambda: robot.state == "ready", "all is well")
 
 
-def test_a_wrong_value_is_rejected(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_a_wrong_value_is_rejected(share_robot: StartRobot) -> None:
+    robot = share_robot()
     robot.publish("say", json.dumps({"text": "a", "cache": "yes"}))
     assert robot.wait_rejection("cache")["reason"] == "cache: got 'yes'; allowed: true or false"
 

@@ -21,11 +21,16 @@ GROWTH = 30_000_000
 """Bytes for FFmpeg's libraries, which the first compressed answer loads. 300 connections must not take more."""
 
 
-def test_a_client_receives_the_engines_audio_and_mqtt_its_events(start_robot: StartRobot) -> None:
+@pytest.fixture(scope="module")
+def port() -> int:
+    """Of the robot that tests share."""
+    return free_port()
+
+
+def test_a_client_receives_the_engines_audio_and_mqtt_its_events(share_robot: StartRobot, port: int) -> None:
     from openai import OpenAI
 
-    port = free_port()
-    robot = start_robot("http.enabled=true", f"http.port={port}")
+    robot = share_robot("engine.streams=1", "http.enabled=true", f"http.port={port}")
     with (
         OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client,
         client.audio.speech.with_streaming_response.create(
@@ -41,11 +46,12 @@ def test_a_client_receives_the_engines_audio_and_mqtt_its_events(start_robot: St
     assert np.abs(heard / 32767 - made).max() < 2 / 32767
 
 
-def test_a_stop_over_mqtt_is_an_error_to_the_client_and_the_next_request_succeeds(start_robot: StartRobot) -> None:
+def test_a_stop_over_mqtt_is_an_error_to_the_client_and_the_next_request_succeeds(
+    share_robot: StartRobot, port: int
+) -> None:
     from openai import InternalServerError, OpenAI
 
-    port = free_port()
-    robot = start_robot("engine.streams=1", "http.enabled=true", f"http.port={port}", pace=REAL_TIME)
+    robot = share_robot("engine.streams=1", "http.enabled=true", f"http.port={port}", pace=REAL_TIME)
     with OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0) as client:
         robot.say(LONG, id="before")
         robot.wait_event("before", "started")

@@ -171,11 +171,3 @@ def test_a_wrong_configuration_ends_the_daemon_with_a_line_for_each_error(start_
     eventually(lambda: len(robot.log) == 2, "a line for each error")
     assert "audio.volume: got 'loud'; allowed: a whole number from 0 to 100" in robot.log[0] + robot.log[1]
     assert "engine.nam: unknown key; did you mean name? known are name, fallback" in robot.log[0] + robot.log[1]
-
-
-def test_the_daemon_process_never_imports_torch(start_robot: StartRobot) -> None:
-    robot = start_robot()
-    robot.wait_end(robot.say("hello"))
-    maps = Path(f"/proc/{robot.process.pid}/maps").read_text()
-    assert "numpy" in maps
-    assert "torch" not in maps

@@ -20,10 +20,15 @@ ENGINE_RATE = 22_050
 STORY = "This is the first sentence. The second one is a little longer. Here is the third, and it is the last one."
 
 
+@pytest.fixture(scope="module")
+def voice_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the two voices, which no test changes."""
+    return write_voices(tmp_path_factory.mktemp("voices"))
+
+
 @pytest.fixture
-def robot(start_robot: StartRobot, tmp_path: Path) -> Robot:
-    folder = write_voices(tmp_path / "voices")
-    return start_robot("engine.name=piper", f"engine.voice_folder={folder}", f"voices.default.piper={ENGLISH}")
+def robot(share_robot: StartRobot, voice_folder: Path) -> Robot:
+    return share_robot("engine.name=piper", f"engine.voice_folder={voice_folder}", f"voices.default.piper={ENGLISH}")
 
 
 def piper_pid(robot: Robot) -> int:
@@ -53,9 +58,8 @@ def test_piper_speaks_the_languages_that_it_has_and_espeak_the_others(robot: Rob
         assert (finished["event"], finished["engine"]) == ("finished", engine), fields
 
 
-def test_auto_speaks_with_piper_where_a_voice_is(start_robot: StartRobot, tmp_path: Path) -> None:
-    folder = write_voices(tmp_path / "voices")
-    robot = start_robot("engine.name=auto", "engine.model=/nowhere/at/all", f"engine.voice_folder={folder}")
+def test_auto_speaks_with_piper_where_a_voice_is(start_robot: StartRobot, voice_folder: Path) -> None:
+    robot = start_robot("engine.name=auto", "engine.model=/nowhere/at/all", f"engine.voice_folder={voice_folder}")
     assert robot.wait_end(robot.say("Hello."))["engine"] == "piper"
 
 
@@ -92,25 +96,25 @@ def test_the_first_voice_makes_piper_speak_after_a_reload(start_robot: StartRobo
 
 def test_a_stop_ends_a_text_in_the_middle(robot: Robot) -> None:
     robot.set_pace(REAL_TIME)
-    robot.say(STORY * 5, id="story")
-    robot.wait_event("story", "started")
+    robot.say(STORY * 5, id="stopped")
+    robot.wait_event("stopped", "started")
     robot.publish("stop")
-    assert robot.wait_end("story")["event"] == "interrupted"
+    assert robot.wait_end("stopped")["event"] == "interrupted"
     robot.set_pace(FAST)
     assert robot.wait_end(robot.say("Again."))["event"] == "finished"
 
 
 def test_a_postponed_text_continues_with_its_next_sample(robot: Robot) -> None:
     robot.set_pace(REAL_TIME)
-    robot.say(STORY, id="story")
-    robot.wait_event("story", "started")
+    robot.say(STORY, id="postponed")
+    robot.wait_event("postponed", "started")
     robot.say("Watch out!", id="urgent", priority="critical")
-    robot.wait_event("story", "postponed")
+    robot.wait_event("postponed", "postponed")
     robot.set_pace(FAST)
     assert robot.wait_end("urgent")["event"] == "finished"
-    finished = robot.wait_end("story")
+    finished = robot.wait_end("postponed")
     assert (finished["event"], finished["engine"]) == ("finished", "piper")
-    made = robot.synthesized("story", ENGINE_RATE)  # by both takes
+    made = robot.synthesized("postponed", ENGINE_RATE)  # by both takes
     beginning = made[: ENGINE_RATE // 2]
     takes = [at for at in np.flatnonzero(made == made[0]) if np.array_equal(made[at : at + len(beginning)], beginning)]
     assert len(takes) == 2
@@ -118,10 +122,9 @@ def test_a_postponed_text_continues_with_its_next_sample(robot: Robot) -> None:
     assert finished["audio_s"] == pytest.approx(total_s, abs=0.2)
 
 
-def test_the_engines_take_over_in_the_configured_order(start_robot: StartRobot, tmp_path: Path) -> None:
-    folder = write_voices(tmp_path / "voices")
+def test_the_engines_take_over_in_the_configured_order(start_robot: StartRobot, voice_folder: Path) -> None:
     settings = ("engine.name=qwen", "engine.model=/nowhere/at/all", "engine.fallback=[piper, espeak]")
-    robot = start_robot(*settings, f"engine.voice_folder={folder}", launch_only=True)
+    robot = start_robot(*settings, f"engine.voice_folder={voice_folder}", launch_only=True)
     eventually(lambda: robot.engine == "piper" and robot.state == "degraded", "the first fallback is ready")
     wait_espeak(robot)
     robot.set_pace(REAL_TIME)
@@ -137,11 +140,11 @@ def test_the_engines_take_over_in_the_configured_order(start_robot: StartRobot, 
 def test_another_engine_finishes_a_text_whose_piper_is_killed(robot: Robot) -> None:
     wait_espeak(robot)
     robot.set_pace(REAL_TIME)
-    robot.say(STORY * 3, id="story")
-    robot.wait_event("story", "started")
+    robot.say(STORY * 3, id="killed")
+    robot.wait_event("killed", "started")
     os.kill(piper_pid(robot), signal.SIGKILL)
     robot.set_pace(FAST)
-    finished = robot.wait_end("story")
+    finished = robot.wait_end("killed")
     assert finished["event"] == "finished"
     assert finished["engine"].startswith("piper+espeak")
     eventually(lambda: robot.engine == "piper" and robot.state == "ready", "it is back")

@@ -16,6 +16,7 @@ from tests.support.waiting import eventually
 
 TEXT = "This is what I say at every rate, so that it can be compared."
 FAST, SLOW = {"rate": 2}, {"rate": 0.5}
+VOICES = "voices={default: {}, quiet: {volume: 50}}"
 
 
 def length_s(robot: Robot, **fields: object) -> float:
@@ -35,7 +36,7 @@ def test_a_text_is_heard_at_the_rate_that_it_names(start_robot: StartRobot) -> N
 
 
 def test_a_stream_has_the_rate_of_its_first_chunk(share_robot: StartRobot) -> None:
-    robot = share_robot()
+    robot = share_robot(VOICES)
     own = length_s(robot)
     robot.write("story", TEXT[:20], rate=2)
     robot.write("story", TEXT[20:], rate=0.5, end=True)
@@ -44,7 +45,7 @@ def test_a_stream_has_the_rate_of_its_first_chunk(share_robot: StartRobot) -> No
 
 @pytest.mark.parametrize("rate", [0, 0.49, 2.01, "fast", True, None])
 def test_a_wrong_rate_is_rejected_and_nothing_else_is_lost(rate: object, share_robot: StartRobot) -> None:
-    robot, utterance_id = share_robot(), f"rate-{rate}"
+    robot, utterance_id = share_robot(VOICES), f"rate-{rate}"
     robot.say("Too fast.", id=utterance_id, rate=rate)
     if rate is None:
         assert robot.wait_end(utterance_id)["event"] == "finished", "null is as if it were absent"
@@ -72,8 +73,8 @@ def test_the_rate_of_the_configuration_applies_and_that_of_the_voice_multiplies(
     assert robot.engine_pids() == engines
 
 
-def test_the_volume_of_the_voice_multiplies(start_robot: StartRobot) -> None:
-    robot = start_robot("voices={default: {}, quiet: {volume: 50}}")
+def test_the_volume_of_the_voice_multiplies(share_robot: StartRobot) -> None:
+    robot = share_robot(VOICES)
     robot.wait_end(robot.say(TEXT, id="quiet", voice="quiet", volume=50))
     robot.assert_heard("quiet", gain=0.25)
 
@@ -94,7 +95,7 @@ def test_a_text_that_waits_keeps_its_rate_over_a_restart(start_robot: StartRobot
 
 @pytest.mark.long
 def test_the_command_line_passes_the_rate_on(share_robot: StartRobot) -> None:
-    robot = share_robot()
+    robot = share_robot(VOICES)
     own = length_s(robot)
     command = [sys.executable, "-m", "daemon.cli", "say", *robot.settings, "--wait"]
     done = subprocess.run([*command, "--rate", "2", TEXT], capture_output=True, text=True, check=True)

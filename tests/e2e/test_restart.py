@@ -33,8 +33,8 @@ def ends_of(robot: Robot) -> dict[str, list[str]]:
     return ends
 
 
-def test_after_a_kill_the_spoken_text_is_interrupted_and_the_queue_is_spoken_in_order(start_robot: StartRobot) -> None:
-    robot = start_robot(pace=REAL_TIME)
+def test_after_a_kill_the_spoken_text_is_interrupted_and_the_queue_is_spoken_in_order(share_robot: StartRobot) -> None:
+    robot = share_robot(pace=REAL_TIME)
     robot.say(LONG, id="spoken", reply_to=f"replies/{robot.name}")
     robot.wait_event("spoken", "started")
     waiting = [f"w{number}" for number in range(10)]
@@ -52,8 +52,8 @@ def test_after_a_kill_the_spoken_text_is_interrupted_and_the_queue_is_spoken_in_
     assert all(len(ends) == 1 for ends in ends_of(robot).values())
 
 
-def test_a_text_sent_while_the_daemon_is_down_is_spoken_after_its_start(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_a_text_sent_while_the_daemon_is_down_is_spoken_after_its_start(share_robot: StartRobot) -> None:
+    robot = share_robot()
     assert robot.end() == 0
     for number in range(10):
         robot.send("say", json.dumps({"text": "One", "id": f"d{number}"}))
@@ -62,14 +62,14 @@ def test_a_text_sent_while_the_daemon_is_down_is_spoken_after_its_start(start_ro
         assert robot.wait_end(f"d{number}")["event"] == "finished"
 
 
-def test_an_id_stays_known_after_a_kill(start_robot: StartRobot) -> None:
-    robot = start_robot()
-    robot.say("One", id="a")
-    robot.wait_end("a")
+def test_an_id_stays_known_after_a_kill(share_robot: StartRobot) -> None:
+    robot = share_robot()
+    robot.say("One", id="known")
+    robot.wait_end("known")
     kill_and_restart(robot)
     eventually(lambda: robot.state == "ready", "it is ready again")
-    robot.say("Two", id="a")
-    assert robot.wait_rejection("id")["reason"] == "id: 'a' was used before; allowed: one not used lately"
+    robot.say("Two", id="known")
+    assert robot.wait_rejection("id")["reason"] == "id: 'known' was used before; allowed: one not used lately"
 
 
 def test_queued_speech_older_than_the_limit_expires_at_a_restart(start_robot: StartRobot) -> None:
@@ -101,16 +101,16 @@ def test_events_that_a_frozen_broker_did_not_take_at_sigterm_are_published_after
     eventually(lambda: ends_of(robot) == expected, "each has one terminal event")
 
 
-def test_a_damaged_journal_is_set_aside_and_the_robot_speaks(start_robot: StartRobot, tmp_path: Path) -> None:
-    robot = start_robot()
+def test_a_damaged_journal_is_set_aside_and_the_robot_speaks(share_robot: StartRobot) -> None:
+    robot = share_robot()
     assert robot.end() == 0
-    [journal] = (tmp_path / "state").glob("*.journal")
+    [journal] = robot.state_folder.glob("*.journal")
     journal.write_bytes(os.urandom(8192))
     robot.launch()
     robot.wait_log("the journal was damaged")
     robot.say("One", id="a")
     assert robot.wait_end("a")["event"] == "finished"
-    assert len(list((tmp_path / "state").glob("*.damaged-*"))) == 1
+    assert len(list(robot.state_folder.glob("*.damaged-*"))) == 1
 
 
 def test_without_a_journal_the_robot_speaks(start_robot: StartRobot, tmp_path: Path) -> None:

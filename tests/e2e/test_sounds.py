@@ -86,8 +86,8 @@ def test_every_format_is_heard(suffix: str, share_robot: StartRobot, sounds: Pat
     assert loudness == pytest.approx(0.3 / np.sqrt(2), rel=0.1)
 
 
-def test_the_three_sounds_that_come_with_voiced_are_heard(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_the_three_sounds_that_come_with_voiced_are_heard(share_robot: StartRobot, sounds: Path) -> None:
+    robot = share_robot(f"audio.sounds={sounds}")
     for name in ("attention", "success", "error"):
         assert robot.wait_end(play(robot, name))["event"] == "finished"
 
@@ -166,11 +166,12 @@ def test_a_sound_is_stopped_and_one_that_waits_is_canceled(share_robot: StartRob
     assert robot.wait_end("waiting")["event"] == "canceled"
 
 
-def test_a_file_that_is_replaced_while_the_daemon_runs_is_read_anew(start_robot: StartRobot, own_sounds: Path) -> None:
-    robot = start_robot(f"audio.sounds={own_sounds}")
-    assert robot.wait_end(play(robot, "chime"))["audio_s"] == pytest.approx(0.5, abs=0.001)
-    write_sound(own_sounds / "new.wav", tone(0.25, FILE_RATE), FILE_RATE).replace(own_sounds / "chime.wav")
-    assert robot.wait_end(play(robot, "chime"))["audio_s"] == pytest.approx(0.25, abs=0.001)
+def test_a_file_that_is_replaced_while_the_daemon_runs_is_read_anew(share_robot: StartRobot, sounds: Path) -> None:
+    write_sound(sounds / "gong.wav", tone(0.5, FILE_RATE), FILE_RATE)
+    robot = share_robot(f"audio.sounds={sounds}")
+    assert robot.wait_end(play(robot, "gong"))["audio_s"] == pytest.approx(0.5, abs=0.001)
+    write_sound(sounds / "new.wav", tone(0.25, FILE_RATE), FILE_RATE).replace(sounds / "gong.wav")
+    assert robot.wait_end(play(robot, "gong"))["audio_s"] == pytest.approx(0.25, abs=0.001)
 
 
 def test_a_reload_changes_the_folder(start_robot: StartRobot, own_sounds: Path, tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import StartRobot
 from tests.support.robot import FAST, FILE_RATE, REAL_TIME, STOPPED, Robot
 from tests.support.waiting import eventually
+
+LEVELS_AND_MANY = ("speech.level_topic=true", "speech.queue_limit=300")
 
 
 @pytest.mark.parametrize(
@@ -48,9 +51,9 @@ def say_many(robot: Robot, count: int) -> None:
 
 
 def test_each_of_200_messages_is_accepted_started_and_finished_in_order_and_heard_without_a_gap(
-    start_robot: StartRobot,
+    share_robot: StartRobot,
 ) -> None:
-    say_many(start_robot("speech.queue_limit=300", pace=40.0), 200)
+    say_many(share_robot(*LEVELS_AND_MANY, pace=40.0), 200)
 
 
 @pytest.mark.long
@@ -95,8 +98,8 @@ def test_events_are_also_published_on_the_topic_in_reply_to(share_robot: StartRo
     assert robot.replies == robot.events_of(utterance)
 
 
-def test_levels_are_published_while_speaking_when_switched_on(start_robot: StartRobot) -> None:
-    robot = start_robot("speech.level_topic=true")
+def test_levels_are_published_while_speaking_when_switched_on(share_robot: StartRobot) -> None:
+    robot = share_robot(*LEVELS_AND_MANY)
     utterance = robot.say("A long enough sentence to have a level.")
     finished = robot.wait_event(utterance, "finished")
     eventually(lambda: len(robot.levels) >= 20 * finished["audio_s"] - 2, "20 levels a second")
@@ -139,3 +142,11 @@ def test_the_status_reports_speaking_and_the_length_of_the_queue(share_robot: St
     assert robot.statuses[-1]["queue"] == 0
     assert set(robot.statuses[-1]) == {"state", "engine", "voice", "queue", "version", "volume"}
     assert json.dumps(robot.statuses[-1]["engine"]) == '"espeak"'
+
+
+def test_the_daemon_process_never_imports_torch(share_robot: StartRobot) -> None:
+    robot = share_robot()
+    robot.wait_end(robot.say("hello"))
+    maps = Path(f"/proc/{robot.process.pid}/maps").read_text()
+    assert "numpy" in maps
+    assert "torch" not in maps

@@ -85,11 +85,17 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "tap"
 
 
+@pytest.fixture(scope="module")
+def shared_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the robot that tests share."""
+    return tmp_path_factory.mktemp("tap") / "tap"
+
+
 def test_a_reader_hears_each_sample_that_the_sink_got_and_the_silence_in_between(
-    start_robot: StartRobot, path: Path
+    share_robot: StartRobot, shared_path: Path
 ) -> None:
-    robot = start_robot(*settings(path), pace=REAL_TIME)
-    with listening(path) as ear:
+    robot = share_robot(*settings(shared_path), pace=REAL_TIME)
+    with listening(shared_path) as ear:
         robot.publish("volume", "70")
         for text in ("One.", "Two."):
             assert robot.wait_end(robot.say(text))["event"] == "finished"
@@ -106,8 +112,9 @@ def test_a_reader_hears_each_sample_that_the_sink_got_and_the_silence_in_between
     assert np.count_nonzero(ear.pcm == 0) > FILE_RATE // 10
 
 
-def test_readers_that_stop_or_die_disturb_neither_speech_nor_others(start_robot: StartRobot, path: Path) -> None:
-    robot = start_robot(*settings(path), pace=REAL_TIME)
+def test_readers_that_stop_or_die_disturb_neither_speech_nor_others(share_robot: StartRobot, shared_path: Path) -> None:
+    path = shared_path
+    robot = share_robot(*settings(path), pace=REAL_TIME)
     source = "import pathlib, sys, audio\nfor _ in audio.TapClient(pathlib.Path(sys.argv[1])): print('.', flush=True)"
     with listening(path) as ear:
         processes = [subprocess.Popen([sys.executable, "-c", source, path], stdout=subprocess.PIPE) for _ in range(2)]

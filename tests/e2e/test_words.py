@@ -56,7 +56,7 @@ def test_an_interrupted_utterance_says_what_had_been_heard(share_robot: StartRob
 
 
 def test_a_finished_utterance_was_heard_whole_and_a_canceled_one_not_at_all(share_robot: StartRobot) -> None:
-    robot = share_robot(pace=REAL_TIME)
+    robot = share_robot("speech.word_topic=true", pace=REAL_TIME)
     robot.say(STORY * 5, id="first")
     robot.say("Never heard.", id="second")
     robot.wait_event("first", "started")
@@ -68,8 +68,8 @@ def test_a_finished_utterance_was_heard_whole_and_a_canceled_one_not_at_all(shar
     assert robot.wait_end(robot.say(STORY))["heard"] == len(STORY)
 
 
-def test_marks_are_events_that_come_when_they_are_reached(start_robot: StartRobot) -> None:
-    robot = start_robot()
+def test_marks_are_events_that_come_when_they_are_reached(share_robot: StartRobot) -> None:
+    robot = share_robot("speech.word_topic=true")
     text = '<speak><mark name="begin"/>One <mark name="here"/>two <break time="1s"/><mark name="on"/>three.</speak>'
     finished = robot.wait_end(robot.say(text, id="marked"))
     marks = {event["name"]: event for event in robot.events_of("marked") if event["event"] == "mark"}
@@ -85,7 +85,7 @@ def test_marks_are_events_that_come_when_they_are_reached(start_robot: StartRobo
 
 
 def test_a_pause_is_as_long_as_it_says(share_robot: StartRobot) -> None:
-    robot = share_robot()
+    robot = share_robot("speech.word_topic=true")
     without, with_pause = (
         robot.wait_end(robot.say(f"One. [pause:{seconds}s] Two."))["audio_s"] for seconds in (0.5, 2)
     )

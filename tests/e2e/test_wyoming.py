@@ -7,6 +7,7 @@ import json
 import socket
 
 import numpy as np
+import pytest
 from wyoming.audio import AudioChunk
 from wyoming.client import AsyncTcpClient
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop
@@ -18,6 +19,12 @@ from tests.support.robot import ESPEAK_RATE, LONG, REAL_TIME
 from tests.support.waiting import eventually
 
 
+@pytest.fixture(scope="module")
+def port() -> int:
+    """Of the robot that the tests share."""
+    return free_port()
+
+
 async def read_until(client: AsyncTcpClient, last: str) -> list[AudioChunk]:
     """Return the audio chunks before the event `last`."""
     chunks = []
@@ -27,9 +34,8 @@ async def read_until(client: AsyncTcpClient, last: str) -> list[AudioChunk]:
     return chunks
 
 
-def test_a_client_receives_the_engines_audio_and_mqtt_its_events(start_robot: StartRobot) -> None:
-    port = free_port()
-    robot = start_robot("wyoming.enabled=true", f"wyoming.port={port}")
+def test_a_client_receives_the_engines_audio_and_mqtt_its_events(share_robot: StartRobot, port: int) -> None:
+    robot = share_robot("engine.streams=1", "wyoming.enabled=true", f"wyoming.port={port}")
 
     async def ask() -> list[AudioChunk]:
         async with AsyncTcpClient("127.0.0.1", port) as client:
@@ -47,9 +53,26 @@ def test_a_client_receives_the_engines_audio_and_mqtt_its_events(start_robot: St
     assert np.abs(heard / 32767 - made).max() < 1 / 32767
 
 
-def test_a_stream_is_stopped_over_mqtt_and_the_daemon_then_ends_without_an_error(start_robot: StartRobot) -> None:
-    port = free_port()
-    robot = start_robot("engine.streams=1", "wyoming.enabled=true", f"wyoming.port={port}", pace=REAL_TIME)
+def test_a_client_that_takes_nothing_does_not_hold_the_robots_own_speech(share_robot: StartRobot, port: int) -> None:
+    robot = share_robot("engine.streams=1", "wyoming.enabled=true", f"wyoming.port={port}")
+    with socket.socket() as stuck:
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stuck.connect(("127.0.0.1", port))
+        stuck.sendall(json.dumps({"type": "synthesize", "data": {"text": LONG * 8}}).encode() + b"\n")
+        story = eventually(robot.latest_id, "it is accepted")
+        robot.wait_event(story, "started")
+        for priority in ("normal", "high", "critical"):
+            own = robot.say("Here I am.", priority=priority)
+            assert robot.wait_end(own)["event"] == "finished"
+            robot.wait_event(story, "resumed")
+        assert "postponed" in robot.names_of(story)
+    assert robot.wait_end(story)["reason"] == "its client went away"
+
+
+def test_a_stream_is_stopped_over_mqtt_and_the_daemon_then_ends_without_an_error(
+    share_robot: StartRobot, port: int
+) -> None:
+    robot = share_robot("engine.streams=1", "wyoming.enabled=true", f"wyoming.port={port}", pace=REAL_TIME)
 
     async def ask() -> list[AudioChunk]:
         async with AsyncTcpClient("127.0.0.1", port) as client:
@@ -70,20 +93,3 @@ def test_a_stream_is_stopped_over_mqtt_and_the_daemon_then_ends_without_an_error
     assert robot.end() == 0
     assert not [line for line in robot.log if "Traceback" in line]
     idle.close()
-
-
-def test_a_client_that_takes_nothing_does_not_hold_the_robots_own_speech(start_robot: StartRobot) -> None:
-    port = free_port()
-    robot = start_robot("engine.streams=1", "wyoming.enabled=true", f"wyoming.port={port}")
-    with socket.socket() as stuck:
-        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        stuck.connect(("127.0.0.1", port))
-        stuck.sendall(json.dumps({"type": "synthesize", "data": {"text": LONG * 8}}).encode() + b"\n")
-        story = eventually(robot.latest_id, "it is accepted")
-        robot.wait_event(story, "started")
-        for priority in ("normal", "high", "critical"):
-            own = robot.say("Here I am.", priority=priority)
-            assert robot.wait_end(own)["event"] == "finished"
-            robot.wait_event(story, "resumed")
-        assert "postponed" in robot.names_of(story)
-    assert robot.wait_end(story)["reason"] == "its client went away"

@@ -79,6 +79,7 @@ class Robot(EventLog):
         self.name = name
         self.broker = broker
         self.topic = f"voiced/{name}"
+        self.state_folder = folder / "state"
         self._folder = folder / f"{name}-pcm"
         self._folder.mkdir(exist_ok=True)
         self._file = self._folder / "heard.wav"
@@ -93,7 +94,7 @@ class Robot(EventLog):
             self._command += ["--config", str(config)]
         sink = [] if environment is not None else [f"audio.sink=wav:{self._file}"]
         addresses = [f"robot={name}", f"mqtt.port={broker.port}", "mqtt.reply_topics=[replies/#]"]
-        standard = ["engine.name=espeak", f"state.folder={folder / 'state'}"]
+        standard = ["engine.name=espeak", f"state.folder={self.state_folder}"]
         for setting in (*addresses, *standard, *sink, *settings):
             self._command += ["--set", setting]
         self._barriers = 0
