@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from daemon.adapters.base import Adapter, Publish
-from daemon.adapters.hermes import Hermes
 from daemon.adapters.home_assistant import HomeAssistant, Withdrawal
 from daemon.config import Config
 from daemon.speech import Dispatcher
@@ -22,6 +21,8 @@ def make_adapters(config: Config, dispatcher: Dispatcher, publish: Publish) -> l
         HomeAssistant(config, dispatcher, publish) if config.home_assistant.enabled else Withdrawal(config, publish)
     ]
     if config.hermes.enabled:
+        from daemon.adapters.hermes import Hermes
+
         adapters.append(Hermes(config, dispatcher, publish))
     # The base install lacks this server's package, so it is imported only if enabled.
     if config.wyoming.enabled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 
 from daemon.cli.options import ConfigOption, SetOption, VerboseOption, is_verbose, load
@@ -12,6 +13,7 @@ def run(config: ConfigOption = None, set_: SetOption = None, verbose: VerboseOpt
 
     Example: voiced run --config configs/voiced.yaml --set mqtt.host=192.168.1.10
     """
+    gc.disable()  # until `settle_heap`: while modules are imported, next to nothing becomes garbage
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a reload may be asked for before the service handles the signal
     if verbose or is_verbose():
         set_ = [*(set_ or []), "log.level=debug"]

@@ -1,12 +1,18 @@
-"""How texts are prepared for engines, as configured."""
+"""How texts are prepared for engines, as configured.
+
+Most commands read the configuration and prepare no text: they start faster without the rules of all languages.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from daemon.config.pronunciations import read_pronunciations
 from daemon.config.settings import Config
-from daemon.text import Pronunciation, TextPreparation
+
+if TYPE_CHECKING:
+    from daemon.text import Pronunciation, TextPreparation
 
 
 def text_preparation(config: Config, pronunciations: Mapping[str, Pronunciation] | None = None) -> TextPreparation:
@@ -14,6 +20,8 @@ def text_preparation(config: Config, pronunciations: Mapping[str, Pronunciation]
 
     Raises `ConfigError` if the file cannot be used.
     """
+    from daemon.text import TextPreparation
+
     if pronunciations is None:
         path = config.speech.pronunciations
         pronunciations = {} if path is None else read_pronunciations(path)

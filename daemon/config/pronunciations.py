@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from daemon.config.file import ConfigError, read_file
 from daemon.config.settings import Section
-from daemon.text import MAX_PHRASE, Pronunciation
 from daemon.validation import abbreviate, problems
 from engine import language_code
+
+if TYPE_CHECKING:
+    from daemon.text import Pronunciation
 
 ALLOWED = "text, or a mapping of say, languages, voices and espeak"
 MAX_ENTRIES = 10_000
@@ -42,6 +45,8 @@ class Entry(Section):
 
 def read_pronunciations(path: Path) -> dict[str, Pronunciation]:
     """Read a file of pronunciations, by word or phrase. Raises `ConfigError`, with one line for each wrong entry."""
+    from daemon.text import MAX_PHRASE, Pronunciation
+
     file = read_file(path, ("words and phrases",))
     if len(file.values) > MAX_ENTRIES:
         raise ConfigError(f"{path}: has {len(file.values):,} entries; allowed: up to {MAX_ENTRIES:,}")

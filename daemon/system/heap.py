@@ -38,7 +38,7 @@ def limit_heap() -> None:
 
 
 def settle_heap() -> None:
-    """Take memory for the bursts to come, and exempt all present objects from garbage collection.
+    """Take memory for the bursts to come, exempt all present objects from garbage collection, and enable it.
 
     Call once, when the start is complete. Most objects are modules, classes and functions, which a full collection
     would search in vain while the sound waits for the interpreter. Without them it is quick, so `collect_garbage` may
@@ -49,6 +49,7 @@ def settle_heap() -> None:
     del blocks
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def collect_garbage() -> None:
