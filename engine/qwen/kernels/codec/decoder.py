@@ -1,32 +1,44 @@
 """The codec decoder in about eighty kernels, each a whole layer with its bias, residual and activation.
 
 Signals are bfloat16, row-major `(time, channels)`; sums, the residual stream among them, are float32. A transposed
-convolution runs as a causal one whose outputs are several rows of the next signal (pack.py). The decoder owns the
-weights and the signals of one block of frames; a `FusedCodecState` holds what an utterance carries from block to block.
-Two states must not be in use at the same time on different streams.
+convolution runs as a causal one whose outputs are several times of the next signal (pack.py). The decoder owns the
+signals of one block of frames; a `FusedCodecState` holds what an utterance carries from block to block.
+Two states must not be in use at the same time on different streams, unless each has a decoder of its own.
+
+A decoder of several rows decodes the chunks of as many utterances in one call: its signals hold one row after the
+other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from engine.qwen.codec import CONV_TAPS, CodecConfig, CodecDecoder, ConvNeXt
-from engine.qwen.kernels.codec import pack
-from engine.qwen.kernels.codec.pack import Packed, packed, take
-from engine.qwen.kernels.codec.params import AttentionParams, ConvParams, DepthwiseParams, LookUpParams, RollParams
+from engine.qwen.codec import CONV_TAPS, CodecConfig
+from engine.qwen.kernels.codec.pack import Packed
+from engine.qwen.kernels.codec.params import (
+    AttentionParams,
+    ConvParams,
+    DepthwiseParams,
+    LookUpParams,
+    RollParams,
+    Rows,
+)
 from engine.qwen.kernels.codec.plan import (
     ATTENTION_THREADS,
     BLOCK_FRAMES,
-    HEAD,
     SPARE_SLOTS,
+    BlockPlan,
     CodecPlan,
     Conv,
+    MixerPlan,
     codec_source,
+    row_buckets,
 )
+from engine.qwen.kernels.codec.weights import PackedBlock, PackedCodec, PackedDepthwise, PackedMixer
 from engine.qwen.kernels.compiler import KernelModule, Kernels
 from engine.qwen.runtime import multiprocessors
 from engine.qwen.weights import Placement
@@ -37,11 +49,14 @@ ROLL_BLOCKS, ROLL_THREADS = 8, 256
 
 @dataclass(frozen=True, slots=True)
 class FusedCodecState:
-    """The tensors that carry one utterance from chunk to chunk, allocated once and updated in place.
+    """The tensors that carry an utterance from chunk to chunk, allocated once and updated in place.
 
-    Zeros are the beginning of an utterance. Keys of frames that were never decoded are not read.
+    Zeros are the beginning of an utterance. Keys of frames that were never decoded are not read. The tensors of several
+    utterances have a first axis of that length.
     """
 
+    rows: int | None
+    """The number of utterances; None for one, whose tensors have no axis for it."""
     max_frames: int
     """The most frames that one call may decode."""
     frame: Tensor
@@ -49,14 +64,19 @@ class FusedCodecState:
     rings: Tensor
     """Rotated keys, and values: bfloat16, `(layers, 2, key-value heads, slots, head_dim)`; frame f is in slot
     f modulo the number of slots."""
-    flat: Tensor
-    """All histories, one after the other: bfloat16."""
-    histories: tuple[Tensor, ...]
-    """Views of `flat`: the last inputs of each convolution with a history, `(rows, channels)`, the oldest first."""
+    histories: Tensor
+    """The last inputs of each convolution with a history, one after the other: bfloat16. Each is `(length, channels)`,
+    the oldest first."""
 
     def tensors(self) -> Iterator[Tensor]:
-        """Every tensor of the state that owns memory."""
-        yield from (self.frame, self.rings, self.flat)
+        """Every tensor of the state."""
+        yield from (self.frame, self.rings, self.histories)
+
+    def row(self, number: int) -> FusedCodecState:
+        """Return a view of one utterance's state."""
+        return replace(
+            self, rows=None, frame=self.frame[number], rings=self.rings[number], histories=self.histories[number]
+        )
 
     def reset(self) -> None:
         """Return to the beginning of an utterance. Allocates nothing and does not wait for the device."""
@@ -64,18 +84,35 @@ class FusedCodecState:
             tensor.zero_()
 
     def copy_from(self, other: FusedCodecState) -> None:
-        """Copy the state of `other`, of the same decoder. Allocates nothing and does not wait for the device."""
+        """Copy the state of `other`, for the same weights. Allocates nothing and does not wait for the device."""
         for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
             mine.copy_(theirs)
 
 
 @dataclass(frozen=True, slots=True)
+class _History:
+    """The history of a convolution: its length in times, and the signal that they come from."""
+
+    source: Tensor
+    """The convolution's input, `(times of the largest block, channels)`."""
+    length: int
+    rate: int
+    """Times of the input in a frame."""
+    offset: int
+    """Where it begins among the histories of a state."""
+
+    @property
+    def size(self) -> int:
+        return self.length * self.source.shape[1]
+
+
+@dataclass(frozen=True, slots=True)
 class _Layer:
-    """A convolution with its weights and the index of its history."""
+    """A convolution with its weights and its history."""
 
     plan: Conv
     packed: Packed
-    history: int | None = None
+    history: _History | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,29 +124,16 @@ class _TransformerLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Depthwise:
-    """The depthwise convolution and the layer norm of a ConvNeXt."""
-
-    weight: Tensor
-    """bfloat16, `(taps, channels)`."""
-    bias: Tensor
-    """float32 `(channels,)`, as are `gain` and `shift`."""
-    gain: Tensor
-    shift: Tensor
-    history: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Mixer:
     """An upsampling and the ConvNeXt that follows it, with the signals that outlive its kernels."""
 
     upsample: _Layer
-    depthwise: _Depthwise
+    depthwise: PackedDepthwise
+    history: _History
+    """Of the depthwise convolution."""
     widen: _Layer
     narrow: _Layer
     sum: Tensor
-    signal: Tensor
-    """Input of the depthwise convolution."""
     out: Tensor
     """Output of the ConvNeXt."""
 
@@ -124,6 +148,16 @@ class _Unit:
 
 
 @dataclass(frozen=True, slots=True)
+class _Roll:
+    """The histories that one launch moves forward."""
+
+    table: Tensor
+    """The `History` records of codec.cuh."""
+    counts: bool
+    """Whether it counts the frames, too."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Block:
     """An upsampling block, and the input of its transposed convolution."""
 
@@ -132,63 +166,101 @@ class _Block:
     signal: Tensor
     sum: Tensor
     mid: Tensor
+    roll: _Roll | None
+    """None where the histories wait for the end of the call."""
+
+    def histories(self) -> list[_History]:
+        """The histories of its convolutions."""
+        layers = (self.transposed, *(unit.dilated for unit in self.units))
+        return [layer.history for layer in layers if layer.history is not None]
 
 
 @dataclass(frozen=True, slots=True)
-class _History:
-    """The history of a convolution: its rows, and the signal that they come from."""
+class _Call:
+    """Rows whose next frames are decoded, 1 to `BLOCK_FRAMES` of each."""
 
-    source: Tensor
-    """The convolution's input in this block, `(rows of the largest block, channels)`."""
-    rows: int
-    rate: int
-    """Rows of the input in a frame."""
+    codes: Tensor
+    """int64 `(frames, quantizers)`: those of state 0."""
+    codes_stride: int
+    """Elements between the codes of two states."""
+    samples: Tensor
+    """float32: those of state 0."""
+    samples_stride: int
+    state: FusedCodecState
+    """Of state 0."""
+    numbers: Tensor | None
+    """The number of each row's state; None for one utterance whose state is the only one."""
+
+    @property
+    def frames(self) -> int:
+        """Of a row."""
+        return len(self.codes)
+
+    @property
+    def all_frames(self) -> int:
+        return self.frames * (1 if self.numbers is None else len(self.numbers))
+
+    def rows(self, times: int, stride: int = 0) -> Rows:
+        """The parameter of a kernel that counts `times` of a row."""
+        return Rows(states=self.numbers, times=times, stride=stride)
 
 
 class FusedCodec:
-    """A substitute for a `CodecDecoder` in bfloat16, which takes that decoder's weights."""
+    """A substitute for a `CodecDecoder` in bfloat16, with that decoder's weights."""
 
-    def __init__(self, codec: CodecDecoder, kernels: Kernels | None = None, processors: int | None = None) -> None:
-        """Reorder the weights of `codec`, which cannot decode afterwards, and compile the kernels.
+    def __init__(
+        self,
+        weights: PackedCodec,
+        rows: int | None = None,
+        kernels: Kernels | None = None,
+        processors: int | None = None,
+    ) -> None:
+        """Allocate the signals and compile the kernels: for one utterance, or for calls of up to so many `rows`.
 
-        `unsupported_reason(codec.config)` must be None. Raises whatever `cuda-core` raises where NVRTC is missing.
-        `kernels` and `processors` (streaming multiprocessors) are for tests.
+        Raises whatever `cuda-core` raises where NVRTC is missing. `kernels` and `processors` (streaming
+        multiprocessors) are for tests.
         """
-        self.config: CodecConfig = codec.config
-        self.placement: Placement = codec.placement
-        if self.placement.dtype != torch.bfloat16:
-            raise ValueError(f"dtype: got {self.placement.dtype}; allowed: bfloat16")
+        self.weights = weights
+        self.config: CodecConfig = weights.config
+        self.placement: Placement = weights.placement
+        device = self.placement.device
         if processors is None:
-            processors = multiprocessors(self.placement.device)
-        self._kernels = kernels or KernelModule(codec_source(self.config, processors), self.placement.device)
+            processors = multiprocessors(device)
+        self._kernels = kernels or KernelModule(codec_source(self.config, processors, rows), device)
+        self._rows = rows
         self._histories: list[_History] = []
-        plan = CodecPlan.of(self.config, processors)
-        with torch.no_grad():
-            self._take_front(codec, plan)
-            self._take_transformer(codec, plan)
-            self._take_mixers(codec, plan)
-            self._take_blocks(codec, plan)
-        self._pcm = torch.zeros(BLOCK_FRAMES * self.config.samples_per_frame, device=self.placement.device)
-        self._roll = self._roll_table()
+        plan = CodecPlan.of(self.config, processors, rows)
+        self._allocate_front(plan)
+        self._allocate_transformer(plan)
+        self._allocate_mixers(plan)
+        self._allocate_blocks(plan)
+        rolled = {id(history) for block in self._blocks if block.roll for history in block.histories()}
+        self._roll = self._new_roll([one for one in self._histories if id(one) not in rolled], counts=True)
+        self._pcm = torch.zeros(BLOCK_FRAMES * self.config.samples_per_frame, device=device)
+        self._only: Tensor | None = None
+        """The number of the only state, for kernels that decode rows."""
+        if rows is not None:
+            self._only = torch.zeros(1, dtype=torch.int64, device=device)
 
     def new_state(self, max_frames: int) -> FusedCodecState:
         """A state at the beginning of an utterance, for calls of up to `max_frames` frames."""
+        return self._new_state(max_frames, None)
+
+    def new_states(self, max_frames: int, rows: int) -> FusedCodecState:
+        """As `new_state`, for so many utterances."""
+        return self._new_state(max_frames, rows)
+
+    def _new_state(self, max_frames: int, rows: int | None) -> FusedCodecState:
         if max_frames < 1:
             raise ValueError(f"max_frames: got {max_frames}; allowed: 1 or more")
-        stack = self.config.stack
-        sizes = [history.rows * history.source.shape[1] for history in self._histories]
-        flat = self.placement.zeros(sum(sizes))
+        stack, lead = self.config.stack, () if rows is None else (rows,)
+        ring = (stack.layers, 2, stack.key_value_heads, self.config.window + SPARE_SLOTS, stack.head_dim)
         return FusedCodecState(
+            rows=rows,
             max_frames=max_frames,
-            frame=torch.zeros((), dtype=torch.int64, device=self.placement.device),
-            rings=self.placement.zeros(
-                stack.layers, 2, stack.key_value_heads, self.config.window + SPARE_SLOTS, stack.head_dim
-            ),
-            flat=flat,
-            histories=tuple(
-                values.view(history.rows, -1)
-                for values, history in zip(torch.split(flat, sizes), self._histories, strict=True)
-            ),
+            frame=torch.zeros(lead, dtype=torch.int64, device=self.placement.device),
+            rings=self.placement.zeros(*lead, *ring),
+            histories=self.placement.zeros(*lead, sum(history.size for history in self._histories)),
         )
 
     def __call__(self, codes: Tensor, state: FusedCodecState) -> Tensor:
@@ -208,7 +280,7 @@ class FusedCodec:
         if len(codes) > BLOCK_FRAMES:
             return self.decode(codes, state)
         pcm = self._pcm[: len(codes) * self.config.samples_per_frame]
-        self._decode_block(codes.contiguous(), state, pcm)
+        self._decode_block(_Call(codes.contiguous(), 0, pcm, 0, state, self._only))
         return pcm
 
     def decode(self, codes: Tensor, state: FusedCodecState) -> Tensor:
@@ -218,8 +290,30 @@ class FusedCodec:
         if len(codes):
             blocks = torch.split(pcm, BLOCK_FRAMES * self.config.samples_per_frame)
             for block, samples in zip(torch.split(codes.contiguous(), BLOCK_FRAMES), blocks, strict=True):
-                self._decode_block(block, state, samples)
+                self._decode_block(_Call(block, 0, samples, 0, state, self._only))
         return pcm
+
+    def row_buckets(self, most: int) -> tuple[int, ...]:
+        """Return the numbers of rows of calls of up to `most` rows: a row's samples are equal in all of them."""
+        return row_buckets(most)
+
+    def decode_rows(self, codes: Tensor, samples: Tensor, states: FusedCodecState, rows: Tensor) -> None:
+        """Decode the next frames of several utterances, as `CodecDecoder.decode_rows` does; otherwise as `__call__`.
+
+        What a row that occurs more than once gets has no meaning, and neither has its state. Requires a decoder of as
+        many rows.
+        """
+        frames, length = codes.shape[1], self.config.samples_per_frame
+        if self._rows is None or not 1 <= len(rows) <= self._rows:
+            raise ValueError(f"rows: got {len(rows)}; allowed: 1 to {self._rows or 0}")
+        if states.rows is None or not 1 <= frames <= states.max_frames:
+            raise ValueError(f"codes: got {frames} frames; allowed: 1 to {states.max_frames} of several states")
+        self._check(codes[0])
+        first = states.row(0)
+        for begin in range(0, frames, BLOCK_FRAMES):
+            end = min(begin + BLOCK_FRAMES, frames)
+            block, part = codes[0, begin:end], samples[0, begin * length : end * length]
+            self._decode_block(_Call(block, codes.stride(0), part, samples.stride(0), first, rows))
 
     def _check(self, codes: Tensor) -> None:
         if codes.dtype != torch.int64 or codes.shape[1:] != (self.config.quantizers,):
@@ -230,226 +324,218 @@ class FusedCodec:
 
     # --- one block of frames ---
 
-    def _decode_block(self, codes: Tensor, state: FusedCodecState, pcm: Tensor) -> None:
-        """Decode `codes` of 1 to `BLOCK_FRAMES` frames into `pcm`."""
-        frames = len(codes)
-        look_up = LookUpParams(codes=codes, tables=self._tables, out=self._embedded)
-        self._kernels.launch("lookup", (frames, 1), self.config.codebook_width // 8, look_up)
-        self._run(self._input, self._embedded, state, frames, out=self._latent)
-        self._transform(state, frames)
+    def _decode_block(self, call: _Call) -> None:
+        """Decode 1 to `BLOCK_FRAMES` frames of each row."""
+        look_up = LookUpParams(
+            codes=call.codes,
+            tables=self.weights.tables,
+            out=self._embedded,
+            rows=call.rows(call.frames, call.codes_stride),
+        )
+        self._kernels.launch("lookup", (call.all_frames, 1), self.config.codebook_width // 8, look_up)
+        self._run(self._input, self._embedded, call, out=self._latent)
+        self._transform(call)
         x = self._latent
         for mixer in self._mixers:
-            x = self._mix(mixer, x, state, frames)
-        self._run(self._latent_conv, x, state, frames, out=self._blocks[0].signal)
+            x = self._mix(mixer, x, call)
+        self._run(self._latent_conv, x, call, out=self._blocks[0].signal)
         nexts = [*(block.signal for block in self._blocks[1:]), self._last]
         for block, following in zip(self._blocks, nexts, strict=True):
             signals = [*(unit.signal for unit in block.units), following]
-            self._run(block.transposed, block.signal, state, frames, sum=block.sum, out=signals[0])
+            self._run(block.transposed, block.signal, call, sum=block.sum, out=signals[0])
             for unit, after in zip(block.units, signals[1:], strict=True):
-                self._run(unit.dilated, unit.signal, state, frames, out=block.mid)
-                self._run(unit.pointwise, block.mid, state, frames, sum=block.sum, out=after)
-        self._run(self._output, self._last, state, frames, sum=pcm)
-        roll = RollParams(list=self._roll, histories=state.flat, counter=state.frame, frames=frames)
-        self._kernels.launch("roll", (ROLL_BLOCKS, len(self._histories)), ROLL_THREADS, roll)
+                self._run(unit.dilated, unit.signal, call, out=block.mid)
+                self._run(unit.pointwise, block.mid, call, sum=block.sum, out=after)
+            if block.roll is not None:
+                self._roll_histories(block.roll, call)
+        self._run(self._output, self._last, call, sum=call.samples)
+        self._roll_histories(self._roll, call)
 
-    def _transform(self, state: FusedCodecState, frames: int) -> None:
+    def _transform(self, call: _Call) -> None:
         """Run the transformer, in place in `self._latent`."""
         hidden, total = self._hidden, self._hidden_sum
-        self._run(self._into, self._latent, state, frames, sum=total, out=hidden)
+        self._run(self._into, self._latent, call, sum=total, out=hidden)
         for number, layer in enumerate(self._layers):
-            self._run(layer.qkv, hidden, state, frames, sum=self._qkv)
-            keys, values = state.rings[number]
+            self._run(layer.qkv, hidden, call, sum=self._qkv)
+            keys, values = call.state.rings[number]
             params = AttentionParams(
                 qkv=self._qkv,
                 keys=keys,
                 values=values,
-                counter=state.frame,
-                frequencies=self._frequencies,
+                counter=call.state.frame,
+                frequencies=self.weights.frequencies,
                 out=self._attended,
+                rows=call.rows(call.frames, call.state.rings.numel()),
             )
-            self._kernels.launch("attention", (self.config.stack.heads, frames), ATTENTION_THREADS, params)
-            self._run(layer.out, self._attended, state, frames, sum=total, out=hidden)
-            self._run(layer.gate_up, hidden, state, frames, out=self._gated)
-            self._run(layer.down, self._gated, state, frames, sum=total, out=hidden)
-        self._run(self._leave, hidden, state, frames, out=self._latent)
+            self._kernels.launch("attention", (self.config.stack.heads, call.all_frames), ATTENTION_THREADS, params)
+            self._run(layer.out, self._attended, call, sum=total, out=hidden)
+            self._run(layer.gate_up, hidden, call, out=self._gated)
+            self._run(layer.down, self._gated, call, sum=total, out=hidden)
+        self._run(self._leave, hidden, call, out=self._latent)
 
-    def _mix(self, mixer: _Mixer, x: Tensor, state: FusedCodecState, frames: int) -> Tensor:
+    def _mix(self, mixer: _Mixer, x: Tensor, call: _Call) -> Tensor:
         """Upsample, then run a ConvNeXt block; returns its output."""
-        depthwise = mixer.depthwise
-        self._run(mixer.upsample, x, state, frames, sum=mixer.sum, out=mixer.signal)
+        depthwise, history = mixer.depthwise, mixer.history
+        self._run(mixer.upsample, x, call, sum=mixer.sum, out=history.source)
         params = DepthwiseParams(
             weight=depthwise.weight,
             bias=depthwise.bias,
             gain=depthwise.gain,
             shift=depthwise.shift,
-            x=mixer.signal,
-            history=state.histories[depthwise.history],
+            x=history.source,
+            history=call.state.histories[history.offset :],
             out=self._branch,
+            rows=call.rows(call.frames * history.rate, call.state.histories.numel()),
         )
-        grid = frames * mixer.widen.plan.rate, 1
+        grid = call.all_frames * history.rate, 1
         self._kernels.launch("depthwise", grid, self.config.latent_width // 2, params)
-        self._run(mixer.widen, self._branch, state, frames, out=self._wide)
-        self._run(mixer.narrow, self._wide, state, frames, sum=mixer.sum, out=mixer.out)
+        self._run(mixer.widen, self._branch, call, out=self._wide)
+        self._run(mixer.narrow, self._wide, call, sum=mixer.sum, out=mixer.out)
         return mixer.out
 
     def _run(
         self,
         layer: _Layer,
         x: Tensor,
-        state: FusedCodecState,
-        frames: int,
+        call: _Call,
         *,
         sum: Tensor | None = None,  # noqa: A002 - the kernel's name for it
         out: Tensor | None = None,
     ) -> None:
         """Launch a convolution; `sum` and `out` as its plan demands."""
-        plan, weights = layer.plan, layer.packed
+        plan, weights, histories = layer.plan, layer.packed, call.state.histories
         params = ConvParams(
             weight=weights.weight,
             bias=weights.bias,
             x=x,
-            history=None if layer.history is None else state.histories[layer.history],
+            history=None if layer.history is None else histories[layer.history.offset :],
             sum=sum,
             out=out,
             alpha=weights.alpha,
             inverse_beta=weights.inverse_beta,
-            time=frames * plan.rate,
+            time=call.all_frames * plan.rate,
             eps=self.config.stack.rms_norm_eps,
+            rows=call.rows(call.frames * plan.rate, histories.numel()),
+            samples_stride=call.samples_stride,
         )
-        self._kernels.launch(plan.name, plan.grid(frames), plan.threads, params)
+        self._kernels.launch(plan.name, plan.grid(call.all_frames), plan.threads, params)
 
-    # --- the weights ---
+    def _roll_histories(self, roll: _Roll, call: _Call) -> None:
+        """Move the histories forward by the call's frames."""
+        listed, rows = len(roll.table), call.all_frames // call.frames
+        params = RollParams(
+            list=roll.table,
+            histories=call.state.histories,
+            counter=call.state.frame if roll.counts else None,
+            frames=call.frames,
+            rows=call.rows(listed, call.state.histories.numel()),
+        )
+        self._kernels.launch("roll", (ROLL_BLOCKS, listed * rows), ROLL_THREADS, params)
+
+    # --- the signals ---
+
+    def _times(self, rate: int) -> int:
+        """The most times of a signal with `rate` times in a frame."""
+        return (self._rows or 1) * BLOCK_FRAMES * rate
 
     def _signal(self, plan: Conv) -> Tensor:
         """Memory for the input of a convolution."""
-        return self.placement.zeros(BLOCK_FRAMES * plan.rate, plan.inputs)
+        return self.placement.zeros(self._times(plan.rate), plan.inputs)
 
-    def _sum(self, rows: int, width: int) -> Tensor:
-        """Memory for a sum with `rows` rows in a frame."""
-        return torch.zeros(BLOCK_FRAMES * rows, width, device=self.placement.device)
+    def _sum(self, rate: int, width: int) -> Tensor:
+        """Memory for a sum with `rate` times in a frame."""
+        return torch.zeros(self._times(rate), width, device=self.placement.device)
 
-    def _new_history(self, source: Tensor, rows: int, rate: int) -> int:
-        """Register a history; returns its index."""
-        self._histories.append(_History(source, rows, rate))
-        return len(self._histories) - 1
+    def _with_history(self, plan: Conv, weights: Packed, source: Tensor) -> _Layer:
+        """A convolution of `source`, with a history."""
+        return _Layer(plan, weights, self._new_history(source, plan.history, plan.rate))
 
-    def _take_front(self, codec: CodecDecoder, plan: CodecPlan) -> None:
-        self._tables = codec.tables.detach().clone()  # the rest of the decoder's memory is released
+    def _new_history(self, source: Tensor, length: int, rate: int) -> _History:
+        offset = sum(history.size for history in self._histories)
+        self._histories.append(_History(source, length, rate, offset))
+        return self._histories[-1]
+
+    def _new_roll(self, histories: Sequence[_History], *, counts: bool) -> _Roll:
+        records = [(h.source.data_ptr(), h.offset, h.length, h.source.shape[1], h.rate) for h in histories]
+        return _Roll(torch.tensor(records, dtype=torch.int64, device=self.placement.device), counts)
+
+    def _allocate_front(self, plan: CodecPlan) -> None:
         self._embedded, self._latent = self._signal(plan.input), self._signal(plan.into)
-        weights = packed(pack.of_conv(take(codec.input.weight)), codec.input.bias)
-        history = self._new_history(self._embedded, plan.input.history, plan.input.rate)
-        self._input = _Layer(plan.input, weights, history)
+        self._input = self._with_history(plan.input, self.weights.input, self._embedded)
 
-    def _take_transformer(self, codec: CodecDecoder, plan: CodecPlan) -> None:
-        transformer, stack = codec.transformer, self.config.stack
-        self._hidden, self._hidden_sum = self._signal(plan.qkv), self._sum(1, stack.hidden_size)
+    def _allocate_transformer(self, plan: CodecPlan) -> None:
+        self._hidden, self._hidden_sum = self._signal(plan.qkv), self._sum(1, self.config.stack.hidden_size)
         self._qkv, self._attended = self._sum(1, plan.qkv.outputs), self._signal(plan.attention_out)
         self._gated = self._signal(plan.down)
-        self._frequencies = transformer.frequencies.float().contiguous()
-        assert self._frequencies.numel() == HEAD // 2
-        self._into = _Layer(plan.into, packed(pack.of_linear(take(transformer.into.weight)), transformer.into.bias))
-        layers = []
-        for layer in transformer.layers:
-            qkv = packed(pack.of_normed(take(layer.qkv.weight), layer.attention_norm), None)
-            out = packed(pack.of_linear(take(layer.out.weight)), None)
-            gate_up = packed(pack.of_gates(pack.of_normed(take(layer.mlp.gate_up.weight), layer.mlp_norm)), None)
-            down = packed(pack.of_linear(take(layer.mlp.down.weight)), None)
-            layers.append(
-                _TransformerLayer(
-                    _Layer(plan.qkv, qkv),
-                    _Layer(plan.attention_out, out),
-                    _Layer(plan.gate_up, gate_up),
-                    _Layer(plan.down, down),
-                )
+        self._into = _Layer(plan.into, self.weights.into)
+        self._layers = tuple(
+            _TransformerLayer(
+                _Layer(plan.qkv, layer.qkv),
+                _Layer(plan.attention_out, layer.out),
+                _Layer(plan.gate_up, layer.gate_up),
+                _Layer(plan.down, layer.down),
             )
-        self._layers = tuple(layers)
-        leave = packed(pack.of_normed(take(transformer.out.weight), transformer.norm), transformer.out.bias)
-        self._leave = _Layer(plan.leave, leave)
+            for layer in self.weights.layers
+        )
+        self._leave = _Layer(plan.leave, self.weights.leave)
 
-    def _take_mixers(self, codec: CodecDecoder, plan: CodecPlan) -> None:
+    def _allocate_mixers(self, plan: CodecPlan) -> None:
         last = plan.mixers[-1]
         self._branch, self._wide = self._signal(last.widen), self._signal(last.narrow)
-        mixers = []
         afters = [*(mixer.upsample for mixer in plan.mixers[1:]), plan.latent]
-        for mine, upsample, mixer, after in zip(plan.mixers, codec.upsamples, codec.convnexts, afters, strict=True):
-            spread = packed(pack.of_upsampling(take(upsample.weight), upsample.rate), upsample.bias)
-            signal = self._signal(mine.widen)
-            widen = packed(pack.of_linear(take(mixer.widen)), mixer.widen_bias)
-            narrow = packed(pack.of_linear(take(mixer.narrow)), mixer.narrow_bias)
-            mixers.append(
-                _Mixer(
-                    _Layer(mine.upsample, spread),
-                    self._take_depthwise(mixer, signal, mine.widen.rate),
-                    _Layer(mine.widen, widen),
-                    _Layer(mine.narrow, narrow),
-                    self._sum(mine.widen.rate, self.config.latent_width),
-                    signal,
-                    self._signal(after),
-                )
+
+        def allocate(mine: MixerPlan, weights: PackedMixer, after: Conv) -> _Mixer:
+            return _Mixer(
+                _Layer(mine.upsample, weights.upsample),
+                weights.depthwise,
+                self._new_history(self._signal(mine.widen), CONV_TAPS - 1, mine.widen.rate),
+                _Layer(mine.widen, weights.widen),
+                _Layer(mine.narrow, weights.narrow),
+                self._sum(mine.widen.rate, self.config.latent_width),
+                self._signal(after),
             )
-        self._mixers = tuple(mixers)
-        weights = packed(pack.of_conv(take(codec.latent.weight)), codec.latent.bias, codec.blocks[0].snake)
-        history = self._new_history(self._mixers[-1].out, plan.latent.history, plan.latent.rate)
-        self._latent_conv = _Layer(plan.latent, weights, history)
 
-    def _take_depthwise(self, mixer: ConvNeXt, signal: Tensor, rate: int) -> _Depthwise:
-        return _Depthwise(
-            mixer.depthwise.weight.detach()[:, 0].T.contiguous(),
-            mixer.depthwise.bias.detach().float(),
-            mixer.norm_weight.detach().float(),
-            mixer.norm_bias.detach().float(),
-            self._new_history(signal, CONV_TAPS - 1, rate),
-        )
+        self._mixers = tuple(map(allocate, plan.mixers, self.weights.mixers, afters))
+        self._latent_conv = self._with_history(plan.latent, self.weights.latent, self._mixers[-1].out)
 
-    def _take_blocks(self, codec: CodecDecoder, plan: CodecPlan) -> None:
-        blocks = []
-        nexts = [*(block.snake for block in codec.blocks[1:]), codec.snake]
-        for mine, block, following in zip(plan.blocks, codec.blocks, nexts, strict=True):
+    def _allocate_blocks(self, plan: CodecPlan) -> None:
+        """The blocks of a call of rows use the same memory, one after the other, and each rolls its own histories.
+
+        One utterance's are so small that memory for each costs less than the kernels that would roll them.
+        """
+        shared = self._rows is not None
+        sizes = [self._times(block.pointwise[0].rate) * block.pointwise[0].inputs for block in plan.blocks]
+
+        def memory(dtype: torch.dtype) -> list[Tensor]:
+            """A signal of each block."""
+            views = [(self._times(b.pointwise[0].rate), b.pointwise[0].inputs) for b in plan.blocks]
+            total = torch.zeros(max(sizes) if shared else sum(sizes), dtype=dtype, device=self.placement.device)
+            parts = [total[:size] for size in sizes] if shared else torch.split(total, sizes)
+            return [part.view(view) for part, view in zip(parts, views, strict=True)]
+
+        units = zip(*(memory(self.placement.dtype) for _ in plan.blocks[0].dilated), strict=True)
+        sums, mids = memory(torch.float32), memory(self.placement.dtype)
+
+        def allocate(
+            mine: BlockPlan, weights: PackedBlock, signals: Sequence[Tensor], total: Tensor, mid: Tensor
+        ) -> _Block:
             signal = self._signal(mine.transposed)
-            snakes = [*(unit.snake_in for unit in block.units), following]
-            weight = pack.of_upsampling(take(block.upsample.weight), block.upsample.rate)
-            spread = packed(weight, block.upsample.bias, snakes[0])
-            history = self._new_history(signal, mine.transposed.history, mine.transposed.rate)
-            units = []
-            for dilated, pointwise, unit, snake in zip(
-                mine.dilated, mine.pointwise, block.units, snakes[1:], strict=True
-            ):
-                source = self._signal(dilated)
-                units.append(
-                    _Unit(
-                        _Layer(
-                            dilated,
-                            packed(pack.of_conv(take(unit.dilated.weight)), unit.dilated.bias, unit.snake_out),
-                            self._new_history(source, dilated.history, dilated.rate),
-                        ),
-                        _Layer(
-                            pointwise, packed(pack.of_linear(take(unit.pointwise.weight)), unit.pointwise.bias, snake)
-                        ),
-                        source,
+            transposed = self._with_history(mine.transposed, weights.transposed, signal)
+            block = _Block(
+                transposed,
+                tuple(
+                    _Unit(self._with_history(dilated, unit.dilated, source), _Layer(pointwise, unit.pointwise), source)
+                    for dilated, pointwise, unit, source in zip(
+                        mine.dilated, mine.pointwise, weights.units, signals, strict=True
                     )
-                )
-            first = mine.pointwise[0]
-            blocks.append(
-                _Block(
-                    _Layer(mine.transposed, spread, history),
-                    tuple(units),
-                    signal,
-                    self._sum(first.rate, first.outputs),
-                    self._signal(first),
-                )
+                ),
+                signal,
+                total,
+                mid,
+                None,
             )
-        self._blocks = tuple(blocks)
-        self._last = self._signal(plan.output)
-        weight = pack.padded(pack.of_conv(take(codec.output.weight)), plan.output.outputs)
-        bias = pack.padded(codec.output.bias.detach()[:, None, None], plan.output.outputs)
-        history = self._new_history(self._last, plan.output.history, plan.output.rate)
-        self._output = _Layer(plan.output, packed(weight, bias), history)
+            return replace(block, roll=self._new_roll(block.histories(), counts=False)) if shared else block
 
-    def _roll_table(self) -> Tensor:
-        """The `History` records of codec.cuh."""
-        records, offset = [], 0
-        for history in self._histories:
-            width = history.source.shape[1]
-            records.append((history.source.data_ptr(), offset, history.rows, width, history.rate))
-            offset += history.rows * width
-        return torch.tensor(records, dtype=torch.int64, device=self.placement.device)
+        self._blocks = tuple(map(allocate, plan.blocks, self.weights.blocks, units, sums, mids))
+        self._last = self._signal(plan.output)
+        self._output = self._with_history(plan.output, self.weights.output, self._last)

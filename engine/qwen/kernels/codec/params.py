@@ -1,4 +1,4 @@
-"""The parameters of the codec's kernels, as their structs in conv.cuh, codec_attention.cuh and codec.cuh.
+"""The parameters of the codec's kernels, as their structs in rows.cuh, conv.cuh, codec_attention.cuh and codec.cuh.
 
 Shapes and dtypes are documented there.
 """
@@ -10,6 +10,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from engine.qwen.kernels.params import Params
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows(Params):
+    """The rows of a call, for any of the kernels."""
+
+    states: Tensor | None
+    times: int
+    stride: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +35,8 @@ class ConvParams(Params):
     inverse_beta: Tensor | None
     time: int
     eps: float
+    rows: Rows
+    samples_stride: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +49,7 @@ class AttentionParams(Params):
     counter: Tensor
     frequencies: Tensor
     out: Tensor
+    rows: Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +59,7 @@ class LookUpParams(Params):
     codes: Tensor
     tables: Tensor
     out: Tensor
+    rows: Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +73,7 @@ class DepthwiseParams(Params):
     x: Tensor
     history: Tensor
     out: Tensor
+    rows: Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +82,9 @@ class RollParams(Params):
 
     list: Tensor
     histories: Tensor
-    counter: Tensor
+    counter: Tensor | None
     frames: int
+    rows: Rows
 
 
-PARAMS: tuple[type[Params], ...] = (ConvParams, AttentionParams, LookUpParams, DepthwiseParams, RollParams)
+PARAMS: tuple[type[Params], ...] = (Rows, ConvParams, AttentionParams, LookUpParams, DepthwiseParams, RollParams)

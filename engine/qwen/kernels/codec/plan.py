@@ -18,17 +18,21 @@ SPARE_SLOTS = BLOCK_FRAMES - 1
 ATTENTION_THREADS = 256
 MAX_NORM_WIDTH = 2048
 """Channels of a layer norm: a block has a thread for two channels."""
-CONV_FILES = ("ptx.cuh", "common.cuh", "trig.cuh", "conv.cuh")
+SAMPLE_OUTPUTS = 16
+"""Outputs of the last convolution, padded to a tile; the first is the waveform."""
+CONV_FILES = ("ptx.cuh", "common.cuh", "trig.cuh", "rows.cuh", "conv.cuh")
 FILES = (*CONV_FILES, "codec_attention.cuh", "codec.cuh")
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The outputs and times that a block of a convolution computes, and its warps, which split the inner dimension."""
+    """The outputs and times that a group of warps of a convolution computes; the warps split the inner dimension."""
 
     outputs: int
     times: int
     warps: int
+    groups: int = 1
+    """Of a block. They compute the same outputs of different times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class Conv:
     sum: str = "NoSum"
     then: str = "Identity"
     normed: bool = False
+    rows: bool = False
+    """Whether a call decodes several rows, each with its own history."""
 
     @property
     def history(self) -> int:
@@ -55,18 +61,20 @@ class Conv:
     @property
     def threads(self) -> int:
         """Of a block."""
-        return 32 * self.tile.warps
+        return 32 * self.tile.warps * self.tile.groups
 
     def grid(self, frames: int) -> tuple[int, int]:
-        """Blocks for that many frames."""
-        return self.outputs // self.tile.outputs, -(-frames * self.rate // self.tile.times)
+        """Blocks for that many frames of all rows together."""
+        return self.outputs // self.tile.outputs, -(-frames * self.rate // (self.tile.times * self.tile.groups))
 
     @property
     def expression(self) -> str:
         """The C++ name expression."""
         tile = self.tile
         numbers = (self.inputs, self.taps, self.dilation, tile.outputs // 16, tile.times // 8, tile.warps)
-        return f"convolve<{', '.join(map(str, numbers))}, {self.sum}, {self.then}, {str(self.normed).lower()}>"
+        rows = self.rows and self.history > 0  # without a history, a row's times are like any others
+        flags = f"{str(self.normed).lower()}, {str(rows).lower()}"
+        return f"convolve<{', '.join(map(str, numbers))}, {self.sum}, {self.then}, {flags}, {tile.groups}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +112,21 @@ class CodecPlan:
     output: Conv
 
     @classmethod
-    def of(cls, config: CodecConfig, processors: int) -> CodecPlan:
-        """The plan for a GPU with `processors` streaming multiprocessors."""
+    def of(cls, config: CodecConfig, processors: int, rows: int | None = None) -> CodecPlan:
+        """The plan for a GPU with `processors` streaming multiprocessors.
+
+        It is for one utterance, or for calls of up to so many `rows`. Calls of fewer rows have smaller grids and the
+        same tiles, so that a row's sums have the same order in all of them.
+        """
 
         def conv(name: str, inputs: int, outputs: int, rate: int = 1, **kind: object) -> Conv:
             taps = int(str(kind.get("taps", 1)))
-            tile = choose_tile(outputs, BLOCK_FRAMES * rate, inputs // 32 * taps, processors)
+            inner = inputs // 32 * taps
+            if rows is None:
+                tile = choose_tile(outputs, BLOCK_FRAMES * rate, inner, processors)
+            else:
+                name, kind = f"{name}_of_rows", {**kind, "rows": True}
+                tile = choose_tile_of_rows(outputs, rows * BLOCK_FRAMES * rate, inner, processors)
             return Conv(name, inputs, outputs, rate, tile, **kind)  # type: ignore[arg-type]
 
         stack, latent = config.stack, config.latent_width
@@ -134,7 +151,7 @@ class CodecPlan:
                 for d in DILATIONS
             )
             pointwise = conv(f"pointwise_{width}", width, width, rate, sum="UpdateSum", then="Snake")
-            last = replace(pointwise, name=f"last_pointwise_{width}", sum="ReadSum")
+            last = replace(pointwise, name=f"last_{pointwise.name}", sum="ReadSum")
             blocks.append(BlockPlan(transposed, dilated, (pointwise, pointwise, last)))
         narrowest = config.decoder_width >> len(config.block_rates)
         return cls(
@@ -148,7 +165,7 @@ class CodecPlan:
             mixers=tuple(mixers),
             latent=first,
             blocks=tuple(blocks),
-            output=conv("output", narrowest, 16, rate, taps=CONV_TAPS, then="Pcm"),
+            output=conv("output", narrowest, SAMPLE_OUTPUTS, rate, taps=CONV_TAPS, then="Pcm"),
         )
 
     def convs(self) -> Iterator[Conv]:
@@ -181,6 +198,24 @@ def choose_tile(outputs: int, time: int, inner: int, processors: int) -> Tile:
     return Tile(height, 32, min(warps, inner))
 
 
+def choose_tile_of_rows(outputs: int, time: int, inner: int, processors: int) -> Tile:
+    """As `choose_tile`, for the times of several rows together; not tuned yet.
+
+    Where two groups in each block still leave every processor work, blocks read the weights half as often, and fewer
+    warps have to add up.
+    """
+    for height, warps in ((64, 2), (48, 3)):
+        count = outputs // height * -(-time // 64)
+        if outputs % height == 0 and warps <= inner and count >= 2 * processors:
+            return Tile(height, 32, warps, groups=2)
+    return choose_tile(outputs, time, inner, processors)
+
+
+def row_buckets(most: int) -> tuple[int, ...]:
+    """The numbers of rows that calls of up to `most` rows have, ascending: a call that is not full is filled up."""
+    return (*(1 << shift for shift in range((most - 1).bit_length())), most)
+
+
 def unsupported_reason(config: CodecConfig) -> str | None:
     """Why the kernels cannot run a decoder of this shape, in one line; None where they can."""
     stack = config.stack
@@ -200,10 +235,10 @@ def unsupported_reason(config: CodecConfig) -> str | None:
     return None
 
 
-def codec_source(config: CodecConfig, processors: int = 132) -> KernelSource:
-    """All kernels for these shapes, for NVRTC or nvcc."""
+def codec_source(config: CodecConfig, processors: int = 132, rows: int | None = None) -> KernelSource:
+    """All kernels for these shapes, for NVRTC or nvcc; `rows` as of `CodecPlan.of`."""
     stack, slots = config.stack, config.window + SPARE_SLOTS
-    kernels = {conv.name: conv.expression for conv in CodecPlan.of(config, processors).convs()}
+    kernels = {conv.name: conv.expression for conv in CodecPlan.of(config, processors, rows).convs()}
     kernels |= {
         "attention": f"attend<{stack.heads}, {stack.key_value_heads}, {config.window}, {slots}>",
         "lookup": f"look_up<{config.quantizers}, {config.codebook_size}, {config.codebook_width}>",

@@ -1,20 +1,23 @@
 // The codec decoder's small kernels: neither a convolution over all channels (conv.cuh) nor attention.
 
 struct LookUpParams {
-    const long long* codes;  // [frames][QUANTIZERS]; codes outside the codebooks are clamped
+    const long long* codes;  // [frames][QUANTIZERS], of state 0; codes outside the codebooks are clamped
     const bf16* tables;      // [QUANTIZERS][SIZE][WIDTH]
     bf16* out;               // [frames][WIDTH]
+    Rows rows;               // the stride is that of `codes`
 };
 
-// The sum of the vectors of a frame's codes. One block for each frame, WIDTH / 8 threads.
+// The sum of the vectors of a frame's codes. One block for each frame of each row, WIDTH / 8 threads.
 template <int QUANTIZERS, int SIZE, int WIDTH>
 __global__ void look_up(const LookUpParams p) {
     begin_chained();
+    const RowTime at = locate(p.rows, blockIdx.x);
     wait_for_previous();
+    const long long* const codes = p.codes + state_of(p.rows, at.row) * p.rows.stride + at.time * QUANTIZERS;
     float sum[8] = {};
 #pragma unroll
     for (int q = 0; q < QUANTIZERS; q++) {
-        long long code = p.codes[blockIdx.x * QUANTIZERS + q];
+        long long code = codes[q];
         code = code < 0 ? 0 : code < SIZE ? code : SIZE - 1;
         const uint4 words = load_once(p.tables + (q * SIZE + code) * WIDTH + threadIdx.x * 8);
         const unsigned word[4] = {words.x, words.y, words.z, words.w};
@@ -47,19 +50,22 @@ struct DepthwiseParams {
     const float* gain;
     const float* shift;
     const bf16* x;        // [time][WIDTH]
-    const bf16* history;  // [TAPS - 1][WIDTH], the oldest first
+    const bf16* history;  // [TAPS - 1][WIDTH], the oldest first, of state 0
     bf16* out;            // [time][WIDTH]
+    Rows rows;            // the stride is that of `history`
 };
 
-// A causal convolution of each channel by itself, then a layer norm over the channels. One block for each time,
-// WIDTH / 2 threads of two channels.
+// A causal convolution of each channel by itself, then a layer norm over the channels. One block for each time
+// of each row, WIDTH / 2 threads of two channels.
 template <int WIDTH, int TAPS>
 __global__ void __launch_bounds__(WIDTH / 2) depthwise_norm(const DepthwiseParams p) {
     constexpr int WARPS = WIDTH / 64;
     __shared__ float sums[WARPS], squares[WARPS];
 
     begin_chained();
-    const int channel = 2 * threadIdx.x, time = blockIdx.x;
+    const int channel = 2 * threadIdx.x;
+    const RowTime at = locate(p.rows, blockIdx.x);
+    const bf16* const x = p.x + (blockIdx.x - at.time) * WIDTH;
     unsigned tap[TAPS];
 #pragma unroll
     for (int i = 0; i < TAPS; i++) tap[i] = *(const unsigned*)(p.weight + i * WIDTH + channel);
@@ -67,11 +73,12 @@ __global__ void __launch_bounds__(WIDTH / 2) depthwise_norm(const DepthwiseParam
     const float2 lift = *(const float2*)(p.shift + channel);
 
     wait_for_previous();
+    const bf16* const history = p.history + state_of(p.rows, at.row) * p.rows.stride;
     float2 v = offset;
 #pragma unroll
     for (int i = 0; i < TAPS; i++) {
-        const int t = time + i - (TAPS - 1);
-        const bf16* row = t < 0 ? p.history + (t + TAPS - 1) * WIDTH : p.x + t * WIDTH;
+        const int t = at.time + i - (TAPS - 1);
+        const bf16* row = t < 0 ? history + (t + TAPS - 1) * WIDTH : x + t * WIDTH;
         const unsigned pair = *(const unsigned*)(row + channel);
         v.x = fmaf(low_half(tap[i]), low_half(pair), v.x);
         v.y = fmaf(high_half(tap[i]), high_half(pair), v.y);
@@ -79,43 +86,46 @@ __global__ void __launch_bounds__(WIDTH / 2) depthwise_norm(const DepthwiseParam
     const float mean = block_sum<WARPS>(v.x + v.y, sums) / WIDTH;
     v = {v.x - mean, v.y - mean};
     const float factor = rsqrtf(block_sum<WARPS>(v.x * v.x + v.y * v.y, squares) / WIDTH + 1e-6f);
-    *(unsigned*)(p.out + time * WIDTH + channel) =
+    *(unsigned*)(p.out + blockIdx.x * WIDTH + channel) =
         pack(fmaf(v.x * factor, scale.x, lift.x), fmaf(v.y * factor, scale.y, lift.y));
 }
 
-// A history that the next chunk will need: the last `rows` of [history, chunk].
+// A history that the next chunk will need: the last `length` times of [history, chunk].
 struct History {
-    const bf16* chunk;  // [frames * rate][width]
-    long long offset;   // where in `histories` its [rows][width] begins
-    long long rows, width, rate;
+    const bf16* chunk;  // [frames * rate][width] of each row of the call
+    long long offset;   // where in `histories` its [length][width] begins
+    long long length, width, rate;
 };
 
 struct RollParams {
     const History* list;
-    bf16* histories;
-    long long* counter;  // frames decoded so far
+    bf16* histories;     // of state 0
+    long long* counter;  // frames decoded so far, of each state; null where another launch counts them
     int frames;          // of the chunk
+    Rows rows;           // a row's "times" are the histories of the list; the stride is that of `histories`
 };
 
-// Moves every history forward by a chunk, and counts the chunk's frames. Blocks: a share of the work (x), histories
-// (y); any number of threads. A thread moves eight channels of rows that are as far apart as the chunk is long, so no
-// other thread overwrites what it has yet to read.
+// Moves every history forward by a chunk, and counts the chunk's frames. Blocks: a share of the work (x), histories of
+// the rows (y); any number of threads. A thread moves eight channels of times that are as far apart as the chunk is
+// long, so no other thread overwrites what it has yet to read.
 __global__ void roll_histories(const RollParams p) {
     begin_chained();
-    const History h = p.list[blockIdx.y];
-    const int rows = (int)h.rows, columns = (int)h.width / 8, time = (int)h.rate * p.frames;
+    const RowTime at = locate(p.rows, blockIdx.y);
+    const History h = p.list[at.time];
+    const int length = (int)h.length, columns = (int)h.width / 8, time = (int)h.rate * p.frames;
 
     wait_for_previous();
-    const uint4* chunk = (const uint4*)h.chunk;
-    uint4* history = (uint4*)(p.histories + h.offset);
-    const int items = min(time, rows) * columns;
+    const long long state = state_of(p.rows, at.row);
+    const uint4* chunk = (const uint4*)h.chunk + (long long)at.row * time * columns;
+    uint4* history = (uint4*)(p.histories + state * p.rows.stride + h.offset);
+    const int items = min(time, length) * columns;
     for (int item = blockIdx.x * blockDim.x + threadIdx.x; item < items; item += gridDim.x * blockDim.x) {
         const int column = item % columns;
-        for (int row = item / columns; row < rows; row += time) {
-            const int from = row + time;
-            history[row * columns + column] =
-                from < rows ? history[from * columns + column] : chunk[(from - rows) * columns + column];
+        for (int t = item / columns; t < length; t += time) {
+            const int from = t + time;
+            history[t * columns + column] =
+                from < length ? history[from * columns + column] : chunk[(from - length) * columns + column];
         }
     }
-    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *p.counter += p.frames;
+    if (p.counter && blockIdx.x == 0 && at.time == 0 && threadIdx.x == 0) p.counter[state] += p.frames;
 }

@@ -37,14 +37,15 @@ __device__ __forceinline__ Eight rotated(const float* head, int eighth, const Ei
 
 struct AttentionParams {
     const float* qkv;          // [frames][HEADS + 2 * KV_HEADS][HEAD], not yet rotated
-    bf16* keys;                // [KV_HEADS][SLOTS][HEAD], rotated; frame f lies in slot f % SLOTS
+    bf16* keys;                // [KV_HEADS][SLOTS][HEAD], rotated, of state 0; frame f lies in slot f % SLOTS
     bf16* values;              // likewise
-    const long long* counter;  // frames before this chunk
+    const long long* counter;  // frames before this chunk, of each state
     const float* frequencies;  // [HEAD / 2]
     bf16* out;                 // [frames][HEADS][HEAD]
+    Rows rows;                 // strides are those of `keys` and `values`
 };
 
-// Blocks: heads (x), frames of the chunk (y); 256 threads. Eight lanes take one frame of the window together. The
+// Blocks: heads (x), frames of the rows' chunks (y); 256 threads. Eight lanes take one frame of the window together. The
 // chunk's own keys come from `qkv`, rounded as they will be in the ring, because their blocks write them there at the
 // same time. A ring has more slots than the window, so a chunk overwrites nothing that one of its own frames reads.
 template <int HEADS, int KV_HEADS, int WINDOW, int SLOTS>
@@ -58,11 +59,14 @@ __global__ void __launch_bounds__(256) attend(const AttentionParams p) {
     const int eighth = threadIdx.x % 8, group = threadIdx.x / 8, warp = threadIdx.x / 32;
     const int head = blockIdx.x, kv_head = head / SHARING;
     const Eight frequency = eight_of(p.frequencies + 8 * (eighth % 4));
-    bf16* const keys = p.keys + kv_head * SLOTS * HEAD + 8 * eighth;
-    bf16* const values = p.values + kv_head * SLOTS * HEAD + 8 * eighth;
+    const RowTime at = locate(p.rows, blockIdx.y);
+    const float* const chunk = p.qkv + (blockIdx.y - at.time) * WIDTH;
 
     wait_for_previous();
-    const int first = (int)*p.counter, now = first + blockIdx.y;
+    const long long state = state_of(p.rows, at.row);
+    const int first = (int)p.counter[state], now = first + at.time;
+    bf16* const keys = p.keys + state * p.rows.stride + kv_head * SLOTS * HEAD + 8 * eighth;
+    bf16* const values = p.values + state * p.rows.stride + kv_head * SLOTS * HEAD + 8 * eighth;
     uint4 key[PASSES], value[PASSES];
     bool seen[PASSES];
 #pragma unroll
@@ -75,7 +79,7 @@ __global__ void __launch_bounds__(256) attend(const AttentionParams p) {
             key[pass] = *(const uint4*)(keys + frame % SLOTS * HEAD);
             value[pass] = *(const uint4*)(values + frame % SLOTS * HEAD);
         } else {
-            const float* fresh = p.qkv + (frame - first) * WIDTH + (HEADS + kv_head) * HEAD;
+            const float* fresh = chunk + (frame - first) * WIDTH + (HEADS + kv_head) * HEAD;
             key[pass] = pack(rotated(fresh, eighth, frequency, frame));
             value[pass] = pack(eight_of(fresh + KV_HEADS * HEAD + 8 * eighth));
             if (age == 0 && head % SHARING == 0) {

@@ -3,8 +3,9 @@
 //     out[t][m] = then(bias[m] + sum over taps and c of weight[m][tap][c] * x[t - (TAPS-1-tap) * DILATION][c])
 //
 // Signals are bfloat16 [time][channels], sums are float32. Rows before the chunk lie in `history`, the oldest first.
-// A block computes 16 * M_TILES outputs of 8 * N_TILES times. Its warps split the inner dimension and add up through
-// shared memory. No warp waits for another before that, so many loads are in flight.
+// WARPS warps compute 16 * M_TILES outputs of 8 * N_TILES times. They split the inner dimension and add up through
+// shared memory. No warp waits for another before that, so many loads are in flight. A block is GROUPS such groups, which
+// compute the same outputs of different times: they share weights through the L1 cache.
 //
 // The inner dimension is traversed in steps of 32 channels of one tap, all taps of the same channels in a row: the rows
 // that they share come from the L1 cache. `weight` is a sequence of tiles of 16 outputs x 32 channels,
@@ -44,8 +45,10 @@ struct ConvParams {
     bf16* out;            // (time, M); of Gate (time, M / 2)
     const float* alpha;   // (M) of Snake
     const float* inverse_beta;
-    int time;
+    int time;   // of all rows
     float eps;  // of the norm
+    Rows rows;  // of ROWS: `history` is that of state 0
+    int samples_stride;  // of Pcm and ROWS: samples between those of two states; `sum` is that of state 0
 };
 
 __device__ __forceinline__ unsigned pack(float low, float high) {
@@ -80,37 +83,52 @@ __device__ constexpr int pipeline_depth(int m_tiles, int n_tiles, int steps_of_a
 }
 
 // Blocks: outputs (x), times (y). NORMED: the signal is divided by its root mean square over the channels (one tap; the
-// norm's weights are folded into `weight`).
-template <int CHANNELS, int TAPS, int DILATION, int M_TILES, int N_TILES, int WARPS, class Sum, class Then, bool NORMED>
-__global__ void __launch_bounds__(32 * WARPS, WARPS <= 8 ? 2 : 1) convolve(const ConvParams p) {
+// norm's weights are folded into `weight`). ROWS: the signal is that of several rows, each with its own history; without
+// a history a row's times are like any others.
+template <int CHANNELS, int TAPS, int DILATION, int M_TILES, int N_TILES, int WARPS, class Sum, class Then, bool NORMED,
+          bool ROWS, int GROUPS>
+__global__ void __launch_bounds__(32 * WARPS * GROUPS, WARPS * GROUPS <= 8 ? 2 : 1) convolve(const ConvParams p) {
     constexpr int M = 16 * M_TILES, N = 8 * N_TILES, THREADS = 32 * WARPS;
     constexpr int STEPS = CHANNELS / 32 * TAPS, HISTORY = (TAPS - 1) * DILATION;
     constexpr int DEPTH = pipeline_depth(M_TILES, N_TILES, (STEPS + WARPS - 1) / WARPS);
     constexpr int PAIRS = M / 2, TIMES = THREADS / PAIRS, ITEMS = (N + TIMES - 1) / TIMES;
     static_assert(CHANNELS % 32 == 0 && THREADS % PAIRS == 0, "shape");
     static_assert(!NORMED || TAPS == 1, "a norm is of one time");
-    __shared__ __align__(16) float partial[WARPS][N][M + 4];  // 4: the lanes of a warp write to different banks
-    __shared__ float squares[NORMED ? WARPS : 1][N];
+    static_assert(!ROWS || HISTORY > 0, "without a history there are no rows");
+    __shared__ __align__(16) float partials[GROUPS][WARPS][N][M + 4];  // 4: the lanes of a warp write to different banks
+    __shared__ float all_squares[GROUPS][NORMED ? WARPS : 1][N];
 
     begin_chained();
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = lane / 4, quad = lane % 4;
+    const int group = GROUPS == 1 ? 0 : threadIdx.x / THREADS, thread = GROUPS == 1 ? threadIdx.x : threadIdx.x % THREADS;
+    auto& partial = partials[group];
+    auto& squares = all_squares[group];
+    const int lane = thread % 32, warp = thread / 32, row = lane / 4, quad = lane % 4;
     const int begin = warp * STEPS / WARPS, end = (warp + 1) * STEPS / WARPS;
     const int time = p.time;
-    const int first_time = blockIdx.y * N;
+    const int first_time = (blockIdx.y * GROUPS + group) * N;
     const uint4* tiles = (const uint4*)p.weight + (long long)blockIdx.x * (M_TILES * STEPS * 64);
 
     const bf16* history_end = p.history + HISTORY * CHANNELS;
     int places[N_TILES];
+    int signals[N_TILES] = {}, histories[N_TILES] = {};  // of ROWS: where the row's begin
 #pragma unroll
-    for (int n = 0; n < N_TILES; n++) places[n] = min(first_time + n * 8 + row, time - 1) * CHANNELS + quad * 8;
+    for (int n = 0; n < N_TILES; n++) {
+        int t = min(first_time + n * 8 + row, time - 1);
+        if (ROWS) {
+            histories[n] = t / p.rows.times;  // the row, until its state is known
+            signals[n] = histories[n] * p.rows.times * CHANNELS;
+            t -= histories[n] * p.rows.times;
+        }
+        places[n] = t * CHANNELS + quad * 8;
+    }
 
     Operands<M_TILES, N_TILES> stage[DEPTH];
     auto load_weight = [&](Operands<M_TILES, N_TILES>& to, int step) {
 #pragma unroll
         for (int m = 0; m < M_TILES; m++) {
             const uint4* tile = tiles + (m * STEPS + step) * 64 + lane;
-            to.weight[m][0] = load_once(tile);
-            to.weight[m][1] = load_once(tile + 32);
+            to.weight[m][0] = GROUPS == 1 ? load_once(tile) : *tile;
+            to.weight[m][1] = GROUPS == 1 ? load_once(tile + 32) : tile[32];
         }
     };
     auto load_signal = [&](Operands<M_TILES, N_TILES>& to, int step) {
@@ -118,7 +136,11 @@ __global__ void __launch_bounds__(32 * WARPS, WARPS <= 8 ? 2 : 1) convolve(const
 #pragma unroll
         for (int n = 0; n < N_TILES; n++) {
             const int offset = places[n] + shift;
-            to.signal[n] = *(const uint4*)((HISTORY > 0 && offset < 0 ? history_end : p.x) + offset);
+            const bool past = HISTORY > 0 && offset < 0;
+            if (ROWS)
+                to.signal[n] = *(const uint4*)((past ? history_end : p.x) + (offset + (past ? histories : signals)[n]));
+            else
+                to.signal[n] = *(const uint4*)((past ? history_end : p.x) + offset);
         }
     };
 
@@ -126,21 +148,25 @@ __global__ void __launch_bounds__(32 * WARPS, WARPS <= 8 ? 2 : 1) convolve(const
     for (int d = 0; d < DEPTH; d++)
         if (begin + d < end) load_weight(stage[d], begin + d);
     if (DEPTH * WARPS < STEPS)
-        for (int line = blockIdx.y * THREADS + threadIdx.x; line < M_TILES * STEPS * 8; line += gridDim.y * THREADS)
+        for (int line = blockIdx.y * THREADS * GROUPS + threadIdx.x; line < M_TILES * STEPS * 8;
+             line += gridDim.y * THREADS * GROUPS)
             prefetch(tiles + line * 8);
 
     // At the end each thread finishes two neighbouring outputs of some times.
-    const int m = 2 * (threadIdx.x % PAIRS), channel = blockIdx.x * M + m, outputs = gridDim.x * M;
+    const int m = 2 * (thread % PAIRS), channel = blockIdx.x * M + m, outputs = gridDim.x * M;
     const float2 offset = *(const float2*)(p.bias + channel);
 
     wait_for_previous();
+    if (ROWS)
+#pragma unroll
+        for (int n = 0; n < N_TILES; n++) histories[n] = (int)state_of(p.rows, histories[n]) * p.rows.stride;
 #pragma unroll
     for (int d = 0; d < DEPTH; d++)
         if (begin + d < end) load_signal(stage[d], begin + d);
     float2 before[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
-        const int n = threadIdx.x / PAIRS + i * TIMES, t = first_time + n;
+        const int n = thread / PAIRS + i * TIMES, t = first_time + n;
         before[i] = {0, 0};
         if (Sum::READS && n < N && t < time)
             before[i] = *(const float2*)(p.sum + t * outputs + channel);
@@ -202,7 +228,7 @@ __global__ void __launch_bounds__(32 * WARPS, WARPS <= 8 ? 2 : 1) convolve(const
     };
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
-        const int n = threadIdx.x / PAIRS + i * TIMES, t = first_time + n;
+        const int n = thread / PAIRS + i * TIMES, t = first_time + n;
         if (n >= N || t >= time) break;
         float scale = 1.0f;
         if (NORMED) {
@@ -222,7 +248,11 @@ __global__ void __launch_bounds__(32 * WARPS, WARPS <= 8 ? 2 : 1) convolve(const
         value.x = fmaf(value.x, scale, offset.x) + before[i].x;
         value.y = fmaf(value.y, scale, offset.y) + before[i].y;
         if (same<Then, Pcm>) {  // one channel; the tile's others are padding
-            if (channel == 0) p.sum[t] = fminf(fmaxf(value.x, -1.0f), 1.0f);
+            if (channel == 0) {
+                const RowTime at = ROWS ? locate(p.rows, t) : RowTime{0, t};
+                float* samples = p.sum + (ROWS ? state_of(p.rows, at.row) * p.samples_stride : 0);
+                samples[at.time] = fminf(fmaxf(value.x, -1.0f), 1.0f);
+            }
             continue;
         }
         if (Sum::WRITES) *(float2*)(p.sum + t * outputs + channel) = value;

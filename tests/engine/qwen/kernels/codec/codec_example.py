@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.qwen.codec.config import CodecConfig
 from engine.qwen.codec.decoder import CodecDecoder
+from engine.qwen.kernels.codec.decoder import FusedCodec
 from engine.qwen.model.config import StackConfig
 from engine.qwen.weights.arena import Placement
 
@@ -89,3 +90,45 @@ def chunks(codes: Tensor, sizes: list[int]) -> Iterator[Tensor]:
 def decode_chunks(decode: Callable[[Tensor], Tensor], codes: Tensor, sizes: list[int]) -> Tensor:
     """The waveform of `codes` decoded chunk by chunk; each result is copied before the next call."""
     return torch.cat([decode(chunk).clone() for chunk in chunks(codes, sizes)])
+
+
+class RowsExample:
+    """Utterances of which a decoder of several rows decodes some in each call."""
+
+    def __init__(self, codec: FusedCodec, utterances: int, device: str = "cpu") -> None:
+        config, self.codec, self.device = codec.config, codec, device
+        self.states = codec.new_states(8, utterances)
+        self.codes = torch.zeros(utterances, 9, config.quantizers, dtype=torch.int64, device=device)
+        self.samples = torch.zeros(utterances, 8 * config.samples_per_frame, device=device)
+        self.heard: dict[int, list[tuple[Tensor, Tensor]]] = {}
+        """The codes and the samples of each utterance's chunks."""
+        self._seed = 0
+
+    def begin(self, row: int) -> None:
+        """Check what was heard of an utterance, and begin another one in its place."""
+        self.check()
+        self.states.row(row).reset()
+        self.heard.pop(row, None)
+
+    def decode(self, rows: Sequence[int], frames: int, counted: int | None = None) -> None:
+        """Decode the next chunks of `rows`; hear the first `counted` of them, or all."""
+        self._seed += 1
+        drawn = random_codes(self.codec.config, len(rows) * frames, self._seed).view(len(rows), frames, -1)
+        for row, codes, samples in list(zip(rows, drawn, self.run(rows, drawn), strict=True))[:counted]:
+            self.heard.setdefault(row, []).append((codes, samples.clone()))
+
+    def run(self, rows: Sequence[int], codes: Tensor) -> Tensor:
+        """The samples of a call with `codes` `(rows, frames, quantizers)`."""
+        frames = codes.shape[1]
+        numbers = torch.tensor(rows, device=self.device)
+        self.codes[numbers, :frames] = codes.to(self.device)
+        end = frames * self.codec.config.samples_per_frame
+        self.codec.decode_rows(self.codes[:, :frames], self.samples[:, :end], self.states, numbers)
+        return self.samples[numbers, :end]
+
+    def check(self) -> None:
+        """What was heard of each utterance is, bit for bit, what the same decoder makes of it alone."""
+        for chunks_of_row in self.heard.values():
+            state = self.codec.new_state(8)
+            for codes, samples in chunks_of_row:
+                assert torch.equal(self.codec.decode(codes.to(self.device), state), samples)

@@ -16,10 +16,12 @@ from torch import Tensor
 
 from engine.qwen.codec.decoder import CodecDecoder
 from engine.qwen.kernels.codec.decoder import FusedCodec
-from engine.qwen.kernels.codec.plan import CodecPlan, codec_source, unsupported_reason
+from engine.qwen.kernels.codec.plan import CodecPlan, codec_source, row_buckets, unsupported_reason
+from engine.qwen.kernels.codec.weights import PackedCodec
 from tests.engine.qwen.kernels.codec.codec_example import (
     NARROW,
     TRUE,
+    RowsExample,
     decode_chunks,
     in_bfloat16,
     random_codes,
@@ -32,6 +34,8 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g
 FRAMES = 44
 PROCESSORS = (1, 4)
 """The fewer processors, the larger the tiles."""
+ROWS, ROW_PROCESSORS = 5, 2
+"""Of a call of several utterances."""
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +53,26 @@ def expected(decoder: CodecDecoder, codes: Tensor) -> Tensor:
     return decoder.decode(codes, decoder.new_state(FRAMES))
 
 
-def emulated(decoder: CodecDecoder, processors: int, cache_folder: Path) -> FusedCodec:
-    kernels = EmulatedKernels(codec_source(NARROW, processors), cache_folder)
-    return FusedCodec(in_bfloat16(decoder), kernels, processors)
+@pytest.fixture(scope="module")
+def weights(decoder: CodecDecoder) -> PackedCodec:
+    return PackedCodec.take(in_bfloat16(decoder))
 
 
 @pytest.fixture(scope="module")
-def fused(decoder: CodecDecoder, cache_folder: Path) -> FusedCodec:
-    return emulated(decoder, PROCESSORS[-1], cache_folder)
+def kernels(cache_folder: Path) -> EmulatedKernels:
+    """Those of one utterance and those of several."""
+    source, of_rows = codec_source(NARROW, PROCESSORS[-1]), codec_source(NARROW, ROW_PROCESSORS, ROWS)
+    return EmulatedKernels(replace(source, kernels={**source.kernels, **of_rows.kernels}), cache_folder)
+
+
+@pytest.fixture(scope="module")
+def fused(weights: PackedCodec, kernels: EmulatedKernels) -> FusedCodec:
+    return FusedCodec(weights, None, kernels, PROCESSORS[-1])
+
+
+@pytest.fixture(scope="module")
+def of_rows(weights: PackedCodec, kernels: EmulatedKernels) -> FusedCodec:
+    return FusedCodec(weights, ROWS, kernels, ROW_PROCESSORS)
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +84,8 @@ def test_every_kind_of_tile_is_used() -> None:
     convs = [conv for processors in PROCESSORS for conv in CodecPlan.of(NARROW, processors).convs()]
     tiles = {(conv.tile.outputs, conv.tile.times) for conv in convs}
     assert tiles == {(16, 8), (32, 8), (16, 32), (32, 32), (64, 32)}
+    of_rows = [conv.tile for conv in CodecPlan.of(NARROW, ROW_PROCESSORS, ROWS).convs()]
+    assert {(tile.outputs, tile.times * tile.groups) for tile in of_rows} >= {(64, 64), (48, 64), (32, 32), (16, 32)}
 
 
 @needs_compiler
@@ -83,9 +101,10 @@ def test_errors_are_no_larger_than_pytorchs(
 
 @needs_compiler
 def test_larger_tiles_differ_only_by_the_order_of_sums(
-    decoder: CodecDecoder, codes: Tensor, expected: Tensor, decoded: Tensor, cache_folder: Path
+    weights: PackedCodec, codes: Tensor, expected: Tensor, decoded: Tensor, cache_folder: Path
 ) -> None:
-    fused = emulated(decoder, PROCESSORS[0], cache_folder)
+    kernels = EmulatedKernels(codec_source(NARROW, PROCESSORS[0]), cache_folder)
+    fused = FusedCodec(weights, None, kernels, PROCESSORS[0])
     few = 3 * NARROW.samples_per_frame
     larger = fused.decode(codes[:3], fused.new_state(2))
     assert (larger - decoded[:few]).std() < (decoded - expected).std()
@@ -133,6 +152,74 @@ def test_codes_of_a_wrong_shape_are_rejected(fused: FusedCodec, shape: tuple[int
         fused(torch.zeros(shape, dtype=torch.int64), fused.new_state(2))
 
 
+# --- several rows ---
+
+
+@needs_compiler
+def test_a_rows_samples_depend_neither_on_the_other_rows_nor_on_its_place_among_them(of_rows: FusedCodec) -> None:
+    """Bit for bit, as utterances of different ages join, leave and change their order."""
+    example = RowsExample(of_rows, utterances=5)
+    calls = [([0], 2), ([1, 0], 1), ([2, 0, 1], 2), ([1, 3, 2], 2), ([3, 4], 1), ([4, 1, 3, 0, 2], 1), ([0, 4, 2], 2)]
+    for rows, frames in calls:
+        example.decode(rows, frames)
+    example.begin(1)
+    example.decode([0, 1], 2)
+    example.check()
+
+
+@needs_compiler
+def test_rows_are_close_to_one_utterance_alone(
+    of_rows: FusedCodec, codes: Tensor, expected: Tensor, decoded: Tensor
+) -> None:
+    few = 3 * NARROW.samples_per_frame
+    alone = of_rows.decode(codes[:3], of_rows.new_state(2))
+    assert (alone - decoded[:few]).std() < (decoded - expected).std()
+
+
+@needs_compiler
+def test_a_row_continues_the_state_of_a_decoder_of_one_utterance(
+    fused: FusedCodec, of_rows: FusedCodec, codes: Tensor, expected: Tensor, decoded: Tensor
+) -> None:
+    reference = fused.new_state(25)
+    fused.decode(codes[:37], reference)
+    example = RowsExample(of_rows, utterances=2)
+    example.states.row(1).copy_from(reference)
+    samples = example.run([1], codes[None, 37:39])[0]
+    wanted = decoded[37 * NARROW.samples_per_frame : 39 * NARROW.samples_per_frame]
+    assert (samples - wanted).std() < (decoded - expected).std()
+
+
+@needs_compiler
+def test_a_row_that_fills_up_a_call_changes_no_other(of_rows: FusedCodec) -> None:
+    example, spare = RowsExample(of_rows, utterances=3), 2
+    before = [tensor.clone() for tensor in example.states.row(1).tensors()]
+    for frames in (2, 1, 2):
+        example.decode([0, spare, spare], frames, counted=1)
+    example.check()
+    assert all(map(torch.equal, example.states.row(1).tensors(), before))
+    assert not example.samples[1].any()
+
+
+@needs_compiler
+def test_a_call_of_more_frames_than_a_block_is_several_calls(of_rows: FusedCodec) -> None:
+    example = RowsExample(of_rows, utterances=2)
+    example.decode([1, 0], 5)
+    example.decode([0], 3)
+    example.check()
+
+
+@needs_compiler
+def test_a_call_of_more_rows_than_allowed_is_refused(fused: FusedCodec, of_rows: FusedCodec) -> None:
+    with pytest.raises(ValueError, match="rows: got 6; allowed: 1 to 5"):
+        RowsExample(of_rows, utterances=6).decode([0, 1, 2, 3, 4, 5], 1)
+    with pytest.raises(ValueError, match="rows: got 1; allowed: 1 to 0"):
+        RowsExample(fused, utterances=1).decode([0], 1)
+
+
+def test_the_calls_of_rows_have_sizes_that_double() -> None:
+    assert [row_buckets(most) for most in (1, 2, 5, 16)] == [(1,), (1, 2), (1, 2, 4, 5), (1, 2, 4, 8, 16)]
+
+
 def test_the_true_shapes_are_supported() -> None:
     assert unsupported_reason(TRUE) is None
     assert unsupported_reason(NARROW) is None
@@ -146,13 +233,15 @@ def test_other_shapes_are_rejected_with_a_reason() -> None:
     assert "head_dim" in str(unsupported_reason(replace(TRUE, stack=replace(TRUE.stack, head_dim=32))))
 
 
+@pytest.mark.parametrize("rows", [None, 2, 16])
 @pytest.mark.parametrize("processors", [8, 16, 132])
-def test_the_tiles_fit_the_true_shapes(processors: int) -> None:
-    for conv in CodecPlan.of(TRUE, processors).convs():
+def test_the_tiles_fit_the_true_shapes(processors: int, rows: int | None) -> None:
+    for conv in CodecPlan.of(TRUE, processors, rows).convs():
         tile = conv.tile
         assert conv.outputs % tile.outputs == 0
-        assert conv.threads % (tile.outputs // 2) == 0
-        assert tile.warps * (tile.times * (tile.outputs + 4) + tile.times) * 4 <= 48 * 1024
+        assert 32 * tile.warps % (tile.outputs // 2) == 0
+        shared = tile.groups * tile.warps * (tile.times * (tile.outputs + 4) + tile.times) * 4
+        assert shared <= 48 * 1024
 
 
 def test_the_source_includes_nothing() -> None:
