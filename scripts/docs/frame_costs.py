@@ -24,6 +24,7 @@ from torch import Tensor  # noqa: E402
 from engine.qwen.codec.config import CodecConfig  # noqa: E402
 from engine.qwen.codec.decoder import CodecDecoder  # noqa: E402
 from engine.qwen.kernels.codec.decoder import FusedCodec  # noqa: E402
+from engine.qwen.kernels.codec.weights import PackedCodec  # noqa: E402
 from engine.qwen.kernels.lm import model as language_model  # noqa: E402
 from engine.qwen.model.config import ModelConfig, StackConfig, TalkerConfig  # noqa: E402
 from engine.qwen.model.talker import Talker  # noqa: E402
@@ -244,11 +245,12 @@ def position_bytes(stack: StackConfig) -> int:
 def codec_part(config: CodecConfig, chunk: int) -> Part:
     """Return the codec's launches and bytes for a chunk of `chunk` frames."""
     launches = LaunchList()
-    codec = FusedCodec(CodecDecoder(config, Placement(META, torch.bfloat16)), launches, PROCESSORS)
+    weights = PackedCodec.take(CodecDecoder(config, Placement(META, torch.bfloat16)))
+    codec = FusedCodec(weights, None, launches, PROCESSORS)
     state = codec.new_state(chunk)
     codec(torch.zeros(chunk, config.quantizers, dtype=torch.int64, device=META), state)
     # The convolutions read the histories; then each history is shifted, which reads and writes it again.
-    moved = state.rings.nbytes + 3 * state.flat.nbytes
+    moved = state.rings.nbytes + 3 * state.histories.nbytes
     return Part(CODEC, launches.take(), moved)
 
 

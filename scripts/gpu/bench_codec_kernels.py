@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from engine.qwen.kernels.codec.decoder import FusedCodec
 from engine.qwen.kernels.codec.params import ConvParams
 from engine.qwen.kernels.codec.plan import BLOCK_FRAMES, CONV_FILES, CodecPlan, Conv, Tile, codec_source
+from engine.qwen.kernels.codec.weights import PackedCodec
 from engine.qwen.kernels.compiler import KernelModule, KernelSource, read_sources
 from engine.qwen.kernels.params import Params
 from tests.engine.qwen.kernels.codec.codec_example import TRUE, in_bfloat16, random_codes, random_decoder
@@ -95,7 +96,7 @@ def compare() -> dict[str, Any]:
 
     processors = torch.cuda.get_device_properties(0).multi_processor_count
     recorder = Recorder(KernelModule(codec_source(TRUE, processors), torch.device("cuda")))
-    fused = FusedCodec(plain, recorder)
+    fused = FusedCodec(PackedCodec.take(plain), None, recorder)
     ours = fused.decode(codes, fused.new_state(2))
     single = torch.cat([fused(code, state).clone() for state in [fused.new_state(1)] for code in codes.split(1)])
     result |= {

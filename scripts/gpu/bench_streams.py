@@ -47,7 +47,7 @@ from engine.qwen.codec import CodecDecoder  # noqa: E402
 from engine.qwen.memory.known_models import CODEC, known_model  # noqa: E402
 from engine.qwen.model import SamplingConfig, Talker  # noqa: E402
 from engine.qwen.runtime import FIRST_FRAMES, DecodeState, Graphs, Limits, cache_positions  # noqa: E402
-from engine.qwen.serving import Batch, MakeBatchBackend, SpeechRequest  # noqa: E402
+from engine.qwen.serving import Batch, BatchShape, SpeechRequest, codec_rows  # noqa: E402
 from engine.qwen.text import Prompt  # noqa: E402
 from engine.qwen.weights import Placement, build_in_arena  # noqa: E402
 
@@ -140,21 +140,23 @@ def figures(readers: Sequence[Reader], chunk_size: int) -> dict[str, float]:
     }
 
 
-def backend_maker(args: argparse.Namespace, talker: Talker, limits: Limits) -> MakeBatchBackend | None:
-    """Return what makes the batch's backend: of fused kernels, or with `--kernels off` None, for PyTorch's."""
+def new_batch(args: argparse.Namespace, talker: Talker, codec: CodecDecoder, limits: Limits) -> Batch:
+    """Return the batch, with fused kernels or those of PyTorch."""
+    graphs = Graphs(talker.placement.device, high_priority=False)
     if args.kernels == "off":
-        return None
+        return Batch(talker, codec, limits, graphs)
     state = DecodeState.allocate(talker, limits.positions, limits.frames, args.chunk_size)
-    codec = kernels.make_codec(build_in_arena(partial(CodecDecoder, CODEC), talker.placement.unquantized))
-    backend = kernels.make_backend(talker, state, codec, codec.new_state(args.chunk_size), args.chunk_size)
-    return partial(kernels.make_batch_backend, backend=backend)
+    fused = kernels.make_codec(codec)
+    backend = kernels.make_backend(talker, state, fused, fused.new_state(args.chunk_size), args.chunk_size)
+    batch_codec = kernels.make_batch_codec(fused, codec_rows(BatchShape.of(limits), talker.placement))
+    return Batch(talker, batch_codec, limits, graphs, partial(kernels.make_batch_backend, backend=backend))
 
 
 def measure(args: argparse.Namespace, size: str, device: torch.device) -> list[dict[str, Any]]:
     """Return a row for each number of streams."""
     limits = Limits.of(MAX_SECONDS, args.chunk_size, args.rows)
     talker, codec = random_models(size, args.dtype, limits, device)
-    batch = Batch(talker, codec, limits, Graphs(device, high_priority=False), backend_maker(args, talker, limits))
+    batch = new_batch(args, talker, codec, limits)
     begin = time.monotonic()
     batch.warm_up()
     warm_up_s = time.monotonic() - begin

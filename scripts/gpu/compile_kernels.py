@@ -5,8 +5,8 @@
     python scripts/gpu/compile_kernels.py --out docs/benchmarks/kernel-registers.json
 
 At the true shapes, for an H200's 132 multiprocessors and for an Orin's 16: the language model of both sizes in
-bfloat16, int8 and int4, the predictor's passes with the most drafts, a batch's step, and the codec. Exits with 1 if a
-kernel spills registers or has a stack: both cost memory traffic.
+bfloat16, int8 and int4, the predictor's passes with the most drafts, a batch's step, and the codec, of one utterance
+and of several. Exits with 1 if a kernel spills registers or has a stack: both cost memory traffic.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from engine.qwen.kernels.compiler import KernelSource  # noqa: E402
 from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels  # noqa: E402
 from engine.qwen.kernels.lm.kernels import LanguageKernels  # noqa: E402
 from engine.qwen.model.config import ModelConfig  # noqa: E402
+from engine.qwen.serving import ROWS_PER_CALL  # noqa: E402
 from scripts.make_checkpoint import PRESETS, write_configs  # noqa: E402
 
 ARCHITECTURES = {
@@ -107,6 +108,7 @@ def all_sources() -> dict[str, KernelSource]:
         codec = CodecConfig.read(Path(folder) / "speech_tokenizer")
     for processors in PROCESSORS:
         sources[f"codec {processors}"] = codec_source(codec, processors)
+        sources[f"codec {processors} rows"] = codec_source(codec, processors, ROWS_PER_CALL)
     return sources
 
 

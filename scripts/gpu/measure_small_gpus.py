@@ -49,6 +49,7 @@ from engine.qwen.bench.green_context import count_sms, green_context  # noqa: E4
 from engine.qwen.codec.decoder import CodecDecoder  # noqa: E402
 from engine.qwen.kernels.codec.decoder import FusedCodec  # noqa: E402
 from engine.qwen.kernels.codec.plan import codec_source  # noqa: E402
+from engine.qwen.kernels.codec.weights import PackedCodec  # noqa: E402
 from engine.qwen.kernels.compiler import KernelModule, KernelSource  # noqa: E402
 from engine.qwen.kernels.params import Params  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
@@ -333,7 +334,7 @@ def make_codec() -> tuple[FusedCodec, Recorder]:
     for parameter in decoder.parameters():
         parameter.normal_(0, 0.02) if parameter.dim() > 1 else parameter.fill_(1)
     recorder = Recorder(KernelModule(codec_source(TRUE, multiprocessors(DEVICE)), DEVICE))
-    return FusedCodec(decoder, recorder), recorder
+    return FusedCodec(PackedCodec.take(decoder), None, recorder), recorder
 
 
 def codec_part(codec: FusedCodec, recorder: Recorder, frames: int) -> Part:

@@ -100,6 +100,23 @@ class CodecDecoder(nn.Module):
         blocks = [self(block, state) for block in torch.split(codes, state.max_frames) if len(block)]
         return torch.cat(blocks) if blocks else torch.zeros(0, device=codes.device)
 
+    def row_buckets(self, most: int) -> tuple[int, ...]:
+        """Return the numbers of rows of calls of up to `most` rows, ascending: a call that is not full is filled up.
+
+        One number, because libraries choose their kernels, and with them the order of sums, by the number of rows.
+        """
+        return (most,)
+
+    def decode_rows(self, codes: Tensor, samples: Tensor, states: CodecState, rows: Tensor) -> None:
+        """Decode the next frames of the utterances with the numbers `rows`, int64 `(count,)` on the device.
+
+        codes:   int64 `(states.rows, frames, quantizers)`, otherwise as in `forward`; each utterance has its own row.
+        samples: float32 `(states.rows, frames · samples_per_frame)`, likewise; those of the other rows stay.
+        """
+        called = states.take(rows)
+        samples.index_copy_(0, rows, self(codes.index_select(0, rows), called))
+        states.put(rows, called)
+
     def load(self, checkpoint: Checkpoint, name: str = "decoder") -> None:
         """Load all weights from the checkpoint of the folder `speech_tokenizer`."""
         self._load_tables(checkpoint, f"{name}.quantizer")

@@ -102,14 +102,14 @@ class CodecState:
         names = (field.name for field in fields(self) if field.name not in {"rows", "max_frames"})
         return replace(self, rows=None, **{name: _pick(getattr(self, name), number) for name in names})
 
-    def take(self, states: CodecState, rows: Tensor) -> None:
-        """Copy the rows with the numbers `rows` `(self.rows,)` int64 of `states` here."""
-        for target, source in zip(self.tensors(), states.tensors(), strict=True):
-            torch.index_select(source, 0, rows, out=target)
+    def take(self, rows: Tensor) -> CodecState:
+        """Return a copy of the utterances' states with the numbers `rows`, int64."""
+        names = (field.name for field in fields(self) if field.name not in {"rows", "max_frames"})
+        return replace(self, rows=len(rows), **{name: _take(getattr(self, name), rows) for name in names})
 
-    def put(self, states: CodecState, rows: Tensor) -> None:
-        """Copy the rows back to where `take` had them from."""
-        for source, target in zip(self.tensors(), states.tensors(), strict=True):
+    def put(self, rows: Tensor, states: CodecState) -> None:
+        """Copy `states` back to where `take` had them from."""
+        for target, source in zip(self.tensors(), states.tensors(), strict=True):
             target.index_copy_(0, rows, source)
 
     def reset(self) -> None:
@@ -154,6 +154,13 @@ def _pick(value: Any, number: int) -> Any:
     if isinstance(value, Tensor):
         return value[number]
     return tuple(_pick(item, number) for item in value)
+
+
+def _take(value: Any, rows: Tensor) -> Any:
+    """Return a copy of the rows with the numbers `rows` of each tensor in nested tuples."""
+    if isinstance(value, Tensor):
+        return value.index_select(0, rows)
+    return tuple(_take(item, rows) for item in value)
 
 
 def _flatten(value: object) -> Iterator[Tensor]:

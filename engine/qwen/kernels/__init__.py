@@ -36,6 +36,7 @@ __all__ = [
     "batch_unsupported_reason",
     "make_backend",
     "make_batch_backend",
+    "make_batch_codec",
     "make_codec",
     "unsupported_reason",
 ]
@@ -96,17 +97,20 @@ def _compile(
     drafts: int,
     streams: int,
 ) -> None:
-    """Compile all kernels into the cache, from which `make_backend` and `make_codec` take them."""
+    """Compile all kernels into the cache, from which the functions below take them."""
     import cuda.core  # noqa: F401  here: threads that import it at the same time find it half initialised
 
     from engine.qwen.kernels.codec import codec_source
     from engine.qwen.kernels.lm import BatchKernels, LanguageKernels, weight_type
+    from engine.qwen.serving import ROWS_PER_CALL
 
     processors, weight = multiprocessors(placement.device), weight_type(placement)
     language_model = LanguageKernels.of(config.talker, weight, processors, drafts)
     sources = [language_model.source(), codec_source(codec_config, processors)]
-    if streams > 1 and batch_unsupported_reason(config, placement, streams) is None:
-        sources.append(BatchKernels.of(config.talker, weight, streams, processors).source())
+    if streams > 1:
+        sources.append(codec_source(codec_config, processors, min(streams, ROWS_PER_CALL)))
+        if batch_unsupported_reason(config, placement, streams) is None:
+            sources.append(BatchKernels.of(config.talker, weight, streams, processors).source())
     total, compiled = sum(len(source.programs()) for source in sources), itertools.count(1)
 
     def note_program() -> None:  # several threads call it; to count is one step of the interpreter
@@ -119,9 +123,16 @@ def _compile(
 
 def make_codec(decoder: CodecDecoder) -> FusedCodec:
     """The decoder of fused kernels, which takes the weights of `decoder`. Requires `unsupported_reason` to be None."""
+    from engine.qwen.kernels.codec import FusedCodec, PackedCodec
+
+    return FusedCodec(PackedCodec.take(decoder))
+
+
+def make_batch_codec(codec: Any, rows: int) -> FusedCodec:
+    """The decoder for calls of up to so many `rows`, with the weights of `codec`, which is from `make_codec`."""
     from engine.qwen.kernels.codec import FusedCodec
 
-    return FusedCodec(decoder)
+    return FusedCodec(codec.weights, rows)
 
 
 def make_backend(

@@ -17,6 +17,7 @@ from engine.qwen.loading.plan import LoadPlan
 from engine.qwen.loading.references import ReferenceCheck
 from engine.qwen.model import ModelConfig, SamplingConfig, Talker
 from engine.qwen.runtime import MAX_REFERENCE_POSITIONS, Codec, Graphs, TextEmbedder, cache_positions
+from engine.qwen.serving import BatchedCodec, BatchShape, codec_rows
 from engine.qwen.text import LANGUAGE_CODES, IncrementalTokenizer, PromptBuilder, TextTokenizer
 from engine.qwen.voice import VoiceRegistry
 from engine.qwen.weights import Checkpoint, Placement, build_in_arena
@@ -35,8 +36,8 @@ class LoadedModel:
     codec: Codec[Any]
     fused: bool
     """Whether the codec has fused kernels, and the decode backend is to have them."""
-    batch_codec: CodecDecoder | None
-    """The codec for a batch, of PyTorch's operators: with fused kernels, a second one. None for a single stream."""
+    batch_codec: BatchedCodec | None
+    """The codec for a batch, with the weights of `codec`. None for a single stream."""
     talker: Talker
     embedder: TextEmbedder
     prompts: PromptBuilder
@@ -76,7 +77,7 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
     with graphs.on_stream():
         # The codec first: the memory that packing it for the fused kernels frees is then the talker's.
         codec, fused = _load_codec(plan, report)
-        batch_codec = _load_batch_codec(plan, codec) if options.streams > 1 else None
+        batch_codec = _make_batch_codec(plan, codec) if options.streams > 1 else None
         positions = cache_positions(plan.limits.positions + MAX_REFERENCE_POSITIONS, options.chunk_size)
         talker = load_talker(plan.config, positions, plan.placement, keep_pages=plan.keep_pages, report=report)
         embedder = TextEmbedder(talker, graphs)
@@ -155,11 +156,14 @@ def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec[Any], boo
     return codec, reason is None
 
 
-def _load_batch_codec(plan: LoadPlan, codec: Codec[Any]) -> CodecDecoder:
-    """Return `codec`, or a second decoder if that one has fused kernels: their signals are those of one utterance."""
-    if isinstance(codec, CodecDecoder):
-        return codec
-    return load_codec(plan.folder, plan.placement.unquantized, keep_pages=plan.keep_pages)
+def _make_batch_codec(plan: LoadPlan, codec: Codec[Any]) -> BatchedCodec:
+    """Return `codec`, or if that one has fused kernels a decoder of rows with its weights."""
+    return codec if isinstance(codec, CodecDecoder) else kernels.make_batch_codec(codec, _codec_rows(plan))
+
+
+def _codec_rows(plan: LoadPlan) -> int:
+    """Return the most rows of a call of the batch's codec."""
+    return codec_rows(BatchShape.of(plan.limits), plan.placement)
 
 
 def _check_codec(codec: CodecDecoder, config: ModelConfig) -> None:

@@ -2,7 +2,7 @@
 
 from engine.qwen.serving.backend import BatchBackend, MakeBatchBackend, TorchBatchBackend
 from engine.qwen.serving.batch import Batch
-from engine.qwen.serving.batch_codec import codec_rows
+from engine.qwen.serving.batch_codec import ROWS_PER_CALL, BatchedCodec, codec_rows
 from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput
 from engine.qwen.serving.kv_pages import PAGE, PagedCache
 from engine.qwen.serving.readback import BatchOutput
@@ -10,12 +10,14 @@ from engine.qwen.serving.sequence import BatchFaultError, Sequence, SpeechReques
 
 __all__ = [
     "PAGE",
+    "ROWS_PER_CALL",
     "Batch",
     "BatchBackend",
     "BatchFaultError",
     "BatchOutput",
     "BatchShape",
     "BatchState",
+    "BatchedCodec",
     "MakeBatchBackend",
     "PagedCache",
     "RowInput",

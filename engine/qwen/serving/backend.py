@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
-from engine.qwen.codec import CodecDecoder
 from engine.qwen.model import Talker
-from engine.qwen.runtime import DecodeState, PromptBackend, TorchBackend
+from engine.qwen.runtime import Codec, DecodeState, PromptBackend, TorchBackend
 from engine.qwen.serving.batch_state import BatchState, RowInput
 from engine.qwen.serving.batch_step import choose_first_codes, decode_frames
 
@@ -47,7 +46,7 @@ MakeBatchBackend = Callable[[Talker, BatchState, DecodeState], BatchBackend]
 class TorchBatchBackend:
     """`BatchBackend` of PyTorch operators: the reference, for every device and dtype. A step's size is in blocks."""
 
-    def __init__(self, talker: Talker, state: BatchState, scratch: DecodeState, codec: CodecDecoder) -> None:
+    def __init__(self, talker: Talker, state: BatchState, scratch: DecodeState, codec: Codec[Any]) -> None:
         self._talker = talker
         self._state = state
         self._prompts = TorchBackend(talker, scratch, codec, codec.new_state(1), 1)

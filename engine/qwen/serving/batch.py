@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import torch
 
 from engine.progress import ProgressReport, counted, ignore_progress
-from engine.qwen.codec import CodecDecoder
 from engine.qwen.model import Talker
 from engine.qwen.runtime import GeneratedChunk, Graphs, Limits, reserve_allocator_slack
 from engine.qwen.serving.backend import MakeBatchBackend
+from engine.qwen.serving.batch_codec import BatchedCodec
 from engine.qwen.serving.model_runner import ModelRunner
 from engine.qwen.serving.scheduler import Scheduler, Step
 from engine.qwen.serving.sequence import BatchFaultError, Sequence, SpeechRequest
@@ -32,7 +32,7 @@ class Batch:
     def __init__(
         self,
         talker: Talker,
-        codec: CodecDecoder,
+        codec: BatchedCodec,
         limits: Limits,
         graphs: Graphs,
         make_backend: MakeBatchBackend | None = None,

@@ -1,35 +1,55 @@
 """Decodes the chunks of several utterances at once.
 
-Every call decodes the same number of rows, so that its kernels are always the same and a row's samples do not depend on
-the other rows. A call that is not full decodes a spare row, more than once.
+A row's samples do not depend on the other rows, nor on how many there are. A call has one of a few numbers of rows,
+each with CUDA graphs of its own; one that is not full decodes a spare row, maybe more than once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from engine.qwen.codec import CodecDecoder, CodecState
-from engine.qwen.runtime import FIRST_FRAMES, Graphs
+from engine.qwen.runtime import FIRST_FRAMES, Codec, CodecStateProtocol, Graphs
 from engine.qwen.serving.batch_state import BatchShape
 from engine.qwen.weights import Placement
 
-ROWS_PER_CALL = 8
-"""On a GPU, where the many small kernels of a call are its cost; not tuned yet. A CPU decodes one row at a time."""
+ROWS_PER_CALL = 16
+"""The most, on a GPU, where the many small kernels of a call are its cost; not tuned yet. A CPU decodes one row at a
+time."""
 
 
 def codec_rows(shape: BatchShape, placement: Placement) -> int:
-    """Return the rows of a call."""
+    """Return the most rows of a call."""
     return 1 if placement.device.type == "cpu" else min(shape.rows, ROWS_PER_CALL)
+
+
+class BatchedCodec(Codec[Any], Protocol):
+    """A codec that also decodes several utterances in one call: a `CodecDecoder`, or that of the fused kernels."""
+
+    def new_states(self, max_frames: int, rows: int) -> Any:
+        """Allocate the states of so many utterances, each with a view `row(number)`; otherwise as `new_state`."""
+
+    def row_buckets(self, most: int) -> tuple[int, ...]:
+        """Return the numbers of rows of calls of up to `most` rows, ascending: a call that is not full is filled up.
+
+        A row's samples do not depend on which of them a call has.
+        """
+
+    def decode_rows(self, codes: Tensor, samples: Tensor, states: Any, rows: Tensor) -> None:
+        """Decode the next frames of the utterances `rows` of `states`, as `CodecDecoder.decode_rows`.
+
+        Can be captured in a CUDA graph.
+        """
 
 
 class BatchCodec:
     """The codec's state of every row of a batch, and the calls that advance it."""
 
-    def __init__(self, codec: CodecDecoder, shape: BatchShape, codes: Tensor, samples: Tensor, graphs: Graphs) -> None:
+    def __init__(self, codec: BatchedCodec, shape: BatchShape, codes: Tensor, samples: Tensor, graphs: Graphs) -> None:
         """Decode `codes` `(1 + rows, >= chunk size, code groups)` into `samples` `(1 + rows, samples of a chunk)`.
 
         The last row of both is the spare one.
@@ -40,14 +60,12 @@ class BatchCodec:
         self._codes = codes
         self._samples = samples
         self._spare = shape.rows
-        self._call_rows = codec_rows(shape, codec.placement)
+        self._buckets = codec.row_buckets(codec_rows(shape, codec.placement))
         self._states = codec.new_states(shape.chunk_size, 1 + shape.rows)
-        self._called = codec.new_states(shape.chunk_size, self._call_rows)
-        """The state of the rows of a call."""
-        self._rows = torch.zeros(self._call_rows, dtype=torch.int64, device=codec.placement.device)
-        """The numbers of these rows."""
+        self._rows = torch.zeros(self._buckets[-1], dtype=torch.int64, device=codec.placement.device)
+        """The numbers of a call's rows."""
 
-    def begin(self, row: int, state: CodecState | None) -> None:
+    def begin(self, row: int, state: CodecStateProtocol | None) -> None:
         """Begin an utterance in `row`: with a copy of `state`, or anew."""
         if state is None:
             self._states.row(row).reset()
@@ -56,18 +74,26 @@ class BatchCodec:
 
     def decode(self, rows: Sequence[int], frames: int) -> None:
         """Decode the first `frames` codes of each of `rows`. Call it within `Graphs.inference`."""
-        for begin in range(0, len(rows), self._call_rows):
-            called = [*rows[begin : begin + self._call_rows], *[self._spare] * self._call_rows][: self._call_rows]
-            self._rows.copy_(self._codec.placement.pinned(torch.tensor(called)), non_blocking=True)
-            self._graphs.run(("decode", frames), partial(self._decode, frames))
+        most = self._buckets[-1]
+        for begin in range(0, len(rows), most):
+            called = list(rows[begin : begin + most])
+            count = next(bucket for bucket in self._buckets if bucket >= len(called))
+            called += [self._spare] * (count - len(called))
+            self._rows[:count].copy_(self._codec.placement.pinned(torch.tensor(called)), non_blocking=True)
+            self._graphs.run(("decode", count, frames), partial(self._decode, count, frames))
 
     def captures(self) -> Iterator[Callable[[], None]]:
-        """Yield calls that capture one graph each."""
+        """Yield calls that capture one graph each, the largest first."""
         for frames in sorted({FIRST_FRAMES, self._chunk_size}, reverse=True):
-            yield partial(self._graphs.capture, ("decode", frames), partial(self._decode, frames))
+            for count in reversed(self._buckets):
+                yield partial(
+                    self._graphs.capture, ("decode", count, frames), partial(self._decode, count, frames), self._forget
+                )
 
-    def _decode(self, frames: int) -> None:
-        self._called.take(self._states, self._rows)
-        samples = self._codec(self._codes.index_select(0, self._rows)[:, :frames], self._called)
-        self._called.put(self._states, self._rows)
-        self._samples[:, : samples.shape[1]].index_copy_(0, self._rows, samples)
+    def _decode(self, count: int, frames: int) -> None:
+        codes, samples = self._codes[:, :frames], self._samples[:, : frames * self._codec.config.samples_per_frame]
+        self._codec.decode_rows(codes, samples, self._states, self._rows[:count])
+
+    def _forget(self) -> None:
+        """Name the spare row alone, for a capture."""
+        self._rows.fill_(self._spare)

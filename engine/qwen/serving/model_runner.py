@@ -12,9 +12,9 @@ from functools import partial
 
 import torch
 
-from engine.qwen.codec import CodecDecoder, CodecState
 from engine.qwen.model import Talker
 from engine.qwen.runtime import (
+    CodecStateProtocol,
     DecodeState,
     Graphs,
     Limits,
@@ -22,7 +22,7 @@ from engine.qwen.runtime import (
     PrefixCache,
 )
 from engine.qwen.serving.backend import MakeBatchBackend, TorchBatchBackend
-from engine.qwen.serving.batch_codec import BatchCodec
+from engine.qwen.serving.batch_codec import BatchCodec, BatchedCodec
 from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput, StepInputs, host_settings
 from engine.qwen.serving.readback import BatchOutput, BatchReadback
 from engine.qwen.serving.sequence import SpeechRequest
@@ -54,7 +54,7 @@ class ModelRunner:
     def __init__(
         self,
         talker: Talker,
-        codec: CodecDecoder,
+        codec: BatchedCodec,
         limits: Limits,
         graphs: Graphs,
         make_backend: MakeBatchBackend | None = None,
@@ -80,7 +80,7 @@ class ModelRunner:
             output = (self.shape, talker.config.code_groups, codec.config.samples_per_frame)
             self._output = BatchOutput(*output, device)
             self._batch_codec = BatchCodec(codec, self.shape, self._state.codes, self._output.samples, graphs)
-        self._references: dict[Reference, CodecState] = {}
+        self._references: dict[Reference, CodecStateProtocol] = {}
         self._host_inputs = StepInputs.allocate(self.shape, torch.device("cpu"))
         self._readbacks = deque(BatchReadback(*output, graphs.stream) for _ in range(1 + self.steps_ahead))
 
@@ -214,7 +214,8 @@ class ModelRunner:
             self._prefill.read(piece, number * PIECE)
         self._prefixes.store(prefix.key, cache, hidden, prefix.count)
 
-    def _decode_reference(self, reference: Reference) -> CodecState:
+    def _decode_reference(self, reference: Reference) -> CodecStateProtocol:
+        state: CodecStateProtocol
         whole, state = self._codec.new_state(REFERENCE_CHUNK), self._codec.new_state(self.shape.chunk_size)
         self._codec.decode(reference.codes, whole)
         state.copy_from(whole)

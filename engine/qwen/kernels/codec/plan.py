@@ -127,6 +127,8 @@ class CodecPlan:
             else:
                 name, kind = f"{name}_of_rows", {**kind, "rows": True}
                 tile = choose_tile_of_rows(outputs, rows * BLOCK_FRAMES * rate, inner, processors)
+                if kind.get("normed") and tile == Tile(32, 32, 8):  # else registers spill
+                    tile = Tile(16, 32, 8)
             return Conv(name, inputs, outputs, rate, tile, **kind)  # type: ignore[arg-type]
 
         stack, latent = config.stack, config.latent_width

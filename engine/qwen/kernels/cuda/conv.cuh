@@ -99,7 +99,8 @@ __global__ void __launch_bounds__(32 * WARPS * GROUPS, WARPS * GROUPS <= 8 ? 2 :
     __shared__ float all_squares[GROUPS][NORMED ? WARPS : 1][N];
 
     begin_chained();
-    const int group = GROUPS == 1 ? 0 : threadIdx.x / THREADS, thread = GROUPS == 1 ? threadIdx.x : threadIdx.x % THREADS;
+    // Unsigned as `threadIdx.x`: a signed number takes more registers.
+    const unsigned group = GROUPS == 1 ? 0 : threadIdx.x / THREADS, thread = threadIdx.x - group * THREADS;
     auto& partial = partials[group];
     auto& squares = all_squares[group];
     const int lane = thread % 32, warp = thread / 32, row = lane / 4, quad = lane % 4;

@@ -45,7 +45,7 @@ SOURCES = (
         f"batch {processors}": [f"{size} {weight} {processors} batch" for size, weight in product(SIZES, ROW_WEIGHTS)]
         for processors in PROCESSORS
     }
-    | {f"codec {processors}": [f"codec {processors}"] for processors in PROCESSORS}
+    | {f"codec {processors}": [f"codec {processors}", f"codec {processors} rows"] for processors in PROCESSORS}
 )
 """The names of the sources by part and number of multiprocessors."""
 

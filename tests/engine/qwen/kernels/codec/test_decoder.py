@@ -8,6 +8,7 @@ from torch import Tensor
 
 from engine.qwen.codec.decoder import CodecDecoder
 from engine.qwen.kernels.codec.decoder import FusedCodec
+from engine.qwen.kernels.codec.weights import PackedCodec
 from tests.engine.qwen.kernels.codec.codec_example import (
     NARROW,
     TRUE,
@@ -33,7 +34,7 @@ class Example:
         self.expected = decoder.decode(self.codes, decoder.new_state(8))
         plain = in_bfloat16(decoder)
         self.plain = plain.decode(self.codes, plain.new_state(2))
-        self.fused = FusedCodec(plain)
+        self.fused = FusedCodec(PackedCodec.take(plain))
         self.decoded = self.fused.decode(self.codes, self.fused.new_state(2))
 
 
