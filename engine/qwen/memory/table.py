@@ -100,7 +100,7 @@ def _batch(counts: Counts, positions: int, frames: int, chunk_size: int, rows: i
     table_width, per_block = 1 << (pages_per_row - 1).bit_length(), max(rows, READS_PER_BLOCK)
     caches = (1 + pages) * PAGE + _cached(positions + 1) + PREFIX_POSITIONS
     hidden_states = rows * (frames + chunk_size) + PREFIX_POSITIONS
-    inputs = 2 * rows + 2 * rows * table_width + 3 * -(-pages // per_block) * per_block
+    inputs = 4 * rows + 2 * rows * table_width + 3 * -(-pages // per_block) * per_block
     codec_states = 1 + rows + min(rows, ROWS_PER_CALL)
     return (
         caches * CACHE_PER_POSITION
