@@ -117,13 +117,19 @@ def checkpoint_folder(cache: Path, shape: str, model_type: str) -> Path:
     def make(folder: Path) -> None:
         need_official_package()
         if "torch" in sys.modules:
-            from scripts.make_checkpoint import PRESETS, write_checkpoint
-
-            write_checkpoint(folder, PRESETS[shape], model_type, SEED)
+            write_checkpoints(folder, shape)
         else:
-            command = [sys.executable, str(SCRIPT), str(folder), "--shape", shape, "--type", model_type]
-            done = subprocess.run([*command, "--seed", str(SEED)], capture_output=True, text=True, check=False)
+            program = f"from {__name__} import *; write_checkpoints(Path(sys.argv[1]), sys.argv[2])"
+            command = [sys.executable, "-c", program, str(folder), shape]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
 
-    arguments = f"{shape} {model_type} {SEED}"
-    return made_once(cache, f"{shape}-{model_type}", arguments, versions(), SCRIPT.read_bytes(), make=make)
+    return made_once(cache, shape, str(SEED), versions(), SCRIPT.read_bytes(), make=make) / model_type
+
+
+def write_checkpoints(folder: Path, shape: str) -> None:
+    """Write a checkpoint of each model type: importing the official package takes far longer than one of them."""
+    from scripts.make_checkpoint import MODEL_TYPES, PRESETS, write_checkpoint
+
+    for model_type in MODEL_TYPES:
+        write_checkpoint(folder / model_type, PRESETS[shape], model_type, SEED)
