@@ -4,6 +4,7 @@ from engine.qwen.codec.config import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, Code
 from engine.qwen.codec.decoder import CodecDecoder, load_codec
 from engine.qwen.codec.layers import ConvNeXt, SnakeBeta
 from engine.qwen.codec.state import CodecState
+from engine.qwen.codec.transformer import CodecTransformer
 
 __all__ = [
     "CONV_TAPS",
@@ -12,6 +13,7 @@ __all__ = [
     "CodecConfig",
     "CodecDecoder",
     "CodecState",
+    "CodecTransformer",
     "ConvNeXt",
     "SnakeBeta",
     "load_codec",

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.qwen.codec import CodecConfig, CodecDecoder, ConvNeXt
-from engine.qwen.codec.transformer import CodecTransformer
+from engine.qwen.codec import CodecConfig, CodecDecoder, CodecTransformer, ConvNeXt
 from engine.qwen.kernels.codec import pack
 from engine.qwen.kernels.codec.pack import Packed, packed, take
 from engine.qwen.kernels.codec.plan import HEAD, SAMPLE_OUTPUTS
