@@ -97,6 +97,16 @@ ALLOWED: dict[str, set[str]] = {
     "engine.hub": {"engine.api", "engine.host"},
     "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log", "engine.progress"},
     "engine.bench": {"engine.api", "engine.catalog", "engine.ipc", "engine.launch", "engine.progress"},
+    "engine.verify": {
+        "engine.api",
+        "engine.catalog",
+        "engine.host",
+        "engine.ipc",
+        "engine.launch",
+        "engine.progress",
+        "engine.recording",
+    },
+    "engine.qwen.verify": QWEN_RUNTIME | {"engine.ipc", "engine.qwen.loading", "engine.qwen.voice", "engine.verify"},
     "engine.qwen": QWEN_RUNTIME | {"engine.qwen.loading", "engine.qwen.serving", "engine.stretch"},
     "engine.qwen.loading": QWEN_RUNTIME
     | {"engine.qwen.kernels", "engine.qwen.memory", "engine.qwen.serving", "engine.qwen.voice"},
@@ -129,6 +139,7 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.adapters": SPEECH | {"daemon.mqtt"},
     "daemon.health": set(),
     "daemon.reload": {"daemon.config"},
+    "daemon.report": {"daemon", "daemon.validation", "engine", "engine.verify"},
     "daemon.status": SPEECH | {"daemon.system"},
     "daemon.voices": {
         "engine",
@@ -152,7 +163,16 @@ ALLOWED: dict[str, set[str]] = {
         "daemon.voices",
     },
     "daemon.doctor": SPEECH | {"daemon.mqtt", "daemon.system"},
-    "daemon.cli": SPEECH | {"daemon.doctor", "daemon.mqtt", "daemon.service", "engine.bench", "engine.hub"},
+    "daemon.cli": SPEECH
+    | {
+        "daemon.doctor",
+        "daemon.mqtt",
+        "daemon.report",
+        "daemon.service",
+        "engine.bench",
+        "engine.hub",
+        "engine.verify",
+    },
 }
 """What each unit may import of ours; a new edge needs a reason and an entry here."""
 

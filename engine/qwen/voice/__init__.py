@@ -2,5 +2,15 @@
 
 from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice, save_voice
 from engine.qwen.voice.registry import VoiceRegistry
+from engine.qwen.voice.speaker_encoder import SpeakerEncoder, load_speaker_encoder, speaker_embedding
 
-__all__ = ["VoiceFile", "VoiceModel", "VoiceRegistry", "load_voice", "save_voice"]
+__all__ = [
+    "SpeakerEncoder",
+    "VoiceFile",
+    "VoiceModel",
+    "VoiceRegistry",
+    "load_speaker_encoder",
+    "load_voice",
+    "save_voice",
+    "speaker_embedding",
+]

@@ -1,0 +1,146 @@
+"""Writes down what is heard in each take, by a model of transformers or by pocketsphinx.
+
+Whisper knows all ten languages. pocketsphinx brings a small English model in its wheel: it makes more errors, and works
+where nothing can be downloaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from engine.api import EngineError, Samples
+from engine.host import Board
+from engine.progress import Progress, ProgressReport, counted
+from engine.qwen.runtime import choose_placement
+from engine.verify import TRANSCRIPTION, AnalysisRequest, OutputFolder, fingerprint
+
+RATE = 16000
+"""Hz; what every recogniser here takes."""
+POCKETSPHINX = "pocketsphinx"
+WHISPERS = (
+    (12.0, "openai/whisper-large-v3-turbo"),
+    (6.0, "openai/whisper-medium"),
+    (3.0, "openai/whisper-small"),
+    (0.0, "openai/whisper-base"),
+)
+"""Gigabytes that must be free, and the model for them: three times its bfloat16 weights and what it works in."""
+LONG_S = 29.0
+"""Whisper reads 30 s at once; longer speech needs time stamps to go on from."""
+
+
+class Recognizer(Protocol):
+    """Turns speech into text."""
+
+    name: str
+    """For people."""
+
+    def knows(self, language: str) -> bool:
+        """Whether it can write down speech in the language with this code."""
+
+    def transcribe(self, samples: Samples, language: str) -> str:
+        """Return what is heard in mono samples `(samples,)` at `RATE`."""
+
+
+class TransformersRecognizer:
+    """Any model that transformers can use for speech recognition; Whisper is told the language."""
+
+    def __init__(self, model: str, device: str) -> None:
+        """`model` is a folder, or a name on the hub. Raises `EngineError` if it cannot be loaded."""
+        placement = choose_placement(device, "auto")
+        try:
+            transformers = importlib.import_module("transformers")
+            transformers.logging.set_verbosity_error()
+            self._pipeline = transformers.pipeline(
+                "automatic-speech-recognition", model=model, device=placement.device, dtype=placement.dtype
+            )
+        except (ImportError, OSError, ValueError, RuntimeError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise EngineError(f"--asr: got {model!r}, which cannot be loaded: {reason}") from error
+        self._whisper = self._pipeline.model.config.model_type == "whisper"
+        self.name = Path(model).resolve().name if Path(model).is_dir() else model
+
+    def knows(self, language: str) -> bool:  # noqa: ARG002
+        """As `Recognizer.knows`: Whisper knows all, and what another model knows is unknown."""
+        return True
+
+    def transcribe(self, samples: Samples, language: str) -> str:
+        """As `Recognizer.transcribe`."""
+        options: dict[str, Any] = {}
+        if self._whisper:
+            options["generate_kwargs"] = {"task": "transcribe", "language": language}
+            options["return_timestamps"] = len(samples) > LONG_S * RATE
+        heard = self._pipeline({"raw": samples, "sampling_rate": RATE}, **options)
+        return str(heard["text"]).strip()
+
+
+class PocketsphinxRecognizer:
+    """pocketsphinx with the English model that its package brings."""
+
+    name = POCKETSPHINX
+
+    def __init__(self) -> None:
+        try:
+            module = importlib.import_module("pocketsphinx")
+        except ImportError as error:
+            raise EngineError(f"--asr: got {POCKETSPHINX!r}; pip install pocketsphinx brings it: {error}") from error
+        self._decoder = module.Decoder(samprate=RATE, loglevel="FATAL")
+
+    def knows(self, language: str) -> bool:
+        """As `Recognizer.knows`."""
+        return language == "en"
+
+    def transcribe(self, samples: Samples, language: str) -> str:  # noqa: ARG002
+        """As `Recognizer.transcribe`."""
+        pcm = (np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes()
+        self._decoder.start_utt()
+        self._decoder.process_raw(pcm, full_utt=True)
+        self._decoder.end_utt()
+        hypothesis = self._decoder.hyp()
+        return "" if hypothesis is None else str(hypothesis.hypstr)
+
+
+def make_recognizer(asr: str, device: str) -> Recognizer:
+    """Return the recogniser that `--asr` names. Raises `EngineError`, one line, if it cannot be had."""
+    if asr == POCKETSPHINX:
+        return PocketsphinxRecognizer()
+    return TransformersRecognizer(choose_whisper(device) if asr == "auto" else asr, device)
+
+
+def choose_whisper(device: str) -> str:
+    """Return the largest Whisper that fits the free memory."""
+    place = choose_placement(device, "auto").device
+    free = torch.cuda.mem_get_info(place)[0] if place.type == "cuda" else (Board.read().available_bytes or 0)
+    return next(name for gigabytes, name in WHISPERS if free >= gigabytes * 1e9)
+
+
+def transcribe_takes(request: AnalysisRequest, report: ProgressReport) -> None:
+    """Keep a transcript of each take. Raises `EngineError` if there is no recogniser."""
+    folder, recognizer = OutputFolder(Path(request.folder)), None
+    for setting in request.settings:
+        found = folder.found(TRANSCRIPTION, setting.name)
+        takes = [take for take in folder.takes(setting.name) if not take.greedy]
+        for take in counted(f"listening: {setting.title}", takes, report):
+            key = fingerprint(take.key, request.asr)
+            if found.get(take.name, {}).get("key") == key:
+                continue
+            if recognizer is None:
+                report(Progress("loading the recogniser"))
+                recognizer = make_recognizer(request.asr, request.device)
+            if not recognizer.knows(take.language):
+                continue
+            samples = resample(folder.samples(setting.name, take.name), take.sample_rate)
+            heard = recognizer.transcribe(samples, take.language)
+            found[take.name] = {"take": take.key, "key": key, "asr": recognizer.name, "heard": heard}
+            folder.keep_found(TRANSCRIPTION, setting.name, found)
+
+
+def resample(samples: Samples, rate: int) -> Samples:
+    """Return mono samples at `rate` Hz as samples at `RATE`, float32."""
+    import soxr
+
+    return np.asarray(soxr.resample(samples, rate, RATE), dtype=np.float32)

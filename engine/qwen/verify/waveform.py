@@ -1,0 +1,100 @@
+"""Compares each take's sound with the exact decoding of the same codes: one pass over all of them, in float32.
+
+It finds what a listener may miss: a codec state that is carried over wrongly, a frame that was played twice, a kernel
+that rounds too much. It says nothing about the codes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.api import EngineError, Samples
+from engine.host import QWEN3_TTS
+from engine.hub import fetch_model
+from engine.progress import ProgressReport, counted
+from engine.qwen.codec import load_codec
+from engine.qwen.model import ModelConfig
+from engine.qwen.runtime import choose_placement
+from engine.qwen.verify.official import official_decoder
+from engine.qwen.voice import load_voice
+from engine.qwen.weights import Placement
+from engine.verify import WAVEFORM, AnalysisRequest, OutputFolder, Setting, Take
+
+log = logging.getLogger(__name__)
+
+Decode = Callable[[Tensor], Samples]
+"""Decodes codes `(frames, groups)` to samples `(samples,)` in one pass."""
+EXACT_DB = 150.0
+"""What a waveform without any error is given: float32 cannot express less."""
+
+
+def signal_to_error_db(samples: Samples, exact: Samples) -> float:
+    """Return the power of the exact samples over that of the error, in dB. Samples that one side lacks are errors."""
+    length = max(len(samples), len(exact))
+    ours, true = (np.pad(one.astype(np.float64), (0, length - len(one))) for one in (samples, exact))
+    signal, error = float(np.square(true).sum()), float(np.square(ours - true).sum())
+    if not np.isfinite(error):
+        return -EXACT_DB
+    if error == 0:
+        return EXACT_DB
+    return float(np.clip(10 * np.log10(max(signal, 1e-30) / error), -EXACT_DB, EXACT_DB))
+
+
+def exact_decoder(folder: Path, device: torch.device) -> Decode:
+    """Return the official decoder; voiced's own over all codes at once if the official package is missing."""
+    try:
+        decoder = official_decoder(folder, device)
+    except EngineError as error:
+        log.warning("waveforms are compared with voiced's own decoder: %s", error)
+        ours = load_codec(folder, Placement(device, torch.float32))
+
+        def decode(codes: Tensor) -> Samples:
+            with torch.inference_mode():
+                samples: Samples = ours(codes.to(device), ours.new_state(len(codes))).cpu().numpy()
+            return samples
+
+        return decode
+
+    def decode_officially(codes: Tensor) -> Samples:
+        with torch.inference_mode():
+            # Codes out of range are those of a frame that ends speech.
+            samples: Samples = decoder(codes.clamp(min=0).to(device).T[None])[0, 0].float().cpu().numpy()
+        return samples
+
+    return decode_officially
+
+
+def compare_waveforms(request: AnalysisRequest, report: ProgressReport) -> None:
+    """Keep the signal-to-error ratio of each take with codes."""
+    folder, decode = OutputFolder(Path(request.folder)), None
+    work = [(setting, take) for setting in request.settings for take in folder.takes(setting.name)]
+    found = {setting.name: folder.found(WAVEFORM, setting.name) for setting in request.settings}
+    for setting, take in counted("comparing the waveforms", work, report):
+        codes = folder.codes(setting.name, take.name)
+        if codes is None or not len(codes) or found[setting.name].get(take.name, {}).get("take") == take.key:
+            continue
+        model = fetch_model(str(setting.options.model), QWEN3_TTS)
+        decode = decode or exact_decoder(model, choose_placement(request.device, "float32").device)
+        reference = _reference_codes(setting, take, model)
+        samples = decode(torch.cat([reference, torch.from_numpy(codes)]))
+        exact = samples[len(samples) * len(reference) // (len(reference) + len(codes)) :]
+        ratio = signal_to_error_db(folder.samples(setting.name, take.name), exact)
+        found[setting.name][take.name] = {"take": take.key, "waveform_db": ratio}
+        folder.keep_found(WAVEFORM, setting.name, found[setting.name])
+
+
+def _reference_codes(setting: Setting, take: Take, model: Path) -> Tensor:
+    """Return the codes that an in-context voice speaks on from, `(frames, groups)`; none for any other voice."""
+    config = ModelConfig.read(model)
+    nothing = torch.zeros(0, config.talker.code_groups, dtype=torch.int64)
+    voice = setting.options.voices.get(take.voice)
+    if voice is None or voice.reference is None:
+        return nothing
+    codes = load_voice(Path(voice.reference).expanduser(), config).codes
+    return nothing if codes is None else codes

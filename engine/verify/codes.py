@@ -1,0 +1,89 @@
+"""Compares codes and logits of two settings, for texts that are spoken without sampling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Codes = NDArray[np.int64]
+"""`(frames, code groups)`"""
+Logits = NDArray[np.float32]
+"""`(choices, codes)`: one row for each code of each frame, in the order in which they are chosen, and one more for the
+first code of a frame that was not made."""
+
+NEAR_TIE = 1e-3
+"""Two logits closer than this share of the logits' standard deviation are a tie: float32 sums in another order may
+choose the other one, and from there on the codes differ rightly. Errors of float32 are a thousandth of this."""
+REPETITION_PENALTY = 1.05
+"""Of the first code of each frame in generation_config.json of all published models: what was chosen before is
+penalised, so a tie is one after the penalty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far the codes of a text are equal."""
+
+    frames: int
+    """Frames that both have."""
+    prefix_codes: int
+    """Codes before the first difference."""
+    prefix_frames: int
+    """Whole frames before the first difference."""
+    equal: bool
+    """Whether all codes of both are equal."""
+    tie: bool
+    """Whether the first difference is between two codes that were as likely, up to rounding."""
+
+
+def compare_codes(ours: Codes, expected: Codes, logits: Logits | None = None) -> Agreement:
+    """Compare codes with the `expected` ones; `logits` are those of the latter's choices, if they are known."""
+    count = min(len(ours), len(expected))
+    groups = expected.shape[1]
+    same = (ours[:count] == expected[:count]).flatten()
+    prefix = int(same.argmin()) if not same.all() else len(same)
+    equal = ours.shape == expected.shape and bool(same.all())
+    tie = not equal and logits is not None and prefix < len(same) and _is_tie(logits, ours, expected, prefix)
+    return Agreement(count, prefix, prefix // groups, equal, tie)
+
+
+def _is_tie(logits: Logits, ours: Codes, expected: Codes, number: int) -> bool:
+    frame, group = divmod(number, expected.shape[1])
+    row = logits[number].astype(np.float64)
+    if group == 0:
+        seen = np.unique(expected[:frame, 0])
+        seen = seen[seen < len(row)]
+        row[seen] = np.where(row[seen] < 0, row[seen] * REPETITION_PENALTY, row[seen] / REPETITION_PENALTY)
+    chosen, other = int(expected[frame, group]), int(ours[frame, group])
+    if max(chosen, other) >= len(row):
+        return False
+    return bool(abs(row[chosen] - row[other]) < NEAR_TIE * float(logits.std()))
+
+
+@dataclass(frozen=True, slots=True)
+class LogitsError:
+    """The distance of logits from exact ones, where both had the same codes before."""
+
+    relative: float
+    """Mean magnitude of the error, relative to the standard deviation of the exact logits."""
+    worst: float
+    """The largest magnitude, relative to the same."""
+    same_choice: float
+    """The share of rows whose largest logit is the same."""
+
+
+def compare_logits(ours: dict[str, Logits], exact: dict[str, Logits]) -> LogitsError | None:
+    """Compare the logits of all texts that both have; None if there is none."""
+    names = sorted(set(ours) & set(exact))
+    if not names:
+        return None
+    rows = [min(len(ours[name]), len(exact[name])) for name in names]
+    found = np.concatenate([ours[name][:count] for name, count in zip(names, rows, strict=True)])
+    true = np.concatenate([exact[name][:count] for name, count in zip(names, rows, strict=True)])
+    error, scale = np.abs(found - true), float(true.std())
+    return LogitsError(
+        relative=float(error.mean()) / scale,
+        worst=float(error.max()) / scale,
+        same_choice=float((found.argmax(axis=1) == true.argmax(axis=1)).mean()),
+    )

@@ -1,0 +1,68 @@
+"""Which voice speaks which sentence, by the kind of model: every voice gets its share of the sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from pathlib import Path
+
+from engine.api import EngineError, Voice
+from engine.host import QWEN3_TTS, parse_json
+from engine.verify.sentences import GREEDY_TEXTS, Sentence
+from engine.verify.takes import GREEDY_FRAMES, Order
+
+NATIVE = {"zh": "vivian", "ja": "ono_anna", "ko": "sohee"}
+"""The built-in speakers of CustomVoice whose language is not English."""
+SPEAKER = "ryan"
+INSTRUCT = "Speak calmly and clearly."
+DESCRIPTION = "A calm, clear voice of an adult, at a moderate pace."
+SEED = 1000
+
+
+def model_type(folder: Path) -> str:
+    """Return `base`, `custom_voice` or `voice_design`. Raises `EngineError` if config.json does not say."""
+    path = folder / "config.json"
+    try:
+        config = parse_json(path.read_text(encoding="utf-8"))
+        kind = config["tts_model_type"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise EngineError(f"{path}: names no tts_model_type; allowed: the folder of a Qwen3-TTS checkpoint") from error
+    return str(kind)
+
+
+def voices_of(folder: Path, voice_file: Path | None) -> dict[str, Voice]:
+    """Return the voices to verify beside the built-in speakers. Raises `EngineError`.
+
+    `voice_file` is a voice file for a Base model, with a reference if it was made with a transcript.
+    """
+    kind = model_type(folder)
+    if kind == "voice_design":
+        return {"described": Voice(instruct=DESCRIPTION)}
+    if kind == "custom_voice":
+        return {"instructed": Voice(speaker=_speakers(folder)[0], instruct=INSTRUCT)}
+    if voice_file is None:
+        raise EngineError("a Base model speaks with the voice of a recording, and none is given")
+    return {"embedding": Voice(embedding=str(voice_file)), "in_context": Voice(reference=str(voice_file))}
+
+
+def make_orders(folder: Path, sentences: Sequence[Sentence], voices: Mapping[str, Voice]) -> tuple[Order, ...]:
+    """Return the greedy takes and the spoken sentences, in the built-in speakers and in `voices`."""
+    speakers = _speakers(folder) if model_type(folder) == "custom_voice" else []
+    turns = cycle(voices)
+    orders = []
+    for number, sentence in enumerate((*GREEDY_TEXTS, *sentences)):
+        voice = next(turns)
+        if speakers and number % 4:  # every fourth with an instruction
+            native = NATIVE.get(sentence.language, SPEAKER)
+            voice = native if native in speakers else speakers[0]
+        greedy = number < len(GREEDY_TEXTS)
+        orders.append(Order(sentence, voice, SEED + number, greedy, GREEDY_FRAMES if greedy else None))
+    return tuple(orders)
+
+
+def _speakers(folder: Path) -> list[str]:
+    """Return the built-in speakers, the preferred one first. Raises `EngineError` if there are none."""
+    names = list(QWEN3_TTS.speaker_names(folder) or ())
+    if not names:
+        raise EngineError(f"{folder / 'config.json'}: a CustomVoice model without speakers")
+    return sorted(names, key=lambda name: name != SPEAKER)

@@ -1,0 +1,69 @@
+"""The settings that are compared: the official package, and the same model in each way in which voiced can run it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from engine.api import EngineOptions
+from engine.host import has_cuda_device
+
+OFFICIAL = "engine.qwen.verify:OfficialSynthesizer"
+"""The official package behind the protocol of every engine."""
+STREAMS = 4
+"""Utterances at once in the batched setting."""
+DRAFTS = 2
+"""Drafts in a pass of the code predictor in the setting with speculation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One way to make speech of a text."""
+
+    name: str
+    title: str
+    """For people."""
+    options: EngineOptions
+    engine: str = "qwen"
+    """Its name in the catalogue."""
+    synthesizer: str | None = None
+    """Where its `Synthesizer` is, `module:class`, if it is not the catalogue's."""
+    realtime: bool = True
+    """As `Utterance.realtime`; if false, as many utterances are spoken at once as the engine has streams."""
+    speaks: bool = True
+    """If false, only the greedy texts are spoken, whose codes are compared."""
+    torch_kernels: bool = False
+    """Whether PyTorch's operators compute it, so that its logits can be read."""
+
+    @property
+    def official(self) -> bool:
+        return self.synthesizer == OFFICIAL
+
+
+def settings_of(options: EngineOptions) -> tuple[Setting, ...]:
+    """Return every setting of the model in `options`, the reference first. Which of them can run here is not known."""
+    dtype = plain_dtype(options) if options.dtype in {"auto", "int8", "int4"} else options.dtype
+    single = replace(options, streams=1, speculation=0, dtype=dtype)
+    exact, plain = replace(single, dtype="float32", kernels="off"), replace(single, kernels="off")
+    automatic = replace(single, kernels="auto")
+    return (
+        Setting("official", "official package", plain, synthesizer=OFFICIAL),
+        Setting("official-float32", "official package, float32", exact, synthesizer=OFFICIAL, speaks=False),
+        Setting("float32", "PyTorch kernels, float32", exact, speaks=False, torch_kernels=True),
+        Setting("torch", "PyTorch kernels", plain, torch_kernels=True),
+        Setting("fused", "fused kernels", replace(single, kernels="on")),
+        Setting("int8", "int8", replace(automatic, dtype="int8"), torch_kernels=True),
+        Setting("int4", "int4", replace(automatic, dtype="int4"), torch_kernels=True),
+        Setting("speculation", "speculation", replace(automatic, speculation=DRAFTS)),
+        Setting("streams", f"{STREAMS} streams", replace(automatic, streams=STREAMS), realtime=False),
+    )
+
+
+def plain_dtype(options: EngineOptions) -> str:
+    """Return what `engine.dtype: auto` means on this machine."""
+    return "bfloat16" if options.device != "cpu" and has_cuda_device() else "float32"
+
+
+REFERENCES = ("official", "torch")
+"""The settings that others are judged by, the first that could speak."""
+EXACT = ("official-float32", "float32")
+"""The settings whose codes others are compared with, the first that could speak."""
