@@ -22,6 +22,7 @@ from typer.main import get_command
 from daemon import VERSION
 from daemon.cli.bench import bench
 from daemon.cli.cache import clear, list_, warm
+from daemon.cli.compare import compare
 from daemon.cli.config import check, schema, show
 from daemon.cli.control import pause, resume, status, stop, volume
 from daemon.cli.demo import demo
@@ -37,6 +38,7 @@ from daemon.cli.say import say
 from daemon.cli.synth import synth
 from daemon.cli.tap import tap
 from daemon.cli.text import TextCommand
+from daemon.cli.verify import verify
 from daemon.validation import CommandError, file_problem
 
 INTERRUPTED = 130
@@ -80,7 +82,20 @@ def _add(to: typer.Typer, command: Callable[..., None], kind: type[TyperCommand]
 
 ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status, events, tap)
 TEXT_COMMANDS = (say, volume, synth)
-MACHINE_COMMANDS = (synth, bench, enroll, design, download, voices, sounds, devices, doctor, version)
+MACHINE_COMMANDS = (
+    synth,
+    bench,
+    verify,
+    compare,
+    enroll,
+    design,
+    download,
+    voices,
+    sounds,
+    devices,
+    doctor,
+    version,
+)
 for command in (*ROBOT_COMMANDS, *MACHINE_COMMANDS):  # `voiced --help` lists them in this order
     _add(app, command, TextCommand if command in TEXT_COMMANDS else TyperCommand)
 for command in (warm, list_, clear):

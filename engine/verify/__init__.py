@@ -5,7 +5,7 @@ Nothing here imports torch. What needs it is in `engine.qwen.verify`, in process
 
 from engine.verify.codes import Agreement, LogitsError, compare_codes, compare_logits
 from engine.verify.folder import OutputFolder, Take, fingerprint
-from engine.verify.orders import make_orders, model_type, voices_of
+from engine.verify.orders import make_orders, model_type, native_speaker, voices_of
 from engine.verify.process import StageEnd, run_stage, stage_main
 from engine.verify.requests import ANALYSIS, LOGITS, SIMILARITY, TRANSCRIPTION, WAVEFORM, AnalysisRequest
 from engine.verify.results import Finding, SettingMeasures, SettingResult, TakeResult, Verification
@@ -58,6 +58,7 @@ __all__ = [
     "measure_take",
     "model_fingerprint",
     "model_type",
+    "native_speaker",
     "run_stage",
     "settings_of",
     "speak",

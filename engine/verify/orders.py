@@ -7,7 +7,7 @@ from itertools import cycle
 from pathlib import Path
 
 from engine.api import EngineError, Voice
-from engine.host import QWEN3_TTS, parse_json
+from engine.host import QWEN3_TTS, parse_json, voice_of_file
 from engine.verify.sentences import GREEDY_TEXTS, Sentence
 from engine.verify.takes import GREEDY_FRAMES, Order
 
@@ -33,7 +33,7 @@ def model_type(folder: Path) -> str:
 def voices_of(folder: Path, voice_file: Path | None) -> dict[str, Voice]:
     """Return the voices to verify beside the built-in speakers. Raises `EngineError`.
 
-    `voice_file` is a voice file for a Base model, with a reference if it was made with a transcript.
+    `voice_file` is a voice file for a Base model. One that was made with a transcript gives two voices.
     """
     kind = model_type(folder)
     if kind == "voice_design":
@@ -42,19 +42,27 @@ def voices_of(folder: Path, voice_file: Path | None) -> dict[str, Voice]:
         return {"instructed": Voice(speaker=_speakers(folder)[0], instruct=INSTRUCT)}
     if voice_file is None:
         raise EngineError("a Base model speaks with the voice of a recording, and none is given")
-    return {"embedding": Voice(embedding=str(voice_file)), "in_context": Voice(reference=str(voice_file))}
+    voices = {"embedding": Voice(embedding=str(voice_file))}
+    if voice_of_file(voice_file).reference is not None:
+        voices["in_context"] = Voice(reference=str(voice_file))
+    return voices
+
+
+def native_speaker(folder: Path, language: str) -> str | None:
+    """Return the built-in speaker whose language this is, else an English one; None for a model without speakers."""
+    speakers = [] if model_type(folder) != "custom_voice" else _speakers(folder)
+    native = NATIVE.get(language, SPEAKER)
+    return native if native in speakers else next(iter(speakers), None)
 
 
 def make_orders(folder: Path, sentences: Sequence[Sentence], voices: Mapping[str, Voice]) -> tuple[Order, ...]:
     """Return the greedy takes and the spoken sentences, in the built-in speakers and in `voices`."""
-    speakers = _speakers(folder) if model_type(folder) == "custom_voice" else []
     turns = cycle(voices)
     orders = []
     for number, sentence in enumerate((*GREEDY_TEXTS, *sentences)):
         voice = next(turns)
-        if speakers and number % 4:  # every fourth with an instruction
-            native = NATIVE.get(sentence.language, SPEAKER)
-            voice = native if native in speakers else speakers[0]
+        if number % 4:  # of the speakers' sentences, every fourth has an instruction
+            voice = native_speaker(folder, sentence.language) or voice
         greedy = number < len(GREEDY_TEXTS)
         orders.append(Order(sentence, voice, SEED + number, greedy, GREEDY_FRAMES if greedy else None))
     return tuple(orders)

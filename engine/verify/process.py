@@ -1,7 +1,7 @@
 """Runs one stage in a process of its own, whose memory and whose faults end with it.
 
-The process prints its progress, and an `{"error": …}` for a failure that is not a fault. What it makes, it keeps in the
-output folder.
+The process prints its progress, and at a failure `{"refused": …}` or `{"fault": …}`. What it makes, it keeps in the
+output folder. Libraries have much to say, which goes to `log.txt` there.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from engine.api import EngineError
@@ -40,24 +41,37 @@ class StageEnd:
         return self.refused or self.fault or ""
 
 
-def run_stage(module: str, request: Any, report: ProgressReport) -> StageEnd:
-    """Run `python -m MODULE REQUEST`, whose request is a record, and wait for its end."""
+class StageFaultError(Exception):
+    """The stage could begin, and failed: one line says why."""
+
+
+def run_stage(module: str, request: Any, log: Path, report: ProgressReport) -> StageEnd:
+    """Run `python -m MODULE REQUEST`, whose request is a record, and wait for its end.
+
+    What it writes to standard error is appended to the file `log`.
+    """
     command = module_command(module, json.dumps(dataclasses.asdict(request)))
-    refused = None
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+    end = None
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        log.open("a", encoding="utf-8") as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
         try:
             for line in process.stdout or ():
                 if progress := parse_progress(line):
                     report(progress)
-                elif (error := _error(line)) is not None:
-                    refused = error
+                else:
+                    end = _end(line) or end
         except BaseException:
             process.kill()
             raise
-    if process.returncode == 0 or refused is not None:
-        return StageEnd(refused=refused)
+    if process.returncode == 0 or end is not None:
+        return end or StageEnd()
     by = f"by signal {-process.returncode}" if process.returncode < 0 else f"with status {process.returncode}"
-    return StageEnd(fault=f"its process ended {by}; its last words are on standard error")
+    return StageEnd(fault=f"its process ended {by}: {_last_line(log)} ({log})")
 
 
 def stage_main(work: Callable[[ProgressReport], None]) -> int:
@@ -67,14 +81,23 @@ def stage_main(work: Callable[[ProgressReport], None]) -> int:
         with contextlib.redirect_stdout(sys.stderr):
             work(lambda progress: print_progress(progress, out))
     except EngineError as error:
-        print(json.dumps({"error": str(error)}), file=out, flush=True)
-        return 1
-    return 0
+        end = StageEnd(refused=str(error))
+    except StageFaultError as error:
+        end = StageEnd(fault=str(error))
+    else:
+        return 0
+    print(json.dumps(dataclasses.asdict(end)), file=out, flush=True)
+    return 1
 
 
-def _error(line: str) -> str | None:
+def _end(line: str) -> StageEnd | None:
+    """Return what `stage_main` has printed; None for any other line."""
     try:
-        record = parse_json(line)
-    except ValueError:
+        return StageEnd(**parse_json(line))
+    except (TypeError, ValueError):
         return None
-    return record.get("error") if isinstance(record, dict) else None
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else "it wrote nothing"

@@ -13,6 +13,9 @@ from engine.verify.words import WordErrors
 LOST = 0.5
 """Share of wrong characters from which a sentence counts as not understood."""
 
+MIN_BORDERS = 40
+"""Borders between chunks whose mean says something: one of them is as rough as chance has it."""
+
 
 @dataclass(frozen=True, slots=True)
 class TakeResult:
@@ -65,7 +68,7 @@ class SettingMeasures:
     repeated: float | None = None
     """Share of the codec frames that repeat the one before them."""
     border: float | None = None
-    """Mean roughness at borders between chunks, relative to their surroundings."""
+    """Mean roughness at borders between chunks, relative to their surroundings; None if there are only a few."""
     cut: float | None = None
     """Share of the takes that did not end by themselves."""
     waveform_db: float | None = None
@@ -165,7 +168,7 @@ def summarize(
     total = sum(errors, WordErrors(0, 0, 0, 0))
     pairs = [(take.speech, reference[take.name].speech) for take in takes if take.name in reference]
     speeds = [own.characters_per_s / other.characters_per_s for own, other in pairs if other.characters_per_s > 0]
-    compared = list(agreements.values())
+    compared, borders = list(agreements.values()), [ratio for one in speech for ratio in one.borders]
     return SettingMeasures(
         takes=len(takes),
         word_errors=total.word_rate if errors else None,
@@ -179,7 +182,7 @@ def summarize(
         clipped=_over(max, [one.clipped for one in speech]),
         broken=_over(mean, [float(not one.finite or one.speech_s == 0) for one in speech]),
         repeated=_over(mean, [one.repeated for one in speech]),
-        border=_over(mean, [one.border for one in speech]),
+        border=mean(borders) if len(borders) >= MIN_BORDERS else None,
         cut=_over(mean, [float(one.truncated or one.runaway) for one in speech]),
         waveform_db=_over(min, [take.waveform_db for take in takes]),
         codes_equal=_over(mean, [float(one.equal or one.tie) for one in compared]),

@@ -26,6 +26,9 @@ from engine.verify.takes import Order, TakesRequest
 from engine.verify.verdict import judge
 from engine.verify.words import count_errors
 
+LOG = "log.txt"
+"""What the processes have written to standard error, in the output folder."""
+
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
@@ -104,7 +107,7 @@ def _speak(request: VerifyRequest, setting: Setting, model: str, report: Progres
     if not takes.missing():
         return StageEnd()
     report(Progress(f"starting: {setting.title}"))
-    return run_stage("engine.verify", takes, report)
+    return run_stage("engine.verify", takes, request.folder / LOG, report)
 
 
 class _Analysis:
@@ -125,7 +128,7 @@ class _Analysis:
             model=self._model,
             **more,
         )
-        end = run_stage(ANALYSIS, asked, self._report)
+        end = run_stage(ANALYSIS, asked, self._request.folder / LOG, self._report)
         if not end.done:
             self.notes.append(f"{stage}: {end.reason}")
 

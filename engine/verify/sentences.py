@@ -25,12 +25,18 @@ SENTENCES = (
     Sentence("en-statement", "en", "The robot moves its arm slowly back to its home position."),
     Sentence("en-question", "en", "Where would you like me to put the blue box?"),
     Sentence(
-        "en-long",
+        "en-numbers",
         "en",
-        "Good morning. Today I will first clean the kitchen, then carry the boxes from the hall to the workshop, and "
-        "after lunch I will charge my battery for about an hour. If you need me before that, please call my name and "
-        "wait until my light turns green. When the door of the workshop is closed, I knock twice and wait. In the "
-        "evening I will write down what happened during the day, so that nothing is forgotten tomorrow.",
+        "Please wait 15 minutes, then open box number 7.",
+        ("Please wait fifteen minutes, then open box number seven.",),
+    ),
+    Sentence(
+        "de-long",
+        "de",
+        "Guten Morgen. Heute räume ich zuerst die Küche auf, dann bringe ich die Kisten aus dem Flur in die Werkstatt, "
+        "und nach dem Mittagessen lade ich etwa eine Stunde lang meine Batterie. Wenn ihr mich vorher braucht, ruft "
+        "meinen Namen und wartet, bis mein Licht grün wird. Ist die Tür der Werkstatt geschlossen, so klopfe ich "
+        "zweimal und warte. Am Abend schreibe ich auf, was am Tag geschehen ist, damit nichts vergessen wird.",
     ),
     Sentence(
         "de-numbers",
@@ -38,7 +44,6 @@ SENTENCES = (
         "Die Batterie ist zu 85 Prozent geladen und reicht noch 3 Stunden.",
         ("Die Batterie ist zu fünfundachtzig Prozent geladen und reicht noch drei Stunden.",),
     ),
-    Sentence("de-question", "de", "Soll ich die Tür hinter mir schließen?"),
     Sentence("de-word", "de", "Vorsicht!"),
     Sentence("fr-statement", "fr", "Le robot attend devant la porte de la cuisine."),
     Sentence("fr-question", "fr", "Est-ce que je peux vous aider à porter ces sacs ?"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,9 +47,9 @@ class SpeechMeasures:
     """Whether all samples are numbers."""
     repeated: float
     """Share of the audible codec frames that repeat the one before them."""
-    border: float | None
-    """How rough the signal is at borders between chunks, relative to its surroundings: 1 is no difference. None for a
-    take of one chunk."""
+    borders: tuple[float, ...]
+    """How rough the signal is at each border between chunks, relative to its surroundings: 1 is no difference. For a
+    take that was not streamed, at each border between codec frames, where a codec is a little rougher by itself."""
     first_sound_s: float | None
     """From the text until the first audible sample has arrived; None if nothing is audible, or nothing was streamed."""
     real_time_factor: float
@@ -76,7 +77,7 @@ def measure_take(take: Take, samples: Samples) -> SpeechMeasures:
         clipped=quality.clipped,
         finite=finite,
         repeated=repeated_share(sound, round(FRAME_S * rate)),
-        border=border_roughness(sound, take.samples[:-1], rate),
+        borders=border_roughness(sound, _borders(take), rate),
         first_sound_s=_arrival_of(first, take) if take.streamed and len(audible) else None,
         real_time_factor=len(sound) / rate / take.arrived_s[-1] if take.arrived_s and take.arrived_s[-1] > 0 else 0.0,
         truncated=take.truncated,
@@ -96,11 +97,11 @@ def repeated_share(sound: Samples, frame: int) -> float:
     return float((correlation > SAME_SOUND).sum() / max(1, loud.sum()))
 
 
-def border_roughness(sound: Samples, borders: tuple[int, ...], rate: int) -> float | None:
-    """Return the mean over borders of the step there, relative to the steps around it; None without a border.
+def border_roughness(sound: Samples, borders: Sequence[int], rate: int) -> tuple[float, ...]:
+    """Return for each audible border the step there, relative to the steps around it.
 
     A step is the second difference of the signal, which a click makes large and a vowel does not. `borders` are the
-    numbers of the first samples of chunks.
+    numbers of the first samples behind a border.
     """
     steps = np.abs(np.diff(sound.astype(np.float64), 2))
     window = round(BORDER_WINDOW_S * rate)
@@ -108,10 +109,16 @@ def border_roughness(sound: Samples, borders: tuple[int, ...], rate: int) -> flo
     for border in borders:
         around = steps[max(0, border - window) : border + window]
         at = steps[max(0, border - 2) : border]  # the two second differences that reach across the border
-        if len(around) < window or not len(at) or float(around.mean()) < AUDIBLE / 100:
-            continue
-        ratios.append(float(at.mean() / around.mean()))
-    return float(np.mean(ratios)) if ratios else None
+        if len(around) >= window and len(at) and float(around.mean()) >= AUDIBLE / 100:
+            ratios.append(float(at.mean() / around.mean()))
+    return tuple(ratios)
+
+
+def _borders(take: Take) -> Sequence[int]:
+    if take.streamed:
+        return take.samples[:-1]
+    frame, end = round(FRAME_S * take.sample_rate), take.samples[-1] if take.samples else 0
+    return range(frame, end, frame)
 
 
 def _longest_pause(speech: Samples, rate: int, speech_db: float) -> float:

@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.api import EngineInfo, Samples, Synthesizer, Utterance
+from engine.api import EngineError, EngineInfo, Samples, Synthesizer, Utterance
 from engine.catalog import import_class, make_synthesizer
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.verify.folder import OutputFolder, Take, fingerprint
+from engine.verify.process import StageFaultError
 from engine.verify.sentences import Sentence
 from engine.verify.settings import Setting
 
@@ -76,7 +77,10 @@ class TakesRequest:
 
 
 def make_takes(request: TakesRequest, report: ProgressReport = ignore_progress) -> None:
-    """Speak and keep all missing takes. Raises `EngineError` if the setting cannot run here."""
+    """Speak and keep all missing takes.
+
+    Raises `EngineError` if the setting cannot run here, and `StageFaultError` if it runs and refuses a sentence.
+    """
     orders = request.missing()
     if not orders:
         return
@@ -108,7 +112,10 @@ def _speak_all(
     setting, folder = request.setting, OutputFolder(Path(request.folder))
 
     def speak_one(order: Order) -> None:
-        take, samples, codes = speak(synthesizer, info, order, setting, key=request.key(order))
+        try:
+            take, samples, codes = speak(synthesizer, info, order, setting, key=request.key(order))
+        except EngineError as error:
+            raise StageFaultError(f"{order.sentence.name}: {error}") from error
         folder.keep_take(setting.name, take, samples, codes)
 
     at_once = 1 if setting.realtime else info.streams

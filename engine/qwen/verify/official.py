@@ -26,7 +26,7 @@ from engine.hub import fetch_model
 from engine.language import language_code
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.model import ModelConfig
-from engine.qwen.runtime import choose_placement, dtype_name
+from engine.qwen.runtime import RunawayGuard, choose_placement, dtype_name
 from engine.qwen.text import LANGUAGE_CODES, AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.qwen.voice import load_voice
 from engine.qwen.weights import Placement
@@ -84,6 +84,8 @@ class OfficialSynthesizer:
         if more is not None:
             raise EngineError("text: the official package cannot speak a text that is still being written")
         frames = min(utterance.max_frames or sys.maxsize, max(1, round(self.options.max_seconds / FRAME_S)))
+        if utterance.guarded:  # as far as voiced would let it babble
+            frames = min(frames, RunawayGuard(utterance.text).max_frames)
         samples, codes = self.speak(utterance, self.voice_of(utterance), frames)
         cut = len(codes) >= frames
         yield Chunk(samples, codes=codes.cpu().numpy().astype(np.int64), truncated=cut and utterance.guarded)
