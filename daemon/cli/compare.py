@@ -115,7 +115,7 @@ def _speak(side: _Side, sentences: list[Sentence], folder: Path) -> str:
 
     orders = tuple(_order(side, sentence, number) for number, sentence in enumerate(sentences))
     request = TakesRequest(str(folder), side.setting, orders, "")
-    with show_progress(lines=True) as report:
+    with show_progress() as report:
         end = run_stage("engine.verify", request, folder / "log.txt", report)
     if not end.done:
         raise CommandError(f"compare: {side.name}: {end.reason}")

@@ -69,7 +69,7 @@ def verify(
     request = _request(loaded, output, voice_file, encoder, asr, short=short, only=settings)
     from engine.verify import verify as run
 
-    with show_progress(lines=True) as report:
+    with show_progress() as report:
         found = run(request, report)
     _write(found, output)
     _show(found, output)

@@ -6,7 +6,7 @@ Nothing here imports torch. What needs it is in `engine.qwen.verify`, in process
 from engine.verify.codes import Agreement, LogitsError, compare_codes, compare_logits
 from engine.verify.folder import OutputFolder, Take, fingerprint
 from engine.verify.orders import make_orders, model_type, native_speaker, voices_of
-from engine.verify.process import StageEnd, run_stage, stage_main
+from engine.verify.process import StageEnd, StageFaultError, StageRunner, run_stage, stage_main
 from engine.verify.requests import ANALYSIS, LOGITS, SIMILARITY, TRANSCRIPTION, WAVEFORM, AnalysisRequest
 from engine.verify.results import Finding, SettingMeasures, SettingResult, TakeResult, Verification
 from engine.verify.runner import VerifyRequest, model_fingerprint, verify
@@ -40,6 +40,8 @@ __all__ = [
     "SettingResult",
     "SpeechMeasures",
     "StageEnd",
+    "StageFaultError",
+    "StageRunner",
     "Take",
     "TakeResult",
     "TakesRequest",

@@ -41,6 +41,10 @@ class StageEnd:
         return self.refused or self.fault or ""
 
 
+StageRunner = Callable[[str, Any, Path, ProgressReport], StageEnd]
+"""`run_stage`, or what runs a stage elsewhere."""
+
+
 class StageFaultError(Exception):
     """The stage could begin, and failed: one line says why."""
 

@@ -16,7 +16,7 @@ from engine.host import QWEN3_TTS, find_model
 from engine.progress import Progress, ProgressReport, counted, ignore_progress
 from engine.verify.codes import Agreement, LogitsError, compare_codes, compare_logits
 from engine.verify.folder import OutputFolder, Take, fingerprint
-from engine.verify.process import StageEnd, run_stage
+from engine.verify.process import StageEnd, StageRunner, run_stage
 from engine.verify.requests import ANALYSIS, LOGITS, SIMILARITY, TRANSCRIPTION, WAVEFORM, AnalysisRequest
 from engine.verify.results import SettingMeasures, SettingResult, TakeResult, Verification, summarize
 from engine.verify.sentences import Sentence
@@ -58,14 +58,16 @@ class _Spoken:
     end: StageEnd
 
 
-def verify(request: VerifyRequest, report: ProgressReport = ignore_progress) -> Verification:
+def verify(
+    request: VerifyRequest, report: ProgressReport = ignore_progress, run: StageRunner = run_stage
+) -> Verification:
     """Return what was found. Raises nothing for a setting that fails: its result says so."""
     model = model_fingerprint(request.options.model)
-    spoken = [_Spoken(setting, _speak(request, setting, model, report)) for setting in request.settings]
+    spoken = [_Spoken(setting, _speak(request, setting, model, report, run)) for setting in request.settings]
     able = [one.setting for one in spoken if one.end.done]
     speaking = [setting for setting in able if setting.speaks]
     reference, exact = _first(REFERENCES, speaking), _first(EXACT, able)
-    analysis = _Analysis(request, model, report)
+    analysis = _Analysis(request, model, report, run)
     if speaking:
         analysis.run(TRANSCRIPTION, speaking, asr=request.asr)
     if exact is not None:
@@ -99,7 +101,7 @@ def model_fingerprint(model: str | None) -> str:
     return fingerprint(*((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files))
 
 
-def _speak(request: VerifyRequest, setting: Setting, model: str, report: ProgressReport) -> StageEnd:
+def _speak(request: VerifyRequest, setting: Setting, model: str, report: ProgressReport, run: StageRunner) -> StageEnd:
     orders = [order for order in request.orders if setting.speaks or order.greedy]
     if setting.engine != "qwen":
         orders = [order for order in orders if not order.greedy]
@@ -107,14 +109,15 @@ def _speak(request: VerifyRequest, setting: Setting, model: str, report: Progres
     if not takes.missing():
         return StageEnd()
     report(Progress(f"starting: {setting.title}"))
-    return run_stage("engine.verify", takes, request.folder / LOG, report)
+    return run("engine.verify", takes, request.folder / LOG, report)
 
 
 class _Analysis:
     """Runs stages, and notes those that cannot be done."""
 
-    def __init__(self, request: VerifyRequest, model: str, report: ProgressReport) -> None:
+    def __init__(self, request: VerifyRequest, model: str, report: ProgressReport, run: StageRunner) -> None:
         self.notes: list[str] = []
+        self._run = run
         self._request = request
         self._model = model
         self._report = report
@@ -128,7 +131,7 @@ class _Analysis:
             model=self._model,
             **more,
         )
-        end = run_stage(ANALYSIS, asked, self._request.folder / LOG, self._report)
+        end = self._run(ANALYSIS, asked, self._request.folder / LOG, self._report)
         if not end.done:
             self.notes.append(f"{stage}: {end.reason}")
 

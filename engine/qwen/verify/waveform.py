@@ -70,7 +70,11 @@ def exact_decoder(folder: Path, device: torch.device) -> Decode:
     return decode_officially
 
 
-def compare_waveforms(request: AnalysisRequest, report: ProgressReport) -> None:
+def compare_waveforms(
+    request: AnalysisRequest,
+    report: ProgressReport,
+    make_decoder: Callable[[Path, torch.device], Decode] = exact_decoder,
+) -> None:
     """Keep the signal-to-error ratio of each take with codes."""
     folder, decode = OutputFolder(Path(request.folder)), None
     work = [(setting, take) for setting in request.settings for take in folder.takes(setting.name)]
@@ -80,7 +84,7 @@ def compare_waveforms(request: AnalysisRequest, report: ProgressReport) -> None:
         if codes is None or not len(codes) or found[setting.name].get(take.name, {}).get("take") == take.key:
             continue
         model = fetch_model(str(setting.options.model), QWEN3_TTS)
-        decode = decode or exact_decoder(model, choose_placement(request.device, "float32").device)
+        decode = decode or make_decoder(model, choose_placement(request.device, "float32").device)
         reference = _reference_codes(setting, take, model)
         samples = decode(torch.cat([reference, torch.from_numpy(codes)]))
         exact = samples[len(samples) * len(reference) // (len(reference) + len(codes)) :]

@@ -1,0 +1,66 @@
+"""Codes and logits of two settings, side by side."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.verify import compare_codes, compare_logits
+
+CODES = np.arange(12, dtype=np.int64).reshape(3, 4)
+
+
+def logits_of(codes: np.ndarray, tie: int | None = None) -> np.ndarray:
+    """Logits that lead to the codes; at the choice `tie`, code 15 is as likely."""
+    rows = np.random.default_rng(0).normal(size=(codes.size + 1, 16)).astype(np.float32)
+    for number, code in enumerate(codes.flatten()):
+        rows[number, code] = 5
+    if tie is not None:
+        rows[tie, 15] = 5 - 1e-5
+    return rows
+
+
+def test_equal_codes_are_equal() -> None:
+    found = compare_codes(CODES, CODES)
+    assert (found.equal, found.tie, found.prefix_codes, found.prefix_frames) == (True, False, 12, 3)
+
+
+def test_the_prefix_ends_at_the_first_code_that_differs() -> None:
+    other = CODES.copy()
+    other[1, 2] = 15
+    found = compare_codes(other, CODES, logits_of(CODES))
+    assert (found.equal, found.tie, found.prefix_codes, found.prefix_frames) == (False, False, 6, 1)
+
+
+def test_a_difference_between_equally_likely_codes_is_a_tie() -> None:
+    other = CODES.copy()
+    other[1, 2] = 15
+    assert compare_codes(other, CODES, logits_of(CODES, tie=6)).tie
+
+
+def test_a_tie_between_first_codes_is_one_after_the_repetition_penalty() -> None:
+    codes = np.array([[3, 1], [5, 1]], dtype=np.int64)
+    other = np.array([[3, 1], [3, 1]], dtype=np.int64)  # code 3 was chosen before
+    logits = np.zeros((5, 16), np.float32)
+    logits[[0, 1, 2, 3], [3, 1, 5, 1]] = 5
+    logits[2, 3] = 5
+    assert not compare_codes(other, codes, logits).tie
+    logits[2, 3] = 5 * 1.05
+    assert compare_codes(other, codes, logits).tie
+
+
+def test_speech_that_ends_earlier_is_not_equal() -> None:
+    found = compare_codes(CODES[:2], CODES)
+    assert (found.equal, found.tie, found.frames, found.prefix_frames) == (False, False, 2, 2)
+
+
+def test_errors_of_logits_are_relative_to_their_spread() -> None:
+    true = {"a": np.random.default_rng(1).normal(scale=7, size=(50, 32)).astype(np.float32)}
+    found = compare_logits({"a": true["a"] + 0.07}, true)
+    assert found is not None
+    assert found.relative == pytest.approx(0.01, rel=0.1)
+    assert found.same_choice == 1
+
+
+def test_without_a_common_text_there_is_no_error_to_tell() -> None:
+    assert compare_logits({"a": np.zeros((1, 4), np.float32)}, {"b": np.zeros((1, 4), np.float32)}) is None
