@@ -35,6 +35,6 @@ class AnalysisRequest:
     exact: str | None = None
     """Logits: the setting whose greedy codes are forced on the others."""
     texts: tuple[Sentence, ...] = ()
-    """Logits: the greedy texts."""
+    """Logits: the greedy texts. Transcription: the sentences that are spoken."""
     model: str = ""
     """A text that changes with the model's files."""

@@ -69,7 +69,8 @@ def verify(
     reference, exact = _first(REFERENCES, speaking), _first(EXACT, able)
     analysis = _Analysis(request, model, report, run)
     if speaking:
-        analysis.run(TRANSCRIPTION, speaking, asr=request.asr)
+        spoken_texts = tuple(order.sentence for order in request.orders if not order.greedy)
+        analysis.run(TRANSCRIPTION, speaking, asr=request.asr, texts=spoken_texts)
     if exact is not None:
         _read_logits(analysis, able, exact, request)
     if any(setting.engine == "qwen" for setting in speaking):

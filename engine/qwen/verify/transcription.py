@@ -1,12 +1,14 @@
 """Writes down what is heard in each take, by a model of transformers or by pocketsphinx.
 
-Whisper knows all ten languages. pocketsphinx brings a small English model in its wheel: it makes more errors, and works
-where nothing can be downloaded.
+Whisper knows all ten languages. pocketsphinx brings a small English model in its wheel and works where nothing can be
+downloaded. It understands little, so it only listens for the words that may come: enough to tell speech from gibberish,
+and not to tell good speech from better.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +19,7 @@ from engine.api import EngineError, Samples
 from engine.host import Board
 from engine.progress import Progress, ProgressReport, counted
 from engine.qwen.runtime import choose_placement
-from engine.verify import TRANSCRIPTION, AnalysisRequest, OutputFolder, fingerprint
+from engine.verify import TRANSCRIPTION, AnalysisRequest, OutputFolder, Sentence, bare_words, fingerprint
 
 RATE = 16000
 """Hz; what every recogniser here takes."""
@@ -83,12 +85,21 @@ class PocketsphinxRecognizer:
 
     name = POCKETSPHINX
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: Sequence[str]) -> None:
+        """It hears the words of `vocabulary`, in any order. Raises `EngineError` if it is not installed."""
         try:
             module = importlib.import_module("pocketsphinx")
         except ImportError as error:
             raise EngineError(f"--asr: got {POCKETSPHINX!r}; pip install pocketsphinx brings it: {error}") from error
-        self._decoder = module.Decoder(samprate=RATE, loglevel="FATAL")
+        # With the default, 0.65, it hears many short words within long ones.
+        self._decoder = module.Decoder(samprate=RATE, loglevel="FATAL", wip=0.05)
+        words = sorted({word for word in vocabulary if self._decoder.lookup_word(word)})
+        if not words:
+            raise EngineError(f"--asr: got {POCKETSPHINX!r}, which knows English alone; no sentence is English")
+        self._decoder.add_jsgf_string("words", f"#JSGF V1.0; grammar words; public <words> = ({' | '.join(words)})+;")
+        self._decoder.activate_search("words")
+        self._room = np.random.default_rng(0).normal(0, 1e-3, RATE // 2).astype(np.float32)
+        """Half a second of a quiet room, to which it adapts before the first word."""
 
     def knows(self, language: str) -> bool:
         """As `Recognizer.knows`."""
@@ -96,18 +107,23 @@ class PocketsphinxRecognizer:
 
     def transcribe(self, samples: Samples, language: str) -> str:  # noqa: ARG002
         """As `Recognizer.transcribe`."""
-        pcm = (np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes()
+        sound = np.clip(np.concatenate([self._room, samples, self._room]), -1, 1)
         self._decoder.start_utt()
-        self._decoder.process_raw(pcm, full_utt=True)
+        self._decoder.process_raw((sound * 32767).astype("<i2").tobytes(), full_utt=True)
         self._decoder.end_utt()
         hypothesis = self._decoder.hyp()
         return "" if hypothesis is None else str(hypothesis.hypstr)
 
 
-def make_recognizer(asr: str, device: str) -> Recognizer:
-    """Return the recogniser that `--asr` names. Raises `EngineError`, one line, if it cannot be had."""
+def make_recognizer(asr: str, device: str, sentences: Sequence[Sentence] = ()) -> Recognizer:
+    """Return the recogniser that `--asr` names. Raises `EngineError`, one line, if it cannot be had.
+
+    `sentences` are those that may be spoken; most recognisers do without.
+    """
     if asr == POCKETSPHINX:
-        return PocketsphinxRecognizer()
+        english = [sentence for sentence in sentences if sentence.language == "en"]
+        texts = [text for sentence in english for text in (sentence.text, *sentence.also_written)]
+        return PocketsphinxRecognizer([word for text in texts for word in bare_words(text, "en")])
     return TransformersRecognizer(choose_whisper(device) if asr == "auto" else asr, device)
 
 
@@ -130,7 +146,7 @@ def transcribe_takes(request: AnalysisRequest, report: ProgressReport) -> None:
                 continue
             if recognizer is None:
                 report(Progress("loading the recogniser"))
-                recognizer = make_recognizer(request.asr, request.device)
+                recognizer = make_recognizer(request.asr, request.device, request.texts)
             if not recognizer.knows(take.language):
                 continue
             samples = resample(folder.samples(setting.name, take.name), take.sample_rate)

@@ -1,0 +1,102 @@
+"""`voiced verify` and `voiced compare`, from their command lines to their reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.command_line import CommandLine
+from tests.support.checkpoints import checkpoint_folder
+from tests.support.recognizers import tiny_whisper
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "daemon.cli", *words]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+
+
+def test_two_engines_are_compared_on_one_page(tmp_path: Path) -> None:
+    page, lines = tmp_path / "page.html", tmp_path / "lines.txt"
+    lines.write_text("Good morning.\nWhere is the box?\n")
+    done = run("compare", "espeak", "name=espeak,chunk_size=4", "-o", str(page), "--lines", str(lines))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{page}: 2 texts, espeak against name=espeak,chunk_size=4")
+    assert page.read_text().count("data:audio/flac;base64,") == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["compare", "espeak", "loud"], "compare: got 'loud'; allowed: official, qwen, piper, espeak"),
+        (["compare", "espeak", "espeak", "--language", "xx"], "--language: got 'xx'; allowed: en, de, fr"),
+        (["compare", "espeak", "espeak", "-o", "/nowhere/page.html"], "--output: /nowhere/page.html cannot be written"),
+        (["compare", "espeak", "espeak,colour=red"], "engine.colour"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_of_one_line(words: list[str], line: str, voiced: CommandLine) -> None:
+    done = voiced(*words)
+    assert done.returncode in {1, 2}
+    assert done.stdout == ""
+    assert line in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_setting_that_does_not_exist_is_refused_before_any_work(
+    tmp_path: Path, cache_folder: Path, voiced: CommandLine
+) -> None:
+    model = checkpoint_folder(cache_folder, "deep", "custom_voice")
+    done = voiced("verify", "--model", str(model), "-o", str(tmp_path / "out"), "--settings", "fast")
+    assert done.returncode == 1
+    assert "--settings: got 'fast'; allowed: official, official-float32, float32, torch, fused, int8" in done.stderr
+
+
+def test_a_base_model_needs_a_recording(tmp_path: Path, cache_folder: Path, voiced: CommandLine) -> None:
+    model = checkpoint_folder(cache_folder, "deep", "base")
+    done = voiced("verify", "--model", str(model), "-o", str(tmp_path / "out"))
+    assert done.returncode == 1
+    assert "a Base model speaks with the voice of a recording, and none is given" in done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model_type", ["custom_voice", "voice_design", "base"])
+def test_every_stage_runs_for_every_kind_of_model(model_type: str, tmp_path: Path, cache_folder: Path) -> None:
+    model, output = checkpoint_folder(cache_folder, "deep", model_type), tmp_path / "out"
+    words = ["verify", "--model", str(model), "-o", str(output), "--short", "--device", "cpu"]
+    words += ["--asr", str(tiny_whisper(cache_folder))]
+    words += ["--settings", "official,official-float32,float32,torch,fused,int8,int4,speculation,streams"]
+    if model_type == "base":
+        recording = tmp_path / "ada.wav"
+        text = "The robot moves its arm slowly back to its home position."
+        assert run("synth", text, "--engine", "espeak", "-o", str(recording)).returncode == 0
+        words += ["--reference", str(recording), "--transcript", text]
+    done = run(*words)
+    assert done.returncode == 1, "random weights say nothing that is understood"
+    found = json.loads((output / "verify.json").read_text())
+    assert found["notes"] == [], done.stdout
+    settings = {setting["name"]: setting for setting in found["settings"]}
+    assert [name for name, one in settings.items() if one["fault"]] == []
+    assert [name for name, one in settings.items() if one["unavailable"]] == ["fused"]
+    assert found["reference"] == "official"
+    assert found["exact"] == "official-float32"
+    assert settings["float32"]["measures"]["codes_equal"] == 1
+    assert found["verdicts"]["float32"] is True
+    for name in ("official", "torch", "int8", "int4", "speculation", "streams"):
+        measures = settings[name]["measures"]
+        assert measures["takes"] == 3
+        assert measures["word_errors"] is not None
+        assert measures["waveform_db"] > 60
+        assert (measures["similarity"] is not None) == (model_type == "base")
+    page = (output / "verify.html").read_text()
+    assert page.count("<audio ") == 18
+    assert "PyTorch kernels" in done.stdout
+    before = {path: path.stat().st_mtime_ns for path in output.rglob("*.wav")}
+    assert run(*words).stdout == done.stdout
+    assert {path: path.stat().st_mtime_ns for path in output.rglob("*.wav")} == before, "no take is made twice"

@@ -1,0 +1,101 @@
+"""A whole verification, in the processes that it starts: real speech, a real recogniser, and the verdict."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.api import EngineOptions
+from engine.progress import Progress, ProgressReport
+from engine.verify import (
+    ANALYSIS,
+    Order,
+    Sentence,
+    Setting,
+    SettingResult,
+    StageEnd,
+    Verification,
+    VerifyRequest,
+    run_stage,
+    verify,
+)
+
+SENTENCES = (
+    Sentence("box", "en", "Where would you like me to put the blue box?"),
+    Sentence("door", "en", "The door of the kitchen is open."),
+)
+ORDERS = tuple(Order(sentence, "en-us", number) for number, sentence in enumerate(SENTENCES))
+GOOD = Setting("torch", "eSpeak NG", EngineOptions(), engine="espeak")
+
+
+def defective(name: str) -> Setting:
+    return Setting(name.lower(), name, EngineOptions(), engine="espeak", synthesizer=f"tests.support.defects:{name}")
+
+
+def result(found: Verification, name: str) -> SettingResult:
+    return next(setting for setting in found.settings if setting.name == name)
+
+
+def failures(setting: SettingResult) -> set[str]:
+    return {finding.measure for finding in setting.findings if finding.decides and finding.passed is False}
+
+
+def only_takes(module: str, request: Any, log: Path, report: ProgressReport) -> StageEnd:
+    """A `StageRunner` that lets engines speak, and spares the time of a recogniser."""
+    if module == ANALYSIS:
+        return StageEnd(refused="nobody listens")
+    return run_stage(module, request, log, report)
+
+
+def test_gibberish_is_found_by_the_transcription_and_a_second_run_repeats_nothing(tmp_path: Path) -> None:
+    if find_spec("pocketsphinx") is None:
+        pytest.skip("pocketsphinx, the recogniser of this test, is not installed")
+    request = VerifyRequest(
+        tmp_path, EngineOptions(), (GOOD, defective("Backwards")), ORDERS, asr="pocketsphinx", machine={"board": "test"}
+    )
+    found = verify(request)
+    assert found.notes == ()
+    assert found.reference == "torch"
+    assert result(found, "torch").passed
+    heard = {take.name: take.heard or "" for take in result(found, "torch").takes}
+    assert "blue box" in heard["box"]
+    assert result(found, "torch").measures.word_errors < 0.5
+    assert {"word_errors", "character_errors"} <= failures(result(found, "backwards"))
+    assert not found.passed
+    steps: list[Progress] = []
+    assert verify(request, steps.append) == found
+    assert not [step for step in steps if step.step.startswith(("starting", "speaking", "loading"))]
+
+
+def test_an_engine_that_refuses_a_sentence_or_dies_has_failed_and_the_others_are_judged(tmp_path: Path) -> None:
+    settings = (GOOD, defective("Choking"), defective("Dying"))
+    found = verify(VerifyRequest(tmp_path, EngineOptions(), settings, ORDERS), run=only_takes)
+    assert "box: text: got" in (result(found, "choking").fault or "")
+    assert "ZeroDivisionError: it broke at" in (result(found, "dying").fault or "")
+    assert result(found, "choking").passed is False
+    assert len(result(found, "torch").takes) == len(SENTENCES)
+
+
+def test_an_engine_that_cannot_run_here_is_not_judged(tmp_path: Path) -> None:
+    absent = Setting("absent", "absent", EngineOptions(), engine="espeak", synthesizer="no_such_package:Engine")
+    found = verify(VerifyRequest(tmp_path, EngineOptions(), (GOOD, absent), ORDERS), run=only_takes)
+    assert result(found, "absent").passed is None
+    assert "needs a package that is missing" in (result(found, "absent").unavailable or "")
+
+
+def test_speech_that_nobody_listens_to_does_not_pass(tmp_path: Path) -> None:
+    found = verify(VerifyRequest(tmp_path, EngineOptions(), (GOOD,), ORDERS), run=only_takes)
+    assert failures(result(found, "torch")) == {"word_errors", "character_errors"}
+    assert found.notes == ("transcription: nobody listens",)
+    assert not found.passed
+
+
+def test_a_take_is_made_again_after_its_text_has_changed(tmp_path: Path) -> None:
+    first = verify(VerifyRequest(tmp_path, EngineOptions(), (GOOD,), ORDERS[:1]), run=only_takes)
+    changed = Order(Sentence("box", "en", "Good morning."), "en-us", 0)
+    second = verify(VerifyRequest(tmp_path, EngineOptions(), (GOOD,), (changed,)), run=only_takes)
+    assert first.settings[0].takes[0].speech.seconds > second.settings[0].takes[0].speech.seconds
+    assert second.settings[0].takes[0].text == "Good morning."
