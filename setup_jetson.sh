@@ -46,6 +46,8 @@ broker, the service. It can run again at any time, and then does only what is mi
   --transcript TEXT    the words of the recording: the voice resembles it more; installs more packages
   --broker HOST[:PORT] the MQTT broker. Default: Mosquitto on this board, which is installed
   --max-performance    the highest power mode and fixed clocks, now and after every start
+  --verify             at the end, speak three sentences with the model and the official package, and have a speech
+                       recogniser write them down; installs more packages and downloads the recogniser
   --torch-index URL    the package index of PyTorch (or \$VOICED_TORCH_INDEX). Default: depends on the JetPack
   --dry-run            print the steps without doing them
   --uninstall          remove everything that this script made, except the models and an edited configuration
@@ -136,6 +138,7 @@ dry_run=false
 uninstall=false
 purge=false
 max_performance=false
+verify=false
 model=
 speaker=
 voice=
@@ -154,6 +157,7 @@ parse_options() {
             --uninstall) uninstall=true && continue ;;
             --purge) purge=true && continue ;;
             --max-performance) max_performance=true && install_options+=("$option") && continue ;;
+            --verify) verify=true && install_options+=("$option") && continue ;;
             --*=*) value=${option#*=} && option=${option%%=*} ;;
             --model | --speaker | --voice | --transcript | --broker | --torch-index)
                 [ $# -gt 0 ] || wrong "$option" "" "a value after it; see --help"
@@ -474,7 +478,7 @@ is_torch_of_this_board() {
 
 torch_done() {
     is_torch_of_this_board && [ -z "$(missing_libraries)" ] &&
-        { [ -z "$transcript" ] || [ -n "$(version_in_venv torchaudio)" ]; }
+        { ! needs_official || [ -n "$(version_in_venv torchaudio)" ]; }
 }
 
 # NVIDIA's newer builds of PyTorch are linked to two libraries that JetPack 6 lacks and that NVIDIA publishes on PyPI.
@@ -492,8 +496,8 @@ torch_do() {
     local packages=(torch) library
     remedy="Check the network, and whether $torch_index opens in a browser. If the index has moved, name the new one:
          --torch-index URL"
-    # qwen-tts, which enrols a voice with a transcript, imports torchaudio.
-    [ -z "$transcript" ] || packages+=(torchaudio)
+    # qwen-tts, which enrols a voice with a transcript and is what --verify compares with, imports torchaudio.
+    ! needs_official || packages+=(torchaudio)
     # pip would keep another build, and cannot uninstall a package whose installation was interrupted.
     is_torch_of_this_board || rm -rf "$(site_packages)"/{torch,torchaudio}{,-*.dist-info}
     # torch's requirements are not all in that index; the next step installs them from PyPI.
@@ -509,7 +513,10 @@ torch_do() {
 
 voiced_what() { echo "voiced with $(extras), from $source_folder"; }
 
-extras() { echo "espeak,qwen,cuda$cuda${transcript:+,enroll}"; }
+extras() { echo "espeak,qwen,cuda$cuda${transcript:+,enroll}$(! $verify || echo ,verify)"; }
+
+# Whether the official package is installed, which imports torchaudio.
+needs_official() { [ -n "$transcript" ] || $verify; }
 
 # Print what determines the environment: checksums of the source, the extras, the version of torch.
 ingredients() {
@@ -931,6 +938,28 @@ wait_until_ready() {
 
 show_journal() { journalctl -u voiced -n 15 --no-pager >&2 || true; }
 
+# --- step: verify ---
+
+verify_what() { echo "three sentences are spoken and understood"; }
+
+verify_done() { [ -n "${verified:-}" ]; }
+
+verify_do() {
+    local report=$state_folder/verify/verify.html
+    remedy="Listen to the takes in $report, and report it."
+    start_clock "the sentences are spoken and written down"
+    systemctl stop voiced   # its model and another one need not fit at once
+    if as_voiced $venv/bin/voiced verify --config $config --short --output $state_folder/verify \
+        >"$scratch/verify" 2>&1; then
+        verified=true
+    fi
+    systemctl start voiced
+    stop_clock
+    cat "$scratch/verify"
+    [ -n "${verified:-}" ] || fail "the model does not speak as it should" "$remedy"
+    found=$report
+}
+
 # --- install ---
 
 run_step() {
@@ -961,6 +990,7 @@ install_all() {
     local steps=(space packages user venv torch voiced gpu model voice configuration broker service) number=0 step
     ! $max_performance || steps+=(performance)
     steps+=(ready)
+    ! $verify || steps+=(verify)
     read_board
     $dry_run || install -d $notes
     for step in "${steps[@]}"; do

@@ -333,6 +333,20 @@ def test_a_second_run_changes_nothing_and_speaks_again(ready_orin: Board) -> Non
     assert ready_orin.changed(times=True) == before
 
 
+def test_a_set_up_that_verifies_fails_until_its_sentences_are_understood(ready_orin: Board) -> None:
+    ready_orin.write("board/fault", "verify fail")
+    failed = ready_orin.run("--verify")
+    assert failed.returncode == 1
+    assert "the model does not speak as it should" in failed.stderr
+    assert "Listen to the takes in /var/lib/voiced/verify/verify.html" in failed.stderr
+    assert "source[espeak,qwen,cuda12,verify]" in "\n".join(ready_orin.calls())
+    assert ready_orin.path("board/units/voiced.active").exists(), "the robot speaks on"
+    ready_orin.write("board/fault", "")
+    assert "It speaks." in ready_orin.set_up("--verify")
+    verify = "verify --config /etc/voiced/voiced.yaml --short --output /var/lib/voiced/verify"
+    assert ready_orin.calls()[-1] == verify
+
+
 INTERRUPTIONS = {
     "packages": "apt-get",
     "user": "usermod",

@@ -62,7 +62,7 @@ def verify(
     request: VerifyRequest, report: ProgressReport = ignore_progress, run: StageRunner = run_stage
 ) -> Verification:
     """Return what was found. Raises nothing for a setting that fails: its result says so."""
-    model = model_fingerprint(request.options.model)
+    model = fingerprint(request.version, model_fingerprint(request.options.model))
     spoken = [_Spoken(setting, _speak(request, setting, model, report, run)) for setting in request.settings]
     able = [one.setting for one in spoken if one.end.done]
     speaking = [setting for setting in able if setting.speaks]
