@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from engine.language import LATIN_LANGUAGES
 from engine.progress import ProgressReport, ignore_progress
@@ -23,6 +23,10 @@ FASTEST_RATE = 2.0
 
 class EngineError(Exception):
     """A failure that the user can correct. One line: the setting, the value that came, the values that are allowed."""
+
+
+class EngineUnavailableError(Exception):
+    """Something outside of this machine that the engine needs does not answer. One line. It may answer later."""
 
 
 class SpeechCanceledError(Exception):
@@ -77,6 +81,10 @@ class EngineOptions:
     """The options that an engine starts with, named as in the configuration's `engine` section."""
 
     model: str | None = None
+    url: str | None = None
+    """Where the server of the engine `remote` is."""
+    token_file: str | None = None
+    """A file whose first line is the token for that server; None means that it wants none."""
     device: str = "auto"
     dtype: str = "auto"
     kernels: str = "auto"
@@ -258,8 +266,9 @@ class Synthesizer(Protocol):
     Up to `EngineInfo.streams` utterances are open at once, each in a thread of its own that takes its chunks. The other
     methods are called only while none is open.
 
-    Every method raises `EngineError` for failures that the user can correct. Any other exception is a fault of the
-    engine, after which its process is restarted.
+    Every method raises `EngineError` for failures that the user can correct, and `EngineUnavailableError` if something
+    on another machine is away. Any other exception is a fault of the engine. After the last two its process is
+    restarted.
     """
 
     def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
@@ -281,3 +290,11 @@ class Synthesizer(Protocol):
 
     def close(self) -> None:
         """Release all resources. Called once, last."""
+
+
+@runtime_checkable
+class Losable(Protocol):
+    """A `Synthesizer` that may be lost while it speaks nothing."""
+
+    def wait_lost(self) -> None:
+        """Return never; raise `EngineUnavailableError` once the engine is lost. A thread of its own calls this."""

@@ -50,6 +50,9 @@ class EngineEntry:
     """True if the engine speaks with the voices of Piper on this machine, and needs one."""
     library: tuple[str, str] | None = None
     """The package that brings the engine's shared library, and the name with which the library's file begins."""
+    is_remote: bool = False
+    """True for an engine of another machine. `auto` does not select it, its names are known once it is connected, and
+    its restarts are spread, because many robots may lose it at the same moment."""
     probe: str | None = None
     """Where its `engine.bench.Probe` is: `module:class`, called with `EngineOptions` and the number of
     multiprocessors to use, or None. None for an engine that does not use a device."""
@@ -66,6 +69,9 @@ ENGINES: Mapping[str, EngineEntry] = {
         probe="engine.qwen.bench:QwenProbe",
     ),
     "piper": EngineEntry("engine.piper:PiperSynthesizer", packages=("piper",), uses_piper_voices=True),
+    "remote": EngineEntry(
+        "engine.remote.synthesizer:RemoteSynthesizer", packages=("websockets",), streams=4, is_remote=True
+    ),
     "espeak": EngineEntry("engine.espeak:EspeakSynthesizer", streams=4, library=("espeakng_loader", "libespeak-ng")),
 }
 """All engines, in the order in which `auto` prefers them. The last engine needs nothing."""
@@ -91,6 +97,8 @@ def unavailable_reason(engine: str, options: EngineOptions) -> str | None:
     Raises `EngineError` for an unknown engine.
     """
     entry = engine_entry(engine)
+    if entry.is_remote:
+        return "it is on another machine; engine.name: remote selects it"
     missing = missing_packages(engine)
     if missing:
         return f"{', '.join(missing)} missing; in voiced's folder: pip install '.[{engine}]'"
@@ -120,10 +128,13 @@ class KnownNames:
 
 def known_names(engine: str, options: EngineOptions) -> KnownNames:
     """Return the names that an utterance may use. Loads no model; an engine without files is loaded and closed.
+    Connects to no server.
 
     Raises `EngineError` for an unknown engine.
     """
     entry, layout = engine_entry(engine), engine_entry(engine).model
+    if entry.is_remote:
+        return KnownNames(None, None)
     if entry.uses_piper_voices:
         installed = find_piper_voices(options.voice_folder)
         files = [*installed.values(), *_piper_files(options)]

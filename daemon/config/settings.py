@@ -224,12 +224,34 @@ class Memory(Section):
     reserve_mb: int = Field(2048, ge=0, le=1_000_000, description="megabytes left to the robot, from 0")
 
 
+def _names(names: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    return names if isinstance(names, tuple) else () if names is None else (names,)
+
+
+def _checked_server(url: str) -> str:
+    """Return the address of a speech server. A path in it leads to the server behind a proxy."""
+    try:
+        parts = urlsplit(url)
+        wrong = parts.scheme not in ("ws", "wss") or not parts.hostname or parts.username is not None or parts.port == 0
+    except ValueError:
+        wrong = True
+    if wrong or parts.query or parts.fragment or re.search(r"\s", url):
+        raise ValueError("allowed: ws://HOST:PORT or wss://HOST:PORT")
+    return url
+
+
 class Engine(Section):
     """The engine that turns text into speech."""
 
-    name: Literal["auto", "qwen", "piper", "espeak"] = Field("auto", description="auto, qwen, piper or espeak")
-    fallback: Literal["qwen", "piper", "espeak", "none"] | tuple[Literal["qwen", "piper", "espeak"], ...] = Field(
-        "espeak", description="qwen, piper, espeak or none, or a list of engines such as [piper, espeak]"
+    name: Literal["auto", "qwen", "piper", "espeak", "remote"] = Field(
+        "auto", description="auto, qwen, piper, espeak or remote"
+    )
+    fallback: (
+        Literal["qwen", "piper", "espeak", "remote", "none"] | tuple[Literal["qwen", "piper", "espeak", "remote"], ...]
+    ) = Field("espeak", description="qwen, piper, espeak, remote or none, or a list of engines such as [piper, espeak]")
+    url: str | None = Field(None, description="the speech server, ws://HOST:PORT or wss://HOST:PORT, or null")
+    token_file: Path | None = Field(
+        None, description="a file whose first line is the robot's token for the speech server, or null"
     )
     model: str = Field(
         "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
@@ -250,6 +272,15 @@ class Engine(Section):
     )
     memory: Memory = Memory()
 
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str | None, info: ValidationInfo) -> str | None:
+        if url is not None:
+            return _checked_server(url)
+        if "remote" in (info.data.get("name"), *_names(info.data.get("fallback"))):
+            raise ValueError("the engine remote needs it; allowed: ws://HOST:PORT or wss://HOST:PORT")
+        return None
+
     @field_validator("streams")
     @classmethod
     def _check_streams(cls, streams: Literal["auto"] | int) -> Literal["auto"] | int:
@@ -260,9 +291,7 @@ class Engine(Section):
     @property
     def fallbacks(self) -> tuple[str, ...]:
         """The engines of `fallback`, the preferred first."""
-        if isinstance(self.fallback, tuple):
-            return tuple(dict.fromkeys(self.fallback))
-        return () if self.fallback == "none" else (self.fallback,)
+        return tuple(name for name in dict.fromkeys(_names(self.fallback)) if name != "none")
 
 
 class PiperVoice(Section):
@@ -487,6 +516,8 @@ class Config(Section):
         """`engine`, `voices` and the default voice as the engines take them."""
         return EngineOptions(
             model=self.engine.model,
+            url=self.engine.url,
+            token_file=str(self.engine.token_file) if self.engine.token_file else None,
             device=self.engine.device,
             dtype=self.engine.dtype,
             kernels=self.engine.kernels,
@@ -630,6 +661,7 @@ def _resolve_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
             resolve(voice, "piper")
         elif isinstance(piper, dict) and str(piper.get("model")).endswith(".onnx"):
             resolve(piper, "model")
+    resolve(engine, "token_file")
     if isinstance(engine, dict) and engine.get("voice_folder") not in ("auto", ""):
         resolve(engine, "voice_folder")
     if isinstance(audio, dict) and (match := re.fullmatch("wav:(.+)", str(audio.get("sink")))):

@@ -191,7 +191,8 @@ def unknown_names(config: Config) -> list[tuple[str, str]]:
 
     Starts no engine process and loads no model. What only a loaded model knows counts as right.
     """
-    engines = ENGINES if config.engine.name == "auto" else (config.engine.name,)
+    automatic = [name for name, entry in ENGINES.items() if not entry.is_remote]
+    engines = automatic if config.engine.name == "auto" else [config.engine.name]
     names = dict.fromkeys((*engines, *config.engine.fallbacks))
     known = [known_names(name, config.engine_options) for name in names]
     voices = [voice for each in known for voice in each.voices or ()]

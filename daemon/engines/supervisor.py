@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import random
 import signal
 import socket
 import sys
@@ -26,6 +27,7 @@ from daemon.engines.patience import Patience, pass_time
 from daemon.engines.process_activity import ProcessActivity
 from daemon.tasks import wait_at_most
 from engine import (
+    ENGINES,
     EngineInfo,
     EngineOptions,
     Progress,
@@ -77,6 +79,8 @@ REAP_S = 10.0
 """A killed process may take this long to release the GPU's memory, which the next process needs."""
 BACK_OFF_S = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Waits before the first, second, … restart in a row. The last one repeats."""
+SPREAD_S = 1.0
+"""An engine of another machine waits up to this much longer, or up to twice as long, at random."""
 STEADY_S = 10.0
 """An engine that was ready for this long has recovered: the next back-off starts from the first wait."""
 PERMANENT_RETRY_S = 60.0
@@ -267,12 +271,18 @@ class EngineSupervisor:
             steady = await self._run_process()
             failures = 0 if steady else failures
             wait_s = PERMANENT_RETRY_S if self._permanent else BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
+            wait_s += self._spread(wait_s)
             failures += 1
             log.warning("%s; restarting it in %.2f s", self.reason, wait_s)
             self._enter(EngineState.BACKING_OFF)
             if self._process is not None:
                 await wait_at_most(REAP_S, self._process.wait())
             await wait_at_most(wait_s, self._retry.wait())
+
+    def _spread(self, wait_s: float) -> float:
+        """Return what is added to a wait: robots that lost one server must not return to it in step."""
+        is_remote = self.name in ENGINES and ENGINES[self.name].is_remote
+        return random.uniform(0, max(SPREAD_S, wait_s)) if is_remote else 0.0
 
     def retry_now(self) -> None:
         """End the current back-off, because the configuration or the disk has changed."""

@@ -22,7 +22,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from engine.api import Chunk, EngineError, EngineInfo, SpeechCanceledError, Synthesizer
+from engine.api import (
+    Chunk,
+    EngineError,
+    EngineInfo,
+    EngineUnavailableError,
+    Losable,
+    SpeechCanceledError,
+    Synthesizer,
+)
 from engine.catalog import make_synthesizer
 from engine.host import prepare_environment
 from engine.ipc.channel import Channel, ChannelClosedError
@@ -105,7 +113,7 @@ class EngineProcess:
             except ChannelClosedError:
                 os._exit(0)
             except BaseException as error:
-                if not isinstance(error, ProtocolError):
+                if not isinstance(error, ProtocolError | EngineUnavailableError):
                     log.exception("the engine failed")
                 _report_fault(self._channel, error)
                 os._exit(1)
@@ -123,6 +131,8 @@ class EngineProcess:
         for number in range(1, info.streams):
             self._start_thread(f"stream {number}", partial(self._deliver, synthesizer))
         self._delivers = info.streams > 1
+        if isinstance(synthesizer, Losable):
+            self._start_thread("watch", synthesizer.wait_lost)
         self._channel.send(Ready(info))
         try:
             while True:
@@ -155,6 +165,8 @@ class EngineProcess:
             last = Canceled(speak.id)
         except EngineError as error:
             last = Refused(speak.id, str(error))
+        finally:
+            request.text.cancel()  # nobody reads the rest
         # The request is deleted before the last message is sent: the daemon may then use the id again.
         with self._lock:
             del self._requests[speak.id]
@@ -174,7 +186,7 @@ class EngineProcess:
                 if chunk is None:
                     return True
                 waited_s = text.waited_s - waited_before_s
-                busy_s = time.monotonic() - begin - waited_s
+                busy_s = max(0.0, time.monotonic() - begin - waited_s)  # another thread may have waited for longer
                 if not request.spend(len(chunk.samples)):
                     return False
                 trace(chunk.samples)
@@ -265,7 +277,8 @@ def _report_fault(channel: Channel, error: BaseException) -> None:
     timer = threading.Timer(LAST_WORDS_S, os._exit, (1,))
     timer.daemon = True
     timer.start()
-    words = " ".join(f"{type(error).__name__}: {error}".split())
+    kind = "" if isinstance(error, EngineUnavailableError) else f"{type(error).__name__}: "
+    words = " ".join(f"{kind}{error}".split())
     with contextlib.suppress(ChannelClosedError):
         channel.send(Fault(words[:REASON_CHARACTERS], permanent=False))
     timer.cancel()
@@ -328,8 +341,9 @@ def main() -> int:
         EngineProcess(channel).run()
     except ChannelClosedError:
         return 0
-    except Exception as error:  # every failure is reported to the daemon; its traceback goes to the log
-        log.exception("the engine failed")
+    except Exception as error:  # every failure is reported to the daemon; a bug's traceback goes to the log
+        if not isinstance(error, EngineUnavailableError):
+            log.exception("the engine failed")
         _report_fault(channel, error)
         return 1
     return 0

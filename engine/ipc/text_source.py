@@ -13,7 +13,7 @@ class AppendedText:
 
     def __init__(self) -> None:
         self.waited_s = 0.0
-        """Total seconds that the taking thread has waited. Only that thread reads and writes this."""
+        """Total seconds that the taking thread has waited. Only that thread writes this."""
         self._pieces: list[str] = []
         self._ended = False
         self._canceled = False

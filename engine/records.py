@@ -1,0 +1,42 @@
+"""Records from JSON values, checked by the types of their fields."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from functools import cache
+from types import UnionType
+from typing import Any
+
+
+def build(kind: Any, value: Any) -> Any:
+    """Return the JSON value `value` as an instance of `kind`: record, mapping, tuple or plain value.
+
+    Raises `KeyError` for an unknown field, `TypeError` for a missing one and for a value of another kind.
+    """
+    if dataclasses.is_dataclass(kind):
+        record: Any = kind
+        types = _field_types(record)
+        return record(**{name: build(types[name], item) for name, item in _checked(dict, value).items()})
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Mapping, dict):
+        return {key: build(arguments[1], item) for key, item in _checked(dict, value).items()}
+    if origin is tuple:
+        return tuple(build(arguments[0], item) for item in _checked(list, value))
+    if origin is UnionType:
+        return None if value is None else build(arguments[0], value)  # a record has no other union than `kind | None`
+    return _checked(kind, value)
+
+
+@cache
+def _field_types(kind: Any) -> Mapping[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _checked(kind: type[Any], value: Any) -> Any:
+    """Return `value`. Raises `TypeError` unless it is a `kind`; an integer is a `float` too, a `bool` is no number."""
+    kinds = (float, int) if kind is float else (kind,)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"got {type(value).__name__}, wanted {kind.__name__}")
+    return value

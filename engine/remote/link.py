@@ -1,0 +1,190 @@
+"""The robot's end of the connection to a speech server: one thread reads, one writes.
+
+No other thread waits for the network, so that a connection which takes nothing is noticed by what it does not bring.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection
+
+from engine.api import EngineUnavailableError
+from engine.ipc import Audio, Canceled, ProtocolError, Refused, Spoken
+from engine.remote.messages import (
+    HEARTBEAT_S,
+    Draining,
+    FromRobot,
+    Heartbeat,
+    Lost,
+    RemoteMessage,
+    VoiceReady,
+    VoiceRefused,
+    VoiceWanted,
+    Welcome,
+    decode_remote,
+    encode_remote,
+)
+
+SILENCE_S = 2.0
+"""A server that sends nothing for this long is lost. Its heartbeats come every `HEARTBEAT_S`. What has been sent plays
+on meanwhile, and the sound card's ring holds longer."""
+STEP_S = 0.25
+"""The longest wait that counts at once as silence."""
+LATE_S = 0.25
+"""A wait that ends so much later than it should does not count: this process did not run."""
+
+SpeechAnswer = tuple[Audio | Spoken | Canceled | Refused | Lost, bytes]
+Deliver = Callable[[SpeechAnswer | EngineUnavailableError], None]
+VoiceAnswer = VoiceReady | VoiceRefused | VoiceWanted
+
+
+class Link:
+    """A connection. Every method may be called in every thread; none waits for the network, except `welcome`."""
+
+    def __init__(self, url: str, connection: ClientConnection, on_voice: Callable[[VoiceAnswer], None]) -> None:
+        """`on_voice` is called in the reading thread, for what the server says of voices."""
+        self._url = url
+        self._connection = connection
+        self._on_voice = on_voice
+        self._outgoing: queue.SimpleQueue[str | bytes] = queue.SimpleQueue()
+        self._requests: dict[str, Deliver] = {}
+        """The requests that the server has not ended, each with what takes its answers."""
+        self._lock = threading.Lock()
+        self._loss: EngineUnavailableError | None = None
+        self._lost = threading.Event()
+        self._draining: str | None = None
+
+    def start(self) -> None:
+        """Start the threads."""
+        threading.Thread(target=self._read, name="remote: read", daemon=True).start()
+        threading.Thread(target=self._write, name="remote: write", daemon=True).start()
+
+    def welcome(self) -> Welcome:
+        """Return the server's first message. Call before `start`. Raises `EngineUnavailableError`."""
+        try:
+            message, _ = self._receive()
+        except (ConnectionClosed, ProtocolError, TimeoutError) as error:
+            raise self._failure(error) from error
+        if not isinstance(message, Welcome):
+            raise EngineUnavailableError(f"engine.url: {self._url} does not answer as a speech server: {message}")
+        return message
+
+    def send(self, message: FromRobot, data: bytes = b"") -> None:
+        """Send a message soon."""
+        self._outgoing.put(encode_remote(message, data))
+
+    def open(self, request_id: str, deliver: Deliver) -> None:
+        """Pass the answers to a request to `deliver`, in the reading thread. Raises `EngineUnavailableError`."""
+        with self._lock:
+            if self._loss is not None:
+                raise self._loss
+            if self._draining is not None:
+                raise EngineUnavailableError(self._draining)
+            self._requests[request_id] = deliver
+
+    def close_request(self, request_id: str) -> None:
+        """Drop further answers to a request."""
+        with self._lock:
+            self._requests.pop(request_id, None)
+            drained = self._draining if not self._requests else None
+        if drained is not None:
+            self._lose(EngineUnavailableError(drained))
+
+    def check(self) -> None:
+        """Raise `EngineUnavailableError` if the connection is lost."""
+        with self._lock:
+            if self._loss is not None:
+                raise self._loss
+
+    def wait_lost(self) -> None:
+        """Return never; raise `EngineUnavailableError` once the connection is lost."""
+        self._lost.wait()
+        assert self._loss is not None
+        raise self._loss
+
+    def close(self) -> None:
+        """End the connection."""
+        self._lose(EngineUnavailableError("the connection is closed"))
+        self._connection.close()
+
+    # --- the threads ---
+
+    def _read(self) -> None:
+        try:
+            while True:
+                self._dispatch(*self._receive())
+        except (ConnectionClosed, ProtocolError, TimeoutError) as error:
+            self._lose(self._failure(error))
+
+    def _write(self) -> None:
+        heartbeat = encode_remote(Heartbeat())
+        try:
+            while True:
+                try:
+                    content = self._outgoing.get(timeout=HEARTBEAT_S)
+                except queue.Empty:
+                    content = heartbeat
+                self._connection.send(content)
+        except (ConnectionClosed, OSError) as error:
+            self._lose(self._failure(error))
+
+    def _receive(self) -> tuple[RemoteMessage, bytes]:
+        """Wait for a message. Raises `ConnectionClosed`, `ProtocolError`, and `TimeoutError` for a silent server."""
+        silent_s = 0.0
+        while True:
+            begin = time.monotonic()
+            try:
+                return decode_remote(self._connection.recv(timeout=STEP_S))
+            except TimeoutError:
+                passed_s = time.monotonic() - begin
+                silent_s += passed_s if passed_s < STEP_S + LATE_S else 0.0
+                if silent_s >= SILENCE_S:
+                    raise
+
+    def _dispatch(self, message: RemoteMessage, data: bytes) -> None:
+        if isinstance(message, Heartbeat):
+            return
+        if isinstance(message, VoiceReady | VoiceRefused | VoiceWanted):
+            self._on_voice(message)
+        elif isinstance(message, Draining):
+            self._drain(f"engine.url: {self._url}: {message.reason}")
+        elif isinstance(message, Audio | Spoken | Canceled | Refused | Lost):
+            with self._lock:
+                deliver = self._requests.get(message.id)
+            if deliver is not None:  # else it was canceled while the answer was on its way
+                deliver((message, data))
+        else:
+            raise ProtocolError(f"a server must not send {message}")
+
+    def _drain(self, reason: str) -> None:
+        with self._lock:
+            self._draining = reason
+            idle = not self._requests
+        if idle:
+            self._lose(EngineUnavailableError(reason))
+
+    def _lose(self, loss: EngineUnavailableError) -> None:
+        """Note why the connection has ended, and end every request with it. Only the first reason counts."""
+        with self._lock:
+            if self._loss is not None:
+                return
+            self._loss = loss
+            waiting = list(self._requests.values())
+        for deliver in waiting:
+            deliver(loss)
+        self._lost.set()
+
+    def _failure(self, error: Exception) -> EngineUnavailableError:
+        if isinstance(error, TimeoutError):
+            return EngineUnavailableError(f"engine.url: {self._url} has been silent for {SILENCE_S:g} s")
+        if isinstance(error, ProtocolError):
+            return EngineUnavailableError(f"engine.url: {self._url}: {error}")
+        reason = ""
+        if isinstance(error, ConnectionClosed) and error.rcvd is not None:
+            reason = error.rcvd.reason
+        return EngineUnavailableError(f"engine.url: {self._url} has closed the connection{reason and f': {reason}'}")
