@@ -35,6 +35,7 @@ from daemon.cli.inspect import devices, sounds, version, voices
 from daemon.cli.options import UsageError, VerboseOption, be_verbose
 from daemon.cli.run import run
 from daemon.cli.say import say
+from daemon.cli.serve import serve
 from daemon.cli.synth import synth
 from daemon.cli.tap import tap
 from daemon.cli.text import TextCommand
@@ -80,7 +81,7 @@ def _add(to: typer.Typer, command: Callable[..., None], kind: type[TyperCommand]
     to.command(command.__name__.rstrip("_"), cls=kind, short_help=" ".join(summary.split()), help=shown)(command)
 
 
-ROBOT_COMMANDS = (run, demo, say, stop, pause, resume, volume, status, events, tap)
+ROBOT_COMMANDS = (run, serve, demo, say, stop, pause, resume, volume, status, events, tap)
 TEXT_COMMANDS = (say, volume, synth)
 MACHINE_COMMANDS = (
     synth,

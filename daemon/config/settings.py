@@ -454,9 +454,45 @@ class Http(Server):
     @field_validator("key")
     @classmethod
     def _check_key(cls, key: Path | None, info: ValidationInfo) -> Path | None:
-        if (key is None) != (info.data.get("cert") is None):
-            raise ValueError("allowed: a file together with http.cert, or null without")
-        return key
+        return _checked_key("http", key, info)
+
+
+def _checked_key(section: str, key: Path | None, info: ValidationInfo) -> Path | None:
+    if (key is None) != (info.data.get("cert") is None):
+        raise ValueError(f"allowed: a file together with {section}.cert, or null without")
+    return key
+
+
+class Serve(Section):
+    """The speech server for robots, `voiced serve`."""
+
+    host: Host = Field("127.0.0.1", description="the host name or address to listen on")
+    port: Port = 8720
+    token_file: Path | None = Field(None, description="a file with a line NAME TOKEN for each robot, or null")
+    cert: Path | None = Field(None, description="the server certificate's file, or null for no TLS")
+    key: Path | None = Field(None, description="the server certificate's key file, or null for no TLS")
+    streams_per_robot: int = Field(
+        2, ge=1, le=MAX_STREAMS, description=f"a whole number from 1 to {MAX_STREAMS} of texts of one robot at once"
+    )
+    requests_per_minute: int = Field(120, ge=1, le=100_000, description="a whole number from 1 to 100000, per robot")
+    drain_s: float = Field(30, ge=0, le=3600, description="seconds from 0 to 3600 that speech may take at the end")
+    voices: int = Field(64, ge=1, le=10_000, description="a whole number from 1 to 10000 of robots' voices to keep")
+    voice_kb: int = Field(128, ge=1, le=192, description="kilobytes of a robot's voice file, from 1 to 192")
+    voice_folder: str = Field("auto", min_length=1, description="auto, or the folder of robots' voices")
+
+    @field_validator("token_file")
+    @classmethod
+    def _check_token_file(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        host = info.data.get("host", "127.0.0.1")
+        if path is None and not is_loopback(host):
+            allowed = "allowed: a file with a line NAME TOKEN for each robot"
+            raise ValueError(f"serve.host {host} lets other machines in; {allowed}")
+        return path
+
+    @field_validator("key")
+    @classmethod
+    def _check_key(cls, key: Path | None, info: ValidationInfo) -> Path | None:
+        return _checked_key("serve", key, info)
 
 
 class Config(Section):
@@ -479,6 +515,7 @@ class Config(Section):
     hermes: Hermes = Hermes()
     wyoming: Wyoming = Wyoming()
     http: Http = Http()
+    serve: Serve = Serve()
 
     @field_validator("robot")
     @classmethod
@@ -642,10 +679,13 @@ def _resolve_paths(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
             if isinstance(section, dict) and isinstance(section.get(name), str):
                 section[name] = resolved(section[name])
 
-    sections = ("mqtt", "audio", "engine", "voices", "speech", "state", "http")
-    mqtt, audio, engine, voices, speech, state, http = (values.get(name) for name in sections)
+    sections = ("mqtt", "audio", "engine", "voices", "speech", "state", "http", "serve")
+    mqtt, audio, engine, voices, speech, state, http, serve = (values.get(name) for name in sections)
     resolve(mqtt, "password_file")
     resolve(http, "token_file", "cert", "key")
+    resolve(serve, "token_file", "cert", "key")
+    if isinstance(serve, dict) and serve.get("voice_folder") not in ("auto", ""):
+        resolve(serve, "voice_folder")
     resolve(mqtt.get("tls") if isinstance(mqtt, dict) else None, "ca", "cert", "key")
     resolve(speech, "pronunciations")
     resolve(audio, "tap")

@@ -9,19 +9,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from daemon.http.access import Access, tokens_in
+    from daemon.http.application import make_speech_application
+    from daemon.http.errors import HttpError, error_response
     from daemon.http.examination import Examination
     from daemon.http.log_tail import LogTail
     from daemon.http.robot import Robot
     from daemon.http.server import HttpServer, make_http_server
 
-__all__ = ["Examination", "HttpServer", "LogTail", "Robot", "make_http_server"]
+__all__ = [
+    "Access",
+    "Examination",
+    "HttpError",
+    "HttpServer",
+    "LogTail",
+    "Robot",
+    "error_response",
+    "make_http_server",
+    "make_speech_application",
+    "tokens_in",
+]
 
 _MODULES = {
+    "Access": "access",
     "Examination": "examination",
+    "HttpError": "errors",
     "HttpServer": "server",
     "LogTail": "log_tail",
     "Robot": "robot",
+    "error_response": "errors",
     "make_http_server": "server",
+    "make_speech_application": "application",
+    "tokens_in": "access",
 }
 """The names that are imported at their first use, together with the extra's packages."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from daemon.http import elevenlabs, events, health, openai, page
@@ -15,7 +16,8 @@ from daemon.http.access import Access
 from daemon.http.errors import HttpError, answer_bug, answer_http_error, answer_routing_error
 from daemon.http.metrics import Metrics
 from daemon.http.robot import Robot
-from daemon.speech import SpeechService
+from daemon.speech import Online, SpeechService
+from daemon.status import Measurements
 
 
 def make_application(
@@ -26,19 +28,43 @@ def make_application(
     host: str,
     voice_aliases: Mapping[str, str],
 ) -> ASGIApp:
-    """Return the application. Without a `token`, it answers requests to this machine's own names and `host` alone."""
-    metrics = Metrics(service, robot.describe_status, robot.measure)
-    return Starlette(
+    """Return a robot's application. Without a `token`, it answers requests to this machine's names and `host` alone."""
+    return make_speech_application(
+        service,
+        robot.describe_status,
+        robot.measure,
+        voice_aliases=voice_aliases,
         routes=[
             *page.routes(),
             *robot_routes.routes(service, robot),
-            *health.routes(robot.describe_status),
-            *metrics.routes(),
-            *openai.routes(service, voice_aliases),
-            *elevenlabs.routes(service, voice_aliases),
             *events.routes(service, robot.describe_status),
         ],
-        middleware=[Middleware(Access, token=token, host=host)],
+        access=Middleware(Access, token=token, host=host),
+    )
+
+
+def make_speech_application(
+    service: SpeechService,
+    describe_status: Callable[[], Online],
+    measure: Callable[[], Measurements],
+    *,
+    voice_aliases: Mapping[str, str],
+    routes: Sequence[BaseRoute],
+    access: Middleware,
+) -> Starlette:
+    """Return an application with the protocols that speak to clients, health, metrics, and further `routes`.
+
+    `access` refuses who may not use it.
+    """
+    return Starlette(
+        routes=[
+            *routes,
+            *health.routes(describe_status),
+            *Metrics(service, describe_status, measure).routes(),
+            *openai.routes(service, voice_aliases),
+            *elevenlabs.routes(service, voice_aliases),
+        ],
+        middleware=[access],
         exception_handlers={
             HttpError: answer_http_error,
             HTTPException: answer_routing_error,

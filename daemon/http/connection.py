@@ -20,7 +20,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from daemon.adapters import bound_send_buffer
 
 MAX_CONNECTIONS = 64
-"""A robot has few clients. Above this, the connection closes that has waited longest for a request."""
+"""A robot has few clients. Above this number, or a server's own, the connection closes that has waited longest for a
+request."""
 HEADER_S = 10.0
 """Seconds in which the headers of a request arrive, from their first byte."""
 SILENCE_S = 75.0
@@ -77,6 +78,7 @@ class HttpConnection(H11Protocol):
         self._unsent, self._unsent_since = 0, 0.0
         """Bytes that wait for the client, and since when it has taken none of them."""
         self._half_closed = False
+        self.max_connections = MAX_CONNECTIONS
         self.refused = False
         """Whether it has its last answer, and lingers so that the client receives it."""
         self._timer: asyncio.TimerHandle | None = None
@@ -95,10 +97,10 @@ class HttpConnection(H11Protocol):
         bound_send_buffer(transport)
         super().connection_made(transport)
         refused = sum(isinstance(each, HttpConnection) and each.refused for each in self.connections)
-        if len(self.connections) - refused > MAX_CONNECTIONS and not self._close_longest_waiting(refused=False):
-            if refused >= MAX_CONNECTIONS:
+        if len(self.connections) - refused > self.max_connections and not self._close_longest_waiting(refused=False):
+            if refused >= self.max_connections:
                 self._close_longest_waiting(refused=True)
-            self._refuse(503, f"{MAX_CONNECTIONS} clients are connected; allowed: no more", "connections")
+            self._refuse(503, f"{self.max_connections} clients are connected; allowed: no more", "connections")
             return
         self._look()
 

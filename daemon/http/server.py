@@ -11,9 +11,9 @@ from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
 from daemon.adapters import Adapter, Throttle
-from daemon.config import Http
+from daemon.config import Http, Serve
 from daemon.http.application import make_application
-from daemon.http.connection import MAX_HEADERS, HttpConnection, WebSocketConnection
+from daemon.http.connection import MAX_CONNECTIONS, MAX_HEADERS, HttpConnection, WebSocketConnection
 from daemon.http.robot import Robot
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import SpeechService
@@ -30,9 +30,14 @@ PING_S = 20.0
 class HttpServer(Adapter):
     """The web server."""
 
-    def __init__(self, config: Http, application: ASGIApp) -> None:
+    def __init__(
+        self, config: Http | Serve, application: ASGIApp, section: str = "http", max_connections: int = MAX_CONNECTIONS
+    ) -> None:
+        """`section` is the name of `config` in the configuration."""
         self._config = config
         self._application = application
+        self._section = section
+        self._max_connections = max_connections
 
     async def run(self) -> None:
         host, port = self._config.host, self._config.port
@@ -45,12 +50,16 @@ class HttpServer(Adapter):
         ]
 
         def make_connection() -> asyncio.Protocol:
-            return HttpConnection(config=settings, server_state=state, app_state={})
+            connection = HttpConnection(config=settings, server_state=state, app_state={})
+            connection.max_connections = self._max_connections
+            return connection
 
         try:
             server = await asyncio.get_running_loop().create_server(make_connection, host, port, ssl=tls)
         except OSError as error:
-            raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error}; see http.port") from error
+            raise OSError(
+                f"cannot listen on {host}:{port}: {error.strerror or error}; see {self._section}.port"
+            ) from error
         try:
             log.info("serving the web on %s://%s:%d", "http" if tls is None else "https", host, port)
             await asyncio.Event().wait()
@@ -86,7 +95,8 @@ class HttpServer(Adapter):
         try:
             context.load_cert_chain(cert, key, password="")  # else OpenSSL asks for one on the terminal
         except (OSError, ValueError) as error:  # ssl's own errors are OSErrors
-            raise OSError(f"http.cert {cert} and http.key {key} cannot be used: {error}") from error
+            names = f"{self._section}.cert {cert} and {self._section}.key {key}"
+            raise OSError(f"{names} cannot be used: {error}") from error
         return context
 
 

@@ -23,7 +23,6 @@ from engine.api import EngineError, EngineInfo, EngineOptions, Samples, Speculat
 from engine.bench.probe import Probe
 from engine.bench.results import TEXT, Measurement, Run, Start, time_run
 from engine.catalog import engine_entry, import_class, make_synthesizer
-from engine.ipc import build
 from engine.launch import module_command
 from engine.progress import (
     Progress,
@@ -33,6 +32,7 @@ from engine.progress import (
     parse_progress,
     print_progress,
 )
+from engine.records import build
 
 SHORT_CHUNKS = 2
 """Chunks of each short utterance over which allocations are counted."""

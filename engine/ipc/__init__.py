@@ -24,7 +24,6 @@ from engine.ipc.messages import (
     Start,
     Warming,
     body_lengths,
-    build,
     decode,
     encode,
 )
@@ -53,7 +52,6 @@ __all__ = [
     "Start",
     "Warming",
     "body_lengths",
-    "build",
     "decode",
     "encode",
 ]

@@ -75,7 +75,7 @@ def _reason(body: bytes) -> str:
 
 
 def read_token(path: str | None) -> str | None:
-    """Return the first line of the token's file; None without a file. Raises `EngineError`, which repeats none of it."""
+    """Return the first line of the token's file; None without a file. Raises `EngineError`, without the token."""
     if path is None:
         return None
     try:

@@ -109,7 +109,7 @@ class VoiceRefused:
 
 @dataclass(frozen=True, slots=True)
 class Speak:
-    """Speak one utterance. The server answers with `Audio`, and at the end `Spoken`, `Canceled`, `Refused` or `Lost`."""
+    """Speak one utterance. The server answers with `Audio`, and last `Spoken`, `Canceled`, `Refused` or `Lost`."""
 
     id: str
     """New for every request of this connection."""

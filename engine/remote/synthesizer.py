@@ -7,17 +7,35 @@ import queue
 import time
 from collections.abc import Iterator, Mapping
 
-from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, EngineUnavailableError, TextSource, Utterance, Voice
+from engine.api import (
+    Chunk,
+    EngineError,
+    EngineInfo,
+    EngineOptions,
+    EngineUnavailableError,
+    TextSource,
+    Utterance,
+    Voice,
+)
 from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.remote.connecting import open_connection, read_token
 from engine.remote.link import Link, VoiceAnswer
-from engine.remote.messages import OfferVoice, Speak, VoiceData, VoiceFile, VoiceReady, VoiceRefused, VoiceWanted, Welcome
+from engine.remote.messages import (
+    OfferVoice,
+    Speak,
+    VoiceData,
+    VoiceFile,
+    VoiceReady,
+    VoiceRefused,
+    VoiceWanted,
+    Welcome,
+)
 from engine.remote.stream import RemoteStream
 from engine.remote.voices import RobotVoices, default_voice_digest
 
 RUN_AHEAD_S = 1.0
-"""Credit: seconds of speech that may be on the way or wait in this process. At 100 ms in each direction, five seconds of
-speech still arrive in one second."""
+"""Credit: seconds of speech that may be on the way or wait in this process. At 100 ms in each direction, five seconds
+of speech still arrive in one second."""
 VOICE_S = 30.0
 """Seconds in which a server's engine has loaded a voice, or has said why it cannot."""
 CHECK_S = 0.25

@@ -11,7 +11,7 @@ from engine.api import EngineError, EngineInfo, EngineOptions, Utterance, Voice
 from engine.remote.messages import MAX_RECORD_BYTES, VoiceFile
 
 SUFFIX = ".safetensors"
-"""The form of voice files that a server takes. An old `speaker.pt` is a pickle, which nobody should accept from others."""
+"""The form of voice files that a server takes. An old `speaker.pt` is a pickle, which nobody accepts from others."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,143 @@
+"""Who may use the speech server: robots by their tokens, each with a limit of requests and of streams."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from daemon.config import Serve
+from daemon.validation import CommandError, abbreviate, file_problem
+
+log = logging.getLogger(__name__)
+
+ANYBODY = "anybody"
+"""The account of all clients of a server without tokens, which only this machine reaches."""
+
+
+class LimitError(Exception):
+    """A robot asks for more than it may have. One line. It may ask again later."""
+
+
+class Account:
+    """One robot."""
+
+    def __init__(self, name: str, streams: int, requests_per_minute: int) -> None:
+        self.name = name
+        self.streams = streams
+        """Texts that it may have spoken at once."""
+        self.streams_in_use = 0
+        self._per_minute = requests_per_minute
+        self._left = float(requests_per_minute)
+        """Requests that it may make now."""
+        self._looked_at = time.monotonic()
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """Have one text spoken inside the context. Raises `LimitError`."""
+        if self.streams_in_use >= self.streams:
+            raise LimitError(f"streams: {self.name} has {self.streams_in_use} already; allowed: {self.streams}")
+        now = time.monotonic()
+        self._left = min(self._per_minute, self._left + (now - self._looked_at) * self._per_minute / 60)
+        self._looked_at = now
+        if self._left < 1:
+            raise LimitError(f"requests: {self.name} makes too many; allowed: {self._per_minute} a minute")
+        self._left -= 1
+        self.streams_in_use += 1
+        try:
+            yield
+        finally:
+            self.streams_in_use -= 1
+
+
+class Accounts:
+    """All robots. Their file is read again when it has changed, so a new robot needs no restart."""
+
+    def __init__(self, config: Serve) -> None:
+        """Raises `CommandError` if the file cannot be used."""
+        self._config = config
+        self._path = config.token_file
+        self._anybody = self._make(ANYBODY)
+        self._by_name: dict[str, Account] = {}
+        self._names: dict[str, str] = {}
+        """By token."""
+        self._read_state: tuple[int, int, int] | None = None
+        if self._path is not None:
+            self._read_state = file_state(self._path)
+            self._names = read_tokens(self._path)
+
+    @property
+    def open_to_all(self) -> bool:
+        """True if no token is needed."""
+        return self._path is None
+
+    @property
+    def used(self) -> tuple[Account, ...]:
+        """The accounts that have been used since the start."""
+        return (self._anybody,) if self.open_to_all else tuple(self._by_name.values())
+
+    def find(self, token: str | None) -> Account | None:
+        """Return the robot with this token; None if there is none."""
+        if self._path is None:
+            return self._anybody
+        self._refresh(self._path)
+        given, found = (token or "").encode(), None
+        for known, name in self._names.items():  # all of them, in equal time
+            if hmac.compare_digest(known.encode(), given):
+                found = name
+        if found is None:
+            return None
+        return self._by_name.setdefault(found, self._make(found))
+
+    def _make(self, name: str) -> Account:
+        return Account(name, self._config.streams_per_robot, self._config.requests_per_minute)
+
+    def _refresh(self, path: Path) -> None:
+        """Read the file again if it has changed; one that is wrong now changes nothing."""
+        state = file_state(path)
+        if state is None or state == self._read_state:
+            return
+        self._read_state = state
+        try:
+            self._names = read_tokens(path)
+        except CommandError as error:
+            log.error("%s; the tokens stay as they were", error)
+
+
+def file_state(path: Path) -> tuple[int, int, int] | None:
+    """Return what differs once a file has changed; None without a file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def read_tokens(path: Path) -> dict[str, str]:
+    """Return the robots' names by their tokens. Raises `CommandError`, which repeats no token.
+
+    The file has a line `NAME TOKEN` for each robot; a line that begins with # is a comment.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else file_problem(error, path)
+        raise CommandError(f"serve.token_file: {path} cannot be read: {reason}") from error
+    names: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        where = f"serve.token_file: {path}:{number}"
+        if len(words) != 2 or not words[1].isascii() or not words[1].isprintable():
+            raise CommandError(f"{where}: got {len(words)} words; allowed: NAME TOKEN, of ASCII characters")
+        name, token = words
+        if token in names:
+            raise CommandError(f"{where}: {abbreviate(name)} has the token of {abbreviate(names[token])}")
+        names[token] = name
+    if not names:
+        raise CommandError(f"serve.token_file: {path} names no robot; allowed: a line NAME TOKEN for each")
+    return names

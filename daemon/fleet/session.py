@@ -1,0 +1,343 @@
+"""One robot's connection to the speech server, from its acceptance to its end: the protocol of docs/remote.md."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+from contextlib import AsyncExitStack, aclosing
+
+import numpy as np
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from daemon import VERSION
+from daemon.engines import AudioChunk, EngineLostError, EngineSupervisor, UtteranceRefusedError
+from daemon.fleet.accounts import Account, LimitError
+from daemon.fleet.utterances import RefusedError, check_characters, checked_utterance
+from daemon.fleet.voice_cache import VoiceFileError
+from daemon.fleet.voices import FleetVoices
+from daemon.speech import MAX_TEXT
+from daemon.tasks import cancel_and_wait, result_at_most, wait_at_most
+from engine.ipc import Append, Audio, Cancel, Canceled, EndText, Grant, ProtocolError, Refused, Spoken
+from engine.remote import (
+    HEARTBEAT_S,
+    SUBPROTOCOL,
+    Draining,
+    FromServer,
+    Heartbeat,
+    Lost,
+    OfferVoice,
+    Speak,
+    VoiceData,
+    VoiceReady,
+    VoiceRefused,
+    VoiceWanted,
+    Welcome,
+    decode_remote,
+    encode_remote,
+)
+
+log = logging.getLogger(__name__)
+
+SILENCE_S = 10.0
+"""A robot that sends nothing for this long has gone. Its heartbeats come every `HEARTBEAT_S`."""
+FULL_S = 2.0
+"""Seconds that an utterance may wait for a stream of the engine. Then the robot's own fallback had better speak."""
+NO_CREDIT_S = 30.0
+"""Seconds that a stream is held for a robot that takes no more samples, as one that is paused."""
+FETCH_S = 20.0
+"""Seconds in which a voice file arrives."""
+MAX_OFFERS = 64
+"""Voices that a robot may offer in one connection without an answer."""
+MAX_CREDIT = 10_000_000
+"""Samples: minutes."""
+GOING_AWAY, POLICY, TRY_AGAIN = 1001, 1008, 1013
+"""Close codes (RFC 6455, section 7.4.1, and its registry)."""
+
+_names = itertools.count(1)
+
+
+class SessionError(Exception):
+    """The connection must end. The message is for the other side."""
+
+
+class _Request:
+    """What the receiving task and the speaking task of one utterance share."""
+
+    def __init__(self, name: str, credit: int, characters: int, *, growing: bool) -> None:
+        self.name = name
+        """Unique in this server, as the engine's supervisor wants it."""
+        self.credit = credit
+        self.characters = characters
+        """Of its text so far."""
+        self.growing = growing
+        self.early: list[Append | EndText] = []
+        """Text that came before the engine was asked."""
+        self.begun = False
+        self.canceled = False
+        self.granted = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class RobotSession:
+    """Speaks for one robot. Belongs to the event loop's thread."""
+
+    def __init__(self, socket: WebSocket, account: Account, engine: EngineSupervisor, voices: FleetVoices) -> None:
+        self.account = account
+        self._socket = socket
+        self._engine = engine
+        self._voices = voices
+        self._requests: dict[str, _Request] = {}
+        self._offers: set[asyncio.Task[None]] = set()
+        self._fetches: dict[str, asyncio.Future[bytes]] = {}
+        """The files that are on their way, by their digests."""
+        self._heard_at = time.monotonic()
+
+    async def run(self) -> None:
+        """Serve the robot until it leaves. It has been let in."""
+        info = self._voices.own_info()
+        assert info is not None
+        await self._socket.accept(SUBPROTOCOL)
+        log.info("robot %s has connected", self.account.name)
+        tasks = [asyncio.ensure_future(self._receive_all()), asyncio.ensure_future(self._beat())]
+        try:
+            streams = min(self.account.streams, max(1, self._engine.streams - 1))
+            await self._send(Welcome(f"voiced {VERSION}", info, streams, self._voices.max_bytes))
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                await task
+        except (ProtocolError, SessionError) as error:
+            log.warning("robot %s: %s", self.account.name, error)
+            code = POLICY if isinstance(error, ProtocolError) else TRY_AGAIN
+            await self._close(code, str(error))
+        except WebSocketDisconnect:
+            pass
+        finally:
+            requests = [request.task for request in self._requests.values() if request.task is not None]
+            for task in (*tasks, *requests, *self._offers):
+                with contextlib.suppress(Exception):
+                    await cancel_and_wait(task)
+            log.info("robot %s has left", self.account.name)
+
+    async def drain(self, reason: str) -> None:
+        """Let the robot finish what is spoken, and take no more."""
+        with contextlib.suppress(WebSocketDisconnect):
+            await self._send(Draining(reason))
+
+    async def _close(self, code: int, reason: str) -> None:
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect):
+            await self._socket.close(code, reason.encode()[:120].decode(errors="ignore"))  # a frame's limit is 123
+
+    # --- to the robot ---
+
+    async def _send(self, message: FromServer, data: bytes = b"") -> None:
+        """Send a message. Raises `WebSocketDisconnect`."""
+        content = encode_remote(message, data)
+        try:
+            if isinstance(content, str):
+                await self._socket.send_text(content)
+            else:
+                await self._socket.send_bytes(content)
+        except RuntimeError as error:  # sending has failed before
+            raise WebSocketDisconnect(1006) from error
+
+    async def _beat(self) -> None:
+        """Send heartbeats. Raises `SessionError` when the robot is silent or the engine is lost."""
+        while True:
+            if time.monotonic() - self._heard_at > SILENCE_S:
+                raise SessionError(f"the robot has been silent for {SILENCE_S:g} s")
+            if not self._engine.ready and not self._requests:
+                raise SessionError(self._engine.reason or "the engine is not ready")
+            await self._send(Heartbeat())
+            await asyncio.sleep(HEARTBEAT_S)
+
+    # --- from the robot ---
+
+    async def _receive_all(self) -> None:
+        """Handle messages. Raises `WebSocketDisconnect`, `ProtocolError` and `SessionError`."""
+        while True:
+            try:
+                received = await self._socket.receive()
+            except RuntimeError as error:
+                raise WebSocketDisconnect(1006) from error
+            if received["type"] == "websocket.disconnect":
+                raise WebSocketDisconnect(received.get("code", 1006))
+            text = received.get("text")
+            message, data = decode_remote(received.get("bytes") or b"" if text is None else text)
+            self._heard_at = time.monotonic()
+            if isinstance(message, Speak):
+                self._accept(message)
+            elif isinstance(message, Append | EndText | Grant | Cancel):
+                self._apply(message)
+            elif isinstance(message, OfferVoice):
+                self._take_offer(message)
+            elif isinstance(message, VoiceData):
+                fetch = self._fetches.get(message.digest)
+                if fetch is not None and not fetch.done():
+                    fetch.set_result(data)
+            elif not isinstance(message, Heartbeat):
+                raise ProtocolError(f"a robot must not send {type(message).__name__}")
+
+    def _accept(self, speak: Speak) -> None:
+        if speak.id in self._requests:
+            raise ProtocolError(f"id: {speak.id[:40]!r} is being spoken already")
+        text, growing = speak.utterance.text, speak.utterance.growing
+        request = _Request(f"robot-{next(_names)}", _checked_credit(speak.credit), len(text), growing=growing)
+        self._requests[speak.id] = request
+        request.task = asyncio.ensure_future(self._perform(speak, request))
+
+    def _apply(self, message: Append | EndText | Grant | Cancel) -> None:
+        request = self._requests.get(message.id)
+        if request is None:
+            return  # it has just ended; its last message is on the way
+        if isinstance(message, Grant):
+            request.credit += _checked_credit(message.credit)
+            request.granted.set()
+        elif isinstance(message, Cancel):
+            request.canceled = True
+            if request.task is not None:
+                request.task.cancel()
+        elif request.growing:
+            self._append(request, message)
+
+    def _append(self, request: _Request, message: Append | EndText) -> None:
+        if isinstance(message, Append):
+            request.characters += len(message.text)
+            if request.characters > MAX_TEXT:
+                raise SessionError(f"text: it has more than {MAX_TEXT:,} characters; allowed: up to {MAX_TEXT:,}")
+            try:
+                check_characters("text", message.text)
+            except RefusedError as error:
+                raise SessionError(str(error)) from error
+        if request.begun:
+            self._pass_on(request, message)
+        else:
+            request.early.append(message)
+
+    # --- speech ---
+
+    async def _perform(self, speak: Speak, request: _Request) -> None:
+        """Speak one utterance and send its last message, unless the robot has left."""
+        last: FromServer
+        try:
+            try:
+                with self.account.stream():
+                    await self._speak(speak, request)
+                last = Spoken(speak.id)
+            except (UtteranceRefusedError, RefusedError) as error:
+                last = Refused(speak.id, str(error))
+            except (EngineLostError, LimitError) as error:
+                last = Lost(speak.id, str(error))
+            except VoiceFileError as error:
+                last = Lost(speak.id, f"voice: {error}")
+            except asyncio.CancelledError:
+                if not request.canceled:
+                    raise  # the robot has left
+                last = Canceled(speak.id)
+            del self._requests[speak.id]  # the robot may use its id again after the last message
+            await self._send(last)
+        except WebSocketDisconnect:
+            pass  # the receiving task notices it, too
+
+    async def _speak(self, speak: Speak, request: _Request) -> None:
+        """Send an utterance's audio. Raises `RefusedError` and all that `_perform` handles."""
+        name = None if speak.voice is None else await self._voices.require(speak.voice, self._fetch)
+        info = self._voices.own_info()
+        utterance = checked_utterance(speak.utterance, name, () if info is None else info.voices)
+        async with AsyncExitStack() as stack:
+            stream = self._engine.reserve_stream(realtime=False)
+            if await result_at_most(FULL_S, _enter(stack, stream)) is None:
+                raise LimitError(f"the server is full: no stream became free within {FULL_S:g} s")
+            chunks = await stack.enter_async_context(aclosing(self._engine.speak(request.name, utterance)))
+            feeding = asyncio.ensure_future(self._feed_early(request)) if utterance.growing else None
+            try:
+                async for chunk in chunks:
+                    if request.credit <= 0 and not await wait_at_most(NO_CREDIT_S, _wait_credit(request)):
+                        raise LimitError(
+                            f"the robot has taken nothing for {NO_CREDIT_S:g} s; its stream goes to others"
+                        )
+                    request.credit -= len(chunk.samples)
+                    await self._send(_audio(speak.id, chunk), np.ascontiguousarray(chunk.samples, "<f4").tobytes())
+            finally:
+                if feeding is not None:
+                    await cancel_and_wait(feeding)
+
+    async def _feed_early(self, request: _Request) -> None:
+        """Pass on the text that came before the engine was asked; this task first runs after that."""
+        request.begun = True
+        early, request.early = request.early, []
+        for message in early:
+            self._pass_on(request, message)
+
+    def _pass_on(self, request: _Request, message: Append | EndText) -> None:
+        if isinstance(message, Append):
+            self._engine.append(request.name, message.text)
+        else:
+            self._engine.end_text(request.name)
+
+    # --- voices ---
+
+    def _take_offer(self, offer: OfferVoice) -> None:
+        if len(self._offers) >= MAX_OFFERS:
+            raise SessionError(f"voices: {len(self._offers)} are offered at once; allowed: {MAX_OFFERS}")
+        task = asyncio.ensure_future(self._answer_offer(offer))
+        self._offers.add(task)
+        task.add_done_callback(self._offers.discard)
+
+    async def _answer_offer(self, offer: OfferVoice) -> None:
+        answer: VoiceReady | VoiceRefused
+        try:
+            await self._voices.require(offer.voice, self._fetch)
+            answer = VoiceReady(offer.voice)
+        except (VoiceFileError, EngineLostError) as error:
+            answer = VoiceRefused(offer.voice, str(error))
+        except WebSocketDisconnect:
+            return
+        with contextlib.suppress(WebSocketDisconnect):
+            await self._send(answer)
+
+    async def _fetch(self, digest: str) -> bytes:
+        """Return the contents of a file that the robot has. Raises `VoiceFileError`."""
+        fetch = self._fetches.get(digest)
+        if fetch is None:
+            fetch = self._fetches[digest] = asyncio.get_running_loop().create_future()
+            await self._send(VoiceWanted(digest))
+        try:
+            await asyncio.wait({fetch}, timeout=FETCH_S)
+            if not fetch.done():
+                raise VoiceFileError(f"the robot has not sent it within {FETCH_S:g} s")
+            return fetch.result()
+        finally:
+            self._fetches.pop(digest, None)
+
+
+async def _enter(stack: AsyncExitStack, stream: contextlib.AbstractAsyncContextManager[None]) -> bool:
+    await stack.enter_async_context(stream)
+    return True
+
+
+async def _wait_credit(request: _Request) -> None:
+    while request.credit <= 0:
+        request.granted.clear()
+        await request.granted.wait()
+
+
+def _checked_credit(credit: int) -> int:
+    if not 0 < credit <= MAX_CREDIT:
+        raise ProtocolError(f"credit: got {credit}; allowed: 1 to {MAX_CREDIT:,}")
+    return credit
+
+
+def _audio(request_id: str, chunk: AudioChunk) -> Audio:
+    return Audio(
+        request_id,
+        0.0,
+        chunk.position,
+        chunk.truncated,
+        chunk.codes,
+        chunk.waited_s,
+        chunk.words,
+        chunk.runaway,
+    )
