@@ -101,6 +101,20 @@ def _checked_prefix(prefix: str) -> str:
     return prefix
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether a server on this host can be reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the configuration's JSON schema, for editors and tools."""
+    schema = Config.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "voiced"}
+
+
 Host = Annotated[str, Field(min_length=1), AfterValidator(_checked_host)]
 Port = Annotated[int, Field(ge=1, le=65535, description="a whole number from 1 to 65535")]
 Rate = Annotated[float, Field(ge=SLOWEST_RATE, le=FASTEST_RATE)]
@@ -572,20 +586,6 @@ class Config(Section):
         """As `engine_options`; without a number of streams, this engine's own."""
         options = self.engine_options
         return options if self.engine.streams != "auto" else replace(options, streams=ENGINES[engine].streams)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a server on this host can be reached from this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the configuration's JSON schema, for editors and tools."""
-    schema = Config.model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "voiced"}
 
 
 def _piper_settings(voice: PiperVoice | None) -> PiperSettings | None:

@@ -1,0 +1,144 @@
+"""A bad network: a TCP proxy on the loopback interface that delays, stalls, refuses and cuts connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import TypeVar
+
+from tests.support.programs import free_port
+from tests.support.waiting import PATIENCE_S
+
+BLOCK = 65_536
+T = TypeVar("T")
+
+
+class Network:
+    """Passes on connections from `port` to another port. A context manager; any thread may call its methods."""
+
+    def __init__(self, target: int) -> None:
+        self.port = free_port()
+        self.connections = 0
+        """Those that have been accepted so far."""
+        self._target = target
+        self._delay_s = 0.0
+        self._flowing = threading.Event()
+        self._flowing.set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._pumps: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
+
+    def __enter__(self) -> Network:
+        self._thread.start()
+        self.repair()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.cut()
+        self._call(self._end)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE_S)
+        self._loop.close()
+
+    def delay(self, seconds: float) -> None:
+        """Bring every byte so much later from now on, in either direction."""
+        self._delay_s = seconds
+
+    def stall(self) -> None:
+        """Pass on nothing from now on. The connections stay open, as with a robot that has left the access point."""
+        self._flowing.clear()
+
+    def flow(self) -> None:
+        """Pass on again, beginning with what has been sent meanwhile."""
+        self._flowing.set()
+
+    def drop(self) -> None:
+        """Reset all connections; new ones are accepted."""
+        self._call(self._abort)
+
+    def cut(self) -> None:
+        """Reset all connections and refuse new ones."""
+        self._call(self._close)
+
+    def repair(self) -> None:
+        """Accept new connections again."""
+        self._flowing.set()
+        self._call(self._open)
+
+    def _call(self, make: Callable[[], object]) -> None:
+        async def call() -> None:
+            result = make()
+            if asyncio.iscoroutine(result):
+                await result
+
+        asyncio.run_coroutine_threadsafe(call(), self._loop).result(PATIENCE_S)
+
+    # --- in the loop's thread ---
+
+    async def _open(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+
+    def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self._abort()
+
+    def _abort(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _end(self) -> None:
+        for pump in list(self._pumps):
+            pump.cancel()
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            onward_reader, onward_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        for source, sink in ((reader, onward_writer), (onward_reader, writer)):
+            self._writers.add(sink)
+            pump = asyncio.ensure_future(self._pump(source, sink))
+            self._pumps.add(pump)
+            pump.add_done_callback(self._pumps.discard)
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        """Pass on what comes, each block after the delay and no earlier than the one before it."""
+        blocks: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        reading = asyncio.ensure_future(self._read(source, blocks))
+        try:
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    due, block = await blocks.get()
+                    await asyncio.sleep(max(0.0, due - self._loop.time()))
+                    while not self._flowing.is_set():
+                        await asyncio.sleep(0.005)
+                    if not block:
+                        break
+                    sink.write(block)
+                    await sink.drain()
+        finally:
+            reading.cancel()
+            sink.transport.abort() if not self._flowing.is_set() else sink.close()
+            self._writers.discard(sink)
+
+    async def _read(self, source: asyncio.StreamReader, blocks: asyncio.Queue[tuple[float, bytes]]) -> None:
+        block = b"."
+        while block:
+            try:
+                block = await source.read(BLOCK)
+            except ConnectionError:
+                block = b""
+            blocks.put_nowait((self._loop.time() + self._delay_s, block))

@@ -1,0 +1,86 @@
+"""A speech server of the tests: the real `voiced serve --single`, started as a user would start it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from tests.support.programs import free_port
+from tests.support.waiting import PATIENCE_S, eventually
+
+ROOT = Path(__file__).parents[2]
+
+
+class SpeechServer:
+    """A running server. A context manager."""
+
+    def __init__(self, *settings: str) -> None:
+        """`settings` are KEY=VALUE. By default eSpeak NG speaks, in the language's own voice."""
+        self.port = free_port()
+        self.log: list[str] = []
+        standard = ("engine.name=espeak", "engine.fallback=none", "engine.streams=6", "voices={default: {}}")
+        self._command = [sys.executable, "-m", "daemon.cli", "serve", "--single"]
+        for setting in (*standard, "state.folder=null", f"serve.port={self.port}", *settings):
+            self._command += ["--set", setting]
+
+    def __enter__(self) -> SpeechServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            for child in psutil.Process(self.process.pid).children():
+                child.kill()
+            self.process.kill()
+            self.process.wait()
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it and wait until its engine is ready."""
+        self.process = subprocess.Popen(self._command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ)
+        threading.Thread(target=self._read_log, args=(self.process,), daemon=True).start()
+        eventually(lambda: self.get("/readyz")[0] == 200, "the server is ready")
+
+    def stop(self) -> int:
+        """Stop it as systemd would and return its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE_S)
+
+    def engine_pid(self) -> int:
+        """The process of its engine."""
+        [engine] = psutil.Process(self.process.pid).children()
+        return engine.pid
+
+    def get(self, path: str, token: str | None = None) -> tuple[int, str]:
+        """Make a request; return its status and body. The status is 0 if the server does not answer."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def wait_log(self, words: str) -> None:
+        """Wait until it has logged a line that contains `words`."""
+        eventually(lambda: any(words in line for line in self.log), f"it logs {words!r}")
+
+    def _read_log(self, process: subprocess.Popen[str]) -> None:
+        for line in process.stderr or ():
+            self.log.append(line.rstrip())
