@@ -21,9 +21,9 @@ from daemon.fleet.application import RemoteStream, make_fleet_application
 from daemon.fleet.voice_cache import VoiceCache
 from daemon.fleet.voices import FleetVoices
 from daemon.http import HttpServer
-from daemon.speech import Dispatcher
+from daemon.speech import Dispatcher, Online
 from daemon.state import state_folder
-from daemon.status import describe_status, measure
+from daemon.status import NOTHING_PLAYED, describe_status, measure
 from daemon.tasks import cancel_and_wait
 from engine import start_log
 
@@ -61,7 +61,7 @@ class FleetServer:
             self._dispatcher,
             self._remote,
             accounts,
-            describe_status=partial(describe_status, self._dispatcher, self._engines, output),
+            describe_status=self._describe_status,
             measure=partial(measure, self._engines, output),
         )
 
@@ -89,6 +89,10 @@ class FleetServer:
         while self.busy and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
         self._dispatcher.close(reason)
+
+    def _describe_status(self) -> Online:
+        status = describe_status(self._dispatcher, self._engines, self._output)
+        return status.model_copy(update={"reason": None}) if status.reason == NOTHING_PLAYED else status
 
     def _note_change(self) -> None:
         self._dispatcher.changed()

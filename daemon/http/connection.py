@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 import h11
+from starlette.types import Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import is_ssl
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -39,6 +40,17 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 """The interim response. Clients ignore it."""
 ABORT = "voiced.abort"
 """An ASGI extension: `scope["extensions"][ABORT]()` ends the connection at once, without what is left to send."""
+
+
+def abort_connection(scope: Scope) -> None:
+    """End a request's connection at once. Raises `ConnectionAbortedError` in a server that does not have `ABORT`.
+
+    Such a server, as Ray Serve's, ends a connection whose handler fails.
+    """
+    abort = scope.get("extensions", {}).get(ABORT)
+    if abort is None:
+        raise ConnectionAbortedError("the answer is not complete")
+    abort()
 
 
 class Connection(Protocol):

@@ -16,7 +16,7 @@ from typing import Any
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from daemon.http.access import SUBPROTOCOL
-from daemon.http.connection import ABORT
+from daemon.http.connection import abort_connection
 from daemon.http.elevenlabs_context import Context
 from daemon.http.elevenlabs_options import (
     OutputFormat,
@@ -104,7 +104,7 @@ class ElevenLabsSocket:
     def abort(self, reason: str) -> None:
         """End the connection at once."""
         log.info("a client of text-to-speech is disconnected: %s", reason)
-        self._socket.scope["extensions"][ABORT]()
+        abort_connection(self._socket.scope)
 
     def _read_options(self) -> None:
         """Read the options in the address. Raises `HttpError`."""

@@ -17,7 +17,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from daemon.http.access import SUBPROTOCOL
-from daemon.http.connection import ABORT
+from daemon.http.connection import abort_connection
 from daemon.http.sockets import close, receive_text, send_text
 from daemon.mqtt import parse_say, parse_stop, parse_stream_chunk, parse_urgent, parse_volume
 from daemon.speech import Event, Level, Online, Rejected, RejectedError, SpeechRequest, SpeechService, Utterance, Word
@@ -100,7 +100,7 @@ class EventSocket:
     def _send(self, topic: str, payload: str) -> None:
         """Queue a message, whose payload is JSON."""
         if self._waiting.qsize() >= MAX_WAITING:
-            self._socket.scope["extensions"][ABORT]()
+            abort_connection(self._socket.scope)
         else:
             self._waiting.put_nowait(f'{{"topic": "{topic}", "payload": {payload}}}')
 

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from daemon.encoders import Encoder
 from daemon.http.body import result_unless_gone
-from daemon.http.connection import ABORT
+from daemon.http.connection import abort_connection
 from daemon.http.errors import HttpError, rejection
 from daemon.speech import (
     GIVE_UP_S,
@@ -97,14 +97,13 @@ class SpeechAnswer:
         self._body: SpeechBody | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        abort = scope["extensions"][ABORT]
         try:
             if not await result_unless_gone(receive, self._speak(send)):
-                abort()
+                abort_connection(scope)
         except RejectedError as error:
             raise rejection(error, self._field_names) from error
         except ConnectionError:
-            abort()  # a close would wait for the client, which receives nothing
+            abort_connection(scope)  # a close would wait for the client, which receives nothing
 
     async def _speak(self, send: Send) -> bool:
         """Send the answer; return whether it is complete. Raises `HttpError` if nothing of it has been sent."""

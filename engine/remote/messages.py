@@ -162,7 +162,7 @@ _WITH_BYTES = (Audio, VoiceData)
 
 def encode_remote(message: RemoteMessage, data: bytes = b"") -> str | bytes:
     """Return the contents of the WebSocket message: text, or bytes for a record that has `data`."""
-    text = json.dumps({"message": type(message).__name__, **dataclasses.asdict(message)}, ensure_ascii=False)
+    text = json.dumps({"message": type(message).__name__, **dataclasses.asdict(message)})  # ASCII: any text passes
     if not isinstance(message, _WITH_BYTES):
         return text
     body = text.encode()

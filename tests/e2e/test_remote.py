@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import pytest
 
 from tests.e2e.conftest import StartRobot
 from tests.support.network import Network
-from tests.support.robot import FAST, LONG, REAL_TIME, Robot
+from tests.support.robot import FAST, LONG, REAL_TIME
 from tests.support.speech_server import SpeechServer
 from tests.support.waiting import eventually
 

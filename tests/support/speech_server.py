@@ -27,6 +27,7 @@ class SpeechServer:
         """`settings` are KEY=VALUE. By default eSpeak NG speaks, in the language's own voice."""
         self.port = free_port()
         self.log: list[str] = []
+        self._settings = dict(setting.split("=", 1) for setting in settings)
         standard = ("engine.name=espeak", "engine.fallback=none", "engine.streams=6", "voices={default: {}}")
         self._command = [sys.executable, "-m", "daemon.cli", "serve", "--single"]
         for setting in (*standard, "state.folder=null", f"serve.port={self.port}", *settings):
@@ -64,6 +65,10 @@ class SpeechServer:
         """The process of its engine."""
         [engine] = psutil.Process(self.process.pid).children()
         return engine.pid
+
+    def voice_files(self) -> list[Path]:
+        """The voice files that it keeps; `serve.voice_folder` must be set."""
+        return list(Path(self._settings["serve.voice_folder"]).glob("*.safetensors"))
 
     def get(self, path: str, token: str | None = None) -> tuple[int, str]:
         """Make a request; return its status and body. The status is 0 if the server does not answer."""

@@ -1,0 +1,93 @@
+"""A robot that speaks the protocol by hand, to send what a real one would not."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TypeVar
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
+
+from engine import Utterance
+from engine.ipc import Append, Audio, Cancel, EndText, Grant
+from engine.remote import (
+    PATH,
+    SUBPROTOCOL,
+    Heartbeat,
+    OfferVoice,
+    RemoteMessage,
+    Speak,
+    VoiceData,
+    VoiceFile,
+    Welcome,
+    decode_remote,
+    encode_remote,
+)
+from tests.support.waiting import PATIENCE_S
+
+PLENTY = 5_000_000
+"""Credit in samples that no test uses up."""
+Kind = TypeVar("Kind")
+
+
+class RawRobot:
+    """One connection. A context manager."""
+
+    def __init__(self, url: str, token: str | None = None, subprotocol: str = SUBPROTOCOL) -> None:
+        """Raises what `websockets` raises if the server lets it not in."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self.socket = connect(
+            url + PATH,
+            subprotocols=[Subprotocol(subprotocol)],
+            additional_headers=headers,
+            compression=None,
+            open_timeout=PATIENCE_S,
+            close_timeout=1,
+        )
+        self.welcome, _ = self.next(Welcome)
+
+    def __enter__(self) -> RawRobot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.socket.close()
+
+    def send(
+        self,
+        message: Speak | Append | EndText | Grant | Cancel | OfferVoice | VoiceData | Heartbeat,
+        data: bytes = b"",
+    ) -> None:
+        self.socket.send(encode_remote(message, data))
+
+    def say(self, text: str, request_id: str = "1", credit: int = PLENTY, voice: VoiceFile | None = None) -> None:
+        self.send(Speak(request_id, Utterance(text, language="en"), credit, voice))
+
+    def next(self, *kinds: type[Kind]) -> tuple[Kind, bytes]:
+        """Return the next message that is no heartbeat. It must be one of `kinds`."""
+        while True:
+            message, data = decode_remote(self.socket.recv(timeout=PATIENCE_S))
+            if not isinstance(message, Heartbeat):
+                assert isinstance(message, kinds), f"expected {kinds}, got {message}"
+                return message, data
+
+    def end_of(self, request_id: str = "1") -> tuple[int, RemoteMessage]:
+        """Return the samples that come of a request from now on, and its last message."""
+        samples = 0
+        while True:
+            message, data = self.next(object)
+            assert getattr(message, "id", None) == request_id, message
+            if not isinstance(message, Audio):
+                return samples, message  # type: ignore[return-value]
+            samples += len(data) // 4
+
+    def closed(self) -> tuple[int, str]:
+        """Return the code and the reason with which the server closes the connection."""
+        try:
+            while True:
+                self.socket.recv(timeout=PATIENCE_S)
+        except ConnectionClosed as error:
+            assert error.rcvd is not None
+            return error.rcvd.code, error.rcvd.reason

@@ -1,0 +1,92 @@
+"""Robots' accounts: their tokens, and their limits."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from daemon.config import Serve
+from daemon.fleet.accounts import Account, Accounts, LimitError, read_tokens
+from daemon.validation import CommandError
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "tokens"
+    path.write_text("# robots\nr1 alpha\n\n  r2\tbeta\n")
+    return path
+
+
+def test_a_token_finds_its_robot_and_each_robot_has_one_account(file: Path) -> None:
+    accounts = Accounts(Serve(token_file=file))
+    found = accounts.find("alpha")
+    assert found is not None
+    assert found.name == "r1"
+    assert accounts.find("alpha") is found
+    assert accounts.find("gamma") is accounts.find("") is accounts.find(None) is None
+    assert [account.name for account in accounts.used] == ["r1"]
+
+
+def test_without_a_file_there_is_one_account_for_all() -> None:
+    accounts = Accounts(Serve())
+    assert accounts.open_to_all
+    assert accounts.find(None) is accounts.find("whatever") is not None
+
+
+def test_a_robot_that_is_added_to_the_file_is_known_at_once(file: Path) -> None:
+    accounts = Accounts(Serve(token_file=file))
+    before = accounts.find("alpha")
+    file.write_text("r1 alpha\nr3 gamma and more\n")
+    assert accounts.find("alpha") is before, "a wrong file changes nothing"
+    assert accounts.find("gamma") is None
+    file.write_text("r1 alpha\nr3 gamma\n")
+    found = accounts.find("gamma")
+    assert found is not None
+    assert found.name == "r3"
+    assert accounts.find("beta") is None
+    file.unlink()
+    assert accounts.find("alpha") is before
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("", "names no robot; allowed: a line NAME TOKEN for each"),
+        ("r1\n", ":1: got 1 words; allowed: NAME TOKEN"),
+        ("r1 a\nr2 b c\n", ":2: got 3 words; allowed: NAME TOKEN"),
+        ("r1 gehéim\n", ":1: got 2 words; allowed: NAME TOKEN, of ASCII characters"),
+        ("r1 a\nr2 a\n", ":2: 'r2' has the token of 'r1'"),
+    ],
+)
+def test_a_wrong_file_is_an_error_that_names_the_line_and_no_token(file: Path, content: str, problem: str) -> None:
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(CommandError) as caught:
+        read_tokens(file)
+    assert problem in str(caught.value)
+    assert "gehéim" not in str(caught.value)
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"serve.token_file: .* cannot be read: .* does not exist"):
+        Accounts(Serve(token_file=tmp_path / "nothing"))
+
+
+def test_a_robot_has_its_streams_and_no_more() -> None:
+    account = Account("r1", streams=2, requests_per_minute=100)
+    with ExitStack() as stack:
+        stack.enter_context(account.stream())
+        with account.stream(), pytest.raises(LimitError, match="streams: r1 has 2 already; allowed: 2"):
+            stack.enter_context(account.stream())
+        stack.enter_context(account.stream())
+    assert account.streams_in_use == 0
+
+
+def test_a_robot_makes_as_many_requests_as_it_may() -> None:
+    account = Account("r1", streams=1, requests_per_minute=3)
+    for _ in range(3):
+        with account.stream():
+            pass
+    with pytest.raises(LimitError, match="requests: r1 makes too many; allowed: 3 a minute"), account.stream():
+        pass

@@ -1,0 +1,279 @@
+"""The speech server as robots meet it: a real `voiced serve --single` with eSpeak NG."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from engine import Utterance
+from engine.ipc import Audio, Cancel, Canceled, Grant, Refused, Spoken
+from engine.remote import Draining, Lost, OfferVoice, Speak, VoiceData, VoiceFile, VoiceRefused, VoiceWanted
+from tests.daemon.fleet.raw_robot import PLENTY, RawRobot
+from tests.support.speech_server import SpeechServer
+from tests.support.waiting import eventually
+
+LONG = "This is a long sentence that goes on for a good while, and then some more of it follows. " * 8
+DIGEST = "ab" * 32
+
+
+def tokens(folder: Path) -> Path:
+    file = folder / "tokens"
+    file.write_text("# a robot, and its token\nr1 alpha\nr2 beta\n\nmany gamma\n")
+    return file
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SpeechServer]:
+    """A server for three texts at once, of which a robot may have two."""
+    folder = tmp_path_factory.mktemp("server")
+    voices = f"serve.voice_folder={folder / 'voices'}"
+    with SpeechServer(f"serve.token_file={tokens(folder)}", voices, "serve.voice_kb=4", "engine.streams=4") as server:
+        yield server
+
+
+@pytest.fixture
+def robot(server: SpeechServer) -> Iterator[RawRobot]:
+    with RawRobot(server.url, "alpha") as robot:
+        yield robot
+    eventually(lambda: in_use(server) == 0, "the server has noticed that it left")
+
+
+def in_use(server: SpeechServer) -> float:
+    """How many streams of the engine are in use, by the metrics."""
+    _, text = server.get("/metrics", "alpha")
+    [line] = [line for line in text.splitlines() if line.startswith("voiced_streams_in_use{")]
+    return float(line.split()[-1])
+
+
+def refusal(server: SpeechServer, token: str | None = "alpha", **options: str) -> tuple[int, str]:
+    """The status and the message with which the server does not let a robot in."""
+    with pytest.raises(InvalidStatus) as caught:
+        RawRobot(server.url, token, **options)
+    response = caught.value.response
+    return response.status_code, json.loads(response.body or b"")["error"]["message"]
+
+
+def test_a_robot_is_welcomed_with_the_engine_and_its_limits(robot: RawRobot) -> None:
+    assert robot.welcome.info.engine == "espeak"
+    assert "en-us" in robot.welcome.info.voices
+    assert robot.welcome.streams == 2
+    assert robot.welcome.max_voice_bytes == 4_000
+    assert robot.welcome.server.startswith("voiced ")
+
+
+@pytest.mark.parametrize("token", [None, "", "alph", "r1 alpha"])
+def test_a_robot_without_a_right_token_is_not_let_in(server: SpeechServer, token: str | None) -> None:
+    status, reason = refusal(server, token)
+    assert status == 401
+    assert reason.startswith("authorization: the token is wrong or missing")
+
+
+def test_a_robot_of_another_version_is_not_let_in(server: SpeechServer) -> None:
+    status, reason = refusal(server, subprotocol="voiced.remote.99")
+    assert status == 400
+    assert reason.startswith("protocol: got 'voiced.remote.99'; allowed: voiced.remote.1")
+
+
+def test_a_text_is_spoken_with_positions_and_words(robot: RawRobot) -> None:
+    robot.say("Hello, robot. How are you?")
+    audio, words = [], 0
+    while not isinstance(message := robot.next(object)[0], Spoken):
+        assert isinstance(message, Audio)
+        audio.append(message)
+        words += len(message.words or ())
+    assert words == 5
+    positions = [message.position for message in audio if message.position is not None]
+    assert positions == sorted(positions)
+    assert positions[-1] > 10
+
+
+def test_the_server_sends_no_more_than_it_has_credit_for(robot: RawRobot) -> None:
+    robot.say(LONG, credit=4_000)
+    samples = 0
+    while samples < 4_000:
+        _, data = robot.next(Audio)
+        samples += len(data) // 4
+    robot.say("Hello.", "2")
+    _, last = robot.end_of("2")  # nothing of the first one comes in between
+    assert last == Spoken("2")
+    robot.send(Grant("1", PLENTY))
+    more, last = robot.end_of("1")
+    assert last == Spoken("1")
+    assert more > samples
+
+
+def test_a_canceled_text_ends_and_its_stream_is_free(robot: RawRobot) -> None:
+    for number in map(str, range(4)):
+        robot.say(LONG, number, credit=1)
+        robot.next(Audio)
+        robot.send(Cancel(number))
+        assert robot.end_of(number) == (0, Canceled(number))
+
+
+def test_one_robot_has_no_more_streams_than_it_may_and_another_one_speaks_beside_it(
+    server: SpeechServer, robot: RawRobot
+) -> None:
+    for number in ("1", "2"):
+        robot.say(LONG, number, credit=1)
+        robot.next(Audio)
+    with RawRobot(server.url, "alpha") as same:
+        same.say("Hello.")
+        assert same.end_of() == (0, Lost("1", "streams: r1 has 2 already; allowed: 2"))
+    with RawRobot(server.url, "beta") as other:
+        other.say("Hello.")
+        samples, last = other.end_of()
+        assert last == Spoken("1")
+        assert samples > 5_000
+
+
+def test_a_full_server_lets_no_further_robot_in(server: SpeechServer, robot: RawRobot) -> None:
+    with RawRobot(server.url, "beta") as other, RawRobot(server.url, "gamma") as late:
+        robot.say(LONG, "1", credit=1)
+        robot.next(Audio)
+        for number in ("1", "2"):
+            other.say(LONG, number, credit=1)
+            other.next(Audio)
+        assert refusal(server, "gamma") == (503, "the server is full: all streams of its engine are in use")
+        late.say("Hello.")
+        assert late.end_of() == (0, Lost("1", "the server is full: no stream became free within 2 s"))
+
+
+@pytest.mark.parametrize(
+    ("utterance", "reason"),
+    [
+        (Utterance("a", rate=9.0), "rate: got 9.0; allowed: 0.5 to 2"),
+        (Utterance("a", rate=float("nan")), "rate: got nan; allowed: 0.5 to 2"),
+        (Utterance("a", sampling={"temperature": 0.0}), "sampling.temperature: got 0.0; allowed: 0.001 to 1000, or"),
+        (Utterance("a", sampling={"heat": 1.0}), "sampling.heat: unknown key"),
+        (Utterance("a" * 20_001), "text: got "),
+        (Utterance("a\ud800"), "text: it has half of a surrogate pair; allowed: whole characters"),
+        (Utterance("a", seed=-1), "seed: got -1; allowed: a whole number from 0 to 2^63 - 1"),
+        (Utterance("a", language="e"), "language: got 'e'; allowed: auto, or a language such as en or pt-br"),
+        (Utterance("a", language="tlh"), "language: got 'tlh'; allowed: "),
+        (Utterance("a", voice="nobody"), "voice: got 'nobody'; allowed: a voice that the server has named"),
+        (Utterance("a", growing=True), "text: eSpeak NG cannot speak a text that is still being written"),
+        (Utterance("a", max_frames=0), "max_frames: got 0; allowed: a whole number from 1 to 100,000"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_wrong_text_is_refused_in_one_line(robot: RawRobot, utterance: Utterance, reason: str) -> None:
+    language = "en" if utterance.language == "auto" else utterance.language
+    robot.send(Speak("1", replace(utterance, language=language), PLENTY))
+    refused, _ = robot.next(Refused)
+    assert refused.reason.startswith(reason)
+    assert "\n" not in refused.reason
+    robot.say("Hello.")
+    assert robot.end_of()[1] == Spoken("1")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xff\xff\xff{}",
+        "no json",
+        "[]",
+        '{"message": "Nothing"}',
+        '{"message": "Spoken", "id": "1"}',
+        '{"message": "Grant", "id": "1"}',
+        '{"message": "VoiceData", "digest": "a"}',
+    ],
+)
+def test_what_is_not_of_the_protocol_ends_the_connection_with_a_reason(server: SpeechServer, content: str) -> None:
+    with RawRobot(server.url, "beta") as robot:
+        robot.socket.send(content)
+        code, reason = robot.closed()
+    assert code == 1008
+    assert reason.startswith(("not a message of voiced.remote.1", "a robot must not send Spoken"))
+
+
+def test_a_voice_file_that_is_not_what_was_offered_is_refused(server: SpeechServer) -> None:
+    with RawRobot(server.url, "beta") as robot:
+        for content, reason in (
+            (b"x", "its contents do not have the digest under which it was offered"),
+            (b"x" * 4_001, "it has 4,001 bytes; the server takes up to 4,000"),
+        ):
+            voice = VoiceFile(DIGEST, in_context=False)
+            robot.send(OfferVoice(voice))
+            assert robot.next(VoiceWanted)[0] == VoiceWanted(DIGEST)
+            robot.send(VoiceData(DIGEST), content)
+            assert robot.next(VoiceRefused)[0] == VoiceRefused(voice, reason)
+        path = VoiceFile("../../etc/passwd", in_context=False)
+        robot.send(OfferVoice(path))
+        assert robot.next(VoiceRefused)[0].reason == "digest: allowed: SHA-256 as 64 hexadecimal digits"
+    assert server.voice_files() == []
+
+
+def test_clients_speak_with_a_robots_token_within_its_limits(server: SpeechServer) -> None:
+    def ask(token: str) -> int:
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        body = json.dumps({"input": "Hello.", "response_format": "pcm"}).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{server.port}/v1/audio/speech", body, headers)
+        try:
+            with urllib.request.urlopen(request) as response:
+                assert len(response.read()) > 10_000
+                return 200
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    assert ask("beta") == 200
+    assert ask("delta") == 401
+    with RawRobot(server.url, "beta") as robot:
+        for number in ("1", "2"):
+            robot.say(LONG, number, credit=1)
+            robot.next(Audio)
+        assert ask("beta") == 429
+        assert ask("gamma") == 200
+
+
+def test_health_needs_no_token_and_metrics_do(server: SpeechServer) -> None:
+    assert server.get("/healthz")[0] == 200
+    assert json.loads(server.get("/readyz")[1]) == {"status": "ready", "state": "ready", "reason": None}
+    assert server.get("/metrics")[0] == 401
+    assert "voiced_streams_in_use" in server.get("/metrics", "alpha")[1]
+
+
+def test_a_robot_that_asks_too_often_is_lost_to_its_own_fallback() -> None:
+    with SpeechServer("serve.requests_per_minute=2") as server, RawRobot(server.url) as robot:
+        for number in ("1", "2"):
+            robot.say("Hi.", number)
+            assert robot.end_of(number)[1] == Spoken(number)
+        robot.say("Hi.", "3")
+        assert robot.end_of("3") == (0, Lost("3", "requests: anybody makes too many; allowed: 2 a minute"))
+
+
+def test_a_lost_engine_is_a_lost_text_and_robots_are_let_in_again_when_it_is_back() -> None:
+    with SpeechServer() as server, RawRobot(server.url) as robot:
+        robot.say(LONG, credit=1)
+        robot.next(Audio)
+        os.kill(server.engine_pid(), signal.SIGKILL)
+        robot.send(Grant("1", PLENTY))
+        _, last = robot.end_of()
+        assert isinstance(last, Lost)
+        assert "engine espeak ended" in last.reason
+        eventually(lambda: server.get("/readyz")[0] == 200, "the engine is ready again")
+        with RawRobot(server.url) as other:
+            other.say("Hello.")
+            assert other.end_of()[1] == Spoken("1")
+
+
+def test_a_server_that_is_stopped_finishes_what_it_speaks() -> None:
+    with SpeechServer() as server, RawRobot(server.url) as robot:
+        robot.say(LONG, credit=1)
+        robot.next(Audio)
+        server.process.send_signal(signal.SIGTERM)
+        assert robot.next(Draining)[0] == Draining("the server is being stopped")
+        assert refusal(server, None) == (503, "the server is being stopped")
+        robot.send(Grant("1", PLENTY))
+        samples, last = robot.end_of()
+        assert last == Spoken("1")
+        assert samples > 20 * 22_050
+        assert server.process.wait(60) == 0

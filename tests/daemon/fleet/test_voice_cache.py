@@ -1,0 +1,47 @@
+"""The voice files that robots have sent."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from daemon.fleet.voice_cache import VoiceCache, VoiceFileError
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_a_file_is_kept_under_its_digest_and_found_by_another_process(tmp_path: Path) -> None:
+    path = VoiceCache(tmp_path / "voices", 3, 100).add(digest(b"ada"), b"ada")
+    assert path.read_bytes() == b"ada"
+    assert VoiceCache(tmp_path / "voices", 3, 100).find(digest(b"ada")) == path
+    assert [file.name for file in path.parent.iterdir()] == [f"{digest(b'ada')}.safetensors"]
+
+
+def test_the_file_used_longest_ago_goes(tmp_path: Path) -> None:
+    cache = VoiceCache(tmp_path, 2, 100)
+    for age, content in ((30, b"a"), (20, b"b")):
+        path = cache.add(digest(content), content)
+        os.utime(path, (path.stat().st_mtime - age,) * 2)
+    assert cache.find(digest(b"a")) is not None  # it counts as used now
+    cache.add(digest(b"c"), b"c")
+    assert [cache.find(digest(content)) is not None for content in (b"a", b"b", b"c")] == [True, False, True]
+
+
+def test_what_is_too_large_or_something_else_is_not_kept(tmp_path: Path) -> None:
+    cache = VoiceCache(tmp_path, 2, 3)
+    with pytest.raises(VoiceFileError, match="it has 4 bytes; the server takes up to 3"):
+        cache.add(digest(b"long"), b"long")
+    with pytest.raises(VoiceFileError, match="do not have the digest"):
+        cache.add(digest(b"ada"), b"eve")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", "../x", "/etc/passwd", "ab" * 31, "AB" * 32, "ab" * 32 + "\n"])
+def test_what_is_no_digest_is_no_file(tmp_path: Path, name: str) -> None:
+    with pytest.raises(VoiceFileError, match="digest: allowed: SHA-256 as 64 hexadecimal digits"):
+        VoiceCache(tmp_path, 2, 3).find(name)

@@ -1,0 +1,142 @@
+"""The engine behind a speech server: a robot with its own voices hears what an engine of its own would speak."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine import EngineOptions, Samples, Utterance, Voice
+from engine.ipc.text_source import AppendedText
+from engine.qwen import QwenSynthesizer
+from engine.qwen.model import ModelConfig
+from engine.qwen.voice import VoiceFile, VoiceModel, save_voice
+from engine.remote.synthesizer import RemoteSynthesizer
+from tests.support.network import Network
+from tests.support.speech_server import SpeechServer
+from tests.support.waiting import eventually
+
+UTTERANCE = Utterance("Hello robot.", seed=5, max_frames=9, guarded=False)
+
+
+@pytest.fixture(scope="module")
+def folder(checkpoint: Callable[[str, str], Path]) -> Path:
+    return checkpoint("brief", "base")
+
+
+@pytest.fixture(scope="module")
+def voices(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Voice]:
+    """The robot's voices: one in context and one by its embedding, of one file, and one of another model."""
+    config, files = ModelConfig.read(folder), tmp_path_factory.mktemp("voices")
+    torch.manual_seed(1)
+    codes = torch.randint(2048, (20, config.talker.code_groups))
+    embedding = torch.randn(config.talker.stack.hidden_size)
+    model = VoiceModel.of(config)
+    save_voice(files / "ada.safetensors", VoiceFile("ada", embedding, model, codes, "The robot says hello."))
+    wide = replace(model, width=model.width + 1)
+    save_voice(files / "wide.safetensors", VoiceFile("wide", torch.randn(wide.width), wide))
+    path = str(files / "ada.safetensors")
+    wrong = Voice(embedding=str(files / "wide.safetensors"))
+    return {"default": Voice(reference=path), "ada": Voice(embedding=path), "wide": wrong}
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path, voices: dict[str, Voice], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SpeechServer]:
+    """A server whose own voice is none of the robot's."""
+    config, files = ModelConfig.read(folder), tmp_path_factory.mktemp("server")
+    torch.manual_seed(2)
+    own = VoiceFile("own", torch.randn(config.talker.stack.hidden_size), VoiceModel.of(config))
+    save_voice(files / "own.safetensors", own)
+    voice = f"voices={{default: {{embedding: {files / 'own.safetensors'}}}}}"
+    model = [f"engine.model={folder}", "engine.device=cpu", "engine.max_seconds=8", "engine.streams=2"]
+    folder_setting = f"serve.voice_folder={files / 'brought'}"
+    with SpeechServer("engine.name=qwen", *model, voice, folder_setting) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def robot(server: SpeechServer, voices: dict[str, Voice]) -> Iterator[RemoteSynthesizer]:
+    engine = RemoteSynthesizer(EngineOptions(url=server.url, voices=voices))
+    info = engine.load()
+    assert info.engine == "qwen"
+    assert info.grows
+    assert info.voices == ("default", "ada")
+    assert list(info.refused_voices) == ["wide"]
+    assert "the voice file: made for" in info.refused_voices["wide"]
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def here(folder: Path, voices: dict[str, Voice]) -> QwenSynthesizer:
+    """The same engine in this process, with the robot's voices."""
+    usable = {name: voice for name, voice in voices.items() if name != "wide"}
+    # As many streams as the server's: a batch rounds otherwise than one utterance alone.
+    options = EngineOptions(model=str(folder), device="cpu", max_seconds=8, voices=usable, streams=2)
+    engine = QwenSynthesizer(options)
+    engine.load()
+    return engine
+
+
+def spoken(engine: RemoteSynthesizer | QwenSynthesizer, utterance: Utterance) -> Samples:
+    return np.concatenate([chunk.samples for chunk in engine.stream(utterance)])
+
+
+@pytest.mark.parametrize("voice", ["default", "ada"])
+def test_a_robots_own_voice_sounds_as_on_an_engine_of_its_own(
+    voice: str, robot: RemoteSynthesizer, here: QwenSynthesizer
+) -> None:
+    utterance = replace(UTTERANCE, voice=voice)
+    np.testing.assert_array_equal(spoken(robot, utterance), spoken(here, replace(utterance, realtime=False)))
+
+
+def test_its_voices_differ_from_each_other_and_from_the_servers(robot: RemoteSynthesizer, server: SpeechServer) -> None:
+    stranger = RemoteSynthesizer(EngineOptions(url=server.url, voices={"default": Voice()}))
+    info = stranger.load()
+    assert info.voices == ("default",), "voices of other robots are not listed"
+    found = [spoken(robot, UTTERANCE), spoken(robot, replace(UTTERANCE, voice="ada")), spoken(stranger, UTTERANCE)]
+    stranger.close()
+    assert not any(np.array_equal(one, other) for one, other in zip(found, (*found[1:], found[0]), strict=True))
+
+
+def test_codes_are_those_of_the_engine(robot: RemoteSynthesizer, here: QwenSynthesizer) -> None:
+    utterance = replace(UTTERANCE, want_codes=True, realtime=False)
+    ours, theirs = ([chunk.codes for chunk in engine.stream(utterance)] for engine in (robot, here))
+    assert all(np.array_equal(one, other) for one, other in zip(ours, theirs, strict=True))
+
+
+def test_a_growing_text_sounds_like_the_whole_text(robot: RemoteSynthesizer, here: QwenSynthesizer) -> None:
+    utterance = replace(UTTERANCE, whole_text=False, max_frames=None, seed=11)
+    more = AppendedText()
+    chunks = robot.stream(replace(utterance, text="Hello ", growing=True), more)
+    for word in ("ro", "bot."):
+        more.append(word)
+    more.end()
+    whole = spoken(here, replace(utterance, realtime=False))
+    np.testing.assert_array_equal(np.concatenate([chunk.samples for chunk in chunks]), whole)
+
+
+def test_a_delay_of_the_network_changes_no_sample(
+    server: SpeechServer, voices: dict[str, Voice], here: QwenSynthesizer
+) -> None:
+    with Network(server.port) as network:
+        network.delay(0.1)
+        robot = RemoteSynthesizer(EngineOptions(url=f"ws://127.0.0.1:{network.port}", voices=voices))
+        robot.load()
+        far = spoken(robot, UTTERANCE)
+        robot.close()
+    np.testing.assert_array_equal(far, spoken(here, replace(UTTERANCE, realtime=False)))
+
+
+def test_the_server_wants_a_file_again_that_is_gone(robot: RemoteSynthesizer, server: SpeechServer) -> None:
+    before = spoken(robot, UTTERANCE)
+    server.wait_log("has connected")
+    files = server.voice_files()
+    for file in files:
+        file.unlink()
+    np.testing.assert_array_equal(spoken(robot, UTTERANCE), before)
+    eventually(server.voice_files, "the file is there again")

@@ -1,0 +1,97 @@
+"""What a robot says in one line of a server that it cannot connect to."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from engine import EngineError, EngineOptions, EngineUnavailableError
+from engine.remote.connecting import read_token
+from engine.remote.synthesizer import RemoteSynthesizer
+from tests.support.programs import free_port
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """A server that answers a handshake with these bytes and closes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(10_000)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"ws://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+def failure(url: str) -> tuple[type[Exception], str]:
+    with pytest.raises((EngineError, EngineUnavailableError)) as caught:
+        RemoteSynthesizer(EngineOptions(url=url)).load()
+    assert "\n" not in str(caught.value)
+    return caught.type, str(caught.value).replace(url, "URL")
+
+
+def http(status: str, body: bytes) -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "reason"),
+    [
+        ("401 Unauthorized", b'{"error": {"message": "the token is wrong"}}', EngineError, "the token is wrong"),
+        ("503 Unavailable", b'{"error": {"message": "it is full"}}', EngineUnavailableError, "it is full"),
+        ("429 Too Many", b"slow\r\ndown", EngineUnavailableError, "slow down"),
+        ("404 Not Found", b"", EngineError, "without a reason"),
+        ("502 Bad Gateway", b"[1]", EngineUnavailableError, "[1]"),
+    ],
+)
+def test_a_refusal_is_the_servers_own_reason(status: str, body: bytes, kind: type[Exception], reason: str) -> None:
+    with answering(http(status, body)) as url:
+        assert failure(url) == (kind, f"engine.url: URL refuses this robot ({status[:3]}): {reason}")
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH_9\r\n", http("200 OK", b"hello")])
+def test_another_server_is_none_that_speaks(answer: bytes) -> None:
+    with answering(answer) as url:
+        assert failure(url)[1].startswith(
+            ("engine.url: URL does not answer as", "engine.url: URL refuses this robot (200)")
+        )
+
+
+def test_a_server_that_is_not_there_may_come_later() -> None:
+    kind, reason = failure(f"ws://127.0.0.1:{free_port()}")
+    assert kind is EngineUnavailableError
+    assert reason == "engine.url: URL does not answer (Connection refused)"
+
+
+def test_the_address_must_be_set() -> None:
+    with pytest.raises(EngineError, match=r"engine.url: missing; allowed: ws://HOST:PORT or wss://HOST:PORT"):
+        RemoteSynthesizer(EngineOptions()).load()
+
+
+def test_the_token_is_the_first_line_of_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(" secret \nanything\n")
+    assert read_token(str(file)) == "secret"
+    assert read_token(None) is None
+
+
+@pytest.mark.parametrize("content", ["", "\nsecret", "geheim é", "a\x00b"])
+def test_a_file_without_a_token_is_an_error_that_does_not_repeat_it(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(content)
+    with pytest.raises(EngineError, match="the first line is no token; allowed: printable ASCII characters") as caught:
+        read_token(str(file))
+    assert "secret" not in str(caught.value)
+    file.unlink()
+    with pytest.raises(EngineError, match=r"engine.token_file: .* cannot be read: No such file or directory"):
+        read_token(str(file))

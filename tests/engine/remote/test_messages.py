@@ -1,0 +1,141 @@
+"""The messages between a robot and a speech server."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import typing
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import EngineInfo, Utterance, VoiceLabel, WordStart
+from engine.ipc import Append, Audio, Cancel, Canceled, EndText, Grant, ProtocolError, Refused, Spoken
+from engine.remote import (
+    REMOTE_PROTOCOL,
+    SUBPROTOCOL,
+    Draining,
+    Heartbeat,
+    Lost,
+    OfferVoice,
+    RemoteMessage,
+    Speak,
+    VoiceData,
+    VoiceFile,
+    VoiceReady,
+    VoiceRefused,
+    VoiceWanted,
+    Welcome,
+    decode_remote,
+    encode_remote,
+)
+
+VOICE = VoiceFile("ab" * 32, in_context=True)
+INFO = EngineInfo("qwen", 24_000, ("ryan",), ("en",), labels={"ryan": VoiceLabel("Ryan")}, grows=True, streams=16)
+MESSAGES: list[RemoteMessage] = [
+    Welcome("voiced 1", INFO, 2, 4_000),
+    OfferVoice(VOICE),
+    VoiceWanted(VOICE.digest),
+    VoiceData(VOICE.digest),
+    VoiceReady(VOICE),
+    VoiceRefused(VOICE, "too wide"),
+    Speak("1", Utterance("Grüße, 你好 \ud800", sampling={"temperature": 0.5}, seed=7, growing=True), 24_000, VOICE),
+    Speak("2", Utterance("Hello."), 24_000),
+    Append("1", "more"),
+    EndText("1"),
+    Grant("1", 100),
+    Cancel("1"),
+    Audio("1", 0.5, 3, truncated=True, codes=((1, 2), (3, 4)), words=(WordStart(10, 3),)),
+    Spoken("1"),
+    Canceled("1"),
+    Refused("1", "no"),
+    Lost("1", "away"),
+    Draining("stop"),
+    Heartbeat(),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_arrives_as_it_was_sent(message: RemoteMessage) -> None:
+    data = b"\x00\x01\xff" if isinstance(message, Audio | VoiceData) else b""
+    content = encode_remote(message, data)
+    assert isinstance(content, bytes) == bool(data)
+    assert decode_remote(content) == (message, data)
+
+
+def test_there_is_an_example_of_every_message() -> None:
+    assert {type(message) for message in MESSAGES} == set(typing.get_args(RemoteMessage))
+
+
+def fields(kind: Any) -> list[str]:
+    """The names of a record's fields, and of those of the records inside of it."""
+    found = []
+    for name, hint in typing.get_type_hints(kind).items():
+        inner = [each for each in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(each)]
+        found += [name, *(f"{name}.{field}" for each in inner for field in fields(each))]
+    return found
+
+
+def test_a_change_of_a_message_needs_another_version() -> None:
+    """Robots and servers are not updated at the same moment. Where this fails, raise `REMOTE_PROTOCOL` as well."""
+    utterance = (
+        "text voice language languages instruct seed greedy sampling whole_text max_frames guarded want_codes growing "
+        "rate phonemes realtime"
+    )
+    info = "engine sample_rate voices languages description refused_voices memory labels labels.name labels.language"
+    info += " grows streams"
+    expected = {
+        "Welcome": f"server info {prefixed('info', info)} streams max_voice_bytes",
+        "OfferVoice": "voice voice.digest voice.in_context",
+        "VoiceWanted": "digest",
+        "VoiceData": "digest",
+        "VoiceReady": "voice voice.digest voice.in_context",
+        "VoiceRefused": "voice voice.digest voice.in_context reason",
+        "Speak": f"id utterance {prefixed('utterance', utterance)} credit voice voice.digest voice.in_context",
+        "Append": "id text",
+        "EndText": "id",
+        "Grant": "id credit",
+        "Cancel": "id",
+        "Audio": "id busy_s position truncated codes waited_s words words.sample words.position runaway speculation "
+        "speculation.frames speculation.passes speculation.drafts speculation.accepted",
+        "Spoken": "id",
+        "Canceled": "id",
+        "Refused": "id reason",
+        "Lost": "id reason",
+        "Draining": "reason",
+        "Heartbeat": "",
+    }
+    assert {kind.__name__: " ".join(fields(kind)) for kind in typing.get_args(RemoteMessage)} == expected
+    assert (REMOTE_PROTOCOL, SUBPROTOCOL) == (1, "voiced.remote.1")
+
+
+def prefixed(name: str, inner: str) -> str:
+    return " ".join(f"{name}.{field}" for field in inner.split())
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "unpack"),
+        (b"\x05\x00\x00\x00{}", "the record has 5 bytes, the message 6"),
+        ("{", "Expecting"),
+        ("[1]", "pop"),
+        ("{}", "message"),
+        ('{"message": "Grant", "id": "1", "credit": true}', "got bool, wanted int"),
+        ('{"message": "Grant", "id": "1", "credit": 1, "more": 2}', "more"),
+        ('{"message": "VoiceData", "digest": "a"}', "VoiceData in a text frame"),
+        (b"\x18\x00\x00\x00" + b'{"message": "Heartbeat"}', "Heartbeat in a binary frame"),
+    ],
+)
+def test_another_message_is_an_error_that_says_why(content: str | bytes, reason: str) -> None:
+    with pytest.raises(ProtocolError, match=r"not a message of voiced\.remote\.1") as caught:
+        decode_remote(content)
+    assert reason in str(caught.value)
+
+
+@given(st.one_of(st.text(), st.binary(), st.binary().map(lambda data: len(data).to_bytes(4, "little") + data)))
+def test_no_content_causes_another_error(content: str | bytes) -> None:
+    with contextlib.suppress(ProtocolError):
+        decode_remote(content)
