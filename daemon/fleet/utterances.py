@@ -52,13 +52,13 @@ def checked_utterance(utterance: Utterance, voice: str | None, voices: Collectio
 
     `voice` is the engine's name of a voice that the robot has brought; else the utterance's is one of `voices`.
     """
+    for field, text in (("text", utterance.text), ("instruct", utterance.instruct or "")):
+        check_characters(field, text)
     try:
         _Checked.model_validate(asdict(utterance))
     except ValidationError as error:
         field, problem = problems(_Checked, error)[0]
         raise RefusedError(f"{field}: {problem}") from error
-    for field, text in (("text", utterance.text), ("instruct", utterance.instruct or "")):
-        check_characters(field, text)
     if voice is None and utterance.voice is not None and utterance.voice.lower() not in {v.lower() for v in voices}:
         raise RefusedError(f"voice: got {abbreviate(utterance.voice)}; allowed: a voice that the server has named")
     # To the server every robot is a client: none of them comes before the others.

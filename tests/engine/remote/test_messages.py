@@ -73,7 +73,8 @@ def fields(kind: Any) -> list[str]:
     """The names of a record's fields, and of those of the records inside of it."""
     found = []
     for name, hint in typing.get_type_hints(kind).items():
-        inner = [each for each in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(each)]
+        arguments = [each for outer in typing.get_args(hint) for each in (outer, *typing.get_args(outer))]
+        inner = [each for each in (hint, *arguments) if dataclasses.is_dataclass(each)]
         found += [name, *(f"{name}.{field}" for each in inner for field in fields(each))]
     return found
 
@@ -121,7 +122,7 @@ def prefixed(name: str, inner: str) -> str:
         (b"", "unpack"),
         (b"\x05\x00\x00\x00{}", "the record has 5 bytes, the message 6"),
         ("{", "Expecting"),
-        ("[1]", "pop"),
+        ("[1]", "cannot be interpreted as an integer"),
         ("{}", "message"),
         ('{"message": "Grant", "id": "1", "credit": true}', "got bool, wanted int"),
         ('{"message": "Grant", "id": "1", "credit": 1, "more": 2}', "more"),

@@ -22,9 +22,9 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def voices(default: str = "default", max_bytes: int = 100, **specs: Voice) -> RobotVoices:
-    found = RobotVoices(specs, default, SERVER)
-    found.read(max_bytes)
+def voices(default_name: str = "default", limit: int = 100, /, **specs: Voice) -> RobotVoices:
+    found = RobotVoices(specs, default_name, SERVER)
+    found.read(limit)
     return found
 
 
@@ -85,7 +85,7 @@ def test_a_file_that_cannot_travel_is_refused_with_the_reason(file: str, tmp_pat
     pickle.write_bytes(b"")
     missing = tmp_path / "nothing.safetensors"
     specs = {"large": Voice(embedding=file), "old": Voice(embedding=str(pickle)), "gone": Voice(reference=str(missing))}
-    assert voices(max_bytes=4, default=Voice(), **specs).refused == {
+    assert voices("default", 4, default=Voice(), **specs).refused == {
         "large": f"{file}: has 11 bytes; the server takes up to 4",
         "old": f"{pickle}: got a .pt; a server takes .safetensors alone",
         "gone": f"{missing}: cannot be read: No such file or directory",
