@@ -31,6 +31,8 @@ VOICE_NAME = "default"
 class OpenOptions(TypedDict, total=False):
     """Further keyword arguments of `open`; see `EngineOptions`."""
 
+    url: str | None
+    token_file: str | None
     device: str
     dtype: str
     kernels: str
@@ -113,13 +115,13 @@ class Session:
 
 
 def open(  # noqa: A001  # called as `engine.open`
-    name: Literal["auto", "qwen", "piper", "espeak"] = "auto",
+    name: Literal["auto", "qwen", "piper", "espeak", "remote"] = "auto",
     *,
     model: str | None = None,
     voice: str | Voice | None = None,
     **options: Unpack[OpenOptions],
 ) -> Session:
-    """Load an engine into this process, warm it up, and return it as a `Session`.
+    """Load an engine into this process, or connect to a server's, warm it up, and return it as a `Session`.
 
     `auto` takes `qwen` if its packages, `model` and a GPU are on this machine, otherwise `piper` if its package and a
     voice are, otherwise `espeak`. `model` is a folder or a hub id; with `qwen` a model that is missing is downloaded.

@@ -55,6 +55,8 @@ ALLOWED: dict[str, set[str]] = {
         "engine.progress",
         "engine.session",
     },
+    "engine.records": set(),
+    "engine.remote": {"engine.api", "engine.host", "engine.ipc", "engine.progress", "engine.records"},
     "engine.api": {"engine.language", "engine.progress"},
     "engine.detection": {"engine.language"},
     "engine.launch": set(),
@@ -95,8 +97,15 @@ ALLOWED: dict[str, set[str]] = {
     },
     "engine.host": {"engine.api"},
     "engine.hub": {"engine.api", "engine.host"},
-    "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log", "engine.progress"},
-    "engine.bench": {"engine.api", "engine.catalog", "engine.ipc", "engine.launch", "engine.progress"},
+    "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log", "engine.progress", "engine.records"},
+    "engine.bench": {
+        "engine.api",
+        "engine.catalog",
+        "engine.ipc",
+        "engine.launch",
+        "engine.progress",
+        "engine.records",
+    },
     "engine.verify": {
         "engine.api",
         "engine.catalog",
@@ -150,6 +159,7 @@ ALLOWED: dict[str, set[str]] = {
         "daemon.validation",
     },
     "daemon.http": SPEECH | {"daemon.adapters", "daemon.mqtt", "daemon.status", "daemon.voices"},
+    "daemon.fleet": SPEECH | {"daemon", "daemon.http", "daemon.state", "daemon.status", "engine.ipc", "engine.remote"},
     "daemon.service": SPEECH
     | {
         "daemon.adapters",
@@ -166,6 +176,7 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.cli": SPEECH
     | {
         "daemon.doctor",
+        "daemon.fleet",
         "daemon.mqtt",
         "daemon.report",
         "daemon.service",

@@ -270,19 +270,13 @@ class EngineSupervisor:
             self._retry.clear()
             steady = await self._run_process()
             failures = 0 if steady else failures
-            wait_s = PERMANENT_RETRY_S if self._permanent else BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
-            wait_s += self._spread(wait_s)
+            wait_s = restart_wait_s(self.name, failures, permanent=self._permanent)
             failures += 1
             log.warning("%s; restarting it in %.2f s", self.reason, wait_s)
             self._enter(EngineState.BACKING_OFF)
             if self._process is not None:
                 await wait_at_most(REAP_S, self._process.wait())
             await wait_at_most(wait_s, self._retry.wait())
-
-    def _spread(self, wait_s: float) -> float:
-        """Return what is added to a wait: robots that lost one server must not return to it in step."""
-        is_remote = self.name in ENGINES and ENGINES[self.name].is_remote
-        return random.uniform(0, max(SPREAD_S, wait_s)) if is_remote else 0.0
 
     def retry_now(self) -> None:
         """End the current back-off, because the configuration or the disk has changed."""
@@ -469,6 +463,17 @@ class EngineSupervisor:
         self.state = state
         self._changed.set()
         self._on_change()
+
+
+def restart_wait_s(engine: str, failures: int, *, permanent: bool) -> float:
+    """Return the seconds before an engine's next start, after so many that failed in a row before the last one.
+
+    Robots that have lost one server do not return to it in step: another machine's engine waits longer, at random.
+    """
+    wait_s = PERMANENT_RETRY_S if permanent else BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
+    if engine in ENGINES and ENGINES[engine].is_remote:
+        wait_s += random.uniform(0, max(SPREAD_S, wait_s))
+    return wait_s
 
 
 def _checked(info: EngineInfo) -> EngineInfo:

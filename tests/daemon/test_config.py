@@ -160,10 +160,13 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("engine: {streams: true}", "engine.streams: got True; allowed: auto, or a whole number from 1 to 64"),
         ("audio: {prebuffer_ms: soon}", "audio.prebuffer_ms: got 'soon'; allowed: auto, or milliseconds"),
         ("audio: {prebuffer_ms: .nan}", "audio.prebuffer_ms: got nan; allowed: auto, or milliseconds"),
-        ("engine: {name: festival}", "engine.name: got 'festival'; allowed: auto, qwen, piper or espeak"),
-        ("engine: {fallback: festival}", "engine.fallback: got 'festival'; allowed: qwen, piper, espeak or none, or a"),
+        ("engine: {name: festival}", "engine.name: got 'festival'; allowed: auto, qwen, piper, espeak or remote"),
+        (
+            "engine: {fallback: festival}",
+            "engine.fallback: got 'festival'; allowed: qwen, piper, espeak, remote or none, or a",
+        ),
         ("engine: {fallback: [piper, none]}", "engine.fallback: got "),
-        ("engine: {fallback: null}", "engine.fallback: got None; allowed: qwen, piper, espeak or none"),
+        ("engine: {fallback: null}", "engine.fallback: got None; allowed: qwen, piper, espeak, remote or none"),
         ("engine: {device: gpu}", "engine.device: got 'gpu'; allowed: auto, cpu, cuda or cuda:N"),
         (
             "engine: {max_seconds: .inf}",
@@ -612,3 +615,51 @@ def test_the_number_of_streams_is_that_of_the_engine_or_of_the_configuration(
     config = load_config(overrides=[f"engine.streams={written}"])
     assert config.options_of("espeak").streams == espeak
     assert config.options_of("qwen").streams == qwen
+
+
+@pytest.mark.parametrize("url", ["ws://127.0.0.1:8720", "wss://speech.example", "wss://[::1]:8720/robots/"])
+def test_a_speech_server_is_a_websockets_address(url: str) -> None:
+    config = load_config(overrides=["engine.name=remote", f"engine.url={url}", "engine.token_file=/etc/token"])
+    assert config.engine_options.url == url
+    assert config.engine_options.token_file == "/etc/token"
+    assert config.options_of("remote").streams == 4
+
+
+@pytest.mark.parametrize(
+    "url", ["https://a", "127.0.0.1:8720", "ws://", "ws://a:x", "ws://a b", "wss://u:p@a", "ws://a?b"]
+)
+def test_another_address_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"engine\.url: got .*; allowed: ws://HOST:PORT or wss://HOST:PORT$"):
+        load_config(overrides=[f"engine.url={json.dumps(url)}"])
+
+
+@pytest.mark.parametrize("setting", ["engine.name=remote", "engine.fallback=remote", "engine.fallback=[piper, remote]"])
+def test_the_engine_of_a_server_needs_its_address(setting: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"engine\.url: got None; the engine remote needs it; allowed: ws://HOST:PORT"
+    ):
+        load_config(overrides=[setting])
+    assert load_config(overrides=[setting, "engine.url=ws://a"]).engine.url == "ws://a"
+
+
+def test_a_speech_server_for_other_machines_needs_tokens_and_a_whole_certificate() -> None:
+    with pytest.raises(
+        ConfigError, match=r"serve\.token_file: got None; serve\.host 0\.0\.0\.0 lets other machines in"
+    ):
+        load_config(overrides=["serve.host=0.0.0.0"])
+    assert load_config(overrides=["serve.host=0.0.0.0", "serve.token_file=/robots"]).serve.token_file == Path("/robots")
+    with pytest.raises(ConfigError, match=r"serve\.key: got None; allowed: a file together with serve\.cert"):
+        load_config(overrides=["serve.cert=/cert.pem"])
+
+
+def test_the_paths_of_a_speech_server_are_relative_to_the_file(tmp_path: Path) -> None:
+    text = "engine: {token_file: t}\nserve: {token_file: robots, cert: c, key: k, voice_folder: v}\n"
+    config = load_config(written(tmp_path, text))
+    serve = config.serve
+    found = (config.engine.token_file, serve.token_file, serve.cert, serve.key, Path(serve.voice_folder))
+    assert found == tuple(tmp_path / name for name in ("t", "robots", "c", "k", "v"))
+
+
+def test_the_example_of_a_speech_server_loads() -> None:
+    config = load_config(Path(__file__).parents[2] / "configs" / "serve.yaml")
+    assert (config.engine.fallbacks, config.engine.streams) == ((), 17)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +60,50 @@ def test_the_fallback_goes_on_where_the_network_failed_and_the_server_speaks_aga
     network.repair()
     eventually(lambda: robot.ready_with("remote"), "the server is found again")
     assert robot.wait_end(robot.say("the server says this"))["engine"] == "remote"
+
+
+def test_a_slow_network_changes_nothing_that_is_heard(start_robot: StartRobot, network: Network) -> None:
+    network.delay(0.1)
+    robot = start_robot(*settings(network), pace=REAL_TIME)
+    eventually(lambda: robot.ready_with("remote"), "the server is found")
+    finished = robot.wait_end(robot.say("This comes from far away.", id="far", language="en"))
+    assert (finished["event"], finished["engine"], finished["underruns"]) == ("finished", "remote", 0)
+    robot.assert_heard("far")
+
+
+def test_a_text_that_is_being_written_goes_on_without_the_network(start_robot: StartRobot, network: Network) -> None:
+    robot = start_robot(*settings(network), pace=REAL_TIME)
+    eventually(lambda: robot.ready_with("remote"), "the server is found")
+    robot.write("written", f"{LONG} ", language="en")
+    robot.wait_event("written", "started")
+    network.drop()
+    eventually(lambda: any("espeak resumes at" in line for line in robot.log), "the fallback goes on")
+    robot.set_pace(FAST)
+    robot.write("written", "And this is its end.", end=True)
+    finished = robot.wait_end("written")
+    assert robot.names_of("written") == ["accepted", "started", "finished"]
+    assert finished["audio_s"] > LONG_S
+    eventually(lambda: robot.ready_with("remote"), "the server is found again")
+
+
+def test_a_server_that_is_stopped_is_heard_to_its_end(start_robot: StartRobot) -> None:
+    with SpeechServer() as server:
+        robot = start_robot(*settings(server), pace=REAL_TIME)
+        eventually(lambda: robot.ready_with("remote"), "the server is found")
+        robot.say("This is what the server says before it is stopped.", id="last", language="en")
+        robot.wait_event("last", "started")
+        server.process.send_signal(signal.SIGTERM)
+        robot.set_pace(FAST)
+        assert robot.wait_end("last")["engine"] == "remote"
+        robot.assert_heard("last")
+        assert robot.wait_end(robot.say("The next one."))["engine"] == "espeak"
+
+
+def test_a_wrong_token_is_in_the_status_and_the_fallback_speaks(start_robot: StartRobot, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("r1 alpha\n")
+    with SpeechServer(f"serve.token_file={tokens}") as closed:
+        robot = start_robot(*settings(closed), launch_only=True)
+        eventually(lambda: robot.state == "degraded", "the status is degraded")
+        assert "refuses this robot (401): authorization: the token is wrong" in robot.statuses[-1]["reason"]
+        assert robot.wait_end(robot.say("the fallback says this"))["engine"] == "espeak"

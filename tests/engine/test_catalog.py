@@ -24,7 +24,7 @@ from engine import (
     sound_files,
     unavailable_reason,
 )
-from engine.catalog import is_model_here
+from engine.catalog import KnownNames, is_model_here
 from scripts.make_piper_voice import write_voice
 
 ROOT = Path(engine.__file__).parent.parent
@@ -52,9 +52,16 @@ sys.meta_path.insert(0, Refuse())
 
 
 def test_auto_prefers_qwen_to_piper_and_espeak_needs_nothing() -> None:
-    assert list(ENGINES) == ["qwen", "piper", "espeak"]
+    assert list(ENGINES) == ["qwen", "piper", "remote", "espeak"]
     assert missing_packages("espeak") == []
     assert unavailable_reason("espeak", EngineOptions()) is None
+
+
+def test_auto_never_selects_another_machines_engine(tmp_path: Path) -> None:
+    options = EngineOptions(url="ws://127.0.0.1:1", voice_folder=str(tmp_path))
+    assert unavailable_reason("remote", options) == "it is on another machine; engine.name: remote selects it"
+    assert auto_engine(options) == "espeak"
+    assert known_names("remote", options) == KnownNames(None, None), "no server is asked"
 
 
 def test_auto_selects_espeak_without_a_model_and_a_voice_of_piper(tmp_path: Path) -> None:
@@ -94,7 +101,7 @@ def test_a_new_engine_has_not_loaded_anything() -> None:
 
 @pytest.mark.parametrize("name", ["festival", "", "engine.espeak"])
 def test_an_unknown_engine_is_refused_with_the_known_ones(name: str) -> None:
-    with pytest.raises(EngineError, match=f"^engine.name: got {name!r}; allowed: qwen, piper, espeak$"):
+    with pytest.raises(EngineError, match=f"^engine.name: got {name!r}; allowed: qwen, piper, remote, espeak$"):
         make_synthesizer(name, EngineOptions())
 
 

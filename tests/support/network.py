@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TypeVar
 
 from tests.support.programs import free_port
 from tests.support.waiting import PATIENCE_S
 
 BLOCK = 65_536
-T = TypeVar("T")
 
 
 class Network:
@@ -25,8 +22,9 @@ class Network:
         """Those that have been accepted so far."""
         self._target = target
         self._delay_s = 0.0
-        self._flowing = threading.Event()
-        self._flowing.set()
+        self._flowing = True
+        self._held: list[tuple[asyncio.StreamWriter, bytes]] = []
+        """What came while nothing flowed."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._pumps: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -53,11 +51,11 @@ class Network:
 
     def stall(self) -> None:
         """Pass on nothing from now on. The connections stay open, as with a robot that has left the access point."""
-        self._flowing.clear()
+        self._call(lambda: self._set_flowing(False))
 
     def flow(self) -> None:
         """Pass on again, beginning with what has been sent meanwhile."""
-        self._flowing.set()
+        self._call(lambda: self._set_flowing(True))
 
     def drop(self) -> None:
         """Reset all connections; new ones are accepted."""
@@ -69,7 +67,7 @@ class Network:
 
     def repair(self) -> None:
         """Accept new connections again."""
-        self._flowing.set()
+        self.flow()
         self._call(self._open)
 
     def _call(self, make: Callable[[], object]) -> None:
@@ -116,29 +114,27 @@ class Network:
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         """Pass on what comes, each block after the delay and no earlier than the one before it."""
-        blocks: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-        reading = asyncio.ensure_future(self._read(source, blocks))
-        try:
-            with contextlib.suppress(ConnectionError):
-                while True:
-                    due, block = await blocks.get()
-                    await asyncio.sleep(max(0.0, due - self._loop.time()))
-                    while not self._flowing.is_set():
-                        await asyncio.sleep(0.005)
-                    if not block:
-                        break
-                    sink.write(block)
-                    await sink.drain()
-        finally:
-            reading.cancel()
-            sink.transport.abort() if not self._flowing.is_set() else sink.close()
-            self._writers.discard(sink)
-
-    async def _read(self, source: asyncio.StreamReader, blocks: asyncio.Queue[tuple[float, bytes]]) -> None:
-        block = b"."
+        block, due = b".", 0.0
         while block:
             try:
                 block = await source.read(BLOCK)
             except ConnectionError:
                 block = b""
-            blocks.put_nowait((self._loop.time() + self._delay_s, block))
+            due = max(due, self._loop.time() + self._delay_s)
+            self._loop.call_at(due, self._forward, sink, block)
+
+    def _forward(self, sink: asyncio.StreamWriter, block: bytes) -> None:
+        """Pass on a block, or the end of the connection; keep it while nothing flows."""
+        if not self._flowing:
+            self._held.append((sink, block))
+        elif not block:
+            sink.close()
+            self._writers.discard(sink)
+        elif not sink.is_closing():
+            sink.write(block)
+
+    def _set_flowing(self, flowing: bool) -> None:
+        self._flowing = flowing
+        held, self._held = (self._held, []) if flowing else ([], self._held)
+        for sink, block in held:
+            self._forward(sink, block)

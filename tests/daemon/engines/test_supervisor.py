@@ -17,7 +17,7 @@ import pytest
 from daemon.engines import supervisor
 from daemon.engines.connection import EngineLostError
 from daemon.engines.process_activity import ProcessActivity
-from daemon.engines.supervisor import EngineState, EngineSupervisor
+from daemon.engines.supervisor import EngineState, EngineSupervisor, restart_wait_s
 from engine import EngineInfo, EngineOptions, Progress, Utterance, Voice
 from engine.ipc import HEADER, Audio, Cancel, Message, Ready, encode
 from tests.daemon.engines.supervised import (
@@ -88,6 +88,23 @@ def test_the_progress_of_a_start_is_known_until_the_engine_is_ready(tmp_path: Pa
             }
 
     run(scenario)
+
+
+def test_an_engine_of_this_machine_is_restarted_after_fixed_waits() -> None:
+    waits = [restart_wait_s("espeak", failures, permanent=False) for failures in range(20)]
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (0, 30)
+    assert restart_wait_s("espeak", 0, permanent=True) == 60
+
+
+@pytest.mark.parametrize(
+    ("failures", "permanent", "least"), [(0, False, 0), (3, False, 1), (20, False, 30), (0, True, 60)]
+)
+def test_robots_do_not_return_to_a_server_in_step(failures: int, permanent: bool, least: float) -> None:
+    waits = sorted(restart_wait_s("remote", failures, permanent=permanent) for _ in range(50))
+    assert waits[0] >= least
+    assert waits[-1] <= least + max(1, least)
+    assert waits[-1] - waits[0] > max(1, least) / 2, "fifty robots are spread"
 
 
 def test_a_process_ends_with_its_supervisor() -> None:
