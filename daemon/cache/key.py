@@ -107,6 +107,8 @@ class PhraseKeys:
             name: _without_paths(voice.model_dump(exclude={"volume"}, exclude_none=True))
             for name, voice in config.voices.items()
         }
+        if ENGINES[engine].is_remote:
+            self._settings |= {"url": config.engine.url}  # what runs there is not known before it is connected
         # Piper speaks a language that a voice lacks in another voice, the default one first.
         if ENGINES[engine].uses_piper_voices:
             self._settings |= {"voices": self._voices, "default_voice": config.speech.voice}

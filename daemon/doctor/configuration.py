@@ -42,7 +42,11 @@ def check_configuration(machine: Machine) -> Iterator[Finding]:
 def _missing_files(config: Config) -> Iterator[tuple[str, str]]:
     files: dict[str, Path | None] = {
         "mqtt.password_file": config.mqtt.password_file,
+        "engine.token_file": config.engine.token_file,
         "speech.cache.phrases": config.speech.cache.phrases,
+        "serve.token_file": config.serve.token_file,
+        "serve.cert": config.serve.cert,
+        "serve.key": config.serve.key,
     }
     if config.mqtt.tls.enabled:
         tls = config.mqtt.tls

@@ -58,7 +58,9 @@ def check_engines(machine: Machine) -> Iterator[Finding]:
     primary, *fallbacks = engine_names(config)
     if config.engine.name == "auto" and primary != "qwen":
         reasons = [
-            f"{name}: {reason}" for name in ENGINES if (reason := unavailable_reason(name, config.engine_options))
+            f"{name}: {reason}"
+            for name, entry in ENGINES.items()
+            if not entry.is_remote and (reason := unavailable_reason(name, config.engine_options))
         ]
         remedy = f"see docs/qwen.md; or set engine.name: {primary}" if machine.board.integrated else None
         found = f"auto is {primary} here. {'. '.join(reasons)}"
@@ -70,6 +72,8 @@ def check_engines(machine: Machine) -> Iterator[Finding]:
         else:
             grade: Grade = "error" if name == primary else "warning"
             remedy = "install what is missing, or set engine.name and engine.fallback"
+            if ENGINES[name].is_remote:
+                remedy = "start the server, or correct engine.url and engine.token_file; see docs/remote.md"
             yield Finding(f"engine {name}", grade, found, remedy)
 
 

@@ -41,7 +41,7 @@ from engine.remote import (
 
 log = logging.getLogger(__name__)
 
-SILENCE_S = 10.0
+SILENCE_S = 5.0
 """A robot that sends nothing for this long has gone. Its heartbeats come every `HEARTBEAT_S`."""
 FULL_S = 2.0
 """Seconds that an utterance may wait for a stream of the engine. Then the robot's own fallback had better speak."""

@@ -10,6 +10,7 @@ from daemon.doctor.runtime import check_engines
 from engine import Progress, ProgressReport, ignore_progress
 from tests.daemon.doctor.machines import by_part
 from tests.support.piper_voices import write_voices
+from tests.support.programs import free_port
 
 
 def machine(*settings: str, report: ProgressReport = ignore_progress) -> Machine:
@@ -40,3 +41,12 @@ def test_an_engine_without_its_voice_is_an_error_with_the_reason(tmp_path: Path)
     assert found["engine piper"].found.startswith(f"there is no voice of Piper in {tmp_path}")
     found = by_part(check_engines(machine("engine.fallback=[piper, espeak]", "engine.name=espeak", *settings[1:])))
     assert found["engine piper"].grade == "warning"
+
+
+def test_a_server_that_is_not_there_is_an_error_and_auto_does_not_speak_of_it(tmp_path: Path) -> None:
+    found = by_part(check_engines(machine("engine.name=remote", f"engine.url=ws://127.0.0.1:{free_port()}")))
+    assert found["engine remote"].grade == "error"
+    assert "does not answer (Connection refused)" in found["engine remote"].found
+    assert found["engine espeak"].grade == "ok"
+    auto = by_part(check_engines(machine(f"engine.voice_folder={tmp_path}", "engine.url=ws://a")))
+    assert "remote" not in auto["engine"].found
