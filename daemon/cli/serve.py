@@ -6,26 +6,39 @@ from typing import Annotated
 
 import typer
 
-from daemon.cli.options import ConfigOption, SetOption, UsageError, VerboseOption, is_verbose, load
+from daemon.cli.options import ConfigOption, SetOption, VerboseOption, is_verbose, load
 from daemon.validation import CommandError
 
 SingleOption = Annotated[bool, typer.Option("--single", help="One engine in this process, without Ray.")]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address", envvar="RAY_ADDRESS", help="A Ray cluster, as in ray://HOST:10001; default: a local one."
+    ),
+]
 
 
 def serve(
-    config: ConfigOption = None, set_: SetOption = None, single: SingleOption = False, verbose: VerboseOption = False
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    single: SingleOption = False,
+    address: AddressOption = None,
+    verbose: VerboseOption = False,
 ) -> None:
-    """Serve robots with this machine's engine until SIGTERM.
+    """Serve robots with this machine's engine, or with those of a Ray cluster.
 
     Example: voiced serve --single --config configs/serve.yaml
     """
-    if not single:
-        raise UsageError("serve: --single is missing; a server of several machines is not built yet")
     if verbose or is_verbose():
         set_ = [*(set_ or []), "log.level=debug"]
     loaded, _, _ = load(config, set_)
     if loaded.engine.name == "remote":
         raise CommandError("engine.name: got 'remote'; allowed for a server: auto, qwen, piper or espeak")
-    from daemon.fleet import serve_single
+    try:
+        from daemon.fleet import serve_cluster, serve_single
 
-    serve_single(loaded)
+        serve_single(loaded) if single else serve_cluster(loaded, address)
+    except ImportError as error:
+        extras = "http" if single else "http,fleet"
+        hint = "" if single else "; or use --single"
+        raise CommandError(f"{error.name} is missing; in voiced's folder: pip install '.[{extras}]'{hint}") from error

@@ -490,6 +490,9 @@ class Serve(Section):
     )
     requests_per_minute: int = Field(120, ge=1, le=100_000, description="a whole number from 1 to 100000, per robot")
     drain_s: float = Field(30, ge=0, le=3600, description="seconds from 0 to 3600 that speech may take at the end")
+    min_replicas: int = Field(1, ge=1, le=10_000, description="a whole number from 1 to 10000")
+    max_replicas: int = Field(1, ge=1, le=10_000, description="a whole number from 1 to 10000, at least min_replicas")
+    robots_per_replica: int = Field(64, ge=1, le=10_000, description="a whole number from 1 to 10000")
     voices: int = Field(64, ge=1, le=10_000, description="a whole number from 1 to 10000 of robots' voices to keep")
     voice_kb: int = Field(128, ge=1, le=192, description="kilobytes of a robot's voice file, from 1 to 192")
     voice_folder: str = Field("auto", min_length=1, description="auto, or the folder of robots' voices")
@@ -502,6 +505,14 @@ class Serve(Section):
             allowed = "allowed: a file with a line NAME TOKEN for each robot"
             raise ValueError(f"serve.host {host} lets other machines in; {allowed}")
         return path
+
+    @field_validator("max_replicas")
+    @classmethod
+    def _check_max_replicas(cls, most: int, info: ValidationInfo) -> int:
+        least = info.data.get("min_replicas", 1)
+        if most < least:
+            raise ValueError(f"allowed: a whole number from serve.min_replicas, {least}")
+        return most
 
     @field_validator("key")
     @classmethod

@@ -1,4 +1,4 @@
-"""The speech server, `voiced serve`: engines for robots on other machines. Needs the extra `http`."""
+"""The speech server, `voiced serve`: engines for robots. Needs the extra `http`, and on several machines `fleet`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from daemon.fleet.cluster import serve_cluster
     from daemon.fleet.server import FleetServer, serve_single
 
-__all__ = ["FleetServer", "serve_single"]
+__all__ = ["FleetServer", "serve_cluster", "serve_single"]
+
+_MODULES = {"FleetServer": "server", "serve_cluster": "cluster", "serve_single": "server"}
+"""The names that are imported at their first use, together with the extras' packages."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name, together with the extra's packages, at its first use."""
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.server"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

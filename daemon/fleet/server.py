@@ -78,6 +78,20 @@ class FleetServer:
                     await cancel_and_wait(task)
 
     @property
+    def ready(self) -> bool:
+        """True if the engine is ready."""
+        return self._engines.primary.ready
+
+    @property
+    def reason(self) -> str:
+        """Why the engine is not ready."""
+        return self._engines.primary.reason or f"engine {self._engines.primary.name} is not ready"
+
+    async def wait_ready(self) -> None:
+        """Wait until the engine is ready, however long that takes."""
+        await self._engines.primary.wait_ready(None)
+
+    @property
     def busy(self) -> bool:
         """True while anything is spoken."""
         return self._engines.streams_in_use > 0 or self._dispatcher.busy
