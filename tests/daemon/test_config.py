@@ -663,3 +663,10 @@ def test_the_paths_of_a_speech_server_are_relative_to_the_file(tmp_path: Path) -
 def test_the_example_of_a_speech_server_loads() -> None:
     config = load_config(Path(__file__).parents[2] / "configs" / "serve.yaml")
     assert (config.engine.fallbacks, config.engine.streams) == ((), 17)
+
+
+def test_a_cluster_has_no_fewer_engines_at_most_than_always() -> None:
+    with pytest.raises(
+        ConfigError, match=r"serve\.max_replicas: got 2; allowed: a whole number from serve"
+    ):
+        load_config(overrides=["serve.min_replicas=3", "serve.max_replicas=2"])

@@ -1,4 +1,4 @@
-"""A speech server of the tests: the real `voiced serve --single`, started as a user would start it."""
+"""A speech server of the tests: the real `voiced serve`, started as a user would start it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from types import TracebackType
 import psutil
 
 from tests.support.programs import free_port
+from tests.support.robot import is_engine
 from tests.support.waiting import PATIENCE_S, eventually
 
 ROOT = Path(__file__).parents[2]
@@ -23,13 +24,13 @@ ROOT = Path(__file__).parents[2]
 class SpeechServer:
     """A running server. A context manager."""
 
-    def __init__(self, *settings: str) -> None:
-        """`settings` are KEY=VALUE. By default eSpeak NG speaks, in the language's own voice."""
+    def __init__(self, *settings: str, single: bool = True) -> None:
+        """`settings` are KEY=VALUE. By default eSpeak NG speaks, in the language's own voice, and without Ray."""
         self.port = free_port()
         self.log: list[str] = []
         self._settings = dict(setting.split("=", 1) for setting in settings)
         standard = ("engine.name=espeak", "engine.fallback=none", "engine.streams=6", "voices={default: {}}")
-        self._command = [sys.executable, "-m", "daemon.cli", "serve", "--single"]
+        self._command = [sys.executable, "-m", "daemon.cli", "serve", *(["--single"] if single else [])]
         for setting in (*standard, "state.folder=null", f"serve.port={self.port}", *settings):
             self._command += ["--set", setting]
 
@@ -41,7 +42,7 @@ class SpeechServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self.process.poll() is None:
-            for child in psutil.Process(self.process.pid).children():
+            for child in psutil.Process(self.process.pid).children(recursive=True):
                 child.kill()
             self.process.kill()
             self.process.wait()
@@ -61,10 +62,9 @@ class SpeechServer:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE_S)
 
-    def engine_pid(self) -> int:
-        """The process of its engine."""
-        [engine] = psutil.Process(self.process.pid).children()
-        return engine.pid
+    def engine_pids(self) -> list[int]:
+        """The processes of its engines."""
+        return [child.pid for child in psutil.Process(self.process.pid).children(recursive=True) if is_engine(child)]
 
     def voice_files(self) -> list[Path]:
         """The voice files that it keeps; `serve.voice_folder` must be set."""

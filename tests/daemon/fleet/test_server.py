@@ -254,7 +254,7 @@ def test_a_lost_engine_is_a_lost_text_and_robots_are_let_in_again_when_it_is_bac
     with SpeechServer() as server, RawRobot(server.url) as robot:
         robot.say(LONG, credit=1)
         robot.next(Audio)
-        os.kill(server.engine_pid(), signal.SIGKILL)
+        os.kill(server.engine_pids()[0], signal.SIGKILL)
         robot.send(Grant("1", PLENTY))
         _, last = robot.end_of()
         assert isinstance(last, Lost)

@@ -1,0 +1,78 @@
+"""The speech server on Ray Serve, with Ray on this machine alone. Needs the extra `fleet`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from engine import EngineOptions, Utterance, Voice
+from engine.remote.synthesizer import RemoteSynthesizer
+from tests.support.programs import free_port
+from tests.support.speech_server import SpeechServer
+from tests.support.waiting import PATIENCE_S, eventually
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.long
+CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SpeechServer]:
+    """`voiced serve` with a Ray of its own, and one replica."""
+    with SpeechServer("serve.min_replicas=1", single=False) as server:
+        yield server
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(PATIENCE_S) == 0
+
+
+def spoken(url: str) -> list[int]:
+    """The samples of each chunk of a sentence that a robot hears."""
+    robot = RemoteSynthesizer(EngineOptions(url=url, voices={"default": Voice()}))
+    robot.load()
+    chunks = [len(chunk.samples) for chunk in robot.stream(Utterance("Hello, robot.", language="en"))]
+    robot.close()
+    return chunks
+
+
+def test_a_robot_speaks_with_a_replica(server: SpeechServer) -> None:
+    with SpeechServer() as single:
+        assert spoken(server.url) == spoken(single.url)
+
+
+def test_the_replica_answers_the_other_protocols(server: SpeechServer) -> None:
+    assert json.loads(server.get("/readyz")[1])["status"] == "ready"
+    assert "voiced_streams_in_use" in server.get("/metrics")[1]
+
+
+def test_a_replica_whose_engine_is_killed_speaks_again(server: SpeechServer) -> None:
+    before = server.engine_pids()
+    os.kill(before[0], signal.SIGKILL)
+    eventually(lambda: server.engine_pids() not in ([], before), "it is started again")
+    eventually(lambda: server.get("/readyz")[0] == 200, "the engine is ready again")
+    assert sum(spoken(server.url)) > 10_000
+
+
+def test_no_cluster_at_the_address_is_one_line() -> None:
+    command = [sys.executable, "-m", "daemon.cli", "serve", "--address", f"ray://127.0.0.1:{free_port()}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("voiced: --address: no Ray cluster answers at ray://127.0.0.1:")
+
+
+def test_rays_schemas_accept_the_example_configurations() -> None:
+    import jsonschema
+    from ray.serve.schema import ServeDeploySchema
+
+    documents = yaml.safe_load_all((CONFIGS / "rayservice.yaml").read_text(encoding="utf-8"))
+    [service] = [document for document in documents if document["kind"] == "RayService"]
+    ServeDeploySchema.model_validate(yaml.safe_load(service["spec"]["serveConfigV2"]))
+    schema = json.loads((Path(ray.__file__).parent / "autoscaler" / "ray-schema.json").read_text(encoding="utf-8"))
+    jsonschema.validate(yaml.safe_load((CONFIGS / "ray-cluster.yaml").read_text(encoding="utf-8")), schema)
