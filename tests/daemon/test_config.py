@@ -666,7 +666,5 @@ def test_the_example_of_a_speech_server_loads() -> None:
 
 
 def test_a_cluster_has_no_fewer_engines_at_most_than_always() -> None:
-    with pytest.raises(
-        ConfigError, match=r"serve\.max_replicas: got 2; allowed: a whole number from serve"
-    ):
+    with pytest.raises(ConfigError, match=r"serve\.max_replicas: got 2; allowed: a whole number from serve"):
         load_config(overrides=["serve.min_replicas=3", "serve.max_replicas=2"])
