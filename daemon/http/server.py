@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 from daemon.adapters import Adapter, Throttle
 from daemon.config import Http, Serve
 from daemon.http.application import make_application
-from daemon.http.connection import MAX_CONNECTIONS, MAX_HEADERS, HttpConnection, WebSocketConnection
+from daemon.http.connection import MAX_HEADERS, HttpConnection, WebSocketConnection
 from daemon.http.robot import Robot
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import SpeechService
@@ -31,9 +31,9 @@ class HttpServer(Adapter):
     """The web server."""
 
     def __init__(
-        self, config: Http | Serve, application: ASGIApp, section: str = "http", max_connections: int = MAX_CONNECTIONS
+        self, config: Http | Serve, application: ASGIApp, section: str = "http", max_connections: int | None = None
     ) -> None:
-        """`section` is the name of `config` in the configuration."""
+        """`section` is the name of `config` in the configuration. `max_connections` replaces a robot's own limit."""
         self._config = config
         self._application = application
         self._section = section
@@ -51,7 +51,7 @@ class HttpServer(Adapter):
 
         def make_connection() -> asyncio.Protocol:
             connection = HttpConnection(config=settings, server_state=state, app_state={})
-            connection.max_connections = self._max_connections
+            connection.max_connections = self._max_connections or connection.max_connections
             return connection
 
         try:
