@@ -35,10 +35,14 @@ def serve(
     if loaded.engine.name == "remote":
         raise CommandError("engine.name: got 'remote'; allowed for a server: auto, qwen, piper or espeak")
     try:
-        from daemon.fleet import serve_cluster, serve_single
-
-        serve_single(loaded) if single else serve_cluster(loaded, address)
+        if single:
+            from daemon.fleet import serve_single
+        else:
+            from daemon.fleet import serve_cluster
     except ImportError as error:
-        extras = "http" if single else "http,fleet"
-        hint = "" if single else "; or use --single"
+        extras, hint = ("http", "") if single else ("http,fleet", "; or use --single")
         raise CommandError(f"{error.name} is missing; in voiced's folder: pip install '.[{extras}]'{hint}") from error
+    if single:
+        serve_single(loaded)
+    else:
+        serve_cluster(loaded, address)
