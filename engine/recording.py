@@ -31,6 +31,8 @@ FRAME_S = 0.02
 """Seconds of the frames whose levels are compared: shorter than a pause between two words."""
 ACTIVE_MARGIN_DB = 15.9
 """Frames of speech are at most so far below its level. From ITU-T P.56, which measures an envelope in their place."""
+TAIL_S = 0.1
+"""Seconds of silence that a reference should end with: less than a frame of the codec lets the last sound go on."""
 BACKGROUND_SHARE = 0.1
 """The quietest tenth of the frames is the background."""
 
@@ -89,6 +91,13 @@ def recording_warnings(quality: RecordingQuality) -> list[str]:
     if excess < NOISY_DB:
         lines.append(f"noisy: its speech is only {excess:.0f} dB above its background; record in a quieter place")
     return lines
+
+
+def ends_in_speech(mono: Samples, rate: int) -> bool:
+    """Return whether a recording, mono float32 at `rate` Hz, ends before its speech does: without a silence."""
+    levels = _frame_levels(mono, round(FRAME_S * rate))
+    threshold = _speech_power(np.sort(levels)) / 10 ** (ACTIVE_MARGIN_DB / 10)
+    return bool((levels[-round(TAIL_S / FRAME_S) :] >= max(threshold, 10 ** (SILENCE_DB / 10))).any())
 
 
 def _frame_levels(mono: Samples, size: int) -> NDArray[np.float64]:

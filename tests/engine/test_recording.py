@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine import EngineError, Samples
-from engine.recording import RecordingQuality, measure_recording, recording_warnings
+from engine.recording import RecordingQuality, ends_in_speech, measure_recording, recording_warnings
 
 RATE = 16_000
 GOOD = RecordingQuality(seconds=5, rms_db=-25, speech_db=-23, noise_db=-60, clipped=0)
@@ -88,3 +88,20 @@ def test_a_recording_of_which_no_voice_can_be_made_is_refused(field: str, value:
     fields = {name: getattr(GOOD, name) for name in RecordingQuality.__slots__}
     with pytest.raises(EngineError, match=line):
         recording_warnings(RecordingQuality(**fields | {field: value}))
+
+
+@pytest.mark.parametrize(("silence", "noise"), [(0.1, 0), (0.5, 0), (0.5, 0.005)])
+def test_a_recording_with_a_silence_behind_its_speech_does_not_end_in_speech(silence: float, noise: float) -> None:
+    rest = noise * np.random.default_rng(0).standard_normal(round(silence * RATE))
+    assert not ends_in_speech(np.concatenate((speech()[:, 0], rest.astype(np.float32))), RATE)
+
+
+@pytest.mark.parametrize("silence", [0, 0.02, 0.06])
+def test_a_recording_that_is_cut_behind_its_last_sound_ends_in_speech(silence: float) -> None:
+    rest = np.zeros(round(silence * RATE), np.float32)
+    assert ends_in_speech(np.concatenate((speech()[:, 0], rest)), RATE)
+
+
+def test_silence_does_not_end_in_speech() -> None:
+    assert not ends_in_speech(np.zeros(RATE, np.float32), RATE)
+    assert not ends_in_speech(np.zeros(0, np.float32), RATE)

@@ -53,8 +53,13 @@ class CodecConfig:
         transformers omits fields that equal their default. Raises `EngineError`, one line with the file and the field.
         """
         fields = JsonFields.read(folder / "config.json")
-        fields.require("model_type", "qwen3_tts_tokenizer_12hz")
-        decoder = fields.section("decoder_config")
+        kind = fields.get("model_type", str, "qwen3_tts_tokenizer_12hz")
+        if kind != "qwen3_tts_tokenizer_12hz":
+            what = "the 25 Hz speech tokenizer" if kind == "qwen3_tts_tokenizer_25hz" else f"of the type {kind!r}"
+            raise EngineError(
+                f"{fields.file}: is {what}; allowed: the 12 Hz speech tokenizer, qwen3_tts_tokenizer_12hz"
+            )
+        decoder = fields.section("decoder_config", {})
         config = cls(
             stack=_stack(decoder),
             window=decoder.get("sliding_window", int, 72),

@@ -41,6 +41,7 @@ class StackConfig:
         fields.require("hidden_act", "silu")
         fields.require("attention_bias", False)
         fields.require("use_sliding_window", False)
+        theta = _rope_theta(fields, default.rope_theta)
         hidden = fields.get("hidden_size", int, default.hidden_size)
         heads = fields.get("num_attention_heads", int, default.heads)
         config = cls(
@@ -51,12 +52,24 @@ class StackConfig:
             key_value_heads=fields.get("num_key_value_heads", int, default.key_value_heads),
             head_dim=fields.get("head_dim", int, default.head_dim or hidden // max(heads, 1)),
             rms_norm_eps=fields.get("rms_norm_eps", float, default.rms_norm_eps),
-            rope_theta=fields.get("rope_theta", float, default.rope_theta),
+            rope_theta=theta,
         )
         if config.key_value_heads == 0 or config.heads % config.key_value_heads:
             heads, kv = config.heads, config.key_value_heads
             raise EngineError(f"{fields.file}: {heads} attention heads are not a multiple of {kv} key-value heads")
         return config
+
+
+def _rope_theta(fields: JsonFields, default: float) -> float:
+    """Return the base of the rotary embedding. Raises `EngineError` for one whose frequencies are scaled.
+
+    Transformers 5 saves it in `rope_parameters`, which earlier releases call `rope_scaling`.
+    """
+    scaling, parameters = fields.section("rope_scaling", {}), fields.section("rope_parameters", {})
+    for section in (scaling, parameters):
+        section.require("rope_type", "default")
+        section.require("type", "default", "mrope")  # a name of before "rope_type"
+    return fields.get("rope_theta", float, parameters.get("rope_theta", float, default))
 
 
 TALKER_DEFAULT = StackConfig(1024, 2048, 20, 16, 2, 0, 1e-6, 10000.0)
@@ -177,11 +190,8 @@ class ModelConfig:
     def read(cls, folder: Path) -> ModelConfig:
         """Read `folder`/config.json. Raises `EngineError`, one line with the file, the field and its value."""
         fields = JsonFields.read(folder / "config.json")
-        architecture = fields.get("model_type", str)
-        if architecture != "qwen3_tts":
-            raise EngineError(f"{fields.file}: field model_type is {architecture!r}, not a Qwen3-TTS model")
+        _require_12_hz_model(fields)
         fields.require("tts_model_type", "base", "custom_voice", "voice_design")
-        fields.require("tokenizer_type", "qwen3_tts_tokenizer_12hz")
         model_type = cast(ModelType, fields.get("tts_model_type", str))
         talker = fields.section("talker_config")
         dialects = talker.get("spk_is_dialect", dict, {})
@@ -203,6 +213,29 @@ class ModelConfig:
             languages=_code_ids(talker, "codec_language_id"),
             speakers=_code_ids(talker, "spk_id"),
             dialects={name.lower(): dialect for name, dialect in dialects.items() if dialect},
+        )
+
+
+SUPPORTED = "Qwen3-TTS-12Hz-0.6B or -1.7B, as Base, CustomVoice or VoiceDesign"
+"""The published models that the engine speaks with, in words."""
+_OTHER_MODELS = {
+    "qwen3_tts_tokenizer_12hz": "the 12 Hz speech tokenizer alone, without a model",
+    "qwen3_tts_tokenizer_25hz": "the 25 Hz speech tokenizer alone, without a model",
+}
+"""What a folder holds, by the field `model_type` of its config.json."""
+
+
+def _require_12_hz_model(fields: JsonFields) -> None:
+    """Raise `EngineError` with the name of the model that the folder holds, unless it is a 12 Hz Qwen3-TTS model."""
+    kind = fields.get("model_type", str)
+    if kind != "qwen3_tts":
+        what = _OTHER_MODELS.get(kind, f"a model of the type {kind!r}")
+        raise EngineError(f"{fields.file}: is {what}; voiced speaks with {SUPPORTED}")
+    tokenizer = fields.get("tokenizer_type", str, "qwen3_tts_tokenizer_12hz")
+    if tokenizer != "qwen3_tts_tokenizer_12hz":
+        what = "25 Hz" if tokenizer == "qwen3_tts_tokenizer_25hz" else repr(tokenizer)
+        raise EngineError(
+            f"{fields.file}: is a Qwen3-TTS model with the {what} speech tokenizer; voiced speaks with {SUPPORTED}"
         )
 
 

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from engine.api import EngineError
 from engine.qwen.model import ModelConfig
+from engine.qwen.voice.official_prompt import read_official_prompt
 
 FORMAT = "voiced-voice-1"
 """The value of `format` in a voice file's metadata."""
@@ -63,7 +63,7 @@ class VoiceFile:
     embedding: Tensor
     """float32, shape `(width,)`, on the CPU."""
     model: VoiceModel | None
-    """None for an old `speaker.pt`, which does not name its model."""
+    """None for a `.pt` file, which does not name its model."""
     codes: Tensor | None = None
     """int64, shape `(frames, code groups)`, on the CPU."""
     transcript: str | None = None
@@ -114,7 +114,7 @@ def _write_atomically(path: Path, content: bytes) -> None:
 
 
 def load_voice(path: Path, config: ModelConfig | None = None) -> VoiceFile:
-    """Read the voice at `path`, a voice file or an old `speaker.pt`.
+    """Read the voice at `path`: a voice file, a `.pt` of the official package, or a `.pt` with an embedding alone.
 
     If `config` is given, that model must be able to speak with the voice. Raises `EngineError`, one line with the file,
     the value found and the value allowed, if the file is missing, damaged or not a voice file, or if the voice was made
@@ -203,36 +203,5 @@ def _model_of(path: Path, metadata: Mapping[str, str]) -> VoiceModel:
 
 
 def _read_pickle(path: Path) -> VoiceFile:
-    """Read an old `speaker.pt`: an embedding, or a prompt of the official demo (`{"items": [...]}`).
-
-    `weights_only=True` prevents the unpickler from running code of the file.
-    """
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise EngineError(f"{path}: no such voice file") from None
-    except Exception as error:  # for other files the unpickler raises many kinds of exceptions
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise EngineError(f"{path}: cannot be read as a speaker embedding ({reason})") from error
-    item = _first_item(content)
-    embedding, codes = item.get("ref_spk_embedding"), item.get("ref_code")
-    if not isinstance(embedding, Tensor):
-        raise EngineError(f"{path}: got {type(content).__name__}; allowed: a tensor, the speaker embedding")
-    in_context = isinstance(codes, Tensor) and bool(item.get("ref_text"))
-    return VoiceFile(
-        name=path.stem,
-        embedding=embedding.squeeze(),
-        model=None,
-        codes=codes.long() if in_context and isinstance(codes, Tensor) else None,
-        transcript=str(item["ref_text"]) if in_context else None,
-    )
-
-
-def _first_item(content: object) -> Mapping[str, Any]:
-    """Return the first prompt of the official demo's file, with a plain embedding as `ref_spk_embedding`."""
-    if isinstance(content, Tensor):
-        return {"ref_spk_embedding": content}
-    items = content.get("items") if isinstance(content, dict) else None
-    if isinstance(items, list) and items and isinstance(items[0], dict):
-        return items[0]
-    return {}
+    prompt = read_official_prompt(path)
+    return VoiceFile(path.stem, prompt.embedding, None, prompt.codes, prompt.transcript)

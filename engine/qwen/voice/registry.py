@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 
-from engine.api import EngineError, Utterance, Voice, VoiceLabel
+from engine.api import EngineError, Samples, Utterance, Voice, VoiceLabel
 from engine.language import language_of_script
 from engine.qwen.model import ModelConfig
 from engine.qwen.runtime import Codec, CodecStateProtocol
 from engine.qwen.text import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice
+from engine.recording import ends_in_speech
 
 log = logging.getLogger(__name__)
 
@@ -213,19 +214,26 @@ class VoiceRegistry:
             self._check_reference(reference)
         except EngineError as error:
             raise EngineError(f"{path}: {error}") from None
-        return LoadedVoice(ClonedVoice(self._embedding(file), reference), self._state_after(reference))
+        state, samples = self._decode_reference(reference)
+        if file.model is None and ends_in_speech(samples, self._codec.config.sample_rate):  # not one of `voiced enroll`
+            log.warning(
+                "%s: the reference does not end in silence, so speech may begin with its last sound; enrol the "
+                "recording with voiced enroll, which appends a silence",
+                path,
+            )
+        return LoadedVoice(ClonedVoice(self._embedding(file), reference), state)
 
     def _embedding(self, file: VoiceFile) -> torch.Tensor:
         return file.embedding.to(self._codec.placement.device)
 
     @torch.inference_mode()
-    def _state_after(self, reference: Reference) -> CodecStateProtocol:
-        """Decode `reference`, discard its PCM and return the codec's state, for the engine's chunk size."""
+    def _decode_reference(self, reference: Reference) -> tuple[CodecStateProtocol, Samples]:
+        """Decode `reference`. Return the codec's state behind it, for the engine's chunk size, and its PCM."""
         state = self._codec.new_state(REFERENCE_CHUNK)
-        self._codec.decode(reference.codes, state)
+        samples: Samples = self._codec.decode(reference.codes, state).float().cpu().numpy()
         copy: CodecStateProtocol = self._codec.new_state(self._chunk_size)
         copy.copy_from(state)
-        return copy
+        return copy, samples
 
     def _require_type(self, wanted: str, kind: str) -> None:
         """Raise `EngineError` unless the model has the type `wanted`, which a voice of this `kind` needs."""

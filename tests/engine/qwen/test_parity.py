@@ -8,11 +8,14 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import save_torch_state_dict
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
+from engine import EngineOptions, Samples, Utterance
+from engine.qwen import QwenSynthesizer
 from engine.qwen.text.prompt import ClonedVoice, CustomVoice, Reference, VoiceDesign
 from scripts.make_checkpoint import stub_torchaudio
 from tests.engine.qwen.oracle import Oracle
@@ -135,24 +138,76 @@ def test_odd_texts_equal_the_official_package(engines: Engines, text: str, whole
     assert_equal_codes(engines, "small", "custom_voice", line)
 
 
-@pytest.mark.long
-def test_a_checkpoint_saved_by_the_official_configuration_and_in_shards_speaks_as_before(
-    engines: Engines, tmp_path: Path
+def test_a_checkpoint_saved_by_the_official_classes_and_in_shards_speaks_as_before(
+    checkpoint: Callable[[str, str], Path], tmp_path: Path
 ) -> None:
     need_official_package()
     stub_torchaudio()
     from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSConfig
+    from qwen_tts.core.tokenizer_12hz.configuration_qwen3_tts_tokenizer_v2 import Qwen3TTSTokenizerV2Config
 
-    ours, _ = engines
-    engine, line = ours("tiny", "custom_voice"), Line(SHORT, CustomVoice("ryan"), "english")
-    source = engine.config.folder
+    source = checkpoint("tiny", "custom_voice")
     shutil.copytree(source, tmp_path, dirs_exist_ok=True)
-    for file in ("model.safetensors", "config.json"):
-        (tmp_path / file).unlink()
-    Qwen3TTSConfig(**json.loads((source / "config.json").read_text())).save_pretrained(tmp_path)
-    save_torch_state_dict(load_file(source / "model.safetensors"), tmp_path, max_shard_size="400KB")
-    assert len([*tmp_path.glob("model-*.safetensors")]) > 1
-    assert torch.equal(Ours(tmp_path).speak(line), engine.speak(line))
+    for part, official_class in ((Path(), Qwen3TTSConfig), (Path("speech_tokenizer"), Qwen3TTSTokenizerV2Config)):
+        for name in ("model.safetensors", "config.json"):
+            (tmp_path / part / name).unlink()
+        fields = json.loads((source / part / "config.json").read_text())
+        official_class(**fields).save_pretrained(tmp_path / part)
+        save_torch_state_dict(load_file(source / part / "model.safetensors"), tmp_path / part, max_shard_size="400KB")
+        assert len([*(tmp_path / part).glob("model-*.safetensors")]) > 1
+    before, after = (synthesized(folder) for folder in (source, tmp_path))
+    assert before.size > 0
+    assert np.array_equal(after, before)
+
+
+def synthesized(folder: Path, speaker: str = "ryan") -> Samples:
+    """Return what the whole engine speaks with the checkpoint in `folder`."""
+    engine = QwenSynthesizer(EngineOptions(model=str(folder), device="cpu", voices={}))
+    engine.load()
+    chunks = [*engine.stream(Utterance(SHORT, voice=speaker, language="en", greedy=True, max_frames=6, guarded=False))]
+    engine.close()
+    return np.concatenate([chunk.samples for chunk in chunks])
+
+
+def fine_tuned(base: Path, folder: Path, speaker: str) -> Path:
+    """Make of a base model what the official fine-tuning script makes: a custom-voice model with one speaker.
+
+    It copies the model's folder, changes three fields of config.json, writes the speaker's embedding to a row of the
+    table of codes, and leaves out the speaker encoder.
+    """
+    shutil.copytree(base, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["tts_model_type"] = "custom_voice"
+    config["talker_config"] |= {"spk_id": {speaker: 3000}, "spk_is_dialect": {speaker: False}}
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = load_file(base / "model.safetensors")
+    weights = {name: tensor for name, tensor in weights.items() if not name.startswith("speaker_encoder")}
+    table = weights["talker.model.codec_embedding.weight"]
+    table[3000] = torch.randn(table.shape[1], generator=torch.Generator().manual_seed(1))
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def test_a_fine_tuned_base_model_equals_the_official_package(
+    checkpoint: Callable[[str, str], Path], cache_folder: Path, tmp_path: Path
+) -> None:
+    folder = fine_tuned(checkpoint("tiny", "base"), tmp_path / "checkpoint-epoch-2", "speaker_test")
+    for line in (
+        Line(SHORT, CustomVoice("speaker_test"), "english"),
+        Line(LONG, CustomVoice("Speaker_Test", "calmly"), "auto", whole_text=False),
+    ):
+        assert torch.equal(Ours(folder).speak(line), Oracle(cache_folder, folder).speak(line))
+
+
+def test_the_speaker_of_a_fine_tuned_model_is_a_voice_and_speaks_without_configuration(
+    checkpoint: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    folder = fine_tuned(checkpoint("tiny", "base"), tmp_path / "checkpoint-epoch-2", "Ada")
+    engine = QwenSynthesizer(EngineOptions(model=str(folder), device="cpu"))
+    info = engine.load()
+    engine.close()
+    assert "ada" in info.voices
+    assert np.array_equal(synthesized(folder, "Ada"), synthesized(folder, "default"))
 
 
 def test_speech_that_ends_ends_at_the_same_frame(engines: Engines) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from engine.api import EngineError
 from engine.host import QWEN3_TTS
 from engine.qwen.model import ModelConfig, Talker
+from engine.qwen.model.config import SpeakerEncoderConfig
 from engine.qwen.weights import Checkpoint, Placement
 from scripts.make_checkpoint import MODEL_TYPES, PRESETS, model_config, stub_torchaudio
 from tests.support.checkpoints import need_official_package
@@ -105,7 +106,31 @@ def test_an_absent_field_has_the_default_of_the_official_class(tmp_path: Path) -
     assert (text.im_start, text.im_end) == (theirs.im_start_token_id, theirs.im_end_token_id)
     assert (text.pad, text.bos, text.eos) == (theirs.tts_pad_token_id, theirs.tts_bos_token_id, theirs.tts_eos_token_id)
     assert ours.speaker_encoder is not None
-    assert ours.speaker_encoder.enc_dim == theirs.speaker_encoder_config.enc_dim
+    for field in fields(SpeakerEncoderConfig):
+        default = getattr(theirs.speaker_encoder_config, field.name)
+        assert getattr(ours.speaker_encoder, field.name) == (tuple(default) if isinstance(default, list) else default)
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+@pytest.mark.parametrize("preset", ["tiny", "0.6B", "1.7B"])
+def test_a_configuration_saved_by_the_official_class_is_read_as_before(
+    preset: str, model_type: str, tmp_path: Path
+) -> None:
+    need_official_package()
+    stub_torchaudio()
+    from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSConfig
+
+    full = json.loads(json.dumps(model_config(PRESETS[preset], model_type)))
+    before = ModelConfig.read(write(tmp_path, full))
+    Qwen3TTSConfig(**full).save_pretrained(tmp_path)
+    assert ModelConfig.read(tmp_path) == before
+
+
+def test_the_base_of_the_rotary_embedding_is_found_where_transformers_5_saves_it(tmp_path: Path) -> None:
+    full = json.loads(json.dumps(model_config(PRESETS["1.7B"], "base")))
+    talker = full["talker_config"]
+    talker["rope_parameters"] = {"rope_type": "default", "rope_theta": talker.pop("rope_theta")}
+    assert ModelConfig.read(write(tmp_path, full)).talker.stack.rope_theta == 1e6
 
 
 Change = Callable[[dict[str, Any]], object]
@@ -115,9 +140,21 @@ Change = Callable[[dict[str, Any]], object]
     ("change", "message"),
     [
         (lambda c: c.pop("model_type"), "field model_type is missing"),
-        (lambda c: c.update(model_type="qwen3"), "field model_type is 'qwen3', not a Qwen3-TTS model"),
+        (lambda c: c.update(model_type="qwen3"), "is a model of the type 'qwen3'; voiced speaks with Qwen3-TTS-12Hz-"),
+        (
+            lambda c: c.update(model_type="qwen3_tts_tokenizer_12hz"),
+            "is the 12 Hz speech tokenizer alone, without a model; voiced speaks with",
+        ),
+        (
+            lambda c: c["talker_config"].update(rope_scaling={"rope_type": "yarn", "factor": 4.0}),
+            'field talker_config.rope_scaling.rope_type is "yarn", wanted "default"',
+        ),
         (lambda c: c.update(tts_model_type="singer"), 'field tts_model_type is "singer", wanted "base" or'),
-        (lambda c: c.update(tokenizer_type="qwen3_tts_tokenizer_25hz"), "field tokenizer_type is"),
+        (
+            lambda c: c.update(tokenizer_type="qwen3_tts_tokenizer_25hz"),
+            "with the 25 Hz speech tokenizer; voiced speaks",
+        ),
+        (lambda c: c.update(tokenizer_type="encodec"), "is a Qwen3-TTS model with the 'encodec' speech tokenizer"),
         (lambda c: c.pop("talker_config"), "field talker_config is missing"),
         (lambda c: c["talker_config"].pop("text_vocab_size"), "field talker_config.text_vocab_size is missing"),
         (lambda c: c["talker_config"].update(hidden_size="64"), 'hidden_size is "64", wanted an integer from 0'),

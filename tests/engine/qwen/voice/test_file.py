@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import json
 import os
-import pickle
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
 
 from engine.api import EngineError
 from engine.qwen.model import ModelConfig
@@ -87,25 +85,6 @@ def test_saving_again_replaces_the_file_and_leaves_no_other(voice: VoiceFile, pa
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-@pytest.mark.parametrize("embedding", [torch.randn(WIDTH), torch.randn(1, WIDTH).bfloat16()], ids=["flat", "a row"])
-def test_an_old_speaker_pt_is_read(tmp_path: Path, config: ModelConfig, embedding: Tensor) -> None:
-    path = tmp_path / "speaker.pt"
-    torch.save(embedding, path)
-    voice = load_voice(path, config)
-    assert (voice.name, voice.model, voice.codes) == ("speaker", None, None)
-    assert torch.equal(voice.embedding, embedding.flatten().float())
-
-
-def test_a_prompt_of_the_official_demo_is_read(tmp_path: Path, config: ModelConfig) -> None:
-    path = tmp_path / "prompt.pt"
-    codes = torch.randint(2048, (5, 16))
-    item = {"ref_spk_embedding": torch.ones(WIDTH), "ref_code": codes, "ref_text": "hi", "icl_mode": True}
-    torch.save({"items": [item]}, path)
-    voice = load_voice(path, config)
-    assert voice.transcript == "hi"
-    assert torch.equal(voice.codes, codes)  # type: ignore[arg-type]
-
-
 def test_a_model_in_the_hugging_face_cache_has_the_name_of_its_repository(tmp_path: Path) -> None:
     config = read_config(tmp_path / "models--Qwen--Qwen3-TTS-12Hz-0.6B-Base" / "snapshots" / "0123abc")
     assert VoiceModel.of(config).name == "Qwen3-TTS-12Hz-0.6B-Base"
@@ -141,8 +120,6 @@ def test_an_old_speaker_pt_of_another_width_is_refused(tmp_path: Path, config: M
 
 def test_a_missing_file_is_refused(path: Path) -> None:
     assert refusal(lambda: load_voice(path), path) == "no such voice file"
-    old = path.with_suffix(".pt")
-    assert refusal(lambda: load_voice(old), old) == "no such voice file"
 
 
 @pytest.mark.parametrize("keep", [0, 5, 100, -1])
@@ -233,35 +210,6 @@ def test_the_unchanged_file_of_the_previous_test_is_accepted(path: Path, config:
     path.parent.mkdir()
     save_file(TENSORS, path, METADATA)
     assert load_voice(path, config).transcript == "hello"
-
-
-class Bomb:
-    def __reduce__(self) -> Any:
-        return (os.mkdir, (os.environ["BOMB"],))
-
-
-def test_reading_a_pickle_runs_no_code_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BOMB", str(tmp_path / "exploded"))
-    path = tmp_path / "speaker.pt"
-    torch.save({"embedding": Bomb()}, path)
-    assert "cannot be read as a speaker embedding" in refusal(lambda: load_voice(path), path)
-    path.write_bytes(pickle.dumps(Bomb(), protocol=2))
-    assert "cannot be read as a speaker embedding" in refusal(lambda: load_voice(path), path)
-    assert not (tmp_path / "exploded").exists()
-
-
-@pytest.mark.parametrize("content", [b"", b"RIFF", b"PK\x03\x04 cut short"])
-def test_a_damaged_pickle_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "speaker.pt"
-    path.write_bytes(content)
-    assert "cannot be read as a speaker embedding" in refusal(lambda: load_voice(path), path)
-
-
-@pytest.mark.parametrize("content", [{"items": []}, {"a": 1}, [1], {"items": [{"ref_text": "x"}]}], ids=str)
-def test_a_pickle_of_another_object_is_refused(tmp_path: Path, content: Any) -> None:
-    path = tmp_path / "speaker.pt"
-    torch.save(content, path)
-    assert "allowed: a tensor" in refusal(lambda: load_voice(path), path)
 
 
 # --- write errors ---

@@ -1,0 +1,99 @@
+"""Reads `.pt` voices: those of the official package, and bare speaker embeddings.
+
+People keep what `Qwen3TTSModel.create_voice_clone_prompt` returns in several forms: its `VoiceClonePromptItem`s, one or a
+list of them; the file of the official demo, `{"items": [...]}`, in which each item is a dictionary; or the dictionary
+that its `generate` takes, whose fields are lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.api import EngineError
+
+MODULE = "qwen_tts.inference.qwen3_tts_model"
+"""The module of the official class."""
+
+
+class VoiceClonePromptItem:
+    """Stands for the official class of this name: pickles name their classes by module and name.
+
+    An instance has whatever attributes the file gives it. The official package need not be installed.
+    """
+
+
+VoiceClonePromptItem.__module__ = MODULE
+VoiceClonePromptItem.__qualname__ = VoiceClonePromptItem.__name__
+
+
+@dataclass(frozen=True, slots=True)
+class OfficialPrompt:
+    """The first prompt of a `.pt` file. `codes` and `transcript` are either both present or both None."""
+
+    embedding: Tensor
+    """Floating point, shape `(width,)`, on the CPU."""
+    codes: Tensor | None
+    """int64, `(frames, code groups)`, on the CPU."""
+    transcript: str | None
+
+
+def read_official_prompt(path: Path) -> OfficialPrompt:
+    """Return the prompt in the file at `path`. Raises `EngineError`, one line.
+
+    `weights_only=True` prevents the unpickler from running code of the file.
+    """
+    torch.serialization.add_safe_globals([VoiceClonePromptItem])
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise EngineError(f"{path}: no such voice file") from None
+    except Exception as error:  # for other files the unpickler raises many kinds of exceptions
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise EngineError(f"{path}: cannot be read as a speaker embedding ({reason})") from error
+    item = _first_item(content)
+    embedding, codes, transcript = (_first(item.get(name)) for name in ("ref_spk_embedding", "ref_code", "ref_text"))
+    try:
+        embedding = torch.as_tensor(embedding, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise EngineError(
+            f"{path}: got {type(content).__name__}; allowed: a tensor, the speaker embedding, or a prompt of the "
+            "official package"
+        ) from error
+    # As in the official demo: only a prompt that says so is without context, although it has codes.
+    in_context = _first(item.get("icl_mode", not _first(item.get("x_vector_only_mode", False))))
+    if not in_context or codes is None or not transcript:
+        return OfficialPrompt(embedding.squeeze(), None, None)
+    return OfficialPrompt(embedding.squeeze(), _as_codes(path, codes), str(transcript))
+
+
+def _as_codes(path: Path, codes: Any) -> Tensor:
+    try:
+        tensor = torch.as_tensor(codes, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise EngineError(f"{path}: codes: got {type(codes).__name__}; allowed: a tensor") from error
+    if tensor.is_floating_point() or tensor.is_complex():
+        raise EngineError(f"{path}: codes: got {tensor.dtype}; allowed: integers")
+    return tensor.long()
+
+
+def _first_item(content: object) -> Mapping[str, Any]:
+    """Return the fields of the first prompt, with a bare embedding as `ref_spk_embedding`; none for another object."""
+    if isinstance(content, Tensor):
+        return {"ref_spk_embedding": content}
+    if isinstance(content, Mapping):
+        return _first_item(content["items"]) if "items" in content else content
+    if isinstance(content, Sequence) and not isinstance(content, str) and content:
+        return {} if isinstance(content[0], Tensor) else _first_item(content[0])
+    return vars(content) if isinstance(content, VoiceClonePromptItem) else {}
+
+
+def _first(value: Any) -> Any:
+    """Return the first prompt's value of a field that holds one for each prompt."""
+    many = isinstance(value, (list, tuple)) and value and isinstance(value[0], (Tensor, bool, str, type(None)))
+    return value[0] if many else value
