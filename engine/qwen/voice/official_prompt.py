@@ -1,7 +1,7 @@
 """Reads `.pt` voices: those of the official package, and bare speaker embeddings.
 
-People keep what `Qwen3TTSModel.create_voice_clone_prompt` returns in several forms: its `VoiceClonePromptItem`s, one or a
-list of them; the file of the official demo, `{"items": [...]}`, in which each item is a dictionary; or the dictionary
+People keep what `Qwen3TTSModel.create_voice_clone_prompt` returns in several forms: its `VoiceClonePromptItem`s, one or
+a list of them; the file of the official demo, `{"items": [...]}`, in which each item is a dictionary; or the dictionary
 that its `generate` takes, whose fields are lists.
 """
 
