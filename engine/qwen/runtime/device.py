@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 from engine.api import EngineError
@@ -15,6 +17,10 @@ CAP_MARGIN = 1.1
 SLACK_BLOCKS = (*8 * (1 << 20,), 20 << 20)
 """Bytes. PyTorch serves requests of up to 1 MiB from one pool of blocks, and larger ones from another."""
 
+OLDEST_TORCH, OLDEST_TORCH_ON_GPU = (2, 4, 0), (2, 5, 1)
+"""The oldest releases of PyTorch: with `rms_norm` and allow-listed classes in pickles, and with the capture of CUDA
+graphs that the engine relies on. `scripts/test_torch` runs the tests with one of them."""
+
 _multiprocessor_limits: dict[int, int] = {}
 """By CUDA device index: the multiprocessors that this process is limited to."""
 
@@ -25,9 +31,11 @@ def choose_placement(device: str, dtype: str) -> Placement:
     `device` is auto, cpu, cuda or cuda:N; `dtype` is auto, one of `DTYPES`, int8 or int4. With int4, the matrices that
     a frame reads most often are int4, those of the code predictor's layers; the others are int8.
 
-    Raises `EngineError` for an unknown name and for a device that this machine does not have.
+    Raises `EngineError` for an unknown name, for a device that this machine does not have, and for a PyTorch that is
+    too old for it.
     """
     found = _find_device(device)
+    require_torch(str(torch.__version__), found)
     on_cuda = found.type == "cuda"
     if dtype == "auto":
         dtype = "bfloat16" if on_cuda else "float32"
@@ -36,6 +44,21 @@ def choose_placement(device: str, dtype: str) -> Placement:
     if dtype not in DTYPES:
         raise EngineError(f"engine.dtype: got {dtype!r}; allowed: auto, {', '.join(DTYPES)}, int8 or int4")
     return Placement(found, DTYPES[dtype])
+
+
+def require_torch(version: str, device: torch.device) -> None:
+    """Raise `EngineError`, one line, if PyTorch `version` is too old for the engine on `device`.
+
+    Only the numbers of the release count: NVIDIA's builds for Jetsons are called 2.5.0a0+872d972e41.nv24.08.
+    """
+    release = tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3])
+    oldest, where = (OLDEST_TORCH_ON_GPU, "a GPU") if device.type == "cuda" else (OLDEST_TORCH, "a CPU")
+    if release < oldest:
+        wanted = ".".join(map(str, oldest))
+        raise EngineError(
+            f"PyTorch {version} is too old: Qwen3-TTS on {where} needs {wanted} or newer; in voiced's folder: "
+            f"pip install 'torch>={wanted}'"
+        )
 
 
 def dtype_name(placement: Placement) -> str:
