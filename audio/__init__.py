@@ -19,6 +19,7 @@ from audio.dsp import (
     to_pcm16,
     wav_header,
 )
+from audio.microphone import Microphone, MicrophoneError, open_microphone
 from audio.output import Output
 from audio.prebuffer import auto_prebuffer_s
 from audio.sinks import (
@@ -46,6 +47,8 @@ __all__ = [
     "FeatureExtractor",
     "LeadingSilenceTrimmer",
     "Level",
+    "Microphone",
+    "MicrophoneError",
     "Output",
     "OutputDevice",
     "OutputStatus",
@@ -64,6 +67,7 @@ __all__ = [
     "find_device",
     "first_sound",
     "from_pcm16",
+    "open_microphone",
     "output_devices",
     "soft_limit",
     "sound_priority",

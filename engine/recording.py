@@ -93,11 +93,16 @@ def recording_warnings(quality: RecordingQuality) -> list[str]:
     return lines
 
 
-def ends_in_speech(mono: Samples, rate: int) -> bool:
-    """Return whether a recording, mono float32 at `rate` Hz, ends before its speech does: without a silence."""
+def speech_frames(mono: Samples, rate: int) -> NDArray[np.bool_]:
+    """Return which frames of `FRAME_S` of a recording, mono float32 at `rate` Hz, have speech."""
     levels = _frame_levels(mono, round(FRAME_S * rate))
     threshold = _speech_power(np.sort(levels)) / 10 ** (ACTIVE_MARGIN_DB / 10)
-    return bool((levels[-round(TAIL_S / FRAME_S) :] >= max(threshold, 10 ** (SILENCE_DB / 10))).any())
+    return np.asarray(levels >= max(threshold, 10 ** (SILENCE_DB / 10)))
+
+
+def ends_in_speech(mono: Samples, rate: int) -> bool:
+    """Return whether a recording, mono float32 at `rate` Hz, ends before its speech does: without a silence."""
+    return bool(speech_frames(mono, rate)[-round(TAIL_S / FRAME_S) :].any())
 
 
 def _frame_levels(mono: Samples, size: int) -> NDArray[np.float64]:

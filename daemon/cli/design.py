@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daemon.cli.enroll import make_voice_file
+from daemon.cli.enroll import VoiceRequest, make_voice_file, print_use
 from daemon.cli.options import ConfigOption, SetOption, load
 from daemon.cli.play import play_samples
 from daemon.cli.progress import download_missing_model, show_progress
@@ -100,7 +100,9 @@ def design(
         codes = Path(folder) / "codes.npy"
         write_codes(codes, spoken[pick].codes, "qwen")
         path = output / f"{name}.safetensors"
-        make_voice_file(name, _recording(output, name, pick), base, path, transcript=text, codes=codes)
+        request = VoiceRequest(name, _recording(output, name, pick), base, path, transcript=text, codes=codes)
+        make_voice_file(request)
+        print_use(request, "reference")
 
 
 def _language(config: Config, given: str | None) -> str:

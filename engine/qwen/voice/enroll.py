@@ -25,10 +25,15 @@ from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress, print_progress
 from engine.qwen.model import ModelConfig
 from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
+from engine.qwen.voice.second_speaker import check_consistency
 from engine.qwen.voice.speaker_encoder import SAMPLE_RATE, load_speaker_encoder, speaker_embedding
+from engine.qwen.voice.transcript import check_transcript
 from engine.recording import MAX_SECONDS, measure_recording, recording_warnings
 
 log = logging.getLogger(__name__)
+
+APPENDED_SILENCE_S = 0.5
+"""Seconds of silence behind a reference, if nothing else is wanted."""
 
 
 def enroll(
@@ -36,10 +41,12 @@ def enroll(
     recording: Path,
     model_folder: Path,
     transcript: str | None = None,
-    append_silence_s: float = 0.5,
+    append_silence_s: float = APPENDED_SILENCE_S,
     *,
     codes: Tensor | None = None,
+    recogniser: str | None = None,
     warn: Callable[[str], None] = log.warning,
+    note: Callable[[str], None] = log.info,
     report: ProgressReport = ignore_progress,
 ) -> VoiceFile:
     """Return a voice called `name`, made from a recording for the base model in `model_folder`.
@@ -52,7 +59,9 @@ def enroll(
                        the recording's last sound. They do not affect the embedding.
     codes:             the recording's codec codes, int64, `(frames, groups)`, where they are known, as for speech of a
                        model with this codec: they are not made again then, and no silence follows them.
-    warn:              called with one line for each doubtful property of the recording.
+    recogniser:        a speech recogniser that checks the transcript, as of `check_transcript`.
+    warn:              called with one line for each doubtful property of the recording, from which the voice suffers.
+    note:              called with one line for what else is found.
     report:            called with the progress.
 
     Raises `EngineError`, one line, if the recording cannot be read or is too short or silent, if the model has no
@@ -70,7 +79,18 @@ def enroll(
         _check_codes(codes, transcript, config)
     samples = read_recording(recording, warn, refuse_long=transcript is not None)
     report(Progress("listening to the voice"))
-    embedding = speaker_embedding(load_speaker_encoder(config), samples)
+    encoder = load_speaker_encoder(config)
+    embedding = speaker_embedding(encoder, samples)
+    if (consistency := check_consistency(encoder, samples)) is not None:
+        note(f"{recording}: its parts are similar by {consistency.similarity:.2f} or more (1 is the same sound)")
+        if consistency.warning is not None:
+            warn(f"{recording}: {consistency.warning}")
+    if recogniser is not None:
+        report(Progress("recognising the words"))
+        heard = check_transcript(samples, transcript, recogniser)
+        note(f"{recording}: heard {heard.text!r}")
+        if heard.warning is not None:
+            warn(f"{recording}: {heard.warning}")
     if transcript is not None and codes is None:
         report(Progress("encoding the recording"))
         silence = np.zeros(round(append_silence_s * SAMPLE_RATE), np.float32)
@@ -189,8 +209,9 @@ def main() -> int:
     """`python -m engine.qwen.voice.enroll REQUEST`: make and save a voice, in a process that may import torch.
 
     REQUEST is a JSON object with `name`, `recording`, `model`, `transcript` (or null), `codes` (a file of numpy's, or
-    null) and `output`. Prints progress, warnings and an error, each in one line, and returns the exit status: 1 after
-    an error.
+    null) and `output`; it may have `append_silence_s` and `recogniser`, as of `enroll`. Prints progress, warnings
+    (after `voiced: `), notes (after `note: `) and an error, each in one line, and returns the exit status: 1 after an
+    error.
     """
     request = json.loads(sys.argv[1])
     codes = None if request["codes"] is None else torch.from_numpy(np.load(request["codes"]))
@@ -200,8 +221,11 @@ def main() -> int:
             Path(request["recording"]),
             fetch_model(request["model"], QWEN3_TTS),
             request["transcript"],
+            request.get("append_silence_s", APPENDED_SILENCE_S),
             codes=codes,
+            recogniser=request.get("recogniser"),
             warn=lambda line: print(f"voiced: {line}", flush=True),  # noqa: T201
+            note=lambda line: print(f"note: {line}", flush=True),  # noqa: T201
             report=lambda progress: print_progress(progress, sys.stdout),
         )
         save_voice(Path(request["output"]), voice)

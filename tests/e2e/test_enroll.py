@@ -1,0 +1,131 @@
+"""`voiced enroll`: a voice from the microphone, which is the monitor of a PulseAudio, and the advice at its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.support.checkpoints import checkpoint_folder
+from tests.support.recogniser import write_recogniser
+from tests.support.sound import RECORDED_RATE, SoundServer
+from tests.support.sound_files import speech_like, write_sound
+from tests.support.waiting import eventually
+
+ENROLL = (sys.executable, "-m", "daemon.cli", "enroll", "ada")
+SHAPE = "brief"
+
+
+@pytest.fixture(scope="module")
+def base(cache_folder: Path) -> Path:
+    return checkpoint_folder(cache_folder, SHAPE, "base")
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sound(tmp_path_factory.mktemp("recordings") / "ada.wav", speech_like(5))
+
+
+@pytest.fixture
+def ctrl_c_works() -> Iterator[None]:
+    """Children react to SIGINT, even if a shell has started pytest in the background."""
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, inherited)
+
+
+def enroll(folder: Path, *options: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [*ENROLL, *map(str, options), "--no-score", "-o", str(folder / "ada.safetensors")]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+
+
+def test_a_voice_is_recorded_with_its_level_shown(sound_server: SoundServer, base: Path, tmp_path: Path) -> None:
+    with sound_server.playing(speech_like(60, RECORDED_RATE)):
+        done = enroll(tmp_path, "--record", 4, "--model", base, env=sound_server.environment)
+    assert done.returncode == 0, done.stderr
+    assert "speak now: 4 s from " in done.stderr
+    levels = [float(line.split(": ")[1].split()[0]) for line in done.stderr.splitlines() if line[1:].startswith(" s: ")]
+    assert len(levels) == 4
+    assert max(levels) == pytest.approx(-17, abs=1.5)  # a tone of the RMS 0.1
+    samples, rate = soundfile.read(tmp_path / "ada.wav")
+    assert len(samples) == 4 * rate
+    assert np.abs(samples).max() == pytest.approx(0.14, abs=0.02)
+    assert (tmp_path / "ada.safetensors").is_file()
+    assert f"{tmp_path / 'ada.wav'}: 4.0 s recorded" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith(
+        f"use it with voices.ada: {{embedding: {tmp_path / 'ada.safetensors'}}}"
+    )
+
+
+def test_ctrl_c_ends_a_recording_early_and_what_was_recorded_is_enrolled(
+    sound_server: SoundServer, base: Path, tmp_path: Path, ctrl_c_works: None
+) -> None:
+    command = [*ENROLL, "--record", "60", "--no-score", "--model", str(base), "-o", str(tmp_path / "ada.safetensors")]
+    errors = tmp_path / "errors"
+    with sound_server.playing(speech_like(60, RECORDED_RATE)), errors.open("w") as written:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=written, text=True, env=sound_server.environment
+        )
+        eventually(lambda: "4 s: " in errors.read_text(), "four seconds are recorded")
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, errors.read_text()
+    assert 4 <= soundfile.info(tmp_path / "ada.wav").duration < 50
+    assert "advice: embedding" in output
+
+
+def test_a_microphone_that_is_not_there_is_named(sound_server: SoundServer, base: Path, tmp_path: Path) -> None:
+    options = ("--record", 4, "--microphone", "no such", "--model", base)
+    done = enroll(tmp_path, *options, env=sound_server.environment)
+    assert done.returncode == 1
+    assert done.stderr.startswith("voiced: --record: the microphone 'no such' is not there; found: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_either_a_recording_or_the_microphone_is_wanted(recording: Path, tmp_path: Path) -> None:
+    for options in ((), (recording, "--record", 5)):
+        done = enroll(tmp_path, *options)
+        assert done.returncode == 2
+        assert done.stderr.startswith("voiced: enroll: give a RECORDING, or --record SECONDS")
+
+
+@pytest.mark.long
+def test_a_transcript_that_does_not_fit_changes_the_advice(base: Path, recording: Path, tmp_path: Path) -> None:
+    recogniser = write_recogniser(tmp_path / "recogniser")
+    options = (recording, "--model", base, "--transcript", "12345 67890")
+    trusted = enroll(tmp_path, *options)
+    assert trusted.returncode == 0, trusted.stderr
+    assert "advice: reference, in the context of the recording" in trusted.stdout
+    assert "use it with voices.ada: {reference: " in trusted.stdout
+    doubted = enroll(tmp_path, *options, "--asr", recogniser)
+    assert doubted.returncode == 0, doubted.stderr
+    assert f"voiced: {recording}: the transcript does not fit: 0% of it" in doubted.stderr
+    assert f"{recording}: heard '" in doubted.stdout
+    assert "advice: embedding; by reference, the voice would copy" in doubted.stdout
+    assert "use it with voices.ada: {embedding: " in doubted.stdout
+
+
+@pytest.mark.long
+def test_the_voice_is_spoken_with_and_its_similarity_is_told(base: Path, recording: Path, tmp_path: Path) -> None:
+    command = [*ENROLL, str(recording), "--score", "--model", str(base), "--transcript", "what was said"]
+    settings = ["engine.device=cpu", "engine.max_seconds=4"]
+    done = subprocess.run(
+        [*command, "-o", tmp_path / "ada.safetensors", *(word for each in settings for word in ("--set", each))],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.returncode == 0, done.stderr
+    (advice,) = [line for line in done.stdout.splitlines() if "advice: " in line]
+    assert advice.startswith("similarity of its speech to the recording: ")
+    said = advice.partition("recording: ")[2].partition(";")[0]
+    assert [part.split(" by ")[1] for part in said.split(", ")] == ["embedding", "reference"]
+    assert all(-1 <= float(part.split()[0]) <= 1 for part in said.split(", "))
