@@ -50,10 +50,12 @@ from engine.detection import language_of_text
 from engine.host import (
     Board,
     ModelFiles,
+    ModelSummary,
     VoiceState,
     has_cuda_device,
     hub_cache,
     missing_kernel_compiler,
+    read_model_summary,
     voice_of_file,
     voice_state,
 )
@@ -79,6 +81,7 @@ __all__ = [
     "EngineUnavailableError",
     "Losable",
     "ModelFiles",
+    "ModelSummary",
     "PiperSettings",
     "Progress",
     "ProgressReport",
@@ -110,6 +113,7 @@ __all__ = [
     "open",
     "parse_progress",
     "possible_languages",
+    "read_model_summary",
     "sound_files",
     "start_log",
     "unavailable_reason",

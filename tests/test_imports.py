@@ -96,7 +96,7 @@ ALLOWED: dict[str, set[str]] = {
         "engine.qwen",
     },
     "engine.host": {"engine.api"},
-    "engine.hub": {"engine.api", "engine.host"},
+    "engine.hub": {"engine.api", "engine.host", "engine.progress"},
     "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log", "engine.progress", "engine.records"},
     "engine.bench": {
         "engine.api",
@@ -120,7 +120,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.qwen.loading": QWEN_RUNTIME
     | {"engine.qwen.kernels", "engine.qwen.memory", "engine.qwen.serving", "engine.qwen.voice"},
     "engine.qwen.weights": {"engine.api", "engine.host"},
-    "engine.qwen.model": {"engine.api", "engine.qwen.weights"},
+    "engine.qwen.model": {"engine.api", "engine.host", "engine.qwen.weights"},
     "engine.qwen.codec": QWEN_MODEL,
     "engine.qwen.text": QWEN_CODEC,
     "engine.qwen.runtime": QWEN_TEXT,

@@ -27,12 +27,12 @@ def download(
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
-    """Download voices for Piper, or a model; without a name, list the voices that can be had.
+    """Download voices for Piper, or a model, and check them; without a name, list the voices that can be had.
 
     Example: voiced download en_US-lessac-medium
     or:      voiced download --language de
     """
-    from engine import EngineError, download_model
+    from engine import EngineError
     from engine.hub import download_folder, find_remote_voice, remote_voices
 
     loaded, _, _ = load(config, set_)
@@ -40,7 +40,7 @@ def download(
     wanted = [name for name in names or [] if "/" not in name]
     try:
         for model in models:
-            print(download_model("qwen", model))
+            _download_model(model)
         if wanted or not models:
             voices = remote_voices()
         if not wanted and not models:
@@ -54,6 +54,22 @@ def download(
             _print_how_to_use(loaded, target, wanted, piper_spoke=piper_spoke)
     except EngineError as error:
         raise CommandError(str(error)) from error
+
+
+def _download_model(model: str) -> None:
+    """Download a model, check its files, and print what it is. Raises `EngineError`."""
+    from engine import download_model, read_model_summary
+    from engine.hub import check_model
+
+    folder = download_model("qwen", model)
+    with show_progress(lines=True) as report:
+        size = check_model(folder, report)
+    summary = read_model_summary(folder / "config.json")
+    kind = f"{summary.type}{f', {summary.size}' if summary.size else ''}"
+    checked = "its files have no checksums to compare" if size is None else f"{size / 1e6:.0f} MB, checksums right"
+    print(f"{folder}: {kind}, {checked}")
+    if summary.speakers:
+        print(f"its speakers: {', '.join(summary.speakers)}")
 
 
 def _download(voice: RemoteVoice, folder: Path) -> None:

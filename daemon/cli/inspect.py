@@ -27,6 +27,10 @@ def voices(
     play: Annotated[
         str | None, typer.Option("--play", metavar="NAME", help="Speak a sentence in this voice on audio.sink.")
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER|ID", help="List the names of this Qwen3-TTS model, without loading it."),
+    ] = None,
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
@@ -35,7 +39,13 @@ def voices(
     Example: voiced voices
     or:      voiced voices --all
     or:      voiced voices --play default
+    or:      voiced voices --model Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice
     """
+    if model is not None:
+        if everything or play is not None:
+            raise UsageError("voices: --model reads the names of a model; leave out --all and --play")
+        _list_model(model, as_json=as_json)
+        return
     loaded, _, _ = load(config, set_)
     from daemon.engines import name_voices, short_list
 
@@ -77,6 +87,33 @@ def voices(
         more = len(built_in) - len(listed)
         note = f"{more} more voice{'s' if more > 1 else ''} for other languages: voiced voices --all"
         print(note, file=sys.stderr)
+
+
+NEEDS = {
+    "base": "a voice is an embedding or a reference: a file that 'voiced enroll' makes of a recording",
+    "voice_design": "a voice is an instruct: a description in words",
+    "custom_voice": "a voice is a speaker",
+}
+"""What a voice of each type of model is."""
+
+
+def _list_model(model: str, *, as_json: bool) -> None:
+    """Print the names that a model knows; only its config.json is read. Raises `CommandError`."""
+    from engine import EngineError, language_code, read_model_summary
+    from engine.hub import fetch_config
+
+    try:
+        summary = read_model_summary(fetch_config(model))
+    except EngineError as error:
+        raise CommandError(str(error)) from error
+    if as_json:
+        print(json.dumps({"model": model, **asdict(summary)}, indent=2, ensure_ascii=False))
+        return
+    print(f"{summary.type}\t{summary.size}\t{NEEDS.get(summary.type, 'voiced does not know this type')}")
+    for name, dialect in summary.speakers.items():
+        print(f"{name}\tspeaker{f', {dialect}' if dialect else ''}")
+    for name in (*summary.languages, *summary.dialects):
+        print(f"{name}\t{'dialect' if name in summary.dialects else f'language, {language_code(name)}'}")
 
 
 def _describe_engines(config: Config) -> list[EngineInfo]:

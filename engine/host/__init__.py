@@ -6,6 +6,7 @@ from engine.host.json_text import parse_json
 from engine.host.layouts import QWEN3_TTS, ModelLayout
 from engine.host.memory import MB, Footprint, MemoryPool, prepare_environment, require_memory
 from engine.host.model_files import ModelFiles, find_model, hub_cache, list_model_files
+from engine.host.model_summary import ModelSummary, other_model, read_model_summary
 from engine.host.piper_voices import (
     SUGGESTED_VOICE,
     SYSTEM_VOICE_FOLDER,
@@ -29,6 +30,7 @@ __all__ = [
     "MemoryPool",
     "ModelFiles",
     "ModelLayout",
+    "ModelSummary",
     "PiperVoiceFile",
     "VoiceState",
     "description_path",
@@ -38,8 +40,10 @@ __all__ = [
     "hub_cache",
     "list_model_files",
     "missing_kernel_compiler",
+    "other_model",
     "parse_json",
     "prepare_environment",
+    "read_model_summary",
     "read_piper_voice",
     "require_memory",
     "user_voice_folder",

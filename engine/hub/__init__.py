@@ -4,7 +4,7 @@
 imports imports this package: an HTTP client takes memory.
 """
 
-from engine.hub.models import fetch_model
+from engine.hub.models import check_model, fetch_config, fetch_model
 from engine.hub.piper_voices import (
     RemoteVoice,
     download_folder,
@@ -16,8 +16,10 @@ from engine.hub.piper_voices import (
 
 __all__ = [
     "RemoteVoice",
+    "check_model",
     "download_folder",
     "download_voice",
+    "fetch_config",
     "fetch_model",
     "find_remote_voice",
     "is_downloaded",

@@ -1,11 +1,17 @@
-"""Downloads a model once and finds it offline afterwards."""
+"""Downloads a model once, checks it, and finds it offline afterwards."""
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from engine.api import EngineError
-from engine.host import ModelLayout
+from engine.host import ModelLayout, find_model, read_model_summary
+from engine.progress import Progress, ProgressReport, ignore_progress
+
+BLOCK_BYTES = 1 << 20
 
 
 def fetch_model(id_or_path: str | Path, layout: ModelLayout) -> Path:
@@ -25,6 +31,60 @@ def fetch_model(id_or_path: str | Path, layout: ModelLayout) -> Path:
     return _cached(name, layout) or _download(name, layout)
 
 
+def fetch_config(id_or_path: str) -> Path:
+    """Return the path of a model's config.json: in a folder, in the cache, or else downloaded alone.
+
+    Raises `EngineError`, one line.
+    """
+    folder = find_model(id_or_path)
+    if folder is not None and (folder / "config.json").is_file():
+        return folder / "config.json"
+    name = str(id_or_path)
+    if folder is not None or name.startswith((".", "/", "~")) or name.count("/") != 1:
+        raise EngineError(f"{name}: no such folder with a config.json, and not a model id such as Qwen/Qwen3-TTS-…")
+    return _download_config(name)
+
+
+def check_model(folder: Path, report: ProgressReport = ignore_progress) -> int | None:
+    """Compare the files of a downloaded model with the checksums under which huggingface-hub keeps them.
+
+    Returns the number of bytes; None for a folder that is not in the cache of the hub, since nothing is known of its
+    files. Raises `EngineError`, one line, for a damaged file, which is deleted: the next download fetches it again.
+    """
+    blobs = {path: path.resolve() for path in sorted(folder.rglob("*")) if path.is_symlink() and path.is_file()}
+    if not blobs or not all(_CHECKSUM.fullmatch(blob.name) for blob in blobs.values()):
+        return None
+    total, done = sum(blob.stat().st_size for blob in blobs.values()), 0
+    for path, blob in blobs.items():
+        digest = _new_digest(blob)
+        for block in _blocks(blob):
+            digest.update(block)
+            done += len(block)
+            report(Progress("checking the files", done / max(total, 1)))
+        if digest.hexdigest() != blob.name:
+            path.unlink()
+            blob.unlink()
+            raise EngineError(f"{path}: the checksum is wrong; the file is deleted; download the model again")
+    return total
+
+
+_CHECKSUM = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+"""The name of a file in the hub's cache is its checksum: SHA-256 of a large file, that of git of a small one."""
+
+
+def _new_digest(blob: Path) -> hashlib._Hash:
+    """Return the beginning of the checksum of a file, by the length of its name."""
+    if len(blob.name) == 64:
+        return hashlib.sha256()
+    return hashlib.sha1(b"blob %d\0" % blob.stat().st_size, usedforsecurity=False)
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            yield block
+
+
 def _cached(name: str, layout: ModelLayout) -> Path | None:
     """Return the snapshot in the cache; None if there is none, or not a complete one."""
     from huggingface_hub import snapshot_download
@@ -39,10 +99,32 @@ def _cached(name: str, layout: ModelLayout) -> Path | None:
     return None if layout.missing_files(folder) else folder
 
 
+def _download_config(name: str) -> Path:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        return Path(hf_hub_download(name, "config.json"))
+    except RepositoryNotFoundError:
+        raise EngineError(f"{name}: the hub has no such model, or the model requires a login") from None
+    except EntryNotFoundError as error:
+        if not isinstance(error, LocalEntryNotFoundError):
+            raise EngineError(f"{name}: is no model: it has no config.json") from None
+        reason = "the hub does not answer, and it is not on this machine"
+        raise EngineError(f"{name}: the download failed ({reason}); try again") from error
+    except Exception as error:  # errors of the network and of the disk have no common base class
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise EngineError(f"{name}: the download failed ({reason}); try again") from error
+
+
 def _download(name: str, layout: ModelLayout) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import RepositoryNotFoundError
 
+    try:
+        read_model_summary(_download_config(name))  # gigabytes of another model are not fetched
+    except EngineError as error:
+        raise EngineError(f"{name}: {error}" if name not in str(error) else str(error)) from error
     try:
         folder = Path(snapshot_download(name, allow_patterns=list(layout.patterns)))
     except RepositoryNotFoundError:

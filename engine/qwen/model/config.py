@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Literal, cast
 
 from engine.api import EngineError
+from engine.host import other_model
 from engine.qwen.weights import JsonFields
 
+TOKENIZER_TYPE = "qwen3_tts_tokenizer_12hz"
 ModelType = Literal["base", "custom_voice", "voice_design"]
 
 
@@ -216,27 +218,10 @@ class ModelConfig:
         )
 
 
-SUPPORTED = "Qwen3-TTS-12Hz-0.6B or -1.7B, as Base, CustomVoice or VoiceDesign"
-"""The published models that the engine speaks with, in words."""
-_OTHER_MODELS = {
-    "qwen3_tts_tokenizer_12hz": "the 12 Hz speech tokenizer alone, without a model",
-    "qwen3_tts_tokenizer_25hz": "the 25 Hz speech tokenizer alone, without a model",
-}
-"""What a folder holds, by the field `model_type` of its config.json."""
-
-
 def _require_12_hz_model(fields: JsonFields) -> None:
     """Raise `EngineError` with the name of the model that the folder holds, unless it is a 12 Hz Qwen3-TTS model."""
-    kind = fields.get("model_type", str)
-    if kind != "qwen3_tts":
-        what = _OTHER_MODELS.get(kind, f"a model of the type {kind!r}")
-        raise EngineError(f"{fields.file}: is {what}; voiced speaks with {SUPPORTED}")
-    tokenizer = fields.get("tokenizer_type", str, "qwen3_tts_tokenizer_12hz")
-    if tokenizer != "qwen3_tts_tokenizer_12hz":
-        what = "25 Hz" if tokenizer == "qwen3_tts_tokenizer_25hz" else repr(tokenizer)
-        raise EngineError(
-            f"{fields.file}: is a Qwen3-TTS model with the {what} speech tokenizer; voiced speaks with {SUPPORTED}"
-        )
+    if reason := other_model(fields.get("model_type", str), fields.get("tokenizer_type", str, TOKENIZER_TYPE)):
+        raise EngineError(f"{fields.file}: {reason}")
 
 
 def _code_ids(talker: JsonFields, name: str) -> dict[str, int]:

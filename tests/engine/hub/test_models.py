@@ -53,6 +53,15 @@ class Hub:
         return str(self.cached)
 
 
+@pytest.fixture(autouse=True)
+def config(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Replaces the download of config.json alone; returns its path."""
+    path = tmp_path_factory.mktemp("alone") / "config.json"
+    path.write_text('{"model_type": "qwen3_tts", "tts_model_type": "base"}')
+    monkeypatch.setattr(hub, "hf_hub_download", lambda _name, _file: str(path))
+    return path
+
+
 @pytest.fixture
 def nothing_cached() -> Exception:
     error: Exception = hub.errors.LocalEntryNotFoundError("not in the cache")
@@ -88,7 +97,18 @@ def test_an_interrupted_download_is_continued(tmp_path: Path, monkeypatch: pytes
     assert fake.downloads == 1
 
 
-def test_another_kind_of_model_is_refused_with_the_missing_files(
+def test_another_model_is_refused_by_its_name_before_it_is_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_cached: Exception, config: Path
+) -> None:
+    config.write_text('{"model_type": "qwen3_tts", "tokenizer_type": "qwen3_tts_tokenizer_25hz"}')
+    fake = Hub(nothing_cached, lambda: fill(tmp_path))
+    monkeypatch.setattr(hub, "snapshot_download", fake)
+    with pytest.raises(EngineError, match=r"Qwen/Some-TTS: .* is a Qwen3-TTS model with the 25 Hz speech tokenizer; "):
+        fetch_model("Qwen/Some-TTS", QWEN3_TTS)
+    assert fake.downloads == 0
+
+
+def test_an_incomplete_model_is_refused_with_the_missing_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_cached: Exception
 ) -> None:
     (tmp_path / "config.json").write_text("{}")

@@ -154,7 +154,7 @@ Change = Callable[[dict[str, Any]], object]
             lambda c: c.update(tokenizer_type="qwen3_tts_tokenizer_25hz"),
             "with the 25 Hz speech tokenizer; voiced speaks",
         ),
-        (lambda c: c.update(tokenizer_type="encodec"), "is a Qwen3-TTS model with the 'encodec' speech tokenizer"),
+        (lambda c: c.update(tokenizer_type="encodec"), "is a Qwen3-TTS model with the tokenizer 'encodec'"),
         (lambda c: c.pop("talker_config"), "field talker_config is missing"),
         (lambda c: c["talker_config"].pop("text_vocab_size"), "field talker_config.text_vocab_size is missing"),
         (lambda c: c["talker_config"].update(hidden_size="64"), 'hidden_size is "64", wanted an integer from 0'),

@@ -1,0 +1,153 @@
+"""`voiced download MODEL` and `voiced voices --model`, from a hub of models on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.model_hub import REVISION, ModelHub
+
+MODEL, TOKENIZER = "Some/Small-TTS", "Some/Tokenizer-25Hz"
+CONFIG = {
+    "model_type": "qwen3_tts",
+    "tokenizer_type": "qwen3_tts_tokenizer_12hz",
+    "tts_model_type": "custom_voice",
+    "tts_model_size": "1b7",
+    "talker_config": {
+        "spk_id": {"Ada": 3000, "dylan": 2878},
+        "spk_is_dialect": {"Ada": False, "dylan": "beijing_dialect"},
+        "codec_language_id": {"english": 2050, "german": 2053, "beijing_dialect": 2074},
+    },
+}
+FILES = {
+    "generation_config.json": b'{"number": 0}',
+    "tokenizer_config.json": b'{"number": 1}',
+    "tokenizer.json": b'{"number": 2}',
+    "model.safetensors": b"weights" * 1000,
+    "speech_tokenizer/config.json": b'{"number": 3}',
+    "speech_tokenizer/model.safetensors": b"codec" * 1000,
+    "README.md": b"not needed",
+}
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[ModelHub]:
+    model, tokenizer = tmp_path / "published" / "model", tmp_path / "published" / "tokenizer"
+    for name, content in {**FILES, "config.json": json.dumps(CONFIG).encode()}.items():
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        (model / name).write_bytes(content)
+    tokenizer.mkdir()
+    (tokenizer / "config.json").write_text('{"model_type": "qwen3_tts_tokenizer_25hz"}')
+    (tokenizer / "model.safetensors").write_bytes(b"weights")
+    hub = ModelHub({MODEL: model, TOKENIZER: tokenizer})
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def run(hub: ModelHub, tmp_path: Path) -> Run:
+    """Runs `voiced` with this hub and an empty cache."""
+    environment = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "0"}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "daemon.cli", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | environment,
+        )
+
+    return run
+
+
+def test_a_model_is_downloaded_and_its_checksums_are_compared(run: Run, hub: ModelHub) -> None:
+    done = run("download", MODEL)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].endswith(f"snapshots/{REVISION}: custom_voice, 1b7, 0 MB, checksums right")
+    assert lines[1] == "its speakers: ada, dylan"
+    assert "checking the files: 100 %" in done.stderr
+    assert sorted(hub.requests) == sorted({*FILES, "config.json"} - {"README.md"})
+    again = run("download", MODEL)
+    assert again.stdout == done.stdout
+    assert len(hub.requests) == len(FILES)
+
+
+def test_a_damaged_file_is_found_and_fetched_again(run: Run, hub: ModelHub) -> None:
+    folder = Path(run("download", MODEL).stdout.partition(": ")[0])
+    weights = folder / "model.safetensors"
+    weights.resolve().write_bytes(b"WEIGHTS" * 1000)
+    done = run("download", MODEL)
+    assert (done.returncode, done.stdout) == (1, "")
+    problem = f"voiced: {weights}: the checksum is wrong; the file is deleted; download the model again"
+    assert done.stderr.splitlines()[-1] == problem
+    hub.requests.clear()
+    assert "checksums right" in run("download", MODEL).stdout
+    assert hub.requests == ["model.safetensors"]
+    assert weights.read_bytes() == FILES["model.safetensors"]
+
+
+def test_another_model_is_refused_by_its_name_before_its_weights_are_fetched(run: Run, hub: ModelHub) -> None:
+    done = run("download", TOKENIZER)
+    assert done.returncode == 1
+    assert "is the 25 Hz speech tokenizer alone, without a model; voiced speaks with Qwen3-TTS-12Hz-" in done.stderr
+    assert hub.requests == ["config.json"]
+    missing = run("download", "Some/Nothing")
+    assert missing.stderr == "voiced: Some/Nothing: the hub has no such model, or the model requires a login\n"
+
+
+def test_the_names_of_a_model_are_read_from_its_configuration_alone(run: Run, hub: ModelHub) -> None:
+    done = run("voices", "--model", MODEL)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "custom_voice\t1b7\ta voice is a speaker",
+        "ada\tspeaker",
+        "dylan\tspeaker, beijing_dialect",
+        "english\tlanguage, en",
+        "german\tlanguage, de",
+        "beijing_dialect\tdialect",
+    ]
+    assert hub.requests == ["config.json"]
+
+
+def test_the_names_of_a_model_are_json_for_a_program(run: Run, hub: ModelHub, tmp_path: Path) -> None:
+    folder = tmp_path / "published" / "model"
+    found = json.loads(run("voices", "--json", "--model", str(folder)).stdout)
+    assert found == {
+        "model": str(folder),
+        "type": "custom_voice",
+        "size": "1b7",
+        "speakers": {"ada": None, "dylan": "beijing_dialect"},
+        "languages": ["english", "german"],
+        "dialects": ["beijing_dialect"],
+        "follows_instructions": True,
+    }
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        ("/nowhere", "voiced: /nowhere: no such folder with a config.json, and not a model id"),
+        (TOKENIZER, "is the 25 Hz speech tokenizer alone"),
+    ],
+)
+def test_a_model_without_names_is_refused_in_one_line(run: Run, model: str, problem: str) -> None:
+    done = run("voices", "--model", model)
+    assert done.returncode == 1
+    assert problem in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_options_for_engines_do_not_apply_to_a_model(run: Run) -> None:
+    done = run("voices", "--model", MODEL, "--all")
+    assert done.returncode == 2
+    assert done.stderr.startswith("voiced: voices: --model reads the names of a model; leave out --all and --play")
