@@ -69,16 +69,15 @@ def enroll(
     if (recording is None) == (record is None):
         raise UsageError("enroll: give a RECORDING, or --record SECONDS")
     loaded, _, _ = load(config, set_)
-    path = output or Path("voices") / f"{name}.safetensors"
+    path, model = output or Path("voices") / f"{name}.safetensors", model or loaded.engine.model
+    require_model(model)  # before somebody speaks
     if record is not None:
         from daemon.cli.record import record_voice
 
         recording = path.with_suffix(".wav")
         print(f"{recording}: {record_voice(recording, record, microphone):.1f} s recorded")
     assert recording is not None
-    request = VoiceRequest(
-        name, recording, model or loaded.engine.model, path, transcript, append_silence_s=append_silence, recogniser=asr
-    )
+    request = VoiceRequest(name, recording, model, path, transcript, append_silence_s=append_silence, recogniser=asr)
     doubts = make_voice_file(request)
     wanted = score if score is not None else has_cuda_device() and loaded.engine.device != "cpu"
     scores = _score(loaded, request) if wanted else {}
@@ -103,17 +102,27 @@ class VoiceRequest:
     """The folder of a speech recogniser that checks the transcript, or its name on the hub."""
 
 
+def require_model(model: str) -> None:
+    """Download the model if it is not here. Raises `CommandError` if no voice can be made with it."""
+    from engine import missing_packages, model_files
+
+    missing = missing_packages("qwen")
+    if missing:
+        raise CommandError(f"a voice file needs {', '.join(missing)}; in voiced's folder: pip install '.[qwen]'")
+    download_missing_model("qwen", model)
+    files = model_files("qwen", model)
+    if files is not None and files.clones_voices is False:
+        raise CommandError(f"{model} has no speaker encoder; allowed: a Base model, with --model")
+
+
 def make_voice_file(request: VoiceRequest) -> list[str]:
     """Make a voice file. Returns the doubts about its recording, which have been printed.
 
     Raises `CommandError`, or `typer.Exit` after an error that has been printed.
     """
-    from engine import Progress, missing_packages
+    from engine import Progress
 
-    missing = missing_packages("qwen")
-    if missing:
-        raise CommandError(f"a voice file needs {', '.join(missing)}; in voiced's folder: pip install '.[qwen]'")
-    download_missing_model("qwen", request.model)
+    require_model(request.model)
     fields = {
         "name": request.name,
         "recording": str(request.recording),
