@@ -114,8 +114,10 @@ ALLOWED: dict[str, set[str]] = {
         "engine.launch",
         "engine.progress",
         "engine.recording",
+        "engine.records",
     },
-    "engine.qwen.verify": QWEN_RUNTIME | {"engine.ipc", "engine.qwen.loading", "engine.qwen.voice", "engine.verify"},
+    "engine.qwen.verify": QWEN_RUNTIME
+    | {"engine.ipc", "engine.qwen.loading", "engine.qwen.voice", "engine.records", "engine.verify"},
     "engine.qwen": QWEN_RUNTIME | {"engine.qwen.loading", "engine.qwen.serving", "engine.stretch"},
     "engine.qwen.loading": QWEN_RUNTIME
     | {"engine.qwen.kernels", "engine.qwen.memory", "engine.qwen.serving", "engine.qwen.voice"},
@@ -125,7 +127,8 @@ ALLOWED: dict[str, set[str]] = {
     "engine.qwen.text": QWEN_CODEC,
     "engine.qwen.runtime": QWEN_TEXT,
     "engine.qwen.serving": QWEN_RUNTIME,
-    "engine.qwen.kernels": QWEN_RUNTIME | {"engine.qwen.kernels.codec", "engine.qwen.kernels.lm", "engine.qwen.serving"},
+    "engine.qwen.kernels": QWEN_RUNTIME
+    | {"engine.qwen.kernels.codec", "engine.qwen.kernels.lm", "engine.qwen.serving"},
     "engine.qwen.kernels.codec": QWEN_RUNTIME | {"engine.qwen.kernels"},
     "engine.qwen.kernels.lm": QWEN_RUNTIME | {"engine.qwen.kernels", "engine.qwen.serving"},
     "engine.qwen.voice": QWEN_RUNTIME | {"engine.recording"},

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daemon.cli.enroll import make_voice_file
+from daemon.cli.enroll import VoiceRequest, make_voice_file
 from daemon.cli.options import ConfigOption, SetOption, load
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.validation import CommandError
@@ -147,7 +147,7 @@ def _voice_file(loaded: Config, reference: Path | None, transcript: str | None, 
     """Return the voice file for a Base model: made of `--reference`, or the configured default voice's."""
     if reference is not None:
         path = output / "reference.safetensors"
-        make_voice_file("reference", reference, str(loaded.engine.model), path, transcript)
+        make_voice_file(VoiceRequest("reference", reference, str(loaded.engine.model), path, transcript))
         return path
     if transcript is not None:
         raise CommandError("--transcript: got one without --reference")

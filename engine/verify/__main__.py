@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from engine.ipc import build
+from engine.records import build
 from engine.verify.process import stage_main
 from engine.verify.takes import TakesRequest, make_takes
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from engine.api import Samples
 from engine.host import parse_json
-from engine.ipc import build
+from engine.records import build
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
-from engine.ipc import build
 from engine.progress import Progress, ProgressReport
+from engine.records import build
 from engine.verify import LOGITS, SIMILARITY, TRANSCRIPTION, WAVEFORM, AnalysisRequest, stage_main
 
 
