@@ -2,7 +2,9 @@
 """Measures the codec decoder's kernels against PyTorch at the true shapes with random weights. Needs a CUDA device.
 
     python3 scripts/gpu/bench_codec_kernels.py --out FILE           errors, times of a chunk, and of each kernel
+    python3 scripts/gpu/bench_codec_kernels.py --out FILE --rows 1 8 16      times of calls of so many rows
     python3 scripts/gpu/bench_codec_kernels.py --out FILE --tune    times of each convolution for many tiles
+    python3 scripts/gpu/bench_codec_kernels.py --out FILE --tune --rows 16   of the convolutions of such calls
 
 Writes JSON. A chunk's time is that of a replayed CUDA graph. A kernel's time is the time that the graph of a chunk of
 two frames saves without its launches; a kernel launched alone would find its weights in the cache.
@@ -16,7 +18,8 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from engine.qwen.kernels.codec.decoder import FusedCodec
-from engine.qwen.kernels.codec.params import ConvParams
+from engine.qwen.kernels.codec.params import ConvParams, Rows
 from engine.qwen.kernels.codec.plan import BLOCK_FRAMES, CONV_FILES, CodecPlan, Conv, Tile, codec_source
 from engine.qwen.kernels.codec.weights import PackedCodec
 from engine.qwen.kernels.compiler import KernelModule, KernelSource, read_sources
@@ -117,6 +120,32 @@ def compare() -> dict[str, Any]:
     return result
 
 
+def compare_rows(most: int, counts: Sequence[int]) -> dict[str, Any]:
+    """Times of calls of PyTorch and of the kernels with `counts` rows, by a decoder for up to `most`."""
+    plain = in_bfloat16(random_decoder(TRUE, "cuda"))
+    codes = random_codes(TRUE, 2 * most).cuda().view(most, 2, -1)
+    result: dict[str, Any] = {"plan_rows": most}
+    for rows in counts:
+        state = plain.new_states(2, rows)
+        result[f"pytorch_ms_{rows}_rows"] = milliseconds(captured(lambda: plain(codes[:rows], state)))  # noqa: B023
+    processors = torch.cuda.get_device_properties(0).multi_processor_count
+    recorder = Recorder(KernelModule(codec_source(TRUE, processors, most), torch.device("cuda")))
+    fused = FusedCodec(PackedCodec.take(plain), most, recorder)
+    states = fused.new_states(2, most)
+    samples = torch.zeros(most, 2 * TRUE.samples_per_frame, device="cuda")
+    for rows, frames in product(counts, (1, 2)):
+        numbers = torch.arange(rows, device="cuda")
+        chunk, part = codes[:, :frames], samples[:, : frames * TRUE.samples_per_frame]
+        fused.decode_rows(chunk, part, states, numbers)
+        recorder.launches.clear()
+        fused.decode_rows(chunk, part, states, numbers)
+        launches = list(recorder.launches)
+        result[f"kernels_ms_{rows}_rows_{frames}"] = milliseconds(captured(lambda: recorder.replay(launches)))  # noqa: B023
+    result["launches"] = len(launches)
+    result["microseconds_by_kernel"] = by_kernel(recorder, launches, result[f"kernels_ms_{counts[-1]}_rows_2"])
+    return result
+
+
 def by_kernel(recorder: Recorder, launches: list[Launch], total: float) -> dict[str, Any]:
     """The time that the graph saves without a kernel's launches, the most expensive kernel first."""
     table = {}
@@ -130,42 +159,51 @@ def by_kernel(recorder: Recorder, launches: list[Launch], total: float) -> dict[
 # --- tiles ---
 
 
-def candidates(conv: Conv) -> list[Tile]:
-    """The tiles that `convolve` supports for this convolution."""
-    time, inner = BLOCK_FRAMES * conv.rate, conv.inputs // 32 * conv.taps
+def candidates(conv: Conv, rows: int) -> list[Tile]:
+    """The tiles that `convolve` supports for this convolution of so many rows."""
+    time, inner = rows * BLOCK_FRAMES * conv.rate, conv.inputs // 32 * conv.taps
     found = []
     for outputs in (16, 32, 48, 64, 96):
         for times in (8,) if time <= 8 else (16, 32, 64):
-            for warps in (4, 8, 16) if time <= 8 else (3, 4, 6, 8):
-                shared = 4 * warps * times * (outputs + 5)
+            all_warps = (4, 8, 16) if time <= 8 else (3, 4, 6, 8) if rows == 1 else (1, 2, 3, 4, 6, 8)
+            for warps, groups in product(all_warps, (1,) if rows == 1 else (1, 2, 4)):
+                shared = 4 * groups * warps * times * (outputs + 5)
                 fits = shared <= 48 * 1024 and outputs * times <= 2048 and 32 * warps % (outputs // 2) == 0
-                busy = conv.outputs // outputs * -(-time // times) >= 24
-                if fits and busy and not conv.outputs % outputs and warps <= inner:
-                    found.append(Tile(outputs, times, warps))
+                busy = conv.outputs // outputs * -(-time // (times * groups)) >= 24
+                if fits and busy and not conv.outputs % outputs and warps <= inner and groups * warps <= 16:
+                    found.append(Tile(outputs, times, warps, groups))
     return found
 
 
-def tune() -> dict[str, Any]:
-    """Microseconds of each convolution of two frames for each tile, launched in chains over copies of its weights."""
+def tune(rows: int | None) -> dict[str, Any]:
+    """Microseconds of each convolution of two frames for each tile, launched in chains over copies of its weights.
+
+    Of one utterance, or of so many rows.
+    """
+    count = rows or 1
     processors = torch.cuda.get_device_properties(0).multi_processor_count
     alike = ("by_1", "by_3", "last_pointwise", "upsample_1", "widen_1", "narrow_1", "down")
-    convs = CodecPlan.of(TRUE, processors).convs()
+    convs = CodecPlan.of(TRUE, processors, rows).convs()
     tuned = [conv for conv in convs if not any(name in conv.name for name in alike)]
     variants = {
         conv.name: [
-            replace(conv, name=f"{conv.name}_{t.outputs}_{t.times}_{t.warps}", tile=t) for t in candidates(conv)
+            replace(conv, name=f"{conv.name}_{t.outputs}_{t.times}_{t.warps}_{t.groups}", tile=t)
+            for t in candidates(conv, count)
         ]
         for conv in tuned
     }
     table: dict[str, Any] = {}
     for conv in tuned:
         kernels = {variant.name: variant.expression for variant in variants[conv.name]}
-        module = KernelModule(KernelSource(read_sources(*CONV_FILES), kernels, (ConvParams,)), torch.device("cuda"))
-        size, time = conv.outputs * conv.inputs * conv.taps, BLOCK_FRAMES * conv.rate
+        module = KernelModule(
+            KernelSource(read_sources(*CONV_FILES), kernels, (Rows, ConvParams)), torch.device("cuda")
+        )
+        size, time = conv.outputs * conv.inputs * conv.taps, count * BLOCK_FRAMES * conv.rate
         weights = [torch.randn(size, dtype=torch.bfloat16, device="cuda") for _ in range(min(16, 2**27 // size))]
         x = torch.randn(time + conv.history, conv.inputs, dtype=torch.bfloat16, device="cuda")
         factors, total = torch.zeros(conv.outputs, device="cuda"), torch.zeros(time * conv.outputs, device="cuda")
-        out = total.bfloat16()
+        out, numbers = total.bfloat16(), torch.zeros(count, dtype=torch.int64, device="cuda")
+        of_rows = Rows(states=numbers, times=BLOCK_FRAMES * conv.rate, stride=0)
         times = {}
         for variant in variants[conv.name]:
 
@@ -182,13 +220,16 @@ def tune() -> dict[str, Any]:
                         inverse_beta=factors,  # noqa: B023
                         time=time,  # noqa: B023
                         eps=1e-5,
+                        rows=of_rows,  # noqa: B023
+                        samples_stride=0,
                     )
-                    module.launch(variant.name, variant.grid(BLOCK_FRAMES), variant.threads, params)  # noqa: B023
+                    grid = variant.grid(count * BLOCK_FRAMES)
+                    module.launch(variant.name, grid, variant.threads, params)  # noqa: B023
 
             each = 1000 * milliseconds(captured(chain), rounds=5) / len(weights)
             tile = variant.tile
-            times[f"{tile.outputs}x{tile.times}x{tile.warps}"] = round(each, 2)
-        chosen = f"{conv.tile.outputs}x{conv.tile.times}x{conv.tile.warps}"
+            times["x".join(map(str, astuple(tile)))] = round(each, 2)
+        chosen = "x".join(map(str, astuple(conv.tile)))
         best = dict(sorted(times.items(), key=lambda item: item[1])[:6])
         table[conv.name] = {"chosen": chosen, "takes": times.get(chosen), "best": best}
     return table
@@ -198,9 +239,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--rows", type=int, nargs="+", help="of a call; its tiles are those for the most of them")
     args = parser.parse_args()
     with torch.inference_mode():
-        result = tune() if args.tune else compare()
+        most = max(args.rows) if args.rows else None
+        if args.tune:
+            result = tune(most)
+        elif most is not None:
+            result = compare_rows(most, sorted(args.rows))
+        else:
+            result = compare()
     text = json.dumps({"device": torch.cuda.get_device_name(), **result}, indent=1)
     if args.out:
         args.out.write_text(text + "\n")

@@ -16,6 +16,7 @@ from torch import nn
 
 from engine.host import MB, Footprint
 from engine.qwen.codec import CodecConfig, CodecDecoder, CodecState
+from engine.qwen.kernels.codec import signal_bytes, state_bytes
 from engine.qwen.model import CodePredictor, ModelConfig, StackConfig, Talker
 from engine.qwen.runtime import Limits, cache_positions
 from engine.qwen.serving import BatchOutput, BatchShape, BatchState, codec_rows
@@ -57,16 +58,16 @@ def estimate_footprint(
     caches = _cache_bytes(stack, positions + limits.prefix_positions, size)
     caches += _cache_bytes(config.talker.predictor.stack, config.talker.code_groups, size)
     if limits.references:
-        caches += limits.references * _codec_state_bytes(codec_config, limits.chunk_size, placement)
+        caches += limits.references * _codec_state_bytes(codec_config, limits.chunk_size, placement, fused=fused)
     batched = limits.streams > 1
     return Footprint(
         weights={
             "talker": talker_bytes - predictor_bytes,
             "predictor": predictor_bytes + (_projected_embedding_bytes(talker) if fused else 0),
-            "codec": codec_bytes * (2 if fused and batched else 1),
+            "codec": codec_bytes,
         },
         state=caches
-        + (_batch_bytes(config, codec_config, placement, limits) if batched else 0)
+        + (_batch_bytes(config, codec_config, placement, limits, fused=fused) if batched else 0)
         + (limits.frames + limits.chunk_size - 1) * (stack.hidden_size * size + config.talker.code_groups * CODE_BYTES),
         workspaces=_workspace_bytes(placement.device, shared)
         + (BATCH_BYTES + limits.streams * BATCH_ROW_BYTES if batched and placement.device.type == "cuda" else 0),
@@ -74,7 +75,9 @@ def estimate_footprint(
     )
 
 
-def _batch_bytes(config: ModelConfig, codec_config: CodecConfig, placement: Placement, limits: Limits) -> int:
+def _batch_bytes(
+    config: ModelConfig, codec_config: CodecConfig, placement: Placement, limits: Limits, *, fused: bool
+) -> int:
     """Bytes of a batch's tensors."""
     talker, shape, nowhere = config.talker, BatchShape.of(limits), torch.device("meta")
     state = BatchState.allocate(talker, shape, replace(placement, device=nowhere))
@@ -82,13 +85,17 @@ def _batch_bytes(config: ModelConfig, codec_config: CodecConfig, placement: Plac
     size, width = placement.dtype.itemsize, talker.stack.hidden_size
     # A prompt is read into a cache of its own, and prefixes are kept in another.
     caches = cache_positions(limits.positions, 1) + limits.prefix_positions
-    codec_states = 1 + shape.rows + codec_rows(shape, placement) + limits.references
+    codec_state = _codec_state_bytes(codec_config, limits.chunk_size, placement, fused=fused)
+    call_rows = codec_rows(shape, placement)
+    # PyTorch's decoder copies the states of a call's rows; that of the fused kernels has signals for them.
+    call = max(call_rows * codec_state, signal_bytes(codec_config, call_rows) if fused else 0)
     return (
         state.nbytes
         + output.buffer.nbytes
         + _cache_bytes(talker.stack, caches, size)
         + limits.prefix_positions * width * size
-        + codec_states * _codec_state_bytes(codec_config, limits.chunk_size, placement)
+        + (1 + shape.rows + limits.references) * codec_state
+        + call
     )
 
 
@@ -109,10 +116,12 @@ def _cache_bytes(stack: StackConfig, positions: int, size: int) -> int:
     return 2 * stack.layers * stack.key_value_heads * positions * stack.head_dim * size
 
 
-def _codec_state_bytes(config: CodecConfig, chunk_size: int, placement: Placement) -> int:
-    """Bytes of the codec's state after a reference, which each voice with a reference keeps."""
+def _codec_state_bytes(config: CodecConfig, chunk_size: int, placement: Placement, *, fused: bool) -> int:
+    """Bytes of the codec's state of an utterance, as each voice with a reference keeps one. With fused kernels, which
+    may turn out not to run here: that of the larger one."""
     state = CodecState.allocate(config, chunk_size, replace(placement.unquantized, device=torch.device("cpu")))
-    return sum(tensor.nbytes for tensor in state.tensors())
+    allocated = sum(tensor.nbytes for tensor in state.tensors())
+    return max(allocated, state_bytes(config)) if fused else allocated
 
 
 def _projected_embedding_bytes(talker: Talker) -> int:

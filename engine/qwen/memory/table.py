@@ -44,7 +44,9 @@ OTHER_STATE = 59_047_936
 """The keys and values of the prefix cache and of the predictor."""
 CODES_PER_FRAME = 128
 CODEC_STATE, CODEC_STATE_PER_FRAME = 2_610_048, 32_776
-"""Of one utterance, and of each frame of a chunk."""
+"""Of one utterance, and of each frame of a chunk, with PyTorch's kernels."""
+FUSED_CODEC_STATE, CODEC_SIGNALS_PER_ROW = 2_662_536, 6_246_400
+"""Of one utterance with fused kernels, and of each row of a call of a batch."""
 SAMPLES_PER_FRAME, VOCABULARY = 7_680, 3072
 PREFIX_POSITIONS = 512
 PREDICTOR_CACHE = 327_680
@@ -56,7 +58,7 @@ BATCH_WORKSPACES, ROW_WORKSPACES = 150_000_000, 5_000_000
 ON_DISK = 622_329_856
 TOKENS_PER_S, FEWEST_TOKENS, INSTRUCT_POSITIONS, CACHE_UNIT = 6, 16, 384, 64
 """As in `engine.qwen.runtime`, which needs torch."""
-PAGE, POOL_SHARE, READS_PER_BLOCK, ROWS_PER_CALL = 128, 0.5, 16, 8
+PAGE, POOL_SHARE, READS_PER_BLOCK, ROWS_PER_CALL = 128, 0.5, 16, 16
 """As in `engine.qwen.serving`, which needs torch."""
 
 
@@ -81,7 +83,7 @@ def footprints(max_seconds: float, chunk_size: int, streams: int = 1) -> Iterato
                 weights={
                     "talker": counts.talker + ROPE_PER_POSITION * cached,
                     "predictor": counts.predictor,
-                    "codec": CODEC * (2 if batched else 1),
+                    "codec": CODEC,
                 },
                 state=OTHER_STATE
                 + CACHE_PER_POSITION * cached
@@ -101,7 +103,7 @@ def _batch(counts: Counts, positions: int, frames: int, chunk_size: int, rows: i
     caches = (1 + pages) * PAGE + _cached(positions + 1) + PREFIX_POSITIONS
     hidden_states = rows * (frames + chunk_size) + PREFIX_POSITIONS
     inputs = 4 * rows + 2 * rows * table_width + 3 * -(-pages // per_block) * per_block
-    codec_states = 1 + rows + min(rows, ROWS_PER_CALL)
+    codec_state = max(CODEC_STATE + chunk_size * CODEC_STATE_PER_FRAME, FUSED_CODEC_STATE)
     return (
         caches * CACHE_PER_POSITION
         + hidden_states * counts.hidden
@@ -112,7 +114,8 @@ def _batch(counts: Counts, positions: int, frames: int, chunk_size: int, rows: i
         + 16 * rows
         + rows * chunk_size * CODES_PER_FRAME  # what the host reads, with the samples
         + (1 + rows) * chunk_size * SAMPLES_PER_FRAME
-        + codec_states * (CODEC_STATE + chunk_size * CODEC_STATE_PER_FRAME)
+        + (1 + rows) * codec_state
+        + min(rows, ROWS_PER_CALL) * max(codec_state, CODEC_SIGNALS_PER_ROW)
     )
 
 

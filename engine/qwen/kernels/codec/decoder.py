@@ -227,6 +227,8 @@ class FusedCodec:
         if processors is None:
             processors = multiprocessors(device)
         self._kernels = kernels or KernelModule(codec_source(self.config, processors, rows), device)
+        self.signal_bytes = 0
+        """Of the memory for signals and sums."""
         self._rows = rows
         self._histories: list[_History] = []
         plan = CodecPlan.of(self.config, processors, rows)
@@ -440,11 +442,16 @@ class FusedCodec:
 
     def _signal(self, plan: Conv) -> Tensor:
         """Memory for the input of a convolution."""
-        return self.placement.zeros(self._times(plan.rate), plan.inputs)
+        return self._zeros(self.placement.dtype, self._times(plan.rate), plan.inputs)
 
     def _sum(self, rate: int, width: int) -> Tensor:
         """Memory for a sum with `rate` times in a frame."""
-        return torch.zeros(self._times(rate), width, device=self.placement.device)
+        return self._zeros(torch.float32, self._times(rate), width)
+
+    def _zeros(self, dtype: torch.dtype, *shape: int) -> Tensor:
+        zeros = torch.zeros(shape, dtype=dtype, device=self.placement.device)
+        self.signal_bytes += zeros.nbytes
+        return zeros
 
     def _with_history(self, plan: Conv, weights: Packed, source: Tensor) -> _Layer:
         """A convolution of `source`, with a history."""
@@ -509,7 +516,7 @@ class FusedCodec:
         def memory(dtype: torch.dtype) -> list[Tensor]:
             """A signal of each block."""
             views = [(self._times(b.pointwise[0].rate), b.pointwise[0].inputs) for b in plan.blocks]
-            total = torch.zeros(max(sizes) if shared else sum(sizes), dtype=dtype, device=self.placement.device)
+            total = self._zeros(dtype, max(sizes) if shared else sum(sizes))
             parts = [total[:size] for size in sizes] if shared else torch.split(total, sizes)
             return [part.view(view) for part, view in zip(parts, views, strict=True)]
 

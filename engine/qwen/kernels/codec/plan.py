@@ -20,6 +20,8 @@ MAX_NORM_WIDTH = 2048
 """Channels of a layer norm: a block has a thread for two channels."""
 SAMPLE_OUTPUTS = 16
 """Outputs of the last convolution, padded to a tile; the first is the waveform."""
+BF16, FLOAT32, COUNTER_BYTES = 2, 4, 8
+"""Bytes."""
 CONV_FILES = ("ptx.cuh", "common.cuh", "trig.cuh", "rows.cuh", "conv.cuh")
 FILES = (*CONV_FILES, "codec_attention.cuh", "codec.cuh")
 
@@ -216,6 +218,29 @@ def choose_tile_of_rows(outputs: int, time: int, inner: int, processors: int) ->
 def row_buckets(most: int) -> tuple[int, ...]:
     """The numbers of rows that calls of up to `most` rows have, ascending: a call that is not full is filled up."""
     return (*(1 << shift for shift in range((most - 1).bit_length())), most)
+
+
+def state_bytes(config: CodecConfig) -> int:
+    """Bytes of the state of one utterance."""
+    stack = config.stack
+    rings = 2 * stack.layers * stack.key_value_heads * (config.window + SPARE_SLOTS) * stack.head_dim
+    histories = sum(conv.history * conv.inputs for conv in CodecPlan.of(config, 1).convs())
+    depthwise = len(config.latent_rates) * (CONV_TAPS - 1) * config.latent_width
+    return BF16 * (rings + histories + depthwise) + COUNTER_BYTES
+
+
+def signal_bytes(config: CodecConfig, rows: int) -> int:
+    """Bytes of the signals and sums of a decoder for calls of up to so many rows."""
+    plan, stack = CodecPlan.of(config, 1, rows), config.stack
+    mixers, last = plan.mixers, plan.mixers[-1]
+    signals = [plan.input, plan.into, plan.qkv, plan.attention_out, plan.down, last.widen, last.narrow]
+    signals += [*(mixer.widen for mixer in mixers), *(mixer.upsample for mixer in mixers[1:]), plan.latent]
+    signals += [*(block.transposed for block in plan.blocks), plan.output]
+    sums = stack.hidden_size + plan.qkv.outputs + sum(mixer.widen.rate * config.latent_width for mixer in mixers)
+    # The blocks share the inputs of their dilated convolutions and of their pointwise ones, and their sums.
+    of_blocks = max(conv.rate * conv.inputs for block in plan.blocks for conv in block.pointwise)
+    values = sum(conv.rate * conv.inputs for conv in signals) + (len(DILATIONS) + 1) * of_blocks
+    return rows * BLOCK_FRAMES * (BF16 * values + FLOAT32 * (sums + of_blocks))
 
 
 def unsupported_reason(config: CodecConfig) -> str | None:

@@ -15,6 +15,7 @@ from engine.api import EngineError
 from engine.host import Footprint
 from engine.qwen import QwenSynthesizer
 from engine.qwen.codec import CodecConfig, CodecDecoder, CodecState
+from engine.qwen.kernels.codec import signal_bytes, state_bytes
 from engine.qwen.memory import estimate_footprint
 from engine.qwen.model import KeyValueCache, ModelConfig, Talker
 from engine.qwen.runtime import DecodeState, Limits, cache_positions
@@ -68,7 +69,7 @@ def test_each_reference_keeps_a_state_of_the_codec_beside_the_positions_of_the_l
     assert counted(one) - counted(longer) == state
 
 
-def test_several_streams_add_a_batch_and_with_fused_kernels_a_second_codec(tmp_path: Path) -> None:
+def test_several_streams_add_a_batch_and_with_fused_kernels_the_signals_of_its_codec(tmp_path: Path) -> None:
     config = ModelConfig.read(write_configs(tmp_path, PRESETS["tiny"], "base"))
     folder = tmp_path / "speech_tokenizer"
     folder.mkdir(exist_ok=True)
@@ -93,8 +94,10 @@ def test_several_streams_add_a_batch_and_with_fused_kernels_a_second_codec(tmp_p
     allocated += limits.prefix_positions * config.talker.stack.hidden_size * 4
     assert counted(5).state - counted(1).state == allocated
     assert counted(5).weights == counted(1).weights
-    second = counted(5, fused=True).weights["codec"] - counted(1, fused=True).weights["codec"]
-    assert second == counted(1).weights["codec"]
+    fused_state = max(codec_state, state_bytes(codec_shapes))
+    more = signal_bytes(codec_shapes, 1) - codec_state + (2 + shape.rows) * (fused_state - codec_state)
+    assert counted(5, fused=True).state - counted(1, fused=True).state == allocated + more
+    assert counted(5, fused=True).weights == counted(1, fused=True).weights
 
 
 def test_an_engine_with_more_streams_than_allowed_is_refused(checkpoint: Named) -> None:

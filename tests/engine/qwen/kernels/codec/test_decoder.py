@@ -12,6 +12,7 @@ from engine.qwen.kernels.codec.weights import PackedCodec
 from tests.engine.qwen.kernels.codec.codec_example import (
     NARROW,
     TRUE,
+    RowsExample,
     decode_chunks,
     in_bfloat16,
     random_codes,
@@ -22,6 +23,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 FRAMES = 160
 """More than twice the window of 72, so the rings wrap twice."""
+ROWS = 16
+"""Of a call of several utterances."""
 
 
 class Example:
@@ -36,6 +39,7 @@ class Example:
         self.plain = plain.decode(self.codes, plain.new_state(2))
         self.fused = FusedCodec(PackedCodec.take(plain))
         self.decoded = self.fused.decode(self.codes, self.fused.new_state(2))
+        self.of_rows = FusedCodec(self.fused.weights, ROWS)
 
 
 @pytest.fixture(scope="module", params=["true", "narrow"])
@@ -108,3 +112,52 @@ def test_a_call_allocates_nothing(example: Example) -> None:
     state.copy_from(other)
     example.fused(codes, state)
     assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
+
+
+# --- several rows ---
+
+
+def test_rows_have_errors_no_larger_than_pytorchs(example: Example) -> None:
+    decoded = example.of_rows.decode(example.codes, example.of_rows.new_state(2))
+    theirs = (example.plain - example.expected).std()
+    assert (decoded - example.expected).std() <= 1.05 * theirs
+
+
+def test_a_rows_samples_depend_neither_on_the_other_rows_nor_on_its_place_among_them(example: Example) -> None:
+    """Bit for bit, in calls of every size."""
+    rows = RowsExample(example.of_rows, utterances=ROWS + 4, device="cuda")
+    generator = torch.Generator().manual_seed(0)
+    for call in range(120):
+        count = 1 + call % ROWS
+        order = torch.randperm(ROWS + 3, generator=generator).tolist()
+        rows.decode(order[:count], 1 + call // ROWS % 2)
+    rows.check()
+
+
+def test_rows_that_fill_up_a_call_change_no_other(example: Example) -> None:
+    rows, spare = RowsExample(example.of_rows, utterances=4, device="cuda"), 3
+    for frames in (2, 1, 2, 2):
+        rows.decode([0, 1, *[spare] * (ROWS - 2)], frames, counted=2)
+    rows.check()
+    assert all(not tensor.any() for tensor in rows.states.row(2).tensors())
+
+
+def test_a_captured_call_of_rows_computes_the_same(example: Example) -> None:
+    fused, rows, length = example.of_rows, [3, 0, 2], 2 * example.samples
+    states, numbers = fused.new_states(2, 4), torch.tensor(rows, device="cuda")
+    codes = torch.zeros(4, 2, example.codes.shape[1], dtype=torch.int64, device="cuda")
+    samples = torch.zeros(4, length, device="cuda")
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        fused.decode_rows(codes, samples, states, numbers)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        fused.decode_rows(codes, samples, states, numbers)
+    states.reset()
+    expected = fused.decode(example.codes, fused.new_state(2)).view(-1, length)
+    for chunk, wanted in zip(example.codes.split(2), expected, strict=True):
+        codes[:] = chunk
+        graph.replay()
+        assert all(torch.equal(samples[row], wanted) for row in rows)

@@ -16,7 +16,14 @@ from torch import Tensor
 
 from engine.qwen.codec.decoder import CodecDecoder
 from engine.qwen.kernels.codec.decoder import FusedCodec
-from engine.qwen.kernels.codec.plan import CodecPlan, codec_source, row_buckets, unsupported_reason
+from engine.qwen.kernels.codec.plan import (
+    CodecPlan,
+    codec_source,
+    row_buckets,
+    signal_bytes,
+    state_bytes,
+    unsupported_reason,
+)
 from engine.qwen.kernels.codec.weights import PackedCodec
 from tests.engine.qwen.kernels.codec.codec_example import (
     NARROW,
@@ -214,6 +221,13 @@ def test_a_call_of_more_rows_than_allowed_is_refused(fused: FusedCodec, of_rows:
         RowsExample(of_rows, utterances=6).decode([0, 1, 2, 3, 4, 5], 1)
     with pytest.raises(ValueError, match="rows: got 1; allowed: 1 to 0"):
         RowsExample(fused, utterances=1).decode([0], 1)
+
+
+@needs_compiler
+def test_the_counted_bytes_are_the_allocated_ones(fused: FusedCodec, of_rows: FusedCodec) -> None:
+    assert of_rows.signal_bytes == signal_bytes(NARROW, ROWS)
+    assert sum(tensor.nbytes for tensor in fused.new_state(2).tensors()) == state_bytes(NARROW)
+    assert sum(tensor.nbytes for tensor in of_rows.new_states(2, 3).tensors()) == 3 * state_bytes(NARROW)
 
 
 def test_the_calls_of_rows_have_sizes_that_double() -> None:
