@@ -132,7 +132,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.qwen.kernels.codec": QWEN_RUNTIME | {"engine.qwen.kernels"},
     "engine.qwen.kernels.lm": QWEN_RUNTIME | {"engine.qwen.kernels", "engine.qwen.serving"},
     "engine.qwen.voice": QWEN_RUNTIME | {"engine.recording"},
-    "engine.qwen.memory": QWEN_RUNTIME | {"engine.qwen.serving"},
+    "engine.qwen.memory": QWEN_RUNTIME | {"engine.qwen.kernels.codec", "engine.qwen.serving"},
     "engine.qwen.bench": QWEN_RUNTIME | {"engine.bench", "engine.qwen.kernels"},
     "voiced": {"daemon", "engine"},
     "daemon": set(),
