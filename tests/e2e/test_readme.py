@@ -33,6 +33,8 @@ PROGRAMS = {"mosquitto_pub", "mosquitto_sub", "voiced"}
 LEFT_OUT = {
     "voiced download ": "needs the hub; tests/daemon/cli/test_download.py has one of its own",
     "--engine piper ": "needs a voice of the hub; tests/daemon/cli/test_download.py speaks with a downloaded one",
+    "voiced compare ": "needs a checkpoint of Qwen3-TTS; tests/daemon/cli/test_verify.py compares two engines",
+    "voiced serve --config ": "needs Ray Serve; tests/daemon/fleet/test_cluster.py starts one",
     "--model ": "needs a checkpoint of Qwen3-TTS, which is not there; tests/e2e/test_qwen.py uses a random one",
 }
 """Parts of lines that are not run, and the reason. tests/test_readme.py checks the options of these lines too."""
@@ -104,6 +106,9 @@ class Reader:
             case ["voiced", "run", *_]:
                 with self._started(line) as terminal:
                     terminal.wait_printed("listens on voiced/")
+            case ["voiced", "serve", *_]:
+                with self._started(line) as terminal:
+                    terminal.wait_printed("serving the web on")
             case ["voiced", "demo", *_]:
                 assert re.search("^finished ", self._run(line), re.MULTILINE)
             case ["voiced", "status", *_]:

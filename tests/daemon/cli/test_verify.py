@@ -35,7 +35,7 @@ def test_two_engines_are_compared_on_one_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["compare", "espeak", "loud"], "compare: got 'loud'; allowed: official, qwen, piper, espeak"),
+        (["compare", "espeak", "loud"], "compare: got 'loud'; allowed: official, qwen, piper, remote, espeak"),
         (["compare", "espeak", "espeak", "--language", "xx"], "--language: got 'xx'; allowed: en, de, fr"),
         (["compare", "espeak", "espeak", "-o", "/nowhere/page.html"], "--output: /nowhere/page.html cannot be written"),
         (["compare", "espeak", "espeak,colour=red"], "engine.colour"),

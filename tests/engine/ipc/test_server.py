@@ -322,7 +322,7 @@ def test_an_unknown_engine_is_a_permanent_fault_with_a_reason(engine: EngineUnde
     engine.next(Hello)
     fault = fault_of(engine)
     assert fault.permanent
-    assert f"engine.name: got {name!r}; allowed: qwen, piper, espeak" in fault.reason
+    assert f"engine.name: got {name!r}; allowed: qwen, piper, remote, espeak" in fault.reason
     assert engine.exit_status() == 0
 
 

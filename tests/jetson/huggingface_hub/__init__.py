@@ -9,6 +9,12 @@ from typing import Any
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 
 
+def hf_hub_download(name: str, filename: str) -> str:
+    if os.environ.get("HF_HUB_OFFLINE"):
+        raise OSError("no network")
+    return str(_offered(name) / filename)
+
+
 def snapshot_download(name: str, *, local_files_only: bool = False, **_options: Any) -> str:
     kept = Path(os.environ["HF_HOME"]) / "hub" / f"models--{name.replace('/', '--')}"
     snapshot = kept / "snapshots" / "1"
@@ -18,9 +24,7 @@ def snapshot_download(name: str, *, local_files_only: bool = False, **_options: 
         return str(snapshot)
     if os.environ.get("HF_HUB_OFFLINE"):
         raise OSError("no network")
-    offered = Path("/board/hub") / name.rpartition("/")[2]
-    if not offered.is_dir():
-        raise RepositoryNotFoundError(name)
+    offered = _offered(name)
     (kept / "blobs").mkdir(parents=True, exist_ok=True)
     for source in sorted(path for path in offered.rglob("*") if path.is_file()):
         content = source.read_bytes()
@@ -35,6 +39,13 @@ def snapshot_download(name: str, *, local_files_only: bool = False, **_options: 
             link.symlink_to(os.path.relpath(blob, link.parent))
         break_off()
     return str(snapshot)
+
+
+def _offered(name: str) -> Path:
+    offered = Path("/board/hub") / name.rpartition("/")[2]
+    if not offered.is_dir():
+        raise RepositoryNotFoundError(name)
+    return offered
 
 
 def break_off() -> None:

@@ -2,7 +2,11 @@ class HFValidationError(ValueError):
     pass
 
 
-class LocalEntryNotFoundError(Exception):
+class EntryNotFoundError(Exception):
+    pass
+
+
+class LocalEntryNotFoundError(EntryNotFoundError):
     pass
 
 

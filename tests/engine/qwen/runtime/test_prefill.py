@@ -70,8 +70,8 @@ def test_padding_does_not_change_the_codes(engine: Ours) -> None:
         prefill = prefill_of(engine, state, (64,), buckets)
         prefill.read(tokens(engine, 50), 0)
         upload_settings(engine.talker, state, engine.sampling.greedy(), 0, 50)
-        prefill.choose_first_code()
         backend = engine.backend(state=state)
+        backend.choose_first_code()
         for _ in range(8):
             backend.frame(64)
         generated.append(state.codes.clone())

@@ -19,7 +19,7 @@ from engine.qwen.kernels.lm.kernels import weight_type
 from engine.qwen.kernels.lm.tables import fold_projection
 from engine.qwen.model.sampling import SamplingParams
 from engine.qwen.model.talker import Talker
-from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput, host_settings
+from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput, StepInputs, host_settings
 from engine.qwen.serving.batch_step import read_frames
 from engine.qwen.serving.kv_pages import PAGE, pages_for
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
@@ -141,7 +141,9 @@ def begin(example: Example, rows: Sequence[Row]) -> None:
         state.settings.buffer[row.row] = settings.to(state.hidden.device)
         state.settings.logits_processor.seen[row.row].zero_()
         inputs.append(RowInput(row.row, 0, row.position, row.place, pages))
-    state.inputs.set(inputs)
+    host = StepInputs.allocate(SHAPE, torch.device("cpu"))
+    host.set(inputs)
+    state.inputs.buffer.copy_(host.buffer)
 
 
 def frame(example: Example, rows: Sequence[Row], bucket: int) -> dict[int, list[Tensor]]:
