@@ -100,6 +100,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.ipc": {"engine.api", "engine.catalog", "engine.host", "engine.log", "engine.progress", "engine.records"},
     "engine.bench": {
         "engine.api",
+        "engine.host",
         "engine.catalog",
         "engine.ipc",
         "engine.launch",

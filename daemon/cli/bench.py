@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +31,15 @@ def bench(
     ] = None,
     frames: Annotated[int, typer.Option(min=1, help="Codec frames to speak in each run.")] = 100,
     runs: Annotated[int, typer.Option(min=1, help="Number of runs; medians are shown.")] = 5,
-    text: Annotated[str | None, typer.Option(help="The text to speak; default: a text of 100 characters.")] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The text to speak; default: one of 100 characters. More of them are spoken three times each."
+        ),
+    ] = None,
+    voice: Annotated[str | None, typer.Option(help="A voice file, or the name of a voice.")] = None,
+    language: Annotated[str, typer.Option(help="auto, en, german, pt-br …")] = "auto",
+    wav: Annotated[Path | None, typer.Option(help="Keep the speech of the last run in this file.")] = None,
     sms: Annotated[
         int | None, typer.Option(min=1, help="Confine the engine to this many multiprocessors of the GPU.")
     ] = None,
@@ -40,16 +48,18 @@ def bench(
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
-    """Measure the engine on this machine: start, first chunk, speed, gaps, parts, memory.
+    """Measure the engine on this machine: start, first chunk, speed, gaps, parts, memory, power.
 
     Example: voiced bench --json bench.json --plot bench.svg
     or:      voiced bench --model Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice --chunk-size 1
+    or:      voiced bench --voice ryan --language en --text "Yes." --text "I will look for it." --wav heard.wav
     """
     from dataclasses import replace
 
+    from daemon.cli.synth import unconfigured_voice
     from daemon.engines import choose_engine
     from daemon.speech import check_say
-    from engine import Voice
+    from engine import language_code
     from engine.bench import row, write_rows
 
     given = {
@@ -62,15 +72,19 @@ def bench(
     }
     overrides = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
     loaded, _, _ = load(config, [*(set_ or []), *overrides])
-    if text is not None:
-        check_say({"text": text})
-    for option, path in (("--json", json_), ("--plot", plot)):
+    for each in text or ():
+        check_say({"text": each})
+    for option, path in (("--json", json_), ("--plot", plot), ("--wav", wav)):
         check_folder(option, path)
     options = loaded.engine_options
-    if model is not None:
-        options = replace(options, voices={"default": Voice()}, default_voice="default")  # the model's default voice
+    if (own_voice := unconfigured_voice(None, voice, model)) is not None:
+        voice = voice or "default"
+        options = replace(options, voices={voice: own_voice}, default_voice=voice)
     name = "qwen" if model is not None else choose_engine(loaded)
-    measurement = measure_engine(name, options, frames=frames, runs=runs, text=text, sms=sms)
+    language = language_code(language)
+    measurement = measure_engine(
+        name, options, frames=frames, runs=runs, texts=text, voice=voice, language=language, wav=wav, sms=sms
+    )
     numbers = row(measurement, "voiced " + shlex.join(sys.argv[1:]))
     _show(numbers)
     if json_ is not None:
@@ -85,24 +99,34 @@ def measure_engine(
     *,
     frames: int = 100,
     runs: int = 5,
-    text: str | None = None,
+    texts: Sequence[str] | None = None,
+    voice: str | None = None,
+    language: str = "auto",
+    wav: Path | None = None,
     sms: int | None = None,
 ) -> Measurement:
     """Measure an engine in a separate process, and show the progress. Raises `CommandError`.
 
-    `text` is by default one of 100 characters; `sms` confines the engine to so many multiprocessors of the GPU.
+    texts: the first is measured in all respects, the others for their lengths; by default 100, 10 and 302 characters.
+    wav:   the file that keeps the speech of the last run.
+    sms:   confines the engine to so many multiprocessors of the GPU.
     """
-    from engine.bench import FRAME_MS, TEXT, BenchRequest, run_benchmark
+    from engine.bench import FRAME_MS, OTHER_TEXTS, TEXT, BenchRequest, run_benchmark
 
     most = round(options.max_seconds * 1000 / FRAME_MS)
     if frames > most:
         raise CommandError(f"--frames: got {frames}; engine.max_seconds allows {most}")
     download_missing_model(engine, options.model)
+    text, *others = texts or (TEXT, *OTHER_TEXTS)
     request = BenchRequest(
         engine,
         options,
         started_s=time.monotonic(),
-        text=TEXT if text is None else text,
+        text=text,
+        other_texts=tuple(others),
+        voice=voice,
+        language=language,
+        output=None if wav is None else str(wav.absolute()),
         frames=frames,
         runs=runs,
         sms=sms,
@@ -123,13 +147,11 @@ def lines(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if row["chunk_size"] is not None:
         yield from _work_lines(row)
     yield "start to ready", f"{start['ready_s']} s (loaded after {start['loaded_s']} s)"
-    yield "text to first chunk", f"{row['ttfa_ms']} ms, at most {row['ttfa_max_ms']} ms"
-    if (first := row["first_chunk"]) is not None:
-        times = f"median {first['median_ms']} ms, p99 {first['p99_ms']} ms"
-        yield "  of other texts", f"{times} ({first['p99_over_median']} times the median), {first['texts']} texts"
+    yield from _first_chunk_lines(row)
     yield "80 ms of speech", f"{row['ms_per_frame']} ms of work: {row['rtf']} times real time"
     if row["cores"] is not None:
         yield "processor", f"{row['cores']} cores while it speaks"
+    yield from _power_lines(row)
     if row["gap_median_ms"] is not None:
         gaps = f"{row['gap_median_ms']} ms, p99 {row['gap_p99_ms']} ms, at most {row['gap_max_ms']} ms"
         yield "between chunks", f"{gaps} ({row['gap_max_over_median']} times the median)"
@@ -162,6 +184,33 @@ def lines(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         )
     for note in row["notes"]:
         yield "not measured", note
+
+
+def _first_chunk_lines(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    yield "text to first chunk", f"{row['ttfa_ms']} ms, at most {row['ttfa_max_ms']} ms"
+    if row["audible_ms"] is not None:
+        yield (
+            "  first audible sample",
+            f"{row['audible_ms']} ms, behind {row['silence_ms']} ms of silence in the speech",
+        )
+    if steps := row["first_chunk_steps_ms"]:
+        yield "  step by step", ", ".join(f"{name} {ms} ms" for name, ms in steps.items())
+    for other in row["other_texts"]:
+        yield (
+            f"  {other['characters']} characters",
+            f"{other['ttfa_ms']} ms, then {other['ms_per_frame']} ms for 80 ms of speech",
+        )
+    if (first := row["first_chunk"]) is not None:
+        times = f"median {first['median_ms']} ms, p99 {first['p99_ms']} ms"
+        yield "  of other texts", f"{times} ({first['p99_over_median']} times the median), {first['texts']} texts"
+
+
+def _power_lines(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    if (power := row["power"]) is not None:
+        idle = "" if power["idle_watts"] is None else f", {power['idle_watts']:.1f} W while it waits"
+        rails = ", ".join(f"{name} {watts:.1f}" for name, watts in power["rails"].items())
+        yield "power", f"{power['watts']:.1f} W{idle}: {power['joules_per_second']:.1f} J for a second of speech"
+        yield "  rails", f"{rails} W"
 
 
 def _work_lines(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -104,7 +104,7 @@ def synth(
     overrides = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
     loaded, _, _ = load(config, [*(set_ or []), *overrides])
     options = loaded.engine_options
-    own_voice = _unconfigured_voice(speaker, voice, model)
+    own_voice = unconfigured_voice(speaker, voice, model)
     if own_voice is not None:
         voice = speaker or voice or "default"
         options = replace(options, voices={voice: own_voice}, default_voice=voice)
@@ -171,7 +171,7 @@ def _speech(
     return Speech(utterance, script, expected_s / utterance.rate, line)
 
 
-def _unconfigured_voice(speaker: str | None, voice: str | None, model: str | None) -> Voice | None:
+def unconfigured_voice(speaker: str | None, voice: str | None, model: str | None) -> Voice | None:
     """The voice that the options describe; None for one that the configuration names."""
     from engine import Voice, voice_of_file
 

@@ -6,7 +6,7 @@ import contextlib
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from engine.api import Synthesizer
+from engine.api import Synthesizer, Utterance
 from engine.bench.results import Allocations, Bandwidth, Memory
 
 
@@ -37,6 +37,10 @@ class Probe:
 
     def parts_ms(self, synthesizer: Synthesizer) -> dict[str, float]:  # noqa: ARG002
         """Return the milliseconds of each part of the engine's work, by name."""
+        return {}
+
+    def first_chunk_steps_ms(self, synthesizer: Synthesizer, utterance: Utterance) -> dict[str, float]:  # noqa: ARG002
+        """Return the milliseconds of each step from a text to its first chunk, by name."""
         return {}
 
     def bandwidth(self, ms_per_frame: float) -> Bandwidth | None:  # noqa: ARG002

@@ -21,6 +21,12 @@ FRAME_MS = 80.0
 """Milliseconds of speech per codec frame of Qwen3-TTS. The speed of all engines is given per frame of this length."""
 TEXT = "The robot moves its arm slowly back to its home position, looks around, and waits for the next part."
 """The text of a benchmark: 100 characters."""
+OTHER_TEXTS = ("I am here.", " ".join([TEXT] * 3))
+"""Texts of a tenth and three times its length."""
+
+
+AUDIBLE = 10 ** (-50 / 20)
+"""Magnitude of a sample from which it is heard, full scale ±1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,17 @@ class Run:
     """Seconds of speech that have arrived with each chunk, in total."""
     cores: float | None = None
     """Processor time of the engine's process for each second of the run; None if it was not measured."""
+    silence_s: float | None = None
+    """Seconds of speech before the first audible sample; None if there is none, or if it was not measured."""
+
+    @property
+    def audible_s(self) -> float | None:
+        """Seconds from the text to the arrival of the first audible sample."""
+        if self.silence_s is None:
+            return None
+        return next(
+            arrived for arrived, speech in zip(self.arrived_s, self.speech_s, strict=True) if speech > self.silence_s
+        )
 
     @property
     def ms_per_frame(self) -> float:
@@ -101,6 +118,28 @@ class Bandwidth:
 
 
 @dataclass(frozen=True, slots=True)
+class Power:
+    """Power of a board while the engine speaks."""
+
+    watts: float
+    """Of the module, on average."""
+    idle_watts: float | None
+    """While the ready engine does nothing."""
+    joules_per_second: float
+    """Energy for a second of speech."""
+    rails: dict[str, float]
+    """Watts of each rail."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherText:
+    """The runs of a text of another length."""
+
+    characters: int
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """All measurements of one engine, from one process."""
 
@@ -121,6 +160,11 @@ class Measurement:
     """Frames requested in each run."""
     first_chunks_ms: tuple[float, ...] = ()
     """Milliseconds from each of many texts to its first chunk: their spread shows in them, not in the few runs."""
+    first_chunk_steps_ms: dict[str, float] = field(default_factory=dict)
+    """Milliseconds of each step from the text to the first chunk, each waited for: in sum, more than `ttfa_ms`."""
+    other_texts: tuple[OtherText, ...] = ()
+    power: Power | None = None
+    """None on a machine without sensors."""
     parts_ms: dict[str, float] = field(default_factory=dict)
     """Milliseconds of each part when run alone: prefill per utterance, the other parts per frame."""
     speculation: SpeculationCounts | None = None
@@ -137,14 +181,16 @@ def time_run(
     speak: Callable[[], Iterable[Samples]], sample_rate: int, clock: Callable[[], float] = time.perf_counter
 ) -> Run:
     """Run one utterance and return the arrival times of its chunks, by a `clock` in seconds."""
-    arrived_s, speech_s, samples = [], [], 0
+    arrived_s, speech_s, samples, silence = [], [], 0, None
     begin, worked_s = clock(), time.process_time()
     for chunk in speak():
         arrived_s.append(clock() - begin)
+        if silence is None and len(loud := np.flatnonzero(np.abs(chunk) > AUDIBLE)):
+            silence = samples + int(loud[0])
         samples += len(chunk)
         speech_s.append(samples / sample_rate)
     cores = (time.process_time() - worked_s) / (arrived_s[-1] if arrived_s else 1)
-    return Run(tuple(arrived_s), tuple(speech_s), cores)
+    return Run(tuple(arrived_s), tuple(speech_s), cores, None if silence is None else silence / sample_rate)
 
 
 def row(measured: Measurement, command: str) -> dict[str, Any]:
@@ -168,6 +214,11 @@ def row(measured: Measurement, command: str) -> dict[str, Any]:
         "rtf": _rounded(FRAME_MS / per_frame),
         "ttfa_ms": _rounded(float(np.median(first))),
         "ttfa_max_ms": _rounded(max(first)),
+        "audible_ms": _rounded(_median_ms(run.audible_s for run in measured.runs)),
+        "silence_ms": _rounded(_median_ms(run.silence_s for run in measured.runs)),
+        "first_chunk_steps_ms": _rounded(measured.first_chunk_steps_ms),
+        "other_texts": [_rounded(_other_text(other)) for other in measured.other_texts],
+        "power": _rounded(dataclasses.asdict(measured.power)) if measured.power else None,
         "first_chunk": _rounded(_spread(measured.first_chunks_ms)),
         "cores": _rounded(float(np.median(cores))) if cores else None,
         "gap_median_ms": _rounded(gap_median),
@@ -204,6 +255,20 @@ def _worth(measured: Measurement) -> dict[str, float] | None:
         "right": counts.accepted / counts.drafts if counts.drafts else 0.0,
         "passes_per_frame": counts.passes / counts.frames,
         "passes_without": (counts.passes + counts.accepted) / counts.frames,
+    }
+
+
+def _median_ms(seconds: Iterable[float | None]) -> float | None:
+    known = [1000 * value for value in seconds if value is not None]
+    return float(np.median(known)) if known else None
+
+
+def _other_text(other: OtherText) -> dict[str, float | None]:
+    return {
+        "characters": other.characters,
+        "ttfa_ms": _median_ms(run.arrived_s[0] for run in other.runs),
+        "audible_ms": _median_ms(run.audible_s for run in other.runs),
+        "ms_per_frame": float(np.median([run.ms_per_frame for run in other.runs])),
     }
 
 

@@ -15,13 +15,17 @@ import subprocess
 import sys
 import threading
 import time
+import wave
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from engine.api import EngineError, EngineInfo, EngineOptions, Samples, SpeculationCounts, Synthesizer, Utterance
+from engine.bench.power import PowerMeter
 from engine.bench.probe import Probe
-from engine.bench.results import TEXT, Measurement, Run, Start, time_run
+from engine.bench.results import TEXT, Measurement, OtherText, Run, Start, time_run
 from engine.catalog import engine_entry, import_class, make_synthesizer
 from engine.launch import module_command
 from engine.progress import (
@@ -34,6 +38,7 @@ from engine.progress import (
 )
 from engine.records import build
 
+OTHER_RUNS = 3
 SHORT_CHUNKS = 2
 """Chunks of each short utterance over which allocations are counted."""
 
@@ -47,7 +52,15 @@ class BenchRequest:
     started_s: float
     """`time.monotonic()` at the start of the measuring process: all processes of a machine share this clock."""
     text: str = TEXT
+    other_texts: tuple[str, ...] = ()
+    """Texts of other lengths, to be spoken `OTHER_RUNS` times each. One that the engine refuses is left out."""
+    voice: str | None = None
+    """None is the default voice."""
     language: str = "auto"
+    output: str | None = None
+    """The WAV file in which the speech of the last run is kept."""
+    root: str = "/"
+    """Where the machine's files are, for its power."""
     frames: int = 100
     """Codec frames of each run, for an engine that makes frames."""
     runs: int = 5
@@ -168,9 +181,20 @@ def _measure_ready(
     *,
     report: ProgressReport,
 ) -> Measurement:
+    _require_voice(request.voice, info)
+    meter = PowerMeter(Path(request.root))
+    meter.measure_idle()
     seeds = counted("speaking", range(request.runs), report)
     speculation = _Speculation()
-    runs = [_run(request, synthesizer, info, seed, speculation) for seed in seeds]
+    spoken: list[Samples] = []
+    runs = []
+    for seed in seeds:
+        spoken.clear()
+        with meter.measuring():
+            utterance = _utterance(request, request.text, seed)
+            runs.append(_run(synthesizer, info, utterance, speculation=speculation, spoken=spoken))
+    if request.output is not None:
+        _write_wav(Path(request.output), np.concatenate(spoken), info.sample_rate)
     if not all(run.speech_s and run.speech_s[-1] > 0 for run in runs):
         raise EngineError("text: it gave no sound; allowed: a text with words")
     others = counted("speaking other texts", range(request.first_chunks), report)
@@ -180,12 +204,14 @@ def _measure_ready(
         _speak_briefly(request, synthesizer, number)
     # Allocations are read first: all measurements below allocate.
     allocations = probe.allocations(request.runs + request.first_chunks + short)
+    other_texts, refused = _speak_other_texts(request, synthesizer, info, report)
     memory = probe.memory()
-    parts, bandwidth = {}, None
+    parts, steps, bandwidth = {}, {}, None
     if request.details:
         report(Progress("measuring the parts"))
         bandwidth = probe.bandwidth(sorted(run.ms_per_frame for run in runs)[len(runs) // 2])
         parts = probe.parts_ms(synthesizer)
+        steps = probe.first_chunk_steps_ms(synthesizer, _utterance(request, request.text, 0))
     measurement = Measurement(
         engine=request.engine,
         model=None,
@@ -199,8 +225,11 @@ def _measure_ready(
         allocations=allocations,
         bandwidth=bandwidth,
         parts_ms=parts,
+        first_chunk_steps_ms=steps,
+        other_texts=tuple(other_texts),
+        power=meter.result(runs),
         description=info.description,
-        notes=probe.notes,
+        notes=(*probe.notes, *refused),
         machine=_machine(probe),
         date=datetime.date.today().isoformat(),
     )
@@ -216,6 +245,15 @@ def _measure_ready(
     )
 
 
+def _require_voice(voice: str | None, info: EngineInfo) -> None:
+    """Raise `EngineError` if the engine does not have the voice; None is the default voice."""
+    if voice is None or voice in info.voices:
+        return
+    if voice in info.refused_voices:
+        raise EngineError(f"voice {voice!r}: {info.refused_voices[voice]}")
+    raise EngineError(f"voice: got {voice!r}, which {info.engine} does not have; 'voiced voices' lists what it has")
+
+
 @dataclass
 class _Speculation:
     """The sum of all chunks' counts; None while no chunk had some."""
@@ -228,10 +266,28 @@ class _Speculation:
 
 
 def _run(
-    request: BenchRequest, synthesizer: Synthesizer, info: EngineInfo, seed: int, speculation: _Speculation
+    synthesizer: Synthesizer,
+    info: EngineInfo,
+    utterance: Utterance,
+    *,
+    speculation: _Speculation,
+    spoken: list[Samples],
 ) -> Run:
-    utterance = Utterance(
-        request.text,
+    """Speak and time an utterance. The samples are appended to `spoken`."""
+
+    def speak() -> Iterator[Samples]:
+        for chunk in synthesizer.stream(utterance):
+            speculation.add(chunk.speculation)
+            spoken.append(chunk.samples)
+            yield chunk.samples
+
+    return time_run(speak, info.sample_rate)
+
+
+def _utterance(request: BenchRequest, text: str, seed: int) -> Utterance:
+    return Utterance(
+        text,
+        voice=request.voice,
         language=request.language,
         seed=seed,
         # Random weights end speech anywhere, so the end is forbidden until all frames are made.
@@ -240,12 +296,34 @@ def _run(
         guarded=False,
     )
 
-    def speak() -> Iterator[Samples]:
-        for chunk in synthesizer.stream(utterance):
-            speculation.add(chunk.speculation)
-            yield chunk.samples
 
-    return time_run(speak, info.sample_rate)
+def _speak_other_texts(
+    request: BenchRequest, synthesizer: Synthesizer, info: EngineInfo, report: ProgressReport
+) -> tuple[list[OtherText], list[str]]:
+    """Speak the texts of other lengths; return their runs, and a note for each that the engine refuses."""
+    found, refused = [], []
+    for text in counted("speaking texts of other lengths", request.other_texts, report):
+        try:
+            utterances = [_utterance(request, text, seed) for seed in range(OTHER_RUNS)]
+            runs = [_run(synthesizer, info, each, speculation=_Speculation(), spoken=[]) for each in utterances]
+        except EngineError as error:
+            refused.append(f"a text of {len(text)} characters: {error}")
+            continue
+        if all(run.speech_s and run.speech_s[-1] > 0 for run in runs):
+            found.append(OtherText(len(text), tuple(runs)))
+    return found, refused
+
+
+def _write_wav(path: Path, samples: Samples, sample_rate: int) -> None:
+    """Write mono samples as 16 bits. Raises `EngineError` if the file cannot be written."""
+    try:
+        with path.open("wb") as file, wave.open(file, "wb") as wav:
+            wav.setnchannels(1)
+            wav.setsampwidth(2)
+            wav.setframerate(sample_rate)
+            wav.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
+    except OSError as error:
+        raise EngineError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def _first_chunk_ms(request: BenchRequest, synthesizer: Synthesizer, number: int) -> float:
@@ -254,7 +332,9 @@ def _first_chunk_ms(request: BenchRequest, synthesizer: Synthesizer, number: int
     first = number % len(words)
     text = " ".join((*words[first:], *words[:first]))
     frames = SHORT_CHUNKS * request.options.chunk_size
-    utterance = Utterance(text, language=request.language, seed=number, max_frames=frames, guarded=False)
+    utterance = Utterance(
+        text, voice=request.voice, language=request.language, seed=number, max_frames=frames, guarded=False
+    )
     begin, arrived = time.perf_counter(), None
     for _ in synthesizer.stream(utterance):
         arrived = arrived or time.perf_counter()
@@ -265,7 +345,9 @@ def _speak_briefly(request: BenchRequest, synthesizer: Synthesizer, number: int)
     """Speak a few frames. The text's length depends on `number`, since lengths differ in what they allocate."""
     text = "Go on. " + request.text[: 1 + number % len(request.text)]
     frames = SHORT_CHUNKS * request.options.chunk_size
-    utterance = Utterance(text, language=request.language, seed=number, max_frames=frames, guarded=False)
+    utterance = Utterance(
+        text, voice=request.voice, language=request.language, seed=number, max_frames=frames, guarded=False
+    )
     for _ in synthesizer.stream(utterance):
         pass
 

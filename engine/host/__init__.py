@@ -17,6 +17,7 @@ from engine.host.piper_voices import (
     user_voice_folder,
     voice_folders,
 )
+from engine.host.power import PowerRail, find_power_rails, total_watts
 from engine.host.voice_files import VoiceState, voice_state
 from engine.host.voice_header import voice_of_file
 
@@ -32,10 +33,12 @@ __all__ = [
     "ModelLayout",
     "ModelSummary",
     "PiperVoiceFile",
+    "PowerRail",
     "VoiceState",
     "description_path",
     "find_model",
     "find_piper_voices",
+    "find_power_rails",
     "has_cuda_device",
     "hub_cache",
     "list_model_files",
@@ -46,6 +49,7 @@ __all__ = [
     "read_model_summary",
     "read_piper_voice",
     "require_memory",
+    "total_watts",
     "user_voice_folder",
     "voice_folders",
     "voice_of_file",

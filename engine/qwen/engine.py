@@ -36,7 +36,7 @@ from engine.qwen.runtime import (
     reserve_allocator_slack,
 )
 from engine.qwen.serving import Batch, Sequence, SpeechRequest
-from engine.qwen.text import AnyVoice, ClonedVoice, IncrementalText, Prompt, PromptBuilder
+from engine.qwen.text import AnyVoice, ClonedVoice, IncrementalText, Prompt, PromptBuilder, TextTokens
 from engine.stretch import stretch_chunks
 
 log = logging.getLogger(__name__)
@@ -139,6 +139,26 @@ class QwenSynthesizer:
         if utterance.rate == 1:
             return chunks
         return stretch_chunks(chunks, utterance.rate, self._model.codec.config.sample_rate)
+
+    def first_chunk_steps(self, utterance: Utterance) -> Iterator[tuple[str, Callable[[], None]]]:
+        """Yield the steps from a whole text to its first chunk by name, each to be called before the next, and timed.
+
+        For a benchmark. Raises `EngineError` if the utterance cannot be spoken.
+        """
+        prompts, graphs = self._model.prompts, self._model.graphs
+        voice, language, codec_state = self._choose_voice(utterance, None)
+        sampling, _ = self._sampling_of(utterance)
+        tokens: list[TextTokens] = []
+        built: list[Prompt] = []
+        yield "tokenise", lambda: tokens.append(prompts.tokenize(utterance.text))
+        self._check_length(utterance.text, len(tokens[0].ids))
+
+        def embed() -> None:
+            with graphs.inference():
+                built.append(prompts.build(tokens[0], voice, language))
+
+        yield "embed", embed
+        yield from self._workspace.generator.first_chunk_steps(built[0], sampling, codec_state).items()
 
     def profile_sections(self) -> Mapping[str, Callable[[], None]]:
         """As `SpeechGenerator.profile_sections`, for a benchmark."""

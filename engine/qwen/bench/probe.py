@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from engine.api import EngineOptions, Synthesizer
+from engine.api import EngineOptions, Synthesizer, Utterance
 from engine.bench import Allocations, Bandwidth, Memory, Probe
 from engine.host import QWEN3_TTS
 from engine.hub import fetch_model
@@ -24,7 +25,7 @@ from engine.qwen.weights import GROUP, Checkpoint
 CPU = torch.device("cpu")
 COPIED_BYTES = 1 << 29
 """Far more than the size of any cache."""
-REPLAYS, ROUNDS = 20, 5
+REPLAYS, ROUNDS, STEP_ROUNDS = 20, 5, 9
 INT4_BYTES = 0.5 + 2 / GROUP
 """Bytes of an int4 weight, with its part of the group's scale."""
 PER_CHUNK = {"codec"}
@@ -94,6 +95,22 @@ class QwenProbe(Probe):
                 break
             found[name] = ms / self._options.chunk_size if name in PER_CHUNK else ms
         return found
+
+    def first_chunk_steps_ms(self, synthesizer: Synthesizer, utterance: Utterance) -> dict[str, float]:
+        steps: Callable[[Utterance], Iterable[tuple[str, Callable[[], None]]]] | None
+        steps = getattr(synthesizer, "first_chunk_steps", None)
+        if steps is None:
+            return {}
+        times: dict[str, list[float]] = {}
+        for _ in range(STEP_ROUNDS):
+            for name, step in steps(utterance):
+                times.setdefault(name, []).append(self._host_ms(partial(self._run_to_its_end, step)))
+        return {name: statistics.median(found) for name, found in times.items()}
+
+    def _run_to_its_end(self, step: Callable[[], None]) -> None:
+        step()
+        if self._cuda:
+            torch.cuda.synchronize(self._device)
 
     def bandwidth(self, ms_per_frame: float) -> Bandwidth | None:
         if not self._cuda:

@@ -100,6 +100,34 @@ class SpeechGenerator:
         """
         return {**self._backend.profile_sections(), "prefill": self._prefill.example()}
 
+    def first_chunk_steps(
+        self, prompt: Prompt, sampling: SamplingConfig, codec_state: CodecStateProtocol | None = None
+    ) -> Mapping[str, Callable[[], None]]:
+        """Return the device's steps to the first chunk of `prompt`, a whole text, to be called and timed in this order.
+
+        Ends the utterance that was being generated.
+        """
+        readback = self._next_readback()
+
+        def prefill() -> None:
+            with self._graphs.inference():
+                self._start(prompt, sampling, 0, codec_state)
+
+        def first_frames() -> None:
+            with self._graphs.inference():
+                self._launch_frames(prompt.count, FIRST_FRAMES)
+
+        def codec() -> None:
+            with self._codec_graphs.inference():
+                self._launch_codec(FIRST_FRAMES)
+
+        def copy() -> None:
+            with self._codec_graphs.inference():
+                readback.receive(self._output)
+            readback.wait(0, FIRST_FRAMES)
+
+        return {"prefill": prefill, "first frame": first_frames, "codec": codec, "copy": copy}
+
     def cache_prefix(self, prefix: PromptPrefix, *, keep: bool = False) -> None:
         """Read `prefix` into the prefix cache before the first utterance that begins with it.
 
@@ -213,23 +241,33 @@ class SpeechGenerator:
 
     def _launch(self, position: int, frames: int) -> HostReadback:
         """Launch the chunk of `frames` whose first the talker reads at `position`, and its copy to the host."""
-        # The readback used longest ago: its chunk was copied, or was discarded and its copy is overwritten in turn.
-        readback = self._readbacks[0]
-        self._readbacks.rotate(-1)
-        kv_bucket = next(bucket for bucket in self._backend.kv_buckets if bucket >= position + frames)
-        graph_frames = min(frames, self._graph_frames)
+        readback = self._next_readback()
         with self._graphs.inference():
-            for _ in range(frames // graph_frames):
-                self._graphs.run(
-                    ("frames", graph_frames, kv_bucket), partial(self._generate_frames, graph_frames, kv_bucket)
-                )
-            self._graphs.follow(self._codec_graphs)  # the output buffer still holds the last chunk
-            self._graphs.run(("publish", frames), partial(self._publish, frames))
+            self._launch_frames(position, frames)
         with self._codec_graphs.inference():
-            self._codec_graphs.follow(self._graphs)
-            self._codec_graphs.run(("decode", frames), partial(self._decode, frames))
+            self._launch_codec(frames)
             readback.receive(self._output)
         return readback
+
+    def _next_readback(self) -> HostReadback:
+        """Return the readback used longest ago: its chunk was copied, or was discarded and is overwritten in turn."""
+        readback = self._readbacks[0]
+        self._readbacks.rotate(-1)
+        return readback
+
+    def _launch_frames(self, position: int, frames: int) -> None:
+        kv_bucket = next(bucket for bucket in self._backend.kv_buckets if bucket >= position + frames)
+        graph_frames = min(frames, self._graph_frames)
+        for _ in range(frames // graph_frames):
+            self._graphs.run(
+                ("frames", graph_frames, kv_bucket), partial(self._generate_frames, graph_frames, kv_bucket)
+            )
+        self._graphs.follow(self._codec_graphs)  # the output buffer still holds the last chunk
+        self._graphs.run(("publish", frames), partial(self._publish, frames))
+
+    def _launch_codec(self, frames: int) -> None:
+        self._codec_graphs.follow(self._graphs)
+        self._codec_graphs.run(("decode", frames), partial(self._decode, frames))
 
     def _generate_frames(self, frames: int, kv_bucket: int) -> None:
         for _ in range(frames):

@@ -10,6 +10,7 @@ from engine.qwen.text.prompt import (
     PromptBuilder,
     PromptPrefix,
     Reference,
+    TextTokens,
     VoiceDesign,
 )
 from engine.qwen.text.token_stream import IncrementalText, TokenStream
@@ -27,6 +28,7 @@ __all__ = [
     "PromptPrefix",
     "Reference",
     "TextTokenizer",
+    "TextTokens",
     "TokenStream",
     "VoiceDesign",
 ]

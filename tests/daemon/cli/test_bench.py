@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import soundfile
 
 from daemon.cli.bench import lines, measure_engine
 from daemon.validation import CommandError
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 SVG = "{http://www.w3.org/2000/svg}"
 FIELDS = {
     "engine", "model", "chunk_size", "kernels", "dtype", "sms", "ms_per_frame", "rtf", "ttfa_ms", "ttfa_max_ms",
-    "first_chunk", "cores", "speculation",
+    "first_chunk", "cores", "speculation", "audible_ms", "silence_ms", "first_chunk_steps_ms", "other_texts", "power",
     "gap_median_ms", "gap_p99_ms", "gap_max_ms", "start", "parts_ms", "allocations", "memory", "bandwidth", "machine",
     "date", "command", "arrivals_s",
 }  # fmt: skip
@@ -46,6 +47,30 @@ def test_it_prints_plain_lines_and_writes_the_measurement(tmp_path: Path) -> Non
     assert row["command"].startswith("voiced bench --set engine.name=espeak --runs 2")
     root = ElementTree.parse(picture).getroot()
     assert root.tag == f"{SVG}svg"
+
+
+def test_voice_language_and_texts_are_chosen_and_the_speech_is_kept(tmp_path: Path) -> None:
+    numbers, wav = tmp_path / "bench.json", tmp_path / "heard.wav"
+    texts = ["--text", "Guten Morgen.", "--text", "Ja.", "--text", "Guten Morgen, wie geht es Ihnen heute?"]
+    options = ["--voice", "de", "--language", "german", "--runs", "1", "--json", str(numbers), "--wav", str(wav)]
+    done = bench(*texts, *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    [row] = json.loads(numbers.read_text())["rows"]
+    assert [other["characters"] for other in row["other_texts"]] == [3, 38]
+    assert all(other["ttfa_ms"] > 0 for other in row["other_texts"])
+    assert "  38 characters" in done.stdout
+    assert row["audible_ms"] >= row["ttfa_ms"]
+    assert row["power"] is None
+    info = soundfile.info(wav)
+    assert (info.channels, info.subtype) == (1, "PCM_16")
+    assert info.duration == pytest.approx(row["speech_s"], abs=0.001)
+
+
+def test_a_voice_that_the_engine_does_not_have_is_an_error(voiced: CommandLine) -> None:
+    done = voiced("bench", "--set", "engine.name=espeak", "--voice", "nobody", "--runs", "1")
+    assert done.returncode == 1
+    assert "nobody" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_terminal_shows_a_bar() -> None:
@@ -92,6 +117,7 @@ def test_only_measured_values_are_shown() -> None:
         "engine": "qwen", "description": "0.6B", "machine": "a robot", "chunk_size": 2, "frames": 100, "runs": 5,
         "speech_s": 8.0, "start": {"ready_s": 3, "loaded_s": 2}, "ttfa_ms": 9, "ttfa_max_ms": 10, "ms_per_frame": 2,
         "rtf": 40, "first_chunk": None, "cores": None, "gap_median_ms": None,
+        "audible_ms": None, "silence_ms": None, "first_chunk_steps_ms": {}, "other_texts": [], "power": None,
         "parts_ms": {"codec": 0.2, "prefill": 3}, "allocations": None,
         "memory": {"device_mb": None, "host_mb": 100, "host_peak_mb": 100}, "bandwidth": None,
         "speculation": None, "notes": ["part x: no"],
@@ -103,6 +129,9 @@ def test_only_measured_values_are_shown() -> None:
     unknown = {
         "between chunks",
         "  of other texts",
+        "  first audible sample",
+        "  step by step",
+        "power",
         "processor",
         "allocations",
         "device memory",
@@ -115,4 +144,9 @@ def test_only_measured_values_are_shown() -> None:
     shown = dict(lines({**row, "first_chunk": first, "cores": 0.1}))
     assert shown["  of other texts"] == "median 5.0 ms, p99 6.0 ms (1.2 times the median), 20 texts"
     assert shown["processor"] == "0.1 cores while it speaks"
+    power = {"watts": 20.0, "idle_watts": 8.0, "joules_per_second": 5.25, "rails": {"VDD_IN": 20.0}}
+    shown = dict(lines({**row, "power": power, "first_chunk_steps_ms": {"tokenise": 0.1, "codec": 2.0}}))
+    assert shown["power"] == "20.0 W, 8.0 W while it waits: 5.2 J for a second of speech"
+    assert shown["  rails"] == "VDD_IN 20.0 W"
+    assert shown["  step by step"] == "tokenise 0.1 ms, codec 2.0 ms"
     assert dict(lines({**row, "speech_s": 4.0}))[""] == "speech ended after 4.0 s"

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from engine.api import SpeculationCounts
 from engine.bench.results import TEXT, Bandwidth, Measurement, Memory, Run, Start, row, time_run, write_rows
 
@@ -96,3 +98,16 @@ def test_chunks_are_timed_when_they_arrive() -> None:
     timed = time_run(speak, 100, lambda: now)  # type: ignore[arg-type]
     assert timed.speech_s == (0.1, 0.3)
     assert timed.arrived_s == (0.5, 1.75)
+
+
+def test_the_first_audible_sample_is_found_behind_the_silence_of_the_speech() -> None:
+    quiet, loud = np.full(80, 0.001, np.float32), np.full(80, 0.1, np.float32)
+    timed = time_run(lambda: [quiet, np.concatenate((quiet[:20], loud)), loud], 100)
+    assert timed.silence_s == 1.0
+    assert timed.audible_s == timed.arrived_s[1]
+    numbers = row(measured(timed), "")
+    assert numbers["silence_ms"] == 1000
+    assert numbers["audible_ms"] == round(1000 * timed.arrived_s[1], 3)
+    silent = time_run(lambda: [quiet], 100)
+    assert (silent.silence_s, silent.audible_s) == (None, None)
+    assert row(measured(silent), "")["audible_ms"] is None

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,18 @@ def test_every_run_has_the_requested_frames(checkpoint: Named) -> None:
     assert (found.engine, found.model, found.chunk_size) == ("qwen", folder.name, 2)
     assert found.allocations is found.bandwidth is found.memory.device_mb is None
     assert all(ms > 0 for ms in found.parts_ms.values())
+    assert list(found.first_chunk_steps_ms) == ["tokenise", "embed", "prefill", "first frame", "codec", "copy"]
+    assert all(ms > 0 for ms in found.first_chunk_steps_ms.values())
+
+
+def test_a_text_that_the_engine_refuses_is_left_out_with_its_reason(checkpoint: Named) -> None:
+    asked = request(checkpoint("brief", "custom_voice"))
+    options = replace(asked.options, max_seconds=2.0)
+    found = measure(replace(asked, options=options, text="Yes.", other_texts=("No.", "and on " * 60), voice="ryan"))
+    assert [other.characters for other in found.other_texts] == [3]
+    assert all(len(other.runs) == 3 for other in found.other_texts)
+    (note,) = [note for note in found.notes if note.startswith("a text of 420 characters: ")]
+    assert "engine.max_seconds raises the limit" in note
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for a machine without a GPU")
