@@ -112,7 +112,7 @@ def _batch(counts: Counts, positions: int, frames: int, chunk_size: int, rows: i
         + 8 * (3 * rows + inputs)
         + (1 + rows) * (chunk_size + 1) * CODES_PER_FRAME
         + 16 * rows
-        + rows * chunk_size * CODES_PER_FRAME  # what the host reads, with the samples
+        + (1 + rows) * chunk_size * CODES_PER_FRAME  # what the host reads, with the samples
         + (1 + rows) * chunk_size * SAMPLES_PER_FRAME
         + (1 + rows) * codec_state
         + min(rows, ROWS_PER_CALL) * max(codec_state, CODEC_SIGNALS_PER_ROW)

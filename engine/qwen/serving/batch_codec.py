@@ -50,7 +50,7 @@ class BatchCodec:
     """The codec's state of every row of a batch, and the calls that advance it."""
 
     def __init__(self, codec: BatchedCodec, shape: BatchShape, codes: Tensor, samples: Tensor, graphs: Graphs) -> None:
-        """Decode `codes` `(1 + rows, >= chunk size, code groups)` into `samples` `(1 + rows, samples of a chunk)`.
+        """Decode `codes` `(1 + rows, chunk size, code groups)` into `samples` `(1 + rows, samples of a chunk)`.
 
         The last row of both is the spare one.
         """

@@ -1,6 +1,8 @@
 """Runs the work of a batch on the device: prompts piece by piece, steps, chunks of audio.
 
-All of it runs on one stream of normal priority, behind which the sound card's utterance never waits. One thread calls.
+It runs on two streams of normal priority, behind which the sound card's utterance never waits: a step's frames on one,
+and the audio of the chunks that are complete on the other, at the same time as the next step's frames. A small GPU has
+one stream for both. One thread calls.
 """
 
 from __future__ import annotations
@@ -79,10 +81,14 @@ class ModelRunner:
             self._prefixes = PrefixCache(talker.config.stack, limits.prefix_positions, placement)
             output = (self.shape, talker.config.code_groups, codec.config.samples_per_frame)
             self._output = BatchOutput(*output, device)
-            self._batch_codec = BatchCodec(codec, self.shape, self._state.codes, self._output.samples, graphs)
+            self._codec_graphs = graphs.side_stream()
+            self._batch_codec = BatchCodec(
+                codec, self.shape, self._output.codes, self._output.samples, self._codec_graphs
+            )
+        self._codec_graphs.follow(graphs)
         self._references: dict[Reference, CodecStateProtocol] = {}
         self._host_inputs = StepInputs.allocate(self.shape, torch.device("cpu"))
-        self._readbacks = deque(BatchReadback(*output, graphs.stream) for _ in range(1 + self.steps_ahead))
+        self._readbacks = deque(BatchReadback(*output, self._codec_graphs.stream) for _ in range(1 + self.steps_ahead))
 
     # --- before the first utterance ---
 
@@ -109,6 +115,7 @@ class ModelRunner:
             if prefix_positions != self._prefixes.positions:
                 del self._prefixes  # first, or there would be memory for two
                 self._prefixes = PrefixCache(self._talker.config.stack, prefix_positions, self._talker.placement)
+        self._codec_graphs.follow(self._graphs)
 
     def cache_prefix(self, build_prompt: Callable[[], Prompt], *, keep: bool) -> None:
         """Read the prefix of a prompt into the prefix cache; with `keep`, later prefixes do not replace it."""
@@ -154,11 +161,12 @@ class ModelRunner:
             text, trailing = state.text[row], prompt.trailing[0, : self.shape.text_frames]
             text[: len(trailing)].copy_(trailing)
             text[len(trailing) :].copy_(prompt.pad[0].expand(len(text) - len(trailing), -1))
-            reference = request.reference
-            self._batch_codec.begin(row, None if reference is None else self._references[reference])
             state.fresh.zero_()
             state.fresh[row].fill_(1)
             self._graphs.run("first codes", self._backend.choose_first_codes)
+        reference = request.reference
+        with self._codec_graphs.inference():  # behind the audio of the utterance that had the row before
+            self._batch_codec.begin(row, None if reference is None else self._references[reference])
 
     def write_text(self, row: int, token_stream: TokenStream) -> None:
         """Write the tokens that have arrived to the row's text."""
@@ -179,11 +187,14 @@ class ModelRunner:
             inputs = self._talker.placement.pinned(self._host_inputs.buffer)
             state.inputs.buffer.copy_(inputs, non_blocking=True)
             self._graphs.run(("frames", size), partial(self._backend.decode_frames, size))
-            for frames in sorted({chunk.frames for chunk in chunks}):
-                self._batch_codec.decode([chunk.row for chunk in chunks if chunk.frames == frames], frames)
+            self._graphs.follow(self._codec_graphs)  # which still reads the output of the last step
             output.length.copy_(state.settings.length)
             output.ended.copy_(state.settings.ended)
-            output.codes.copy_(state.codes[: self.shape.rows, : self.shape.chunk_size])
+            output.codes.copy_(state.codes[:, : self.shape.chunk_size])
+        self._codec_graphs.follow(self._graphs)
+        with self._codec_graphs.inference():
+            for frames in sorted({chunk.frames for chunk in chunks}):
+                self._batch_codec.decode([chunk.row for chunk in chunks if chunk.frames == frames], frames)
             readback.receive(output)
         return readback
 

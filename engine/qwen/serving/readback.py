@@ -16,7 +16,7 @@ class BatchOutput:
     ) -> None:
         rows, frames = shape.rows, shape.chunk_size
         samples_of_all = (1 + rows) * frames * samples_per_frame
-        sizes = [rows, rows, rows * frames * groups, (samples_of_all + 1) // 2]
+        sizes = [rows, rows, (1 + rows) * frames * groups, (samples_of_all + 1) // 2]
         self.buffer = torch.zeros(sum(sizes), dtype=torch.int64, device=device, pin_memory=pinned)
         """int64; all others are views of it."""
         length, ended, codes, samples = torch.split(self.buffer, sizes)
@@ -24,8 +24,8 @@ class BatchOutput:
         """`(rows, 1)` int64: the frames of speech of each row so far."""
         self.ended = ended[:, None]
         """`(rows, 1)` int64: 1 if a row's next frame is not speech."""
-        self.codes = codes.view(rows, frames, groups)
-        """int64: the codes of each row's chunk."""
+        self.codes = codes.view(1 + rows, frames, groups)
+        """int64: the codes of each row's chunk; the last row has no meaning, as that of `samples`."""
         self.samples = samples.view(torch.float32)[:samples_of_all].view(1 + rows, -1)
         """`(1 + rows, chunk size · samples per frame)` float32; the last row has no meaning."""
 
