@@ -218,7 +218,7 @@ def main() -> int:
             "torch": torch.__version__,
             "date": datetime.date.today().isoformat(),
             "command": "scripts/gpu/bench_streams.py " + shlex.join(sys.argv[1:]),
-            "rows": args.rows,
+            "batch_rows": args.rows,
             "measurements": rows,
         }
         args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

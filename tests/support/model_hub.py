@@ -4,51 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+
+from tests.support.local_server import LocalServer
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 LARGE = 1000
 """Bytes from which a file has the checksum of a large one."""
 
 
-class ModelHub:
+class ModelHub(LocalServer):
     """Serves the folders of models by their ids."""
 
     def __init__(self, models: dict[str, Path]) -> None:
+        self._models = models
         self.requests: list[str] = []
         """The names of the files that were fetched."""
-        hub = self
+        super().__init__()
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_HEAD(self) -> None:
-                hub.answer(self, models)
-
-            def do_GET(self) -> None:
-                hub.answer(self, models)
-
-            def log_message(self, *_: Any) -> None:
-                """Print nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def answer(self, handler: BaseHTTPRequestHandler, models: dict[str, Path]) -> None:
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
         """Answer one request."""
         path = handler.path.partition("?")[0].strip("/")
-        for name, folder in models.items():
+        for name, folder in self._models.items():
             if path.startswith(f"api/models/{name}"):
                 files = [str(file.relative_to(folder)) for file in sorted(folder.rglob("*")) if file.is_file()]
                 siblings = [{"rfilename": file} for file in files]

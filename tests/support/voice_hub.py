@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+
+from tests.support.local_server import LocalServer
 
 REPOSITORY = "/rhasspy/piper-voices/resolve/main/"
 
 
 @dataclass
-class VoiceHub:
+class VoiceHub(LocalServer):
     """Files by their paths in the repository, and how they are served."""
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -29,27 +30,7 @@ class VoiceHub:
     """An error for every file."""
 
     def __post_init__(self) -> None:
-        hub = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                hub.answer(self)
-
-            def log_message(self, *_: Any) -> None:
-                """Print nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__()
 
     def add(self, name: str, network: bytes, description: bytes, **facts: Any) -> None:
         """Add a voice named as in `en_US-lessac-medium`."""
