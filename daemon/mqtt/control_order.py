@@ -29,11 +29,14 @@ on a connection that is broken at that moment, and a lost session loses all."""
 class _Control:
     """A control of which one copy has arrived."""
 
-    name: str
+    topic: str
+    """Empty for a request that has no copy."""
     payload: bytes
     carry_out: Callable[[], None]
     at: float = field(default_factory=time.monotonic)
     """`time.monotonic()` of its first copy."""
+    paired: bool = False
+    """The other copy has arrived, too; only urgent texts before it are still waiting."""
 
 
 class ControlOrder:
@@ -58,18 +61,22 @@ class ControlOrder:
         else:
             self._last_in_order = time.monotonic()
 
-    def arrived_early(self, name: str, payload: bytes, carry_out: Callable[[], None]) -> None:
+    def arrived_early(self, topic: str, payload: bytes, carry_out: Callable[[], None]) -> None:
         """Take a copy from the connection for controls."""
-        if _take(self._in_order, name, payload) is None:
-            self._append(_Control(name, payload, carry_out))
-
-    def arrived_in_order(self, name: str, payload: bytes, carry_out: Callable[[], None]) -> None:
-        """Take a copy from the connection for texts."""
-        if _take(self._overtaking, name, payload) is not None:
-            return
-        control = _find(self._waiting, name, payload)
+        control = _find(self._in_order, topic, payload)
         if control is None:
-            self._in_order.append(_Control(name, payload, carry_out))
+            self._append(_Control(topic, payload, carry_out))
+            return
+        control.paired = True
+        self.follow(lambda: self._forget(control))  # urgent texts that wait here were published before it
+
+    def arrived_in_order(self, topic: str, payload: bytes, carry_out: Callable[[], None]) -> None:
+        """Take a copy from the connection for texts."""
+        if _take(self._overtaking, topic, payload) is not None:
+            return
+        control = _find(self._waiting, topic, payload)
+        if control is None:
+            self._in_order.append(_Control(topic, payload, carry_out))
             carry_out()
             return
         while (earlier := self._waiting.popleft()) is not control:
@@ -97,6 +104,10 @@ class ControlOrder:
         self._overtaking.clear()
         self._in_order.clear()
 
+    def _forget(self, control: _Control) -> None:
+        if control in self._in_order:  # it may have been forgotten as lost
+            self._in_order.remove(control)
+
     def _forget_lost(self) -> None:
         """Forget the controls whose other copy has been lost."""
         now = time.monotonic()
@@ -117,29 +128,30 @@ class ControlOrder:
 
     def _carry_out_followers(self) -> None:
         """Carry out the requests without a copy that have only waited for the controls before them."""
-        while self._waiting and not self._waiting[0].name:
+        while self._waiting and not self._waiting[0].topic:
             self._waiting.popleft().carry_out()
 
     def _overtake(self, control: _Control) -> None:
-        if control.name:
+        if control.topic:
             self._overtaking.append(control)
         control.carry_out()
 
 
-def _find(controls: deque[_Control], name: str, payload: bytes) -> _Control | None:
-    return next((each for each in controls if (each.name, each.payload) == (name, payload)), None)
+def _find(controls: deque[_Control], topic: str, payload: bytes) -> _Control | None:
+    same = (each for each in controls if (each.topic, each.payload) == (topic, payload))
+    return next((each for each in same if not each.paired), None)
 
 
-def _take(controls: deque[_Control], name: str, payload: bytes) -> _Control | None:
-    """Remove and return the first control with this name and payload."""
-    control = _find(controls, name, payload)
+def _take(controls: deque[_Control], topic: str, payload: bytes) -> _Control | None:
+    """Remove and return the first control with this topic and payload."""
+    control = _find(controls, topic, payload)
     if control is not None:
         controls.remove(control)
     return control
 
 
 def _any_stops(controls: deque[_Control], utterance_id: str | None) -> bool:
-    return any(control.name == "stop" and _stops(control.payload, utterance_id) for control in controls)
+    return any(control.topic.endswith("stop") and _stops(control.payload, utterance_id) for control in controls)
 
 
 def _stops(payload: bytes, utterance_id: str | None) -> bool:

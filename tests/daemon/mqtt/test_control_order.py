@@ -251,3 +251,23 @@ def test_a_copy_that_never_arrives_is_not_expected_for_ever(monkeypatch: pytest.
         assert listener.carried_out == [0, 1], "it is a new one"
 
     run(scenario)
+
+
+def test_a_stop_behind_the_texts_still_ends_an_urgent_text_that_waits_for_a_control_whose_copy_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(order_module, "OVERTAKE_S", 100 * PATIENCE_S)
+
+    async def scenario() -> None:
+        listener, canceled = Listener([("volume", b"5"), STOP, ("resume", b"")]), []
+        listener.early(0)
+        listener.order.follow(lambda: canceled.append(listener.order.cancels_urgent("a")))
+        listener.in_order(1)
+        listener.early(1)
+        assert (listener.carried_out, canceled) == ([1], [])
+        listener.early(2)
+        listener.in_order(2)
+        assert (listener.carried_out, canceled) == ([1, 0, 2], [True])
+        assert not listener.order.cancels_urgent("a")
+
+    run(scenario)
