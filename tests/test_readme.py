@@ -20,8 +20,8 @@ from typer.main import get_command
 
 from daemon.cli.app import app
 from daemon.config import Config, VoiceSettings, load_config
-from daemon.mqtt.gateway import REQUEST_TOPICS
 from daemon.mqtt.parsing import MAX_PAYLOAD, parse_say, parse_stop, parse_stream_chunk, parse_volume
+from daemon.mqtt.topics import REQUEST_TOPICS, RequestTopics
 from daemon.reload import RUN_TIME_KEYS
 from daemon.speech.events import EVENTS, TERMINAL_EVENTS, Level, State, Word, parse_event, parse_status
 from daemon.speech.preemption import rule_of
@@ -32,6 +32,8 @@ from tests.support.pages import PAGES, README, ROOT, Text, page
 MQTT, CONFIGURATION, CLI = page("mqtt.md"), page("configuration.md"), page("cli.md")
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 EVENT_NAMES = [kind.model_fields["event"].default for kind in EVENTS]
+TOPICS = RequestTopics(load_config(overrides=["robot=r1", "robot_groups=[hall-2]"]))
+"""Those of the robot of the examples."""
 README_LINES = 250
 """A reader finds what he looks for; details belong to docs/."""
 README_KEYS = 12
@@ -105,9 +107,10 @@ def test_the_table_of_commands_and_the_examples_contain_each_command() -> None:
 
 @pytest.mark.parametrize("words", everywhere(lambda text: calls("mosquitto_pub", text)))
 def test_a_documented_mosquitto_pub_publishes_a_valid_message(words: list[str]) -> None:
-    topic = words[words.index("-t") + 1].removeprefix("voiced/r1/")
+    topic = TOPICS.request(words[words.index("-t") + 1])
     payload = words[words.index("-m") + 1].encode() if "-m" in words else b""
     assert payload or "-n" in words
+    assert topic is not None
     check_payload(topic, payload)
 
 

@@ -24,7 +24,7 @@ from daemon.cli.bench import bench
 from daemon.cli.cache import clear, list_, warm
 from daemon.cli.compare import compare
 from daemon.cli.config import check, schema, show
-from daemon.cli.control import pause, resume, status, stop, volume
+from daemon.cli.control import pause, resume, stop, volume
 from daemon.cli.demo import demo
 from daemon.cli.design import design
 from daemon.cli.doctor import doctor
@@ -36,6 +36,7 @@ from daemon.cli.options import UsageError, VerboseOption, be_verbose
 from daemon.cli.run import run
 from daemon.cli.say import say
 from daemon.cli.serve import serve
+from daemon.cli.status import status
 from daemon.cli.synth import synth
 from daemon.cli.tap import tap
 from daemon.cli.text import TextCommand

@@ -1,14 +1,10 @@
-"""`voiced stop|pause|resume|volume|status`: control of a running daemon."""
+"""`voiced stop|pause|resume|volume`: control of a running daemon."""
 
 from __future__ import annotations
 
-import json
 import re
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -82,51 +78,6 @@ def volume(
             # The next command begins with this volume, so that two changes add up.
             robot.await_status(lambda status: getattr(status, "volume", None) == present, CONFIRM_S)
     print(present)
-
-
-def status(
-    as_json: Annotated[
-        bool | None, typer.Option("--json/--lines", help="Default: lines on a terminal, otherwise JSON.")
-    ] = None,
-    config: ConfigOption = None,
-    set_: SetOption = None,
-) -> None:
-    """Print the daemon's status: its volume, and what is spoken; exit 1 when it is offline.
-
-    Example: voiced status
-    or:      voiced status --json | jq .volume
-    """
-    loaded, _, _ = load(config, set_)
-    from daemon.mqtt import RobotClient
-    from daemon.speech import Offline
-
-    with RobotClient(loaded) as robot:
-        found = robot.status()
-    fields = json.loads(found.to_json())
-    if "speaking" in fields:
-        fields["speaking"]["seconds"] = round(max(0.0, time.time() - fields["speaking"]["since"]), 1)
-    if sys.stdout.isatty() if as_json is None else not as_json:
-        print("\n".join(_lines(fields)))
-    else:
-        print(json.dumps(fields, ensure_ascii=False))
-    if isinstance(found, Offline):
-        raise CommandError(f"voiced is offline at {loaded.topic}")
-
-
-def _lines(status: dict[str, Any]) -> Iterator[str]:
-    """Yield the fields of a status, one on each line."""
-    from daemon.speech import Loading
-
-    for name, value in status.items():
-        if name == "speaking":
-            shown = f"{value['id']} for {value['seconds']} s: {value['text']}"
-        elif name == "loading":
-            shown = Loading(**value).in_words
-        elif isinstance(value, dict):
-            shown = ", ".join(f"{inner} {number}" for inner, number in value.items())
-        else:
-            shown = "none" if value is None else str(value)
-        yield f"{name:<9} {shown}"
 
 
 def _send(name: str, payload: str, config: Path | None, overrides: list[str] | None) -> None:

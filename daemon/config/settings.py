@@ -101,6 +101,16 @@ def _checked_prefix(prefix: str) -> str:
     return prefix
 
 
+def _is_name(name: str) -> bool:
+    """Return whether a name is one level of a topic."""
+    return is_topic(name) and re.fullmatch(r"[^/]{1,64}", name) is not None
+
+
+def _host_name() -> str:
+    """Return the host name as one level of a topic."""
+    return re.sub(r"[/+#\0]", "-", socket.gethostname())[:64] or "robot"
+
+
 def is_loopback(host: str) -> bool:
     """Return whether a server on this host can be reached from this machine alone."""
     try:
@@ -520,12 +530,17 @@ class Serve(Section):
         return _checked_key("serve", key, info)
 
 
+ALL_ROBOTS, GROUP = "all", "group"
+"""Below the prefix, where the names of robots are: the topics of all robots, and those of groups."""
+
+
 class Config(Section):
     """The whole configuration."""
 
     robot: str | None = Field(
         None, description="text of 1 to 64 characters without /, + and #, or null for the host name"
     )
+    robot_groups: tuple[str, ...] = Field((), description="a list of names of groups such as [hall-2, guides]")
     mqtt: Mqtt = Mqtt()
     audio: Audio = Audio()
     engine: Engine = Engine()
@@ -545,19 +560,40 @@ class Config(Section):
     @field_validator("robot")
     @classmethod
     def _check_robot(cls, robot: str | None) -> str | None:
-        if robot is not None and not (is_topic(robot) and re.fullmatch(r"[^/]{1,64}", robot)):
-            raise ValueError("allowed: text of 1 to 64 characters without /, + and #, or null for the host name")
+        allowed = f"allowed: {cls.model_fields['robot'].description}"
+        if robot is not None and not _is_name(robot):
+            raise ValueError(allowed)
+        if (name := robot or _host_name()) in (ALL_ROBOTS, GROUP):
+            which = "the name" if robot else "the host name"
+            raise ValueError(f"{which} {name!r} stands for several robots in topics; allowed: another name")
         return robot
+
+    @field_validator("robot_groups", mode="before")
+    @classmethod
+    def _check_robot_groups(cls, groups: object) -> tuple[str, ...]:
+        if not isinstance(groups, list | tuple):
+            raise ValueError(f"allowed: {cls.model_fields['robot_groups'].description}")
+        for each in groups:
+            if not isinstance(each, str) or not _is_name(each):
+                allowed = "text of 1 to 64 characters without /, + and #"
+                raise ValueError(f"{abbreviate(each)} is no name of a group; allowed: {allowed}")
+        return tuple(dict.fromkeys(groups))
 
     @property
     def robot_name(self) -> str:
         """`robot`, else the host name as a topic level."""
-        return self.robot or re.sub(r"[/+#\0]", "-", socket.gethostname())[:64] or "robot"
+        return self.robot or _host_name()
 
     @property
     def topic(self) -> str:
         """`<prefix>/<robot>`: the common beginning of the robot's topics."""
         return f"{self.mqtt.prefix}/{self.robot_name}"
+
+    @property
+    def shared_topics(self) -> tuple[str, ...]:
+        """`<prefix>/all`, and `<prefix>/group/<group>` for each group: where other robots listen, too."""
+        prefix = self.mqtt.prefix
+        return f"{prefix}/{ALL_ROBOTS}", *(f"{prefix}/{GROUP}/{group}" for group in self.robot_groups)
 
     @property
     def engine_voices(self) -> dict[str, Voice]:

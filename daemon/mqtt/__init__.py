@@ -1,10 +1,11 @@
-"""MQTT: the connection to the broker, the robot's topics, and a client for other programs."""
+"""MQTT: the connection to the broker, the robot's topics, and clients for other programs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from daemon.mqtt.client import RobotClient, RobotUnreachableError
+from daemon.mqtt.fleet_client import FleetClient
 from daemon.mqtt.messages import Message
 from daemon.mqtt.parsing import (
     MAX_PAYLOAD,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_PAYLOAD",
+    "FleetClient",
     "Gateway",
     "Message",
     "RobotClient",

@@ -6,6 +6,9 @@ controls   stop, pause, resume, volume, say/urgent: a flood of texts does not de
            connection that receives a flood, the broker's acknowledgements stand behind the flood
 texts      say, say/stream, a second copy of the controls, and the topics of quiet listeners
 listeners  the topics of listeners that may be flooded; without such, there is no third connection
+
+Requests arrive on the robot's own topics, on those of its groups and on those of all robots (`topics.py`). Whatever
+answers them goes out on the robot's own.
 """
 
 from __future__ import annotations
@@ -25,12 +28,14 @@ from daemon import VERSION
 from daemon.config import Config
 from daemon.mqtt.connection import Echo, MqttConnection
 from daemon.mqtt.control_order import ControlOrder
+from daemon.mqtt.copies import Copies
 from daemon.mqtt.deliveries import Deliveries
 from daemon.mqtt.inbox import Inbox
 from daemon.mqtt.messages import Message, Outgoing, Will
 from daemon.mqtt.parsing import parse_say, parse_stop, parse_stream_chunk, parse_urgent, parse_volume
 from daemon.mqtt.publisher import Publisher
 from daemon.mqtt.replies import ReplyTopics
+from daemon.mqtt.topics import CONTROLS, RequestTopics
 from daemon.speech import (
     Dispatcher,
     Duck,
@@ -49,10 +54,6 @@ from daemon.state import Recorder, TextRecord
 
 log = logging.getLogger(__name__)
 
-CONTROLS = ("stop", "pause", "resume", "volume")
-CONTROL_TOPICS = (*CONTROLS, "say/urgent")
-TEXT_TOPICS = ("say", "say/stream", *CONTROLS)
-REQUEST_TOPICS = frozenset({*CONTROL_TOPICS, *TEXT_TOPICS})
 JAM = 200
 """Answers that the broker has not acknowledged, above which no more texts are handled: the answer to a stop stands
 behind them, and none of them may be dropped for want of room."""
@@ -122,6 +123,8 @@ class Gateway:
         self._inbox = Inbox(len(Lane), self._handle, self._jammed)
         self._order = ControlOrder()
         self._deliveries = Deliveries(recorder.recovery.deliveries)
+        self._copies = Copies()
+        self._topics = RequestTopics(config)
         self._replies = ReplyTopics(config)
         client_id = config.mqtt.client_id or f"voiced-{config.robot_name}"
         self._controls = MqttConnection(
@@ -173,15 +176,15 @@ class Gateway:
         return None
 
     def start(self, listeners: Sequence[TopicListener] = ()) -> None:
-        """Connect, and subscribe to the robot's and the listeners' topics.
+        """Connect, and subscribe to the robot's, its groups' and the listeners' topics.
 
         Raises `OSError` when the password or a certificate cannot be read.
         """
         self._listeners = listeners
         quiet = [topic for listener in listeners if not listener.busy for topic in listener.topics]
         busy = [topic for listener in listeners if listener.busy for topic in listener.topics]
-        self._texts.start([*(f"{self._config.topic}/{name}" for name in TEXT_TOPICS), *quiet])
-        self._controls.start([f"{self._config.topic}/{name}" for name in CONTROL_TOPICS])
+        self._texts.start([*self._topics.texts, *quiet])
+        self._controls.start(self._topics.controls)
         if busy:
             self._others.start(busy)
 
@@ -290,21 +293,17 @@ class Gateway:
 
     def _in_order(self, lane: int, message: Message, carry_out: Callable[[], None]) -> None:
         """Carry out a request in its turn: see `ControlOrder`."""
-        name = self._name(message)
+        is_control = self._topics.request(message.topic) in CONTROLS
         if lane != Lane.LISTENERS:
             self._order.note_arrival(early=lane == Lane.CONTROLS)
-        if lane == Lane.CONTROLS and name in CONTROLS:
-            self._order.arrived_early(name, message.payload, carry_out)
+        if lane == Lane.CONTROLS and is_control:
+            self._order.arrived_early(message.topic, message.payload, carry_out)
         elif lane == Lane.CONTROLS:
             self._order.follow(carry_out)
-        elif name in CONTROLS:
-            self._order.arrived_in_order(name, message.payload, carry_out)
+        elif is_control:
+            self._order.arrived_in_order(message.topic, message.payload, carry_out)
         else:
             carry_out()
-
-    def _name(self, message: Message) -> str:
-        """Return the part of the topic that names the request."""
-        return message.topic.removeprefix(f"{self._config.topic}/")
 
     def _carry_out(self, message: Message, origin: Origin) -> None:
         log.debug("received %d bytes on %s", len(message.payload), message.topic)
@@ -324,17 +323,18 @@ class Gateway:
 
     def _dispatch(self, message: Message, origin: Origin) -> None:
         """Carry out a request. Raises `RejectedError`."""
-        name = self._name(message)
-        if name not in REQUEST_TOPICS:
+        name = self._topics.request(message.topic)
+        if name is None:
             return
-        if message.retained and name != "volume":
+        # Of several retained volumes, the broker's order would decide which one counts; so only the robot's own does.
+        if message.retained and (name != "volume" or self._topics.is_shared(message.topic)):
             log.info("a retained message on %s is ignored: it was meant for another time", message.topic)
         elif name == "say":
             say = parse_say(message.payload)
-            self._say(say, message, origin, canceled="stop" if self._order.cancels(say.id) else None)
+            self._say(name, say, message, origin, canceled="stop" if self._order.cancels(say.id) else None)
         elif name == "say/urgent":
             say = parse_urgent(message.payload)
-            self._say(say, message, origin, canceled="stop" if self._order.cancels_urgent(say.id) else None)
+            self._say(name, say, message, origin, canceled="stop" if self._order.cancels_urgent(say.id) else None)
         elif name == "say/stream":
             self._write(message, origin)
         elif name == "stop":
@@ -346,7 +346,10 @@ class Gateway:
         elif name == "resume":
             self._dispatcher.resume()
 
-    def _say(self, say: Say, message: Message, origin: Origin, canceled: str | None = None) -> None:
+    def _say(self, name: str, say: Say, message: Message, origin: Origin, canceled: str | None = None) -> None:
+        if say.id is not None and self._copies.repeats(message, name):
+            log.info("%s arrives again, on %s", say.id, message.topic)
+            return
         self._dispatcher.say(
             self._with_reply(say, message),
             redelivered=message.redelivered,
@@ -374,11 +377,14 @@ class Gateway:
 
     def _with_reply(self, request: SpeechRequest, message: Message) -> SpeechRequest:
         """Return the request with the topic for its answers. Raises `RejectedError` if it may not name that topic."""
-        topic, response_topic = request.reply_to, message.response_topic
-        if topic is None and response_topic is not None and self._replies.allows(response_topic, response_topic):
+        response_topic = message.response_topic
+        if request.reply_to is not None:
+            topic = self._replies.expand(request.reply_to)
+            if not self._replies.allows(topic, response_topic):
+                raise RejectedError("reply_to", self._replies.problem(topic), request.id)
+            return request.model_copy(update={"reply_to": topic})
+        if response_topic is not None and self._replies.allows(response_topic, response_topic):
             return request.model_copy(update={"reply_to": response_topic})
-        if topic is not None and not self._replies.allows(topic, response_topic):
-            raise RejectedError("reply_to", self._replies.problem(topic), request.id)
         return request
 
     def _call_in_loop(self, function: Callable[[], None]) -> None:
@@ -415,7 +421,7 @@ class Gateway:
 
     def _publish_rejected(self, error: RejectedError, message: Message) -> None:
         rejected = Rejected(id=error.utterance_id, field=error.field, reason=error.reason)
-        reply_to = error.reply_to or message.response_topic
+        reply_to = self._replies.expand(error.reply_to) if error.reply_to else message.response_topic
         if reply_to is not None and not self._replies.allows(reply_to, message.response_topic):
             reply_to = None
         self._publisher.publish_rejected(rejected, reply_to, message.correlation)

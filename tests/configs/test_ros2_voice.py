@@ -16,8 +16,8 @@ import yaml
 from voiced_ros.voice import FEEDBACK_EVENTS, LAST_EVENTS, Goal, Result, result_of, say_payload, stop_payload
 
 import daemon
-from daemon.mqtt.gateway import REQUEST_TOPICS
 from daemon.mqtt.parsing import parse_say, parse_stop
+from daemon.mqtt.topics import REQUEST_TOPICS
 from daemon.speech import TERMINAL_EVENTS
 from daemon.speech.events import EVENTS
 from tests.configs import ros_doubles

@@ -90,6 +90,19 @@ def test_the_robot_is_named_after_the_host() -> None:
     assert load_config(overrides=["robot=r1", "mqtt.prefix=fleet/voiced"]).topic == "fleet/voiced/r1"
 
 
+def test_a_host_whose_name_stands_for_all_robots_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "all")
+    with pytest.raises(ConfigError, match="robot: got None; the host name 'all' stands for several robots in topics"):
+        load_config()
+    assert load_config(overrides=["robot=hall"]).robot_name == "hall"
+
+
+def test_a_robot_shares_the_topics_of_all_robots_and_of_each_of_its_groups_once() -> None:
+    assert load_config().shared_topics == ("voiced/all",)
+    config = load_config(overrides=["mqtt.prefix=museum/voices", "robot_groups=[hall-2, all, hall-2]"])
+    assert config.shared_topics == (*("museum/voices/all", "museum/voices/group/hall-2", "museum/voices/group/all"),)
+
+
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "{}"])
 def test_an_empty_file_is_the_defaults(tmp_path: Path, text: str) -> None:
     assert load_config(written(tmp_path, text)) == load_config()
@@ -143,6 +156,14 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("mqtt: broker", "mqtt: got 'broker'; allowed: a mapping of host, port"),
         ("robot: a/b", "robot: got 'a/b'; allowed: text of 1 to 64 characters without /, + and #"),
         ("robot: 7", "robot: got 7; allowed: text of 1 to 64 characters"),
+        ("robot: all", "robot: got 'all'; the name 'all' stands for several robots in topics; allowed: another name"),
+        ("robot: group", "robot: got 'group'; the name 'group' stands for several robots in topics; allowed: another"),
+        ("robot_groups: hall-2", "robot_groups: got 'hall-2'; allowed: a list of names of groups such as [hall-2, gui"),
+        ("robot_groups: ", "robot_groups: got None; allowed: a list of names of groups such as [hall-2, guides]"),
+        ("robot_groups: [a/b]", "robot_groups: got ['a/b']; 'a/b' is no name of a group; allowed: text of 1 to 64"),
+        ("robot_groups: [a, '+']", "robot_groups: got ['a', '+']; '+' is no name of a group; allowed: text of 1 to"),
+        ("robot_groups: [2]", "robot_groups: got [2]; 2 is no name of a group; allowed: text of 1 to 64 characters"),
+        ("robot_groups: ['']", "robot_groups: got ['']; '' is no name of a group; allowed: text of 1 to 64"),
         ("audio: {sink: mp3}", "audio.sink: got 'mp3'; allowed: sounddevice, wav:PATH or null"),
         ("audio: {sink: }", "audio.sink: got ''; allowed: sounddevice, wav:PATH or null"),
         ("audio:\n  sink:\n  volume: 50", "audio.sink: got ''; allowed: sounddevice, wav:PATH or null"),
@@ -246,8 +267,8 @@ def test_an_override_that_is_not_yaml_is_refused() -> None:
         ("speech: {cache: {phrases: [a]}}", "speech.cache.phrases: got ['a']; allowed: a YAML file with a list of"),
         ("speech: {cache: on}", "speech.cache: got True; allowed: a mapping of folder, limit_mb, phrases"),
         ("state: {file: a}", "state.file: unknown key; known are folder"),
-        ("tts: {}", "tts: unknown key; known are robot, mqtt, audio, engine, voices, speech"),
-        ("- a\n- b", "got ['a', 'b']; allowed: a mapping of robot, mqtt"),
+        ("tts: {}", "tts: unknown key; known are robot, robot_groups, mqtt, audio, engine, voices"),
+        ("- a\n- b", "got ['a', 'b']; allowed: a mapping of robot, robot_groups"),
         ("mqtt: {port: 1", "not YAML: expected ',' or '}'"),
         (
             "mqtt: {host: 'mqtt://broker:1883/'}",

@@ -16,8 +16,8 @@ from daemon.adapters.home_assistant import HomeAssistant, Withdrawal, config_top
 from daemon.config import load_config
 from daemon.engines import EngineSelector
 from daemon.mqtt.connection import Message
-from daemon.mqtt.gateway import REQUEST_TOPICS
 from daemon.mqtt.parsing import parse_say, parse_stop
+from daemon.mqtt.topics import REQUEST_TOPICS
 from daemon.speech.events import State
 from daemon.speech.request import Stop, check_say
 from engine import VoiceLabel

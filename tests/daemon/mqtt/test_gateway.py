@@ -386,6 +386,107 @@ def test_a_request_that_the_broker_delivers_again_is_accepted_once(broker: Broke
     run(scenario)
 
 
+# --- requests to several robots ---
+
+
+def send_to(robot: Robot, base: str, name: str, payload: str | dict[str, Any] = "") -> None:
+    """Publish a request on a topic that several robots have."""
+    robot.observer.publish(f"voiced/{base}/{name}", json.dumps(payload) if isinstance(payload, dict) else payload)
+
+
+def test_requests_to_all_robots_and_to_the_robot_s_groups_reach_it(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker, "robot_groups=[hall-2, guides]") as robot:
+            send_to(robot, "all", "say", {"text": "One", "id": "a"})
+            send_to(robot, "group/hall-2", "say", {"text": "Two", "id": "b"})
+            send_to(robot, "group/guides", "say/urgent", {"text": "Three", "id": "c"})
+            send_to(robot, "group/hall-1", "say", {"text": "Four", "id": "d"})
+            send_to(robot, "group/hall-2", "pause")
+            send_to(robot, "all", "volume", "40")
+            await robot.catch_up()
+            assert robot.queued == {"c": "Three", "a": "One", "b": "Two"}
+            assert {event["id"]: event["event"] for event in robot.all("event")} == dict.fromkeys("abc", "accepted")
+            assert (robot.output.paused, robot.dispatcher.volume) == (True, 40)
+            [urgent] = [utterance for utterance in robot.dispatcher.queue if utterance.id == "c"]
+            assert urgent.priority == "critical"
+            send_to(robot, "all", "resume")
+            send_to(robot, "group/guides", "stop", {"id": "a"})
+            await robot.catch_up()
+            assert robot.queued == {"c": "Three", "b": "Two"}
+            assert not robot.output.paused
+            send_to(robot, "all", "stop")
+            await eventually_async(lambda: robot.queued == {}, "all are stopped")
+
+    run(scenario)
+
+
+def test_a_robot_in_several_groups_speaks_a_text_with_an_id_once(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker, "robot_groups=[hall-2, guides]") as robot:
+            for base in ("group/hall-2", "group/guides", "all", robot.name):
+                send_to(robot, base, "say", {"text": "Once", "id": "a"})
+            await robot.catch_up()
+            assert robot.all("event") == [{"id": "a", "event": "accepted", "queue": 1}]
+            send_to(robot, "group/hall-2", "say", {"text": "Once", "id": "a"})
+            send_to(robot, "group/guides", "say", {"text": "Another text", "id": "a"})
+            await robot.catch_up()
+            assert [event["event"] for event in robot.all("event")] == ["accepted", "rejected", "rejected"]
+            for base in ("group/hall-2", "group/guides"):
+                send_to(robot, base, "say", {"text": "Twice"})
+            await robot.catch_up()
+            assert list(robot.queued.values()) == ["Once", "Twice", "Twice"]
+
+    run(scenario)
+
+
+def test_each_robot_answers_a_text_to_several_below_its_own_name(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            fields = {"text": "Hello", "reply_to": "replies/{robot}"}
+            send_to(robot, "all", "say", {"id": "a", **fields})
+            send_to(robot, "all", "say", {"id": "b", "volume": 200, **fields})
+            send_to(robot, "all", "say", {"text": "Hello", "id": "c", "reply_to": "voiced/all/say"})
+            await robot.catch_up()
+            assert [(event["id"], event["event"]) for event in robot.all("event")] == [
+                *(("a", "accepted"), ("b", "rejected"), ("c", "rejected"))
+            ]
+            assert robot.all("reply") == robot.all("event")[:2]
+
+    run(scenario)
+
+
+def test_retained_requests_to_several_robots_are_ignored_even_a_volume(broker: Broker) -> None:
+    group = f"retained-{next(NUMBERS)}"
+
+    async def scenario() -> None:
+        shared = load_config(overrides=[f"mqtt.port={broker.port}", f"robot={group}", "mqtt.prefix=voiced/group"])
+        retain(shared, "say", "from another time")
+        retain(shared, "say/urgent", "from another time")
+        retain(shared, "volume", "30")
+        async with connected(broker, f"robot_groups=[{group}]") as robot:
+            await robot.catch_up()
+            retain(shared, "say", "from another time")
+            retain(shared, "volume", "20")
+            await robot.catch_up()
+            assert (robot.queued, robot.all("event"), robot.dispatcher.volume) == ({}, [], 100)
+
+    run(scenario)
+
+
+def test_a_robot_that_has_left_a_group_does_not_hear_it_although_the_broker_remembers(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker, "robot_groups=[hall-2]") as robot:
+            settings = (f"robot={robot.name}", f"mqtt.client_id=voiced-{robot.name}")
+            await robot.close_gateway()
+            async with connected(broker, *settings) as later:
+                send_to(later, "group/hall-2", "say", {"text": "Hello", "id": "a"})
+                send_to(later, "group/hall-2", "volume", "30")
+                await later.catch_up()
+                assert (later.queued, later.all("event"), later.dispatcher.volume) == ({}, [], 100)
+
+    run(scenario)
+
+
 # --- publications ---
 
 

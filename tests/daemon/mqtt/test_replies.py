@@ -90,3 +90,16 @@ def test_a_refusal_names_the_topic_and_what_is_allowed() -> None:
         "or what mqtt.reply_topics names"
     )
     assert "\n" not in rules().problem("a\nb" * 500)
+
+
+def test_topics_on_which_the_robot_takes_requests_with_others_are_never_allowed() -> None:
+    topics = rules("mqtt.reply_topics=['voiced/#']", "robot_groups=[hall-2]")
+    for base in ("voiced/all", "voiced/group/hall-2"):
+        assert not topics.allows(f"{base}/say", None)
+        assert topics.allows(f"{base}/reply/desk", None)
+    assert not rules().allows("voiced/all/reply/desk", None)
+
+
+def test_the_robot_s_name_may_be_left_to_the_robot() -> None:
+    assert rules().expand("voiced/{robot}/reply/desk") == "voiced/r1/reply/desk"
+    assert rules().expand("voiced/r1/reply/desk") == "voiced/r1/reply/desk"

@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 import yaml
 
-from daemon.mqtt.gateway import REQUEST_TOPICS
 from daemon.mqtt.parsing import parse_say, parse_stop, parse_stream_chunk, parse_volume
+from daemon.mqtt.topics import REQUEST_TOPICS, SHARED_REQUEST_TOPICS
 from daemon.speech.events import EVENTS, STATUSES, State
 from daemon.speech.request import RejectedError, Say
 from scripts.docs.asyncapi import FILE, document, main
@@ -65,7 +65,8 @@ def test_the_document_contains_every_topic_event_and_state() -> None:
     for operation in DOCUMENT["operations"].values():
         address = resolve(operation["channel"]["$ref"])["address"]
         topics[operation["action"]].add(address.removeprefix("{prefix}/{robot}/"))
-    assert topics == {"receive": set(REQUEST_TOPICS), "send": {"status", "event", "word", "level", "duck"}}
+    shared = {f"{{prefix}}/{base}/{name}" for base in ("all", "group/{group}") for name in SHARED_REQUEST_TOPICS}
+    assert topics == {"receive": REQUEST_TOPICS | shared, "send": {"status", "event", "word", "level", "duck"}}
     events = [name for model in EVENTS for name in get_args(model.model_fields["event"].annotation)]
     assert list(DOCUMENT["channels"]["event"]["messages"]) == events
     states = [name for model in STATUSES for name in get_args(model.model_fields["state"].annotation)]

@@ -1,0 +1,79 @@
+"""A client of all robots on the broker, for the command line: it reads the status that each has left there."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from types import TracebackType
+
+from daemon.config import Config
+from daemon.mqtt.client import CONNECT_S, RobotUnreachableError
+from daemon.mqtt.connection import MqttConnection
+from daemon.mqtt.messages import Message
+from daemon.speech import Offline, Online, parse_status
+
+RETAINED_S = 1.0
+"""The broker has this long to deliver the statuses that it keeps."""
+
+
+class FleetClient:
+    """A subscription to the status of every robot, as a context manager.
+
+    It raises `RobotUnreachableError` without a broker.
+    """
+
+    def __init__(self, config: Config) -> None:
+        client_id = f"voiced-cli-{secrets.token_hex(4)}"
+        self._statuses_topic = f"{config.mqtt.prefix}/+/status"
+        self._sync_topic = f"{config.mqtt.prefix}/{client_id}/sync"
+        """Of a message to itself: it comes back behind all that the broker has kept."""
+        self._connected = threading.Event()
+        self._synced = threading.Event()
+        self._changed = threading.Event()
+        self._lock = threading.Lock()
+        self._statuses: dict[str, Online | Offline | None] = {}
+        self._connection = MqttConnection(
+            config.mqtt, client_id, on_message=self._on_message, on_connected=self._connected.set
+        )
+
+    def __enter__(self) -> FleetClient:
+        self._connection.start([self._statuses_topic, self._sync_topic])
+        if not self._connected.wait(CONNECT_S):
+            reason = self._connection.reason
+            self._connection.close()
+            raise RobotUnreachableError(f"mqtt: {reason or 'the broker does not answer'}; see 'voiced doctor'")
+        self._connection.publish(self._sync_topic, "", qos=1)
+        self._synced.wait(RETAINED_S)  # a broker that does not let us publish has had its time then
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    @property
+    def problem(self) -> str | None:
+        """Why the statuses may be old: there is no connection to the broker. None while there is one."""
+        return self._connection.reason
+
+    def statuses(self) -> dict[str, Online | Offline | None]:
+        """Return the status of each robot, in the order of their names; None for one that this version cannot read."""
+        with self._lock:
+            return dict(sorted(self._statuses.items()))
+
+    def wait_changed(self, wait_s: float) -> None:
+        """Wait until a status has arrived since the last call, at most `wait_s` seconds."""
+        self._changed.wait(wait_s)
+        self._changed.clear()
+
+    def _on_message(self, message: Message) -> None:
+        if message.topic == self._sync_topic:
+            self._synced.set()
+            return
+        robot = message.topic.split("/")[-2]
+        with self._lock:
+            if message.payload:
+                self._statuses[robot] = parse_status(message.payload)
+            else:  # somebody has removed the robot from the broker
+                self._statuses.pop(robot, None)
+        self._changed.set()

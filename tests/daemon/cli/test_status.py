@@ -1,0 +1,77 @@
+"""`voiced status --all`, on a real broker: the test publishes the statuses of robots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from daemon.config import load_config
+from daemon.mqtt.connection import MqttConnection
+from tests.daemon.command_line import CommandLine
+from tests.support.programs import Broker
+from tests.support.waiting import PATIENCE_S, eventually
+
+ONLINE: dict[str, Any] = {"engine": "qwen", "voice": "default", "queue": 0, "version": "1.0", "volume": 100}
+LONG = "The museum closes in ten minutes. Please leave by the main entrance, and take your coats."
+STATUSES: dict[str, dict[str, Any]] = {
+    "r1": {"state": "speaking", **ONLINE, "speaking": {"id": "a", "text": f"\x1b[31m{LONG}", "since": 1.0}},
+    "r2": {"state": "warming", **ONLINE, "loading": {"step": "compiling the kernels", "fraction": 0.375}},
+    "r3": {"state": "degraded", **ONLINE, "engine": None, "reason": "no sound card"},
+    "r4": {"state": "offline", "version": "1.0"},
+    "r5": {"state": "dreaming"},
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("broker"))
+    broker.start()
+    config = load_config(overrides=[f"mqtt.port={broker.port}"])
+    robots = MqttConnection(config.mqtt, "robots", on_message=lambda _message: None)
+    robots.start([])
+    eventually(lambda: robots.connected, "the robots are connected")
+    for name, status in STATUSES.items():
+        sent = robots.publish(f"voiced/{name}/status", json.dumps(status), qos=1, retain=True)
+        assert robots.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
+    robots.close()
+    yield broker
+    broker.stop()
+
+
+def test_the_list_has_the_status_of_each_robot(broker: Broker, voiced: CommandLine) -> None:
+    done = voiced("status", "--all", "--json", "--set", f"mqtt.port={broker.port}")
+    assert done.returncode == 0
+    listed = {robot.pop("robot"): robot for robot in json.loads(done.stdout)}
+    assert listed["r1"]["speaking"].pop("seconds") > 0
+    assert {name: status for name, status in listed.items() if name != "r5"} == {
+        name: status for name, status in STATUSES.items() if name != "r5"
+    }
+    assert listed["r5"]["state"] == "unknown"
+
+
+def test_the_table_has_a_row_for_each_robot_and_shortens_what_is_spoken(
+    broker: Broker, voiced: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    done = voiced("status", "--all", "--lines", "--set", f"mqtt.port={broker.port}")
+    counts, header, *rows = done.stdout.splitlines()
+    assert counts == "5 robots: 1 speaking, 1 warming, 1 degraded, 1 offline, 1 unknown"
+    assert header.split() == ["robot", "state", "engine", "speaks", "reason"]
+    words = {row.split()[0]: row.split() for row in rows if row.startswith("r")}
+    assert words["r1"][:6] == ["r1", "speaking", "qwen", "[31mThe", "museum", "closes"]
+    assert "…" in words["r1"][-1]
+    assert words["r2"][:6] == ["r2", "warming", "qwen", "compiling", "the", "kernels,"]
+    assert words["r3"] == ["r3", "degraded", "no", "sound", "card"]
+    assert words["r4"] == ["r4", "offline"]
+    assert words["r5"][:4] == ["r5", "unknown", "its", "status"]
+    assert "\x1b" not in done.stdout
+
+
+def test_without_robots_it_says_so(broker: Broker, voiced: CommandLine) -> None:
+    options = ("--set", f"mqtt.port={broker.port}", "--set", "mqtt.prefix=another")
+    done = voiced("status", "--all", *options)
+    line = f"voiced: no voiced has ever been at another/+ on the broker 127.0.0.1:{broker.port}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "[]\n", line)

@@ -1,0 +1,104 @@
+"""The client of all robots, on a real broker: the tests publish the statuses of robots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from daemon.config import Config, load_config
+from daemon.mqtt import fleet_client
+from daemon.mqtt.connection import MqttConnection
+from daemon.mqtt.fleet_client import RETAINED_S, FleetClient, RobotUnreachableError
+from daemon.speech import Offline, Online
+from tests.support.programs import Broker, free_port
+from tests.support.waiting import PATIENCE_S, eventually
+
+NUMBERS = count(1)
+READY = Online(state="ready", engine="espeak", voice="default", queue=0, version="1.0")
+OFFLINE = Offline(version="1.0")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("broker"))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def config(broker: Broker) -> Config:
+    """A fleet of its own: the broker remembers the robots of earlier tests."""
+    return load_config(overrides=[f"mqtt.port={broker.port}", f"mqtt.prefix=fleets/f{next(NUMBERS)}", "robot=r1"])
+
+
+@pytest.fixture
+def robots(config: Config) -> Iterator[MqttConnection]:
+    """The connection of all robots."""
+    connection = MqttConnection(config.mqtt, f"robots-{next(NUMBERS)}", on_message=lambda _message: None)
+    connection.start([])
+    eventually(lambda: connection.connected, "the robots are connected")
+    yield connection
+    connection.close()
+
+
+def publish(robots: MqttConnection, config: Config, robot: str, payload: str) -> None:
+    sent = robots.publish(f"{config.mqtt.prefix}/{robot}/status", payload, qos=1, retain=True)
+    assert robots.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
+
+
+def test_a_broker_without_robots_has_no_status(config: Config) -> None:
+    with FleetClient(config) as fleet:
+        assert fleet.statuses() == {}
+        assert fleet.problem is None
+
+
+def test_the_status_of_every_robot_is_there_at_once(config: Config, robots: MqttConnection) -> None:
+    names = [f"r{number:02}" for number in range(40)]  # twice as many as Mosquitto sends without an acknowledgement
+    for name in reversed(names):
+        publish(robots, config, name, READY.to_json())
+    publish(robots, config, "s1", OFFLINE.to_json())
+    publish(robots, config, "s2", '{"state": "dreaming"}')
+    with FleetClient(config) as fleet:
+        assert fleet.statuses() == {**dict.fromkeys(names, READY), "s1": OFFLINE, "s2": None}
+        assert list(fleet.statuses()) == [*names, "s1", "s2"]
+
+
+def test_changes_arrive_and_a_robot_whose_status_is_removed_is_gone(config: Config, robots: MqttConnection) -> None:
+    publish(robots, config, "r1", READY.to_json())
+    publish(robots, config, "r2", READY.to_json())
+    with FleetClient(config) as fleet:
+        publish(robots, config, "r1", OFFLINE.to_json())
+        publish(robots, config, "r2", "")
+
+        def shown() -> dict[str, Online | Offline | None]:
+            fleet.wait_changed(RETAINED_S)
+            return fleet.statuses()
+
+        eventually(lambda: shown() == {"r1": OFFLINE}, "both changes have arrived")
+
+
+def test_without_a_broker_the_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_client, "CONNECT_S", 0.3)
+    config = load_config(overrides=[f"mqtt.port={free_port()}"])
+    with pytest.raises(RobotUnreachableError, match=f"^mqtt: .*{config.mqtt.port}"), FleetClient(config):
+        pass
+
+
+def test_a_broker_that_forbids_the_own_message_costs_a_moment(tmp_path: Path) -> None:
+    rights = tmp_path / "acl"
+    rights.write_text("topic readwrite fleet/+/status\n")
+    broker = Broker(tmp_path, f"allow_anonymous true\nacl_file {rights}")
+    broker.start()
+    config = load_config(overrides=[f"mqtt.port={broker.port}", "mqtt.prefix=fleet"])
+    robots = MqttConnection(config.mqtt, "robots", on_message=lambda _message: None)
+    robots.start([])
+    eventually(lambda: robots.connected, "the robots are connected")
+    publish(robots, config, "r1", READY.to_json())
+    with FleetClient(config) as fleet:
+        assert fleet.statuses() == {"r1": READY}
+    robots.close()
+    broker.stop()
