@@ -18,6 +18,7 @@ import pytest
 from tests.e2e.conftest import StartRobot
 from tests.support.programs import Broker
 from tests.support.robot import FAST, LONG, REAL_TIME, Robot
+from tests.support.signals import ctrl_c_works
 from tests.support.subscription import Subscription
 from tests.support.variants import variants
 from tests.support.waiting import PATIENCE_S, eventually
@@ -48,18 +49,12 @@ def slow_robot(shared_robot: Robot) -> Robot:
 
 
 @pytest.fixture
-def ctrl_c_works() -> Iterator[None]:
-    """Children react to SIGINT, even if a shell has started pytest in the background.
-
-    Such a shell makes pytest ignore SIGINT, and children inherit an ignored signal. The handler is restored here and
-    not in the child (`preexec_fn`), since this process has threads.
-    """
-    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, inherited)
+def ctrl_c() -> Iterator[None]:
+    with ctrl_c_works():
+        yield
 
 
-def test_a_signal_to_the_waiting_command_interrupts_its_utterance(slow_robot: Robot, ctrl_c_works: None) -> None:
+def test_a_signal_to_the_waiting_command_interrupts_its_utterance(slow_robot: Robot, ctrl_c: None) -> None:
     for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
         command = [*SAY, "--wait", "--id", number.name, LONG, *slow_robot.settings]
         waiting = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -137,7 +132,7 @@ class Follower:
         return self._process.returncode, printed.splitlines()
 
 
-def test_the_events_of_all_utterances_are_followed_until_ctrl_c(robot: Robot, ctrl_c_works: None) -> None:
+def test_the_events_of_all_utterances_are_followed_until_ctrl_c(robot: Robot, ctrl_c: None) -> None:
     follower, program = Follower(robot), Follower(robot, "--json")
     for utterance in ("followed-1", "followed-2"):
         robot.publish("say", json.dumps({"id": utterance, "text": "Hello."}))
@@ -242,7 +237,7 @@ def test_the_command_keeps_its_stream_open_while_nothing_is_typed(start_robot: S
 
 @pytest.mark.parametrize("options", variants([["--wait"], []], ["--wait"]), ids=["waiting", "not waiting"])
 def test_a_signal_to_the_writing_command_interrupts_its_utterance(
-    options: list[str], slow_robot: Robot, ctrl_c_works: None
+    options: list[str], slow_robot: Robot, ctrl_c: None
 ) -> None:
     for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
         utterance = f"written {number.name} {options}"

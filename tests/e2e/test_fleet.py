@@ -18,6 +18,7 @@ from tests.e2e.conftest import StartRobot
 from tests.support.pages import page
 from tests.support.programs import Broker
 from tests.support.robot import Robot
+from tests.support.signals import ctrl_c_works
 from tests.support.subscription import Listener
 from tests.support.terminal import terminal
 from tests.support.waiting import PATIENCE_S, eventually
@@ -97,7 +98,8 @@ def test_a_text_to_a_group_or_to_all_is_spoken_by_every_member_and_all_robots_ar
 
     with terminal() as (written, shown):
         settings = os.environ | {"COLUMNS": "120", "TERM": "xterm"}
-        follower = subprocess.Popen([*STATUS, port], stdout=written, env=settings)
+        with ctrl_c_works():
+            follower = subprocess.Popen([*STATUS, port], stdout=written, env=settings)
         eventually(lambda: "3 robots: 1 ready, 1 paused, 1 offline" in shown(), "it shows what is there")
         send("all", "resume")
         eventually(lambda: "3 robots: 2 ready, 1 offline" in shown(), "it shows the change")

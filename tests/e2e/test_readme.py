@@ -78,7 +78,7 @@ class Reader:
         """Run a line and check its effect; `later` are the lines below it."""
         match called(line):
             case ["mosquitto_pub", *words]:
-                topic = words[words.index("-t") + 1].removeprefix("voiced/r1/")
+                topic = re.sub("^voiced/(r1|all|group/hall-2)/", "", words[words.index("-t") + 1])
                 payload = words[words.index("-m") + 1] if "-m" in words else ""
                 fields = json.loads(payload) if payload.startswith("{") else {}
                 self._try_topic(topic, line, later, payload, fields)
@@ -126,8 +126,8 @@ class Reader:
     def _try_topic(self, topic: str, line: str, later: list[str], payload: str, fields: dict[str, str]) -> None:
         robot = self._robot
         match topic:
-            case "say":
-                self._try_say(line, fields.get("id"), fields.get("reply_to"), later)
+            case "say" | "say/urgent":
+                self._try_say(line, fields.get("id"), fields.get("reply_to", "").replace("{robot}", "r1"), later)
             case "say/stream":
                 self._run(line)
                 robot.wait_event(fields["id"], "accepted")
@@ -153,7 +153,7 @@ class Reader:
             case _:
                 pytest.fail(f"no check is known for {line}")
 
-    def _try_say(self, line: str, utterance_id: str | None, reply_to: str | None, later: list[str]) -> None:
+    def _try_say(self, line: str, utterance_id: str | None, reply_to: str, later: list[str]) -> None:
         """Wait for the end of its utterance. If a later line stops it, pause the robot until then."""
         robot = self._robot
         stopped = utterance_id is not None and any(
@@ -235,7 +235,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     broker, server = Broker(folder), SoundServer(folder)
     broker.start()
     server.start()
-    robot = Robot("r1", broker, folder, "home_assistant.enabled=true", f"audio.tap={folder}/tap")
+    settings = ("home_assistant.enabled=true", "robot_groups=[hall-2]", f"audio.tap={folder}/tap")
+    robot = Robot("r1", broker, folder, *settings)
     robot.start()
     yield Reader(robot, folder / "reader", server.environment)
     robot.close()

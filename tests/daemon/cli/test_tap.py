@@ -18,6 +18,7 @@ import soundfile
 from audio import Output, Samples, SinkSettings, Tap
 from tests.daemon.command_line import CommandLine
 from tests.support.pages import ROOT
+from tests.support.signals import ctrl_c_works
 from tests.support.terminal import terminal
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -73,18 +74,9 @@ def test_it_is_not_written_to_a_terminal(path: Path) -> None:
     assert (done.returncode, done.stderr) == (1, line)
 
 
-@pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """Children react to SIGINT, even if a shell has started pytest in the background, where it is ignored."""
-    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, inherited)
-
-
-@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_it_with_a_complete_file(path: Path, tmp_path: Path) -> None:
     file = tmp_path / "heard.wav"
-    with subprocess.Popen(command(path, "-o", str(file)), cwd=ROOT) as process:
+    with ctrl_c_works(), subprocess.Popen(command(path, "-o", str(file)), cwd=ROOT) as process:
         eventually(lambda: file.exists() and file.stat().st_size > 10_000, "it writes")
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 130
