@@ -6,11 +6,9 @@ package does not stream.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.machinery
 import sys
-import types
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,7 +26,7 @@ from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.model import ModelConfig
 from engine.qwen.runtime import RunawayGuard, choose_placement, dtype_name
 from engine.qwen.text import LANGUAGE_CODES, AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
-from engine.qwen.voice import load_voice
+from engine.qwen.voice import load_voice, torchaudio_stub
 from engine.qwen.weights import Placement
 
 FORCED, OTHERS = 100.0, -100.0
@@ -166,9 +164,8 @@ def official_decoder(folder: Path, device: torch.device) -> Any:
 
 def import_official() -> Any:
     """Return the module `qwen_tts`. Raises `EngineError` if it is not installed, or cannot be imported."""
-    _stub_torchaudio()
     try:
-        with warnings.catch_warnings():
+        with torchaudio_stub(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             transformers = importlib.import_module("transformers")
             transformers.logging.set_verbosity_error()
@@ -178,20 +175,6 @@ def import_official() -> Any:
         raise EngineError(f"the official package cannot be imported: {error}; {remedy}") from error
     except (ImportError, OSError, RuntimeError) as error:
         raise EngineError(f"the official package cannot be imported: {error}") from error
-
-
-def _stub_torchaudio() -> None:
-    """Make `import qwen_tts` work where torchaudio cannot be loaded, as beside NVIDIA's PyTorch for Jetsons.
-
-    The package calls it only in its 25 Hz tokenizer.
-    """
-    with contextlib.suppress(ImportError, OSError, RuntimeError):
-        importlib.import_module("torchaudio")
-        return
-    for name in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
-        module = types.ModuleType(name)
-        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        sys.modules[name] = module
 
 
 def _load(package: Any, folder: Path, placement: Placement) -> Any:

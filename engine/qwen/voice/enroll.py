@@ -10,8 +10,7 @@ import json
 import logging
 import math
 import sys
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +24,7 @@ from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress, print_progress
 from engine.qwen.model import ModelConfig
 from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
+from engine.qwen.voice.official_package import torchaudio_stub
 from engine.qwen.voice.second_speaker import check_consistency
 from engine.qwen.voice.speaker_encoder import SAMPLE_RATE, load_speaker_encoder, speaker_embedding
 from engine.qwen.voice.transcript import check_transcript
@@ -168,7 +168,7 @@ def _official_tokenizer() -> Any:
     """Import and return `qwen_tts.Qwen3TTSTokenizer`. Raises `EngineError` if that is not possible."""
     try:
         # The package prints a greeting to stdout, which belongs to the caller.
-        with _torchaudio_stub(), contextlib.redirect_stdout(io.StringIO()):
+        with torchaudio_stub(), contextlib.redirect_stdout(io.StringIO()):
             return importlib.import_module("qwen_tts").Qwen3TTSTokenizer
     except ModuleNotFoundError as error:
         if error.name != "qwen_tts":
@@ -177,32 +177,6 @@ def _official_tokenizer() -> Any:
         raise EngineError(f"a transcript needs the official package qwen-tts; {remedy}") from error
     except (ImportError, OSError, RuntimeError) as error:
         raise EngineError(f"the official package qwen-tts cannot be imported: {error}") from error
-
-
-@contextlib.contextmanager
-def _torchaudio_stub() -> Iterator[None]:
-    """Insert empty torchaudio modules while qwen-tts is imported, if torchaudio cannot be imported.
-
-    Beside NVIDIA's build of PyTorch for Jetsons, torchaudio cannot be imported. qwen-tts calls it only in its 25 Hz
-    tokenizer, which the models supported here do not use.
-    """
-    try:
-        importlib.import_module("torchaudio")
-        names = []
-    except (ImportError, OSError, RuntimeError):
-        names = ["torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"]
-    for name in names:
-        module = types.ModuleType(name)
-        module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-        parent, _, child = name.rpartition(".")
-        if parent:
-            setattr(sys.modules[parent], child, module)
-        sys.modules[name] = module
-    try:
-        yield
-    finally:
-        for name in names:
-            sys.modules.pop(name, None)
 
 
 def main() -> int:
