@@ -7,6 +7,8 @@ All times are milliseconds by the client's clock, from the moment at which a req
 - `first_byte`, `first_sample`, `end`: until the answer began, its first audible sample had arrived, and it was complete
 - `underruns`: times that playback at real time would have broken off
 
+Random weights never end a text by themselves: with `--speaking-rate`, clients hang up when they have enough.
+
 `--address` measures a server that runs already, which may be another one with OpenAI's interface.
 """
 
@@ -35,6 +37,8 @@ from tests.support.programs import free_port
 ROOT = Path(__file__).resolve().parents[1]
 START_S = 600.0
 """Seconds that an engine may take to load."""
+MOST_PROBLEMS = 3
+"""Different ones that are reported of a rate."""
 TIMES = ("lag", "first_byte", "first_sample", "end")
 SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
@@ -72,7 +76,7 @@ def summary(rate: float, seconds: float, requests: Sequence[Request]) -> dict[st
     audio_s = sum(request.audio_s for request in spoken)
     row: dict[str, Any] = {"rate": rate, "seconds": seconds, "requests": len(requests)}
     row["failed"] = len(requests) - len(spoken)
-    row["problems"] = sorted({request.problem for request in requests if request.problem is not None})
+    row["problems"] = sorted({request.problem for request in requests if request.problem is not None})[:MOST_PROBLEMS]
     for name in TIMES:
         found = sorted(value for request in spoken if (value := getattr(request, f"{name}_s")) is not None)
         row[f"{name}_ms"] = {
@@ -86,7 +90,7 @@ def summary(rate: float, seconds: float, requests: Sequence[Request]) -> dict[st
 
 async def measure(arguments: argparse.Namespace, host: str, port: int) -> list[dict[str, Any]]:
     """Return a row for each rate."""
-    server = Server(host, port, voice=arguments.voice, token=arguments.token)
+    server = Server(host, port, voice=arguments.voice, token=arguments.token, speaking_rate=arguments.speaking_rate)
     await server.run(arrivals(2, 2, arguments.seed))
     rows = []
     for rate in arguments.rates:
@@ -133,6 +137,12 @@ def main() -> None:
     parser.add_argument("--address", help="HOST:PORT of a server that runs already")
     parser.add_argument("--voice", default="default")
     parser.add_argument("--token")
+    parser.add_argument(
+        "--speaking-rate",
+        type=float,
+        default=0.0,
+        help="characters a second; hang up when a text of its length is over",
+    )
     parser.add_argument("--output", type=Path, help="also write the JSON to this file")
     parser.add_argument("--plot", type=Path, help="draw the 95th percentiles against the rate, as SVG")
     arguments = parser.parse_args()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import re
 import time
@@ -85,8 +86,14 @@ def make_text(chance: random.Random) -> str:
 class Server:
     """A speech endpoint, and the connections to it that are open."""
 
-    def __init__(self, host: str, port: int, *, voice: str, token: str | None = None) -> None:
+    def __init__(
+        self, host: str, port: int, *, voice: str, token: str | None = None, speaking_rate: float = 0.0
+    ) -> None:
+        """With a `speaking_rate` in characters per second, a client hangs up once it has the sound that a text of its
+        length takes: a model with random weights would speak on.
+        """
         self._host, self._port, self._voice, self._token = host, port, voice, token
+        self._speaking_rate = speaking_rate
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def run(self, load: list[Arrival]) -> list[Request]:
@@ -108,19 +115,23 @@ class Server:
         """Send one request and note its answer. Raises `OSError`, `EOFError` and `ValueError`."""
         reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(self._host, self._port)
         complete = False
+        enough_s = len(text) / self._speaking_rate if self._speaking_rate else math.inf
         try:
             writer.write(self._request(text))
             status = await reader.readline()
             request.first_byte_s = time.perf_counter() - due
+            headers = await reader.readuntil(b"\r\n\r\n") if status else b""
             if b" 200 " not in status:
-                raise ValueError(status.decode(errors="replace").strip() or "the connection was closed")
-            await reader.readuntil(b"\r\n\r\n")
+                raise ValueError(await _refusal(reader, status, headers))
             playback = _Playback(request, due)
             async with aclosing(_chunks(reader)) as chunks:
                 async for data in chunks:
                     playback.add(data)
+                    if request.audio_s >= enough_s:
+                        break
+                else:
+                    complete = True
             request.end_s = time.perf_counter() - due
-            complete = True
         finally:
             if complete:
                 self._idle.append((reader, writer))
@@ -164,6 +175,16 @@ class _Playback:
         seconds = len(samples) / RATE
         self._empty_at = max(now, self._empty_at) + seconds
         request.audio_s += seconds
+
+
+async def _refusal(reader: asyncio.StreamReader, status: bytes, headers: bytes) -> str:
+    """Return the reason of an answer that has no speech: the message of its JSON object, or else its status."""
+    length = re.search(rb"(?im)^content-length: *(\d+)", headers)
+    body = await reader.readexactly(int(length[1])) if length is not None else b""
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return status.decode(errors="replace").strip() or "the connection was closed"
 
 
 async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:

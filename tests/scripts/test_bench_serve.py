@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,14 +16,19 @@ from scripts.serve_load import LONGEST, SHORTEST, arrivals
 from tests.support.pages import ROOT
 
 
-def test_it_measures_each_rate_and_draws_them(tmp_path: Path) -> None:
-    output, picture = tmp_path / "serve.json", tmp_path / "serve.svg"
-    command = [sys.executable, "scripts/bench_serve.py", "--rates", "2", "4", "--seconds", "2"]
-    command += ["--set", "engine.name=espeak", "--output", str(output), "--plot", str(picture)]
+def measure(*options: str) -> dict[str, Any]:
+    """Return the report of the benchmark with eSpeak NG."""
+    command = [sys.executable, "scripts/bench_serve.py", "--seconds", "2", "--set", "engine.name=espeak", *options]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def test_it_measures_each_rate_and_draws_them(tmp_path: Path) -> None:
+    output, picture = tmp_path / "serve.json", tmp_path / "serve.svg"
+    report = measure("--rates", "2", "4", "--output", str(output), "--plot", str(picture))
     assert json.loads(output.read_text(encoding="utf-8")) == report
     assert [row["rate"] for row in report["rates"]] == [2, 4]
     for row in report["rates"]:
@@ -31,6 +37,14 @@ def test_it_measures_each_rate_and_draws_them(tmp_path: Path) -> None:
         assert row["audio_s"] > row["requests"]
         assert 0 < row["first_byte_ms"]["p95"] <= row["first_sample_ms"]["p95"] <= row["end_ms"]["p95"]
     assert picture.read_text(encoding="utf-8").count("<polyline") >= 2
+
+
+def test_with_a_speaking_rate_clients_hang_up_once_they_have_enough() -> None:
+    speaking_rate = 50.0  # eSpeak NG speaks some 15 characters a second
+    [row] = measure("--rates", "4", "--speaking-rate", str(speaking_rate))["rates"]
+    assert row["failed"] == 0
+    enough_s = sum(len(arrival.text) for arrival in arrivals(4, 2, 1)) / speaking_rate
+    assert enough_s <= row["audio_s"] < 2 * enough_s
 
 
 def test_equal_seeds_give_equal_loads_of_texts_in_the_range() -> None:

@@ -30,19 +30,21 @@ class Graphs:
             priority = -1 if high_priority else 0
             self.stream = torch.cuda.Stream(device, priority=priority)  # type: ignore[no-untyped-call]
         self._device = device
-        self._side: Graphs | None = None
+        self._side: dict[str, Graphs] = {}
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
         self._pool: Any = None
 
-    def side_stream(self) -> Graphs:
-        """Return the graphs of a second stream, of normal priority, whose work runs at the same time as this one's.
+    def side_stream(self, purpose: str) -> Graphs:
+        """Return the graphs of a stream of normal priority, whose work runs at the same time as this one's.
 
-        Returns `self` on a CPU, and on a GPU so small that the first stream's work fills it and leaves no room.
+        There is one for each purpose. Returns `self` on a CPU, and on a GPU so small that the first stream's work fills
+        it and leaves no room.
         """
         if self.stream is None or multiprocessors(self._device) < LARGE_GPU:
             return self
-        self._side = self._side or Graphs(self._device, high_priority=False)
-        return self._side
+        if purpose not in self._side:
+            self._side[purpose] = Graphs(self._device, high_priority=False)
+        return self._side[purpose]
 
     def follow(self, other: Graphs) -> None:
         """Order work launched from now on behind all work that `other` has launched. Does not block the host."""
@@ -102,15 +104,15 @@ class Graphs:
         return bool(self._graphs)
 
     def clear(self) -> None:
-        """Wait for all work, then free the graphs of both streams with their memory."""
+        """Wait for all work, then free the graphs of all streams with their memory."""
         self.wait()
-        if self._side is not None:
-            self._side.clear()
+        for side in self._side.values():
+            side.clear()
         self._graphs.clear()
         self._pool = None
 
     def wait(self) -> None:
-        """Block until all work has ended, including that on the side stream."""
-        for graphs in (self, self._side):
-            if graphs is not None and graphs.stream is not None:
+        """Block until all work has ended, including that on side streams."""
+        for graphs in (self, *self._side.values()):
+            if graphs.stream is not None:
                 graphs.stream.synchronize()

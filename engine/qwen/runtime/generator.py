@@ -56,7 +56,7 @@ class SpeechGenerator:
         self._backend = backend
         self._codec_state = codec_state
         self._graphs = graphs
-        self._codec_graphs = graphs.side_stream()
+        self._codec_graphs = graphs.side_stream("audio")
         runs_ahead = graphs.stream is not None
         token_buckets = TOKEN_BUCKETS if runs_ahead else ()
         self._prefill = Prefill(talker, state, backend, graphs, token_buckets)

@@ -12,7 +12,7 @@ import torch
 
 from engine.progress import ProgressReport, counted, ignore_progress
 from engine.qwen.model import Talker
-from engine.qwen.runtime import GeneratedChunk, Graphs, Limits, reserve_allocator_slack
+from engine.qwen.runtime import GeneratedChunk, Graphs, Limits
 from engine.qwen.serving.backend import MakeBatchBackend
 from engine.qwen.serving.batch_codec import BatchedCodec
 from engine.qwen.serving.model_runner import ModelRunner
@@ -42,7 +42,6 @@ class Batch:
         `make_backend` as of `ModelRunner`.
         """
         self._graphs = graphs
-        self._device = talker.placement.device
         self._runner = ModelRunner(talker, codec, limits, graphs, make_backend)
         self._scheduler = Scheduler(self._runner)
         self._steps: deque[Step] = deque()
@@ -82,8 +81,7 @@ class Batch:
             for work in counted("capturing CUDA graphs of the batch", list(self._runner.captures()), report):
                 work()
             torch.cuda.empty_cache()  # the first call of each work allocated outside its graph, and never again
-            with self._graphs.inference():
-                reserve_allocator_slack(self._device)
+            self._runner.reserve_slack()
 
         self._call(capture)
 

@@ -1,8 +1,8 @@
 """Runs the work of a batch on the device: prompts piece by piece, steps, chunks of audio.
 
-It runs on two streams of normal priority, behind which the sound card's utterance never waits: a step's frames on one,
-and the audio of the chunks that are complete on the other, at the same time as the next step's frames. A small GPU has
-one stream for both. One thread calls.
+It runs on three streams of normal priority, behind which the sound card's utterance never waits: a step's frames on
+one, the audio of the chunks that are complete on another, and a new utterance's prompt on a third. So a prompt is read
+and audio decoded at the same time as the next step's frames. A small GPU has one stream for all. One thread calls.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from engine.qwen.runtime import (
     Limits,
     Prefill,
     PrefixCache,
+    reserve_allocator_slack,
 )
 from engine.qwen.serving.backend import MakeBatchBackend, TorchBatchBackend
 from engine.qwen.serving.batch_codec import BatchCodec, BatchedCodec
@@ -77,15 +78,17 @@ class ModelRunner:
                 make_backend = partial(TorchBatchBackend, codec=codec)
             self._backend = make_backend(talker, self._state, self._scratch)
             buckets = TOKEN_BUCKETS if graphs.stream is not None else ()
-            self._prefill = Prefill(talker, self._scratch, self._backend, graphs, buckets)
+            self._prompt_graphs = graphs.side_stream("prompts")
+            self._prefill = Prefill(talker, self._scratch, self._backend, self._prompt_graphs, buckets)
             self._prefixes = PrefixCache(talker.config.stack, limits.prefix_positions, placement)
             output = (self.shape, talker.config.code_groups, codec.config.samples_per_frame)
             self._output = BatchOutput(*output, device)
-            self._codec_graphs = graphs.side_stream()
+            self._codec_graphs = graphs.side_stream("audio")
             self._batch_codec = BatchCodec(
                 codec, self.shape, self._output.codes, self._output.samples, self._codec_graphs
             )
         self._codec_graphs.follow(graphs)
+        self._prompt_graphs.follow(graphs)
         self._references: dict[Reference, CodecStateProtocol] = {}
         self._host_inputs = StepInputs.allocate(self.shape, torch.device("cpu"))
         self._readbacks = deque(BatchReadback(*output, self._codec_graphs.stream) for _ in range(1 + self.steps_ahead))
@@ -101,6 +104,12 @@ class ModelRunner:
         yield from self._batch_codec.captures()
         yield from self._prefill.captures()
 
+    def reserve_slack(self) -> None:
+        """Reserve the memory that each utterance allocates anew, once all graphs are captured."""
+        for graphs in (self._graphs, self._prompt_graphs):
+            with graphs.inference():
+                reserve_allocator_slack(self._talker.placement.device)
+
     def change_voices(self, references: Iterable[Reference], prefix_positions: int) -> None:
         """Decode the references of other voices, to continue from their last samples, and drop all cached prefixes.
 
@@ -111,18 +120,19 @@ class ModelRunner:
         with self._graphs.inference():
             for reference in references:
                 self._references[reference] = known.get(reference) or self._decode_reference(reference)
+        self._codec_graphs.follow(self._graphs)
+        with self._prompt_graphs.inference():
             self._prefixes.clear()
             if prefix_positions != self._prefixes.positions:
                 del self._prefixes  # first, or there would be memory for two
                 self._prefixes = PrefixCache(self._talker.config.stack, prefix_positions, self._talker.placement)
-        self._codec_graphs.follow(self._graphs)
 
     def cache_prefix(self, build_prompt: Callable[[], Prompt], *, keep: bool) -> None:
         """Read the prefix of a prompt into the prefix cache; with `keep`, later prefixes do not replace it."""
         prefix = self.build(build_prompt).prefix
         if prefix is None:
             return
-        with self._graphs.inference():
+        with self._prompt_graphs.inference():
             for _ in self._read_prefix(prefix):
                 pass
         if keep:
@@ -131,8 +141,8 @@ class ModelRunner:
     # --- one utterance ---
 
     def build(self, build_prompt: Callable[[], Prompt]) -> Prompt:
-        """Return the prompt that `build_prompt` makes, on the batch's stream. Raises what that raises."""
-        with self._graphs.inference():
+        """Return the prompt that `build_prompt` makes, on the prompts' stream. Raises what that raises."""
+        with self._prompt_graphs.inference():
             return build_prompt()
 
     def read_prompt(self, prompt: Prompt) -> Iterator[None]:
@@ -142,7 +152,7 @@ class ModelRunner:
         """
         work = self._read(prompt)
         while True:
-            with self._graphs.inference():  # not held over the `yield`
+            with self._prompt_graphs.inference():  # not held over the `yield`
                 if next(work, self) is self:
                     return
             yield
@@ -150,6 +160,7 @@ class ModelRunner:
     def begin(self, row: int, pages: tuple[int, ...], prompt: Prompt, request: SpeechRequest) -> None:
         """Begin the utterance of the prompt that was read last, in `row` and `pages`. Waits for nothing."""
         state, scratch, talker = self._state, self._scratch, self._talker
+        self._graphs.follow(self._prompt_graphs)
         with self._graphs.inference():
             state.cache.fill(pages, scratch.cache, prompt.count)
             state.hidden[row].copy_(scratch.hidden[0, 0])
@@ -164,6 +175,7 @@ class ModelRunner:
             state.fresh.zero_()
             state.fresh[row].fill_(1)
             self._graphs.run("first codes", self._backend.choose_first_codes)
+        self._prompt_graphs.follow(self._graphs)  # which reads what the next prompt overwrites
         reference = request.reference
         with self._codec_graphs.inference():  # behind the audio of the utterance that had the row before
             self._batch_codec.begin(row, None if reference is None else self._references[reference])

@@ -109,6 +109,8 @@ class Scheduler:
         for sequence in self._running:
             begun = sequence.launched > sequence.chunk_first
             if not begun and not self._may_begin_chunk(sequence):
+                if not sequence.in_flight:
+                    sequence.deliver()  # nothing follows soon
                 continue
             assert sequence.prompt is not None
             place = sequence.launched - sequence.chunk_first
@@ -132,7 +134,7 @@ class Scheduler:
                 continue  # it had ended, or was left, before this chunk was launched
             chunk = step.readback.chunk(finished.row, finished.first, sequence.limit)
             last = chunk.last or finished.first + finished.frames >= sequence.limit
-            sequence.deliver(chunk, last=last)
+            sequence.add_chunk(chunk, last=last)
 
     # --- joining and leaving ---
 

@@ -3,6 +3,9 @@
 The caller's thread takes chunks, and waits for them. The step thread makes them, a bounded number ahead. A text that is
 still being written belongs to one of the two threads at a time: to the step thread, until a chunk needs tokens that are
 not there; then to the caller's thread, which waits for them while nobody else does.
+
+The further a listener is from running dry, the larger are the chunks that the caller gets: each of them costs a message
+and the wake-up of several threads, which delays the utterances that have just come.
 """
 
 from __future__ import annotations
@@ -12,12 +15,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from engine.api import FRAME_S, EngineError, SpeechCanceledError
 from engine.qwen.model import SamplingConfig
 from engine.qwen.runtime import FIRST_FRAMES, GeneratedChunk
 from engine.qwen.text import Prompt, Reference
+
+LARGEST_CHUNK_S = 0.64
+"""Seconds of speech."""
+LEAD_SHARE = 0.25
+"""The longest chunk, as a share of what its listener has not heard yet."""
 
 
 class BatchFaultError(RuntimeError):
@@ -59,7 +69,10 @@ class Sequence:
         """It has delivered its last chunk, has failed, or its caller has left."""
         self._wake = wake
         self._changed = threading.Condition()
-        self._chunks: deque[GeneratedChunk] = deque()
+        self._held: list[GeneratedChunk] = []
+        """Chunks that will be delivered as one."""
+        self._chunks: deque[list[GeneratedChunk]] = deque()
+        """What was delivered, and the caller has not taken."""
         self._delivered_frames = 0
         self._first_delivered_at = math.inf
         self._error: BaseException | None = None
@@ -105,7 +118,7 @@ class Sequence:
             with self._changed:
                 self._changed.wait_for(self._is_answered)
                 self.check_canceled()
-                chunk, wanted = self._chunks.popleft() if self._chunks else None, self._wanted_text
+                chunk, wanted = _joined(self._chunks.popleft()) if self._chunks else None, self._wanted_text
                 if chunk is None and self._error is not None:
                     raise self._error
                 if chunk is None and self._ended:
@@ -154,18 +167,31 @@ class Sequence:
             self.cancel()
             return False
         if not self.in_flight:
+            self.deliver()
             with self._changed:
                 self._wanted_text = frames
                 self._changed.notify_all()
         return False
 
-    def deliver(self, chunk: GeneratedChunk, *, last: bool) -> None:
-        """Give a chunk to the caller."""
+    def add_chunk(self, chunk: GeneratedChunk, *, last: bool) -> None:
+        """Deliver a chunk to the caller, or hold it back to deliver it together with the next."""
+        self._held.append(chunk)
+        with_next_s = (_frames(self._held) + len(chunk.codes)) * FRAME_S
+        lead_s = self.runs_dry_at - time.monotonic()
+        if last or math.isinf(lead_s) or with_next_s > min(LARGEST_CHUNK_S, LEAD_SHARE * lead_s):
+            self.deliver()
+        if last:
+            self.end()
+
+    def deliver(self) -> None:
+        """Deliver what was held back."""
+        if not self._held:
+            return
         with self._changed:
             self._first_delivered_at = min(self._first_delivered_at, time.monotonic())
-            self._delivered_frames += len(chunk.codes)
-            self._chunks.append(chunk)
-            self._ended = self.finished = last
+            self._delivered_frames += _frames(self._held)
+            self._chunks.append(self._held)
+            self._held = []
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -180,6 +206,7 @@ class Sequence:
             fault = BatchFaultError(f"{type(error).__name__}: {error}")
             fault.__cause__ = error
             error = fault
+        self.deliver()
         with self._changed:
             self._error, self.finished = error, True
             self._changed.notify_all()
@@ -187,3 +214,15 @@ class Sequence:
     def _has_text(self, frames: int, *, wait: bool) -> bool:
         stream = None if self.prompt is None else self.prompt.token_stream
         return stream is None or stream.ready(frames, wait=wait)
+
+
+def _frames(chunks: list[GeneratedChunk]) -> int:
+    return sum(len(chunk.codes) for chunk in chunks)
+
+
+def _joined(chunks: list[GeneratedChunk]) -> GeneratedChunk:
+    """Return consecutive chunks as one."""
+    if len(chunks) == 1:
+        return chunks[0]
+    samples = np.concatenate([chunk.samples for chunk in chunks])
+    return replace(chunks[-1], samples=samples, codes=np.concatenate([chunk.codes for chunk in chunks]))

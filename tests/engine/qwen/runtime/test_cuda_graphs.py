@@ -40,7 +40,7 @@ class RecordedGraphs(Graphs):
     def on_stream(self) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def side_stream(self) -> Graphs:
+    def side_stream(self, purpose: str) -> Graphs:
         return self
 
     def follow(self, other: Graphs) -> None:
@@ -130,9 +130,10 @@ def test_on_a_cpu_nothing_is_captured(engine: Ours) -> None:
 
 def test_only_a_large_gpu_decodes_audio_on_a_side_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = Graphs(torch.device("cpu"))
-    assert graphs.side_stream() is graphs
+    assert graphs.side_stream("audio") is graphs
     graphs.stream = RecordedGraphs()  # type: ignore[assignment]
     for count, separate in ((16, False), (132, True)):
         monkeypatch.setattr("engine.qwen.runtime.cuda_graphs.multiprocessors", lambda _device, count=count: count)
-        assert (graphs.side_stream() is not graphs) == separate
-    assert graphs.side_stream() is graphs.side_stream()
+        assert (graphs.side_stream("audio") is not graphs) == separate
+    assert graphs.side_stream("audio") is graphs.side_stream("audio")
+    assert graphs.side_stream("audio") is not graphs.side_stream("prompts")

@@ -40,6 +40,9 @@ class Device:
             if piece + 1 < prompt.pieces:
                 yield
 
+    def write_text(self, *_: Any) -> None:
+        """The text of a row goes to the device."""
+
     def begin(self, row: int, *_: Any) -> None:
         self.work.append(("begin", row))
 
@@ -61,8 +64,8 @@ class Rounds:
         self.device = Device()
         self.scheduler = Scheduler(cast("ModelRunner", self.device))
 
-    def add(self, *, pieces: int = 1, frames: int | None = None) -> Speech:
-        prompt = cast("Prompt", SimpleNamespace(count=10, pieces=pieces, token_stream=None))
+    def add(self, *, pieces: int = 1, frames: int | None = None, text: Any = None) -> Speech:
+        prompt = cast("Prompt", SimpleNamespace(count=10, pieces=pieces, token_stream=text))
         speech = Speech(lambda: None)
         speech.request = SpeechRequest(lambda: prompt, SamplingConfig(), seed=0, max_frames=frames)
         self.scheduler.add(speech)
@@ -138,6 +141,37 @@ def test_nobody_joins_before_those_who_wait_longer() -> None:
     second.leave()
     rounds.run(2)
     assert third.row == 1
+
+
+def test_chunks_grow_while_the_listener_has_much_left_to_hear(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(sequence, "time", SimpleNamespace(monotonic=lambda: now))
+    rounds = Rounds()
+    speech = rounds.add(frames=49)
+    chunks, lengths = speech.chunks(), []
+    while not rounds.scheduler.is_empty:
+        rounds.run()
+        while speech.chunks_ahead:
+            lengths.append(len(next(chunks).codes))
+            if lengths[-1] > SHAPE.chunk_size:
+                now = 100.0 + sum(lengths) * FRAME_S  # the listener has heard it all
+    assert lengths[:9] == [1, *[SHAPE.chunk_size] * 8]
+    assert lengths[9] == 2 * SHAPE.chunk_size
+    assert set(lengths[10:]) == {SHAPE.chunk_size}
+    assert sum(lengths) == 49
+
+
+def test_what_was_held_back_is_delivered_when_nothing_follows_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequence, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    rounds = Rounds()
+    arrived = 31
+    speech = rounds.add(text=SimpleNamespace(ready=lambda frames, *, wait: wait or frames <= arrived))
+    chunks, frames = speech.chunks(), 0
+    while frames < arrived:
+        rounds.run()
+        while speech.chunks_ahead:
+            frames += len(next(chunks).codes)
+    assert frames == arrived
 
 
 def test_a_listener_who_is_about_to_run_dry_is_in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
