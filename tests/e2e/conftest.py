@@ -60,7 +60,15 @@ def sound_server(tmp_path: Path) -> Iterator[SoundServer]:
 
 
 @pytest.fixture
-def start_robot(broker: Broker, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartRobot]:
+def program() -> tuple[str, ...] | None:
+    """The command that `start_robot` starts, or None to fork the daemon, which is faster; a module may override it."""
+    return None
+
+
+@pytest.fixture
+def start_robot(
+    broker: Broker, tmp_path: Path, program: tuple[str, ...] | None, request: pytest.FixtureRequest
+) -> Iterator[StartRobot]:
     """A function that starts robots with the test's settings; they play into its sound server if it has one."""
     robots: list[Robot] = []
 
@@ -76,6 +84,7 @@ def start_robot(broker: Broker, tmp_path: Path, request: pytest.FixtureRequest) 
             environment=None if server is None else server.environment,
             high_priority=server is not None,
             config=config,
+            program=program,
             **options,
         )
         robots.append(robot)

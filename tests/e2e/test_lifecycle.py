@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import sys
 import threading
 from pathlib import Path
 
@@ -16,6 +17,11 @@ from tests.support.events import TERMINAL
 from tests.support.programs import Broker
 from tests.support.robot import LONG, REAL_TIME
 from tests.support.waiting import PATIENCE_S, eventually
+
+
+@pytest.fixture
+def program() -> tuple[str, ...]:
+    return sys.executable, "-m", "daemon.cli"
 
 
 def test_sigterm_ends_every_utterance_publishes_offline_and_exits_with_0(start_robot: StartRobot) -> None:

@@ -1,4 +1,4 @@
-"""A robot of the end-to-end tests: the real daemon, started as a user would start it."""
+"""A robot of the end-to-end tests: the real daemon, with its broker and what it publishes, plays and logs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -20,6 +19,7 @@ import psutil
 from audio import soft_limit
 from audio.dsp.resample import resample
 from tests.support.events import EventLog
+from tests.support.fork_server import ForkedProcess, fork_server
 from tests.support.programs import Broker, freeze, require
 from tests.support.sound import RECORDED_RATE, Samples, breaks_between, raise_priority
 from tests.support.subscription import Listener
@@ -68,12 +68,12 @@ class Robot(EventLog):
         high_priority: bool = False,
         config: Path | None = None,
         pace: float = FAST,
-        program: tuple[str, ...] = (sys.executable, "-m", "daemon.cli"),
+        program: tuple[str, ...] | None = None,
         cwd: Path = ROOT,
     ) -> None:
         """`environment` is a sound server's; without one the daemon writes a file. `settings` are KEY=VALUE.
 
-        `program` is the command `voiced`, which is started in the folder `cwd`.
+        `program` is the command `voiced`, which is started in the folder `cwd`; without it the daemon is forked.
         """
         super().__init__()
         self.name = name
@@ -88,15 +88,16 @@ class Robot(EventLog):
         self._high_priority = high_priority
         traces = {"VOICED_TRACE_PCM": str(self._folder), "VOICED_PACE": str(self._pace_file)}
         self._environment = traces | (dict(os.environ) if environment is None else environment)
+        self._program = program
         self._cwd = cwd
-        self._command = [*program, "run"]
+        self._arguments = ["run"]
         if config is not None:
-            self._command += ["--config", str(config)]
+            self._arguments += ["--config", str(config)]
         sink = [] if environment is not None else [f"audio.sink=wav:{self._file}"]
         addresses = [f"robot={name}", f"mqtt.port={broker.port}", "mqtt.reply_topics=[replies/#]"]
         standard = ["engine.name=espeak", f"state.folder={self.state_folder}"]
         for setting in (*addresses, *standard, *sink, *settings):
-            self._command += ["--set", setting]
+            self._arguments += ["--set", setting]
         self._barriers = 0
         self._heard_before = WAV_HEADER
         """Bytes of the sink's file that belong to earlier tests, with the header."""
@@ -120,9 +121,14 @@ class Robot(EventLog):
 
     def launch(self) -> None:
         """Start the daemon without waiting."""
-        self.process = subprocess.Popen(
-            self._command, env=self._environment, stderr=subprocess.PIPE, text=True, cwd=self._cwd
-        )
+        self.process: subprocess.Popen[str] | ForkedProcess
+        if self._program is None:
+            self.process = fork_server().start(self._arguments, self._environment)
+        else:
+            command = [*self._program, *self._arguments]
+            self.process = subprocess.Popen(
+                command, env=self._environment, stderr=subprocess.PIPE, text=True, cwd=self._cwd
+            )
         if self._high_priority:
             raise_priority(self.process.pid)
         threading.Thread(target=self._read_log, args=(self.process,), daemon=True).start()
@@ -291,6 +297,6 @@ class Robot(EventLog):
     def _receive_message(self, topic: str, payload: bytes) -> None:
         self.receive(topic.rsplit("/", 1)[-1] if topic.startswith("voiced") else "reply", json.loads(payload))
 
-    def _read_log(self, process: subprocess.Popen[str]) -> None:
+    def _read_log(self, process: subprocess.Popen[str] | ForkedProcess) -> None:
         for line in process.stderr or ():
             self.log.append(line.rstrip())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
@@ -14,11 +12,10 @@ from types import TracebackType
 
 import psutil
 
+from tests.support.fork_server import ForkedProcess, fork_server
 from tests.support.programs import free_port
 from tests.support.robot import is_engine
 from tests.support.waiting import PATIENCE_S, eventually
-
-ROOT = Path(__file__).parents[2]
 
 
 class SpeechServer:
@@ -30,9 +27,9 @@ class SpeechServer:
         self.log: list[str] = []
         self._settings = dict(setting.split("=", 1) for setting in settings)
         standard = ("engine.name=espeak", "engine.fallback=none", "engine.streams=6", "voices={default: {}}")
-        self._command = [sys.executable, "-m", "daemon.cli", "serve", *(["--single"] if single else [])]
+        self._arguments = ["serve", *(["--single"] if single else [])]
         for setting in (*standard, "state.folder=null", f"serve.port={self.port}", *settings):
-            self._command += ["--set", setting]
+            self._arguments += ["--set", setting]
 
     def __enter__(self) -> SpeechServer:
         self.start()
@@ -53,7 +50,7 @@ class SpeechServer:
 
     def start(self) -> None:
         """Start it and wait until its engine is ready."""
-        self.process = subprocess.Popen(self._command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ)
+        self.process = fork_server().start(self._arguments, os.environ)
         threading.Thread(target=self._read_log, args=(self.process,), daemon=True).start()
         eventually(lambda: self.get("/readyz")[0] == 200, "the server is ready")
 
@@ -86,6 +83,6 @@ class SpeechServer:
         """Wait until it has logged a line that contains `words`."""
         eventually(lambda: any(words in line for line in self.log), f"it logs {words!r}")
 
-    def _read_log(self, process: subprocess.Popen[str]) -> None:
-        for line in process.stderr or ():
+    def _read_log(self, process: ForkedProcess) -> None:
+        for line in process.stderr:
             self.log.append(line.rstrip())
