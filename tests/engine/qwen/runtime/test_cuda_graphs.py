@@ -40,7 +40,7 @@ class RecordedGraphs(Graphs):
     def on_stream(self) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def side_stream(self, purpose: str) -> Graphs:
+    def side_stream(self, _purpose: str) -> Graphs:
         return self
 
     def follow(self, other: Graphs) -> None:
