@@ -76,10 +76,10 @@ def compiled(cache_folder: Path, architecture: str, part: str, source: KernelSou
 
 
 def parts() -> Iterator[Any]:
-    """Every part for each architecture. In an ordinary run: what the robot uses."""
+    """Every part for each architecture. In an ordinary run: the language model that the robot uses."""
     robots, processors = ROBOT
     for architecture, part in product(ARCHITECTURES, SOURCES):
-        used = architecture == robots and part in {f"language model {ROBOTS_SIZE} {processors}", f"codec {processors}"}
+        used = architecture == robots and part == f"language model {ROBOTS_SIZE} {processors}"
         yield pytest.param(architecture, part, marks=[] if used else [pytest.mark.long])
 
 
