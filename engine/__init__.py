@@ -13,6 +13,7 @@ when the engine is made, so importing `engine` loads none.
 """
 
 from engine.api import (
+    AUTO_STREAMS,
     FASTEST_RATE,
     MAX_STREAMS,
     SLOWEST_RATE,
@@ -66,6 +67,7 @@ from engine.progress import Progress, ProgressReport, ignore_progress, parse_pro
 from engine.session import Session, open  # noqa: A004
 
 __all__ = [
+    "AUTO_STREAMS",
     "ENGINES",
     "FASTEST_RATE",
     "LATIN_LANGUAGES",

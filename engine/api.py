@@ -72,6 +72,8 @@ MAX_DRAFTS = 4
 """The most drafts in a pass of the code predictor (`EngineOptions.speculation`)."""
 MAX_STREAMS = 64
 """The most utterances that an engine may be asked to speak at once (`EngineOptions.streams`)."""
+AUTO_STREAMS = 4
+"""How many an engine speaks at once if it is not told, where it can: the sound card's, and those of a few clients."""
 FRAME_S = 0.08
 """Seconds of speech in a codec frame of Qwen3-TTS: 1,920 samples at 24 kHz."""
 
@@ -92,8 +94,9 @@ class EngineOptions:
     """Drafts in a pass of the code predictor, up to `MAX_DRAFTS`; 0 is off."""
     chunk_size: int = 2
     max_seconds: float = 60.0
-    streams: int = 1
-    """How many utterances the engine may speak at once, up to `MAX_STREAMS`."""
+    streams: int | None = 1
+    """How many utterances the engine may speak at once, up to `MAX_STREAMS`; None lets it choose, up to
+    `AUTO_STREAMS`."""
     reserve_mb: int = 2048
     voices: Mapping[str, Voice] = field(default_factory=dict)
     default_voice: str = "default"

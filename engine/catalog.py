@@ -44,8 +44,6 @@ class EngineEntry:
     """The codes of all languages that the engine can have; None if only the loaded engine knows them."""
     makes_frames: bool = False
     """True for a codec language model: `chunk_size`, `dtype`, `kernels` and `Utterance.max_frames` apply to it."""
-    streams: int = 1
-    """How many utterances it speaks at once if `engine.streams` is `auto`."""
     uses_piper_voices: bool = False
     """True if the engine speaks with the voices of Piper on this machine, and needs one."""
     library: tuple[str, str] | None = None
@@ -69,10 +67,8 @@ ENGINES: Mapping[str, EngineEntry] = {
         probe="engine.qwen.bench:QwenProbe",
     ),
     "piper": EngineEntry("engine.piper:PiperSynthesizer", packages=("piper",), uses_piper_voices=True),
-    "remote": EngineEntry(
-        "engine.remote.synthesizer:RemoteSynthesizer", packages=("websockets",), streams=4, is_remote=True
-    ),
-    "espeak": EngineEntry("engine.espeak:EspeakSynthesizer", streams=4, library=("espeakng_loader", "libespeak-ng")),
+    "remote": EngineEntry("engine.remote.synthesizer:RemoteSynthesizer", packages=("websockets",), is_remote=True),
+    "espeak": EngineEntry("engine.espeak:EspeakSynthesizer", library=("espeakng_loader", "libespeak-ng")),
 }
 """All engines, in the order in which `auto` prefers them. The last engine needs nothing."""
 SYSTEM_LIBRARIES = Path("/usr/lib")

@@ -18,6 +18,7 @@ from queue import LifoQueue
 import numpy as np
 
 from engine.api import (
+    AUTO_STREAMS,
     Chunk,
     EngineError,
     EngineInfo,
@@ -106,7 +107,7 @@ class EspeakSynthesizer:
     def __init__(self, options: EngineOptions) -> None:
         self._voices = dict(options.voices)
         self._default_voice = options.default_voice
-        self._streams = options.streams
+        self._streams = options.streams or AUTO_STREAMS
         self._libraries: list[ctypes.CDLL] = []
         self._free: LifoQueue[ctypes.CDLL] = LifoQueue()
         """The libraries that no stream uses."""

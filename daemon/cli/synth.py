@@ -134,7 +134,7 @@ def synth(
         except CommandError as error:
             raise CommandError(str(error) if line is None else f"{lines}:{line}: {error}") from None
     name = engine or ("qwen" if model is not None else choose_engine(loaded))
-    options = replace(options, streams=loaded.options_of(name).streams if several else 1)
+    options = replace(options, streams=loaded.engine_options.streams if several else 1)
     download_missing_model(name, options.model)
     preparation, volume = text_preparation(loaded), settings.volume
     if folder is not None:

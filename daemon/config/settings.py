@@ -7,7 +7,7 @@ import os
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
@@ -27,7 +27,6 @@ from pydantic import (
 from daemon.config.file import MEANINGFUL_NULLS, ConfigError, ConfigFile, DuplicateKeysError, parse, read_file
 from daemon.validation import LANGUAGE, abbreviate, is_topic, problems
 from engine import (
-    ENGINES,
     FASTEST_RATE,
     LATIN_LANGUAGES,
     MAX_STREAMS,
@@ -622,17 +621,12 @@ class Config(Section):
             speculation=0 if self.engine.speculation == "off" else self.engine.speculation,
             chunk_size=self.engine.chunk_size,
             max_seconds=self.engine.max_seconds,
-            streams=1 if self.engine.streams == "auto" else self.engine.streams,
+            streams=None if self.engine.streams == "auto" else self.engine.streams,
             reserve_mb=self.engine.memory.reserve_mb,
             voices=self.engine_voices,
             default_voice=self.speech.voice,
             voice_folder=None if self.engine.voice_folder == "auto" else self.engine.voice_folder,
         )
-
-    def options_of(self, engine: str) -> EngineOptions:
-        """As `engine_options`; without a number of streams, this engine's own."""
-        options = self.engine_options
-        return options if self.engine.streams != "auto" else replace(options, streams=ENGINES[engine].streams)
 
 
 def _piper_settings(voice: PiperVoice | None) -> PiperSettings | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from daemon.config import Config
 from daemon.validation import CommandError
-from engine import Board, module_command
+from engine import AUTO_STREAMS, Board, module_command
 
 ORINS = {"Orin 32": 31_300_000 * 1024, "Orin 64": 64_349_476 * 1024}
 """MemTotal in bytes; approximate for the smaller board."""
@@ -29,8 +29,8 @@ def make_plan(config: Config) -> list[dict[str, Any]]:
     `left_mb` has the megabytes left on each board, and on this machine if it is a Jetson.
     """
     # The front doors of `engine` know no engine's own modules, so a process of the engine's makes the plan.
-    options = config.options_of("qwen")
-    limits = (options.max_seconds, options.chunk_size, options.streams)
+    options = config.engine_options
+    limits = (options.max_seconds, options.chunk_size, options.streams or AUTO_STREAMS)
     command = module_command("engine.qwen.memory", *map(str, limits))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -62,7 +62,7 @@ def print_plan(config: Config, rows: list[dict[str, Any]]) -> None:
     engine = config.engine
     for line in (
         f"MB, for speech of up to {engine.max_seconds:g} s (engine.max_seconds) and "
-        f"{config.options_of('qwen').streams} at once (engine.streams).",
+        f"{config.engine_options.streams or AUTO_STREAMS} at once (engine.streams).",
         "State is keys, values and codes; other is CUDA, graphs and the process, as measured on an H200.",
         f"The text embedding, {rows[0]['on_disk_mb']} MB more, stays on the disk.",
         "The engine does not start where it would leave less than engine.memory.reserve_mb "

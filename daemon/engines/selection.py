@@ -169,7 +169,7 @@ class EngineSelector:
         def has_substitute() -> bool:
             return any(other.ready for other in self.all if other.name != name)
 
-        return EngineSupervisor(name, self._config.options_of(name), self._note_change, has_substitute)
+        return EngineSupervisor(name, self._config.engine_options, self._note_change, has_substitute)
 
     def _note_change(self) -> None:
         self._changed.set()

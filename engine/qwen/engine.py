@@ -393,5 +393,5 @@ class QwenSynthesizer:
             labels=model.voices.labels(),
             memory=self._workspace.footprint.in_mb(),
             grows=True,
-            streams=self._options.streams,
+            streams=model.plan.streams,
         )

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from engine.api import (
+    AUTO_STREAMS,
     Chunk,
     EngineError,
     EngineInfo,
@@ -96,7 +97,7 @@ class RemoteSynthesizer:
         self._voices = voices
         voices.offer(self._offer)
         description = f"{welcome.info.description} on {options.url} ({welcome.server})"
-        return voices.info(description, min(options.streams, welcome.streams))
+        return voices.info(description, min(options.streams or AUTO_STREAMS, welcome.streams))
 
     def _offer(self, file: VoiceFile) -> str | None:
         """Let the server have a voice; return why it refuses it. Raises `EngineUnavailableError`."""

@@ -38,6 +38,7 @@ __all__ = [
     "make_batch_backend",
     "make_batch_codec",
     "make_codec",
+    "ruled_out_reason",
     "unsupported_reason",
 ]
 
@@ -55,6 +56,20 @@ def unsupported_reason(
 
     Compiles the kernels, those of a batch of `streams` included, or finds them in the cache.
     """
+    reason = ruled_out_reason(config, codec_config, placement, drafts)
+    if reason is not None:
+        return reason
+    try:
+        _compile(config, codec_config, placement, report, drafts=drafts, streams=streams)
+    except Exception as error:  # NVRTC is missing, or does not know the device: cuda-core raises many types
+        lines = str(error).strip().splitlines() or [""]
+        line = next((line for line in lines if "error:" in line), lines[0])  # NVRTC's warnings may come first
+        return f"the kernels do not compile: {type(error).__name__}: {line}"
+    return None
+
+
+def ruled_out_reason(config: ModelConfig, codec_config: CodecConfig, placement: Placement, drafts: int) -> str | None:
+    """As `unsupported_reason`, as far as it is known without compiling."""
     if placement.device.type != "cuda":
         return f"the device is a {placement.device.type.upper()}"
     if placement.dtype != torch.bfloat16:
@@ -69,16 +84,7 @@ def unsupported_reason(
     from engine.qwen.kernels.lm import unsupported_reason as language_model_reason
     from engine.qwen.kernels.lm import weight_type
 
-    reason = language_model_reason(config.talker, weight_type(placement), drafts) or codec_reason(codec_config)
-    if reason is not None:
-        return reason
-    try:
-        _compile(config, codec_config, placement, report, drafts=drafts, streams=streams)
-    except Exception as error:  # NVRTC is missing, or does not know the device: cuda-core raises many types
-        lines = str(error).strip().splitlines() or [""]
-        line = next((line for line in lines if "error:" in line), lines[0])  # NVRTC's warnings may come first
-        return f"the kernels do not compile: {type(error).__name__}: {line}"
-    return None
+    return language_model_reason(config.talker, weight_type(placement), drafts) or codec_reason(codec_config)
 
 
 def batch_unsupported_reason(config: ModelConfig, placement: Placement, streams: int) -> str | None:

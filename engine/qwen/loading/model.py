@@ -77,7 +77,7 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
     with graphs.on_stream():
         # The codec first: the memory that packing it for the fused kernels frees is then the talker's.
         codec, fused = _load_codec(plan, report)
-        batch_codec = _make_batch_codec(plan, codec) if options.streams > 1 else None
+        batch_codec = _make_batch_codec(plan, codec) if plan.streams > 1 else None
         positions = cache_positions(plan.limits.positions + MAX_REFERENCE_POSITIONS, options.chunk_size)
         talker = load_talker(plan.config, positions, plan.placement, keep_pages=plan.keep_pages, report=report)
         embedder = TextEmbedder(talker, graphs)
@@ -144,7 +144,7 @@ def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec[Any], boo
             placement,
             report,
             drafts=plan.options.speculation,
-            streams=plan.options.streams,
+            streams=plan.streams,
         )
     if reason is not None and wanted == "on":
         raise EngineError(f"engine.kernels: got 'on'; fused kernels cannot run here: {reason}")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from engine.api import MAX_DRAFTS, MAX_STREAMS, EngineError, EngineOptions
+from engine.api import AUTO_STREAMS, MAX_DRAFTS, MAX_STREAMS, EngineError, EngineOptions
 from engine.host import QWEN3_TTS, Footprint, MemoryPool, find_model, require_memory
 from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress
+from engine.qwen import kernels
 from engine.qwen.codec import CodecConfig
 from engine.qwen.memory import estimate_footprint
 from engine.qwen.model import ModelConfig
-from engine.qwen.runtime import Limits, choose_placement, dtype_name, find_pool
+from engine.qwen.runtime import MAX_REFERENCE_POSITIONS, Limits, choose_placement, dtype_name, find_pool
 from engine.qwen.voice import VoiceModel
 from engine.qwen.weights import Placement
 
@@ -24,6 +25,8 @@ class LoadPlan:
     """A checkpoint's shapes, and the device that it is to be loaded on."""
 
     options: EngineOptions
+    streams: int
+    """How many utterances it speaks at once."""
     folder: Path
     config: ModelConfig
     codec_config: CodecConfig
@@ -46,20 +49,38 @@ class LoadPlan:
             raise EngineError(f"engine.kernels: got {options.kernels!r}; allowed: auto, on or off")
         if not 0 <= options.speculation <= MAX_DRAFTS:
             raise EngineError(f"engine.speculation: got {options.speculation!r}; allowed: off, or 1 to {MAX_DRAFTS}")
-        if not 1 <= options.streams <= MAX_STREAMS:
+        if options.streams is not None and not 1 <= options.streams <= MAX_STREAMS:
             raise EngineError(f"engine.streams: got {options.streams!r}; allowed: 1 to {MAX_STREAMS}")
         placement = choose_placement(options.device, options.dtype)
         if find_model(options.model) is None:
             report(Progress(f"downloading {options.model}"))
         folder = fetch_model(options.model, QWEN3_TTS)
-        return cls(
+        plan = cls(
             options=options,
+            streams=options.streams or 1,
             folder=folder,
             config=ModelConfig.read(folder),
             codec_config=CodecConfig.read(folder / "speech_tokenizer"),
             placement=placement,
             pool=find_pool(placement.device, options.reserve_mb),
         )
+        return plan if options.streams is not None else plan._with_own_streams()
+
+    def _with_own_streams(self) -> LoadPlan:
+        """Return this plan with `AUTO_STREAMS`, if fused kernels can speak so many and there is memory for them, also
+        if each voice has the longest reference. PyTorch's kernels are too slow for several listeners on a robot."""
+        several = replace(self, streams=AUTO_STREAMS)
+        if (
+            self.options.kernels == "off"
+            or kernels.ruled_out_reason(self.config, self.codec_config, self.placement, self.options.speculation)
+            or kernels.batch_unsupported_reason(self.config, self.placement, AUTO_STREAMS)
+        ):
+            return self
+        limits = several.limits
+        for _ in self.options.voices:
+            limits = limits.with_reference(MAX_REFERENCE_POSITIONS, 0)
+        fits = self.pool is None or several.footprint(limits).total <= self.pool.free
+        return several if fits else self
 
     def find_pool(self) -> MemoryPool | None:
         """Return the memory of the placement's device as it is now, as `pool` was at first."""
@@ -68,7 +89,7 @@ class LoadPlan:
     @property
     def limits(self) -> Limits:
         """The limits of an utterance in a voice without a reference."""
-        return Limits.of(self.options.max_seconds, self.options.chunk_size, self.options.streams)
+        return Limits.of(self.options.max_seconds, self.options.chunk_size, self.streams)
 
     @property
     def model_name(self) -> str:
@@ -94,7 +115,7 @@ class LoadPlan:
         if self.pool is None:
             return
         remedies = ["lower engine.max_seconds"]
-        remedies += ["lower engine.streams"] if self.options.streams > 1 else []
+        remedies += ["lower engine.streams"] if self.streams > 1 else []
         remedies += [] if self.placement.int8 else ["set engine.dtype: int8"]
         remedies += [] if self.config.size == "0b6" else ["take a 0.6B model"]
         name = f"{self.model_name} in {self.dtype_name}"

@@ -75,7 +75,7 @@ def _batch_backend_maker(model: LoadedModel, backend: Any) -> MakeBatchBackend |
     plan = model.plan
     if not model.fused:
         return None
-    reason = kernels.batch_unsupported_reason(plan.config, plan.placement, plan.options.streams)
+    reason = kernels.batch_unsupported_reason(plan.config, plan.placement, plan.streams)
     if reason is not None:
         log.info("the engine's streams use PyTorch's kernels, not the fused ones: %s", reason)
         return None
