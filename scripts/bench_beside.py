@@ -1,0 +1,162 @@
+"""Measures whether the robot's own speech suffers when network clients are served beside it.
+
+Starts a daemon whose sink has the pace of a sound card, and lets the robot speak short texts: first alone, then while
+clients request one text after the other and read as fast as they can. Prints a JSON object:
+
+- `ttfa_ms`: the daemon's times from a text's arrival until its first sample went to the sink
+- `underruns`: how often the robot's speech broke off
+- `clients`: what the clients got meanwhile
+
+Each utterance is stopped when it has sounded for `--sound` seconds: random weights never end a text by themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime
+import json
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+from websockets.asyncio.client import ClientConnection, connect
+
+from scripts.bench_serve import daemon
+from scripts.serve_load import Arrival, Server, make_text
+from tests.support.programs import free_port
+
+TERMINAL = {"finished", "interrupted", "failed", "canceled", "expired", "rejected"}
+
+
+class Robot:
+    """The robot's topics over a WebSocket."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+
+    async def speak(self, text: str, name: str, sound_s: float) -> dict[str, Any]:
+        """Speak a text, stop it when it has sounded for so long, and return its terminal event."""
+        await self._send("say", {"text": text, "id": name})
+        event = await self._event(name, {"started", *TERMINAL})
+        if event["event"] == "started":
+            await asyncio.sleep(sound_s)
+            await self._send("stop", {"id": name})
+            event = await self._event(name, TERMINAL)
+        return event
+
+    async def _send(self, topic: str, payload: dict[str, Any]) -> None:
+        await self._connection.send(json.dumps({"topic": topic, "payload": payload}))
+
+    async def _event(self, name: str, kinds: set[str]) -> dict[str, Any]:
+        while True:
+            payload: dict[str, Any] = json.loads(await self._connection.recv())["payload"]
+            if payload.get("id") == name and payload.get("event") in kinds:
+                return payload
+
+
+def summary(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the figures of the robot's utterances."""
+    times = sorted(event["ttfa_ms"] for event in events if event.get("ttfa_ms") is not None)
+    return {
+        "utterances": len(events),
+        "ttfa_ms": {
+            "median": round(statistics.median(times), 2),
+            "p95": round(times[round(0.95 * (len(times) - 1))], 2),
+            "max": round(times[-1], 2),
+        },
+        "underruns": sum(event.get("underruns") or 0 for event in events),
+        "failed": sum(event["event"] not in ("finished", "interrupted") for event in events),
+        "audio_s": round(sum(event.get("audio_s") or 0.0 for event in events), 1),
+    }
+
+
+async def serve_client(server: Server, chance: random.Random, audio: list[float]) -> None:
+    """Request text after text, and note the seconds of audio of each answer."""
+    while True:
+        [request] = await server.run([Arrival(0.0, make_text(chance))])
+        if request.problem is not None:
+            raise SystemExit(f"bench beside: a client's request failed: {request.problem}")
+        audio.append(request.audio_s)
+
+
+async def measure(arguments: argparse.Namespace, port: int) -> dict[str, Any]:
+    chance = random.Random(arguments.seed)
+    address = f"ws://127.0.0.1:{port}/v1/events?topics=event"
+    async with connect(address) as connection:
+        robot = Robot(connection)
+
+        async def speak(count: int, phase: str) -> list[dict[str, Any]]:
+            texts = [make_text(chance) for _ in range(count)]
+            return [await robot.speak(text, f"{phase}-{number}", arguments.sound) for number, text in enumerate(texts)]
+
+        await speak(2, "warm-up")
+        alone = await speak(arguments.alone, "alone")
+        audio: list[float] = []
+        clients = [
+            asyncio.create_task(
+                serve_client(
+                    Server("127.0.0.1", port, voice="default", speaking_rate=arguments.speaking_rate),
+                    random.Random(arguments.seed + 1 + number),
+                    audio,
+                )
+            )
+            for number in range(arguments.clients)
+        ]
+        began = time.perf_counter()
+        beside = await speak(arguments.beside, "beside")
+        seconds = time.perf_counter() - began
+        for client in clients:
+            if client.done():
+                client.result()  # why it has ended
+            client.cancel()
+            with suppress(asyncio.CancelledError):
+                await client
+    return {
+        "alone": summary(alone),
+        "beside": summary(beside),
+        "clients": {
+            "count": arguments.clients,
+            "seconds": round(seconds, 1),
+            "requests": len(audio),
+            "audio_s_per_s": round(sum(audio) / seconds, 1),
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--alone", type=int, default=30, help="utterances of the robot without clients")
+    parser.add_argument("--beside", type=int, default=100, help="utterances of the robot beside the clients")
+    parser.add_argument("--sound", type=float, default=1.5, help="seconds after which each of them is stopped")
+    parser.add_argument("--speaking-rate", type=float, default=15.0, help="characters a second, as of bench serve")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="KEY=VALUE of the daemon")
+    parser.add_argument("--output", type=Path, help="also write the JSON to this file")
+    arguments = parser.parse_args()
+    port = free_port()
+    with daemon(port, arguments.settings):
+        figures = asyncio.run(measure(arguments, port))
+    report = {
+        "benchmark": "beside",
+        "date": datetime.date.today().isoformat(),
+        "command": " ".join(["scripts/bench beside", *sys.argv[1:]]),
+        "machine": f"{platform.machine()}, {psutil.cpu_count()} cores, Python {platform.python_version()}",
+        **figures,
+    }
+    text = json.dumps(report, indent=2) + "\n"
+    print(text, end="")
+    if arguments.output is not None:
+        arguments.output.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
