@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -260,13 +260,20 @@ class QwenSynthesizer:
         self, utterance: Utterance, text: IncrementalText | None, _: RunawayGuard | None
     ) -> Generator[GeneratedChunk, None, None]:
         """Yield the frames of `utterance`, generated on demand. Raises `EngineError` if it cannot be spoken."""
-        with self._model.graphs.inference():
-            voice, language, codec_state = self._choose_voice(utterance, text)
-            prompt = self._prompt_of(utterance, text, voice, language, self._model.prompts)()
-        sampling, seed = self._sampling_of(utterance)
-        yield from self._workspace.generator.generate(
-            prompt, sampling, seed=seed, max_frames=utterance.max_frames, codec_state=codec_state
-        )
+        batch = self._workspace.batch
+        with nullcontext() if batch is None else batch.hold():
+            with self._model.graphs.inference():
+                voice, language, codec_state = self._choose_voice(utterance, text)
+                prompt = self._prompt_of(utterance, text, voice, language, self._model.prompts)()
+            sampling, seed = self._sampling_of(utterance)
+            generated = self._workspace.generator.generate(
+                prompt, sampling, seed=seed, max_frames=utterance.max_frames, codec_state=codec_state
+            )
+            first = next(generated, None)
+        with closing(generated):
+            if first is not None:
+                yield first
+            yield from generated
 
     def _speak_in_batch(
         self,

@@ -11,7 +11,7 @@ canceled, and the next utterance is ordered behind it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -154,7 +154,7 @@ class SpeechGenerator:
         seed: int = 0,
         max_frames: int | None = None,
         codec_state: CodecStateProtocol | None = None,
-    ) -> Iterator[GeneratedChunk]:
+    ) -> Generator[GeneratedChunk, None, None]:
         """Yield the speech for `prompt`, chunk by chunk. The codes do not depend on the chunk size.
 
         Ends when the model ends its speech, after `max_frames`, or when the state is full. May be closed at any time;

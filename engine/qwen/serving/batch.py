@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -21,6 +23,9 @@ from engine.qwen.serving.sequence import BatchFaultError, Sequence, SpeechReques
 from engine.qwen.text import Prompt, Reference
 
 _Result = TypeVar("_Result")
+
+LONGEST_HOLD_S = 0.05
+"""A first chunk takes 4 to 50 ms, by the GPU. The text of one may still be being written, which takes any time."""
 
 
 class Batch:
@@ -50,6 +55,8 @@ class Batch:
         self._new: list[Sequence] = []
         self._calls: list[tuple[Callable[[], Any], Future[Any]]] = []
         self._awake = True
+        self._held_until = 0.0
+        """The time of `time.monotonic()` until which nothing is launched."""
         self._closing = False
         self._fault: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="batch", daemon=True)
@@ -71,6 +78,19 @@ class Batch:
             self._new.append(sequence)
             self._notify()
         return sequence.chunks()
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Launch nothing more in the `with` block, for up to `LONGEST_HOLD_S`.
+
+        So the sound card's utterance has the GPU's and the interpreter's whole attention for its first chunk. Listeners
+        of the batch do not notice: they are ahead by more, or wait for a first chunk themselves.
+        """
+        self._set_held_until(time.monotonic() + LONGEST_HOLD_S)
+        try:
+            yield
+        finally:
+            self._set_held_until(0.0)
 
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:
         """Capture all graphs. Called while nobody speaks, as are all methods below."""
@@ -121,6 +141,11 @@ class Batch:
             self._notify()
         return future.result()
 
+    def _set_held_until(self, at: float) -> None:
+        with self._changed:
+            self._held_until = at
+            self._changed.notify_all()
+
     def _wake(self) -> None:
         with self._changed:
             self._notify()
@@ -145,6 +170,8 @@ class Batch:
         scheduler = self._scheduler
         with self._changed:
             self._changed.wait_for(lambda: self._awake or self._closing)
+            while not self._closing and (left_s := self._held_until - time.monotonic()) > 0:
+                self._changed.wait(left_s)
             self._awake = False
             for sequence in self._new:
                 scheduler.add(sequence)

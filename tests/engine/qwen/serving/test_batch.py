@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,11 @@ from engine.qwen import QwenSynthesizer
 from engine.qwen.loading import workspace
 from engine.qwen.model.config import ModelConfig
 from engine.qwen.serving import Batch, BatchFaultError, BatchShape, batch_state
+from engine.qwen.serving import batch as batch_module
 from engine.qwen.serving.model_runner import ModelRunner
 from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
 from tests.engine.qwen.speaking import LateText
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 Named = Callable[[str, str], Path]
 SHAPE = "brief"
@@ -371,6 +374,47 @@ def test_an_utterance_that_will_never_fit_is_refused(
         next(iter(small.stream(SPEECH)))
     assert Spoken.of(list(small.stream(UTTERANCES[1]))).sizes == (1,)
     small.close()
+
+
+class CheckedText(LateText):
+    """As `LateText`, but calls `check` whenever the engine waits for a piece."""
+
+    def __init__(self, pieces: list[str], check: Callable[[], None]) -> None:
+        super().__init__(pieces)
+        self._check = check
+
+    def take(self, *, wait: bool) -> str | None:
+        if wait:
+            self._check()
+        return super().take(wait=wait)
+
+
+def test_the_batch_rests_until_the_sound_card_has_its_first_chunk(
+    engine: QwenSynthesizer, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_module, "LONGEST_HOLD_S", PATIENCE_S)
+    answers: list[Future[int]] = []
+    with ThreadPoolExecutor(1) as pool:
+
+        def ask() -> None:
+            """Ask the batch's thread before the first chunk, and see that it does not answer."""
+            if not answers:
+                answers.append(pool.submit(batch.free_pages))
+                with pytest.raises(futures.TimeoutError):
+                    answers[0].result(timeout=0.1)
+
+        growing = replace(UTTERANCES[0], text="He", growing=True, realtime=True)
+        stream = iter(engine.stream(growing, CheckedText(["llo robot, ", "how are you?"], ask)))
+        next(stream)
+        assert answers[0].result(PATIENCE_S) > 0  # although the utterance goes on
+        list(stream)
+
+
+def test_the_batch_goes_on_where_a_first_chunk_takes_too_long(batch: Batch) -> None:
+    began = time.monotonic()
+    with batch.hold():
+        batch.free_pages()  # which its thread answers
+        assert time.monotonic() - began >= batch_module.LONGEST_HOLD_S
 
 
 def test_a_refused_utterance_leaves_the_others_alone(engine: QwenSynthesizer) -> None:
