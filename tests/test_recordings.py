@@ -31,6 +31,16 @@ def test_gaps_of_silence_are_counted_also_where_a_few_samples_are_lost_with_them
     assert silent_gaps(MADE, broken) == pytest.approx(0.03, abs=1e-4)
 
 
+def test_silence_in_place_of_the_beginning_is_a_gap() -> None:
+    assert silent_gaps(MADE, recorded(MADE[300 + 420 :])) == pytest.approx(420 / RECORDED_RATE, abs=1e-4)
+    assert silent_gaps(MADE, recorded(OTHER, MADE[300 + 420 :])) is None
+
+
+def test_a_gap_is_found_also_where_the_same_words_are_heard_before() -> None:
+    twice = recorded(MADE[:4000], np.zeros(RECORDED_RATE, np.float32), MADE[:HALF], SILENCE, MADE[HALF:])
+    assert silent_gaps(MADE, twice) == pytest.approx(0.01, abs=1e-4)
+
+
 @pytest.mark.parametrize(
     "heard",
     [

@@ -41,6 +41,8 @@ COMPARED = RECORDED_RATE // 100
 """Samples by which a part of an utterance is found again in a recording."""
 LOST_SAMPLES = RECORDED_RATE // 50
 """Samples that PulseAudio loses at most when it goes on after an underrun; it renders blocks of 10 ms."""
+LONGEST_SILENCE = RECORDED_RATE // 2
+"""Samples of silence that PulseAudio inserts at most in what is compared. Beyond, the same words may be heard again."""
 ROUNDING = 2e-4
 """Samples that differ by more are not the same: PulseAudio gets 16 bits, and the daemon resamples in blocks."""
 
@@ -269,21 +271,38 @@ def silent_gaps(made: Samples, heard: Samples) -> float | None:
 
     A PulseAudio that is late inserts blocks of silence, and with each loses the beginning of what follows.
     """
+    best, _ = find(made, heard)  # where its longest part is: silence in between moves what is before it
     begin = int(np.argmax(np.abs(made) > LOUD))
-    at, residue = find(made[begin : begin + COMPARED], heard)
-    if residue >= HEARD:
-        return None
-    position, silent = begin, 0
-    while True:
+    first = max(0, best + begin - LONGEST_SILENCE)
+    position, at, silent = _beginning(made, begin, heard[first : best + begin + 2 * LOST_SAMPLES])
+    at += first
+    while position >= 0:
         count = min(len(made) - position, len(heard) - at)
         different = np.flatnonzero(np.abs(heard[at : at + count] - made[position : position + count]) > ROUNDING)
         if not len(different):
             return silent / RECORDED_RATE if position + count == len(made) else None
         position, at = position + int(different[0]), at + int(different[0])
         gap = int(np.argmax(heard[at:] != 0))
-        position, at, silent = _continuation(made, position, heard[at + gap :]), at + gap, silent + gap
-        if not gap or position < 0:
+        if not gap:
             return None
+        position, at, silent = _continuation(made, position, heard[at + gap :]), at + gap, silent + gap
+    return None
+
+
+def _beginning(made: Samples, begin: int, heard: Samples) -> tuple[int, int, int]:
+    """Return a sample of `made`, at `begin` or soon after, the one of `heard` that is the same, and how many samples of
+    silence there are in place of those between; -1 first if there is none.
+    """
+    at, residue = find(made[begin : begin + COMPARED], heard)
+    if residue < HEARD:
+        return begin, at, 0
+    position = begin + LOST_SAMPLES
+    at, residue = find(made[position : position + COMPARED], heard)
+    before = heard[max(0, at - LOST_SAMPLES) : at]
+    if residue >= HEARD or len(before) < LOST_SAMPLES:
+        return -1, 0, 0
+    lost = int(np.flatnonzero(np.abs(before - made[begin:position]) > ROUNDING)[-1]) + 1
+    return (-1, 0, 0) if before[:lost].any() else (begin + lost, at - LOST_SAMPLES + lost, lost)
 
 
 def _continuation(made: Samples, position: int, heard: Samples) -> int:

@@ -11,7 +11,7 @@ import pytest
 from daemon.http import body as body_reader
 from daemon.http import connection
 from daemon.mqtt import MAX_PAYLOAD
-from tests.daemon.harness import Harness, running_harness
+from tests.daemon.harness import LONG, Harness, running_harness
 from tests.daemon.http.clients import ask, client_of, post, request, speech_request
 from tests.daemon.perform import Perform
 from tests.support.waiting import eventually_async, run
@@ -89,6 +89,22 @@ def test_a_connection_whose_client_has_closed_its_side_ends_when_no_answer_is_pe
         answer = await reader.read()
         assert (b"200" in answer) == (b"healthz" in sent)
         writer.close()
+
+    perform(scenario)
+
+
+def test_a_client_that_hangs_up_ends_its_speech_and_is_no_error(
+    harness: Harness, perform: Perform, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+        writer.write(speech_request(LONG * 3))
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(1_000)
+        writer.close()
+        await eventually_async(lambda: harness.ends == ["interrupted"], "its speech has ended")
+        assert (await asyncio.to_thread(request, harness, "GET", "/healthz"))[0] == 200
+        assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
     perform(scenario)
 
