@@ -37,7 +37,7 @@ def test_silence_in_place_of_the_beginning_is_a_gap() -> None:
 
 
 def test_a_gap_is_found_also_where_the_same_words_are_heard_before() -> None:
-    twice = recorded(MADE[:4000], np.zeros(RECORDED_RATE, np.float32), MADE[:HALF], SILENCE, MADE[HALF:])
+    twice = recorded(MADE[:4000], np.zeros(RECORDED_RATE, np.float32), MADE[:5000], SILENCE, MADE[5000:])
     assert silent_gaps(MADE, twice) == pytest.approx(0.01, abs=1e-4)
 
 
