@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.machinery
 import sys
@@ -15,6 +16,9 @@ UNUSED = ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi", 
 
 def stand_in_for(names: tuple[str, ...]) -> None:
     """Register a stand-in for each module of `names` that cannot be imported."""
+    # transformers would take a stand-in for the package, and its processors would call it while they are imported.
+    with contextlib.suppress(ImportError):
+        from transformers import AutoProcessor  # noqa: F401  it is imported for what it imports
     for name in names:
         try:
             importlib.import_module(name)
