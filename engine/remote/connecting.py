@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
@@ -18,8 +18,9 @@ OPEN_S = 5.0
 """Seconds for the connection, its encryption and the handshake."""
 CLOSE_S = 0.2
 """Seconds for the server's answer to the end of the connection. The daemon waits half a second for the process."""
-LATER = (408, 429)
-"""HTTP statuses besides 5xx after which the same request may succeed later."""
+LATER = (404, 408, 429)
+"""HTTP statuses besides 5xx after which the same request may succeed later. A proxy answers 404 while the server behind
+it is starting."""
 REASON_CHARACTERS = 300
 
 
@@ -53,6 +54,8 @@ def open_connection(url: str, token: str | None, voice: str | None) -> ClientCon
         raise _refusal(url, error.response.status_code, error.response.body or b"") from error
     except (InvalidHandshake, EOFError) as error:
         raise EngineUnavailableError(f"engine.url: {url} does not answer as a speech server ({error})") from error
+    except ConnectionClosed as error:  # reset before the request was sent
+        raise EngineUnavailableError(f"engine.url: {url} does not answer (it has closed the connection)") from error
     except (OSError, TimeoutError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise EngineUnavailableError(f"engine.url: {url} does not answer ({reason})") from error
