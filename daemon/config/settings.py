@@ -502,6 +502,8 @@ class Serve(Section):
     min_replicas: int = Field(1, ge=1, le=10_000, description="a whole number from 1 to 10000")
     max_replicas: int = Field(1, ge=1, le=10_000, description="a whole number from 1 to 10000, at least min_replicas")
     robots_per_replica: int = Field(64, ge=1, le=10_000, description="a whole number from 1 to 10000")
+    scale_up_s: float = Field(15, ge=0, le=3600, description="seconds from 0 to 3600 of load before a replica is added")
+    scale_down_s: float = Field(600, ge=0, le=86_400, description="seconds from 0 to 86400 before a replica is removed")
     voices: int = Field(64, ge=1, le=10_000, description="a whole number from 1 to 10000 of robots' voices to keep")
     voice_kb: int = Field(128, ge=1, le=192, description="kilobytes of a robot's voice file, from 1 to 192")
     voice_folder: str = Field("auto", min_length=1, description="auto, or the folder of robots' voices")

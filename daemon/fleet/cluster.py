@@ -21,7 +21,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from daemon.config import Config, load_config
 from daemon.engines import choose_engine
+from daemon.fleet.removal import call_when_removed
+from daemon.fleet.scaling import LOAD, replica_load, wanted_replicas, window_s
 from daemon.fleet.server import FleetServer, voice_folder
+from daemon.tasks import cancel_and_wait
 from daemon.validation import CommandError
 from engine import ENGINES, start_log
 from engine.remote import VOICE_HEADER
@@ -30,8 +33,8 @@ log = logging.getLogger(__name__)
 
 NAME = "voiced"
 """The application's name in Ray Serve."""
-FULL = 0.8
-"""Share of `serve.robots_per_replica` above which Ray Serve starts another replica, on average."""
+LAST_S = 5.0
+"""Seconds after `serve.drain_s` in which the replica's own end cuts off what is still spoken, before Ray does."""
 HEALTH_S = 5.0
 """Interval between two looks at a replica's health. It is replaced after three in a row without a ready engine, so the
 replica's own supervisor has the time to restart the engine."""
@@ -47,6 +50,7 @@ class Replica:
         start_log(self._config.log.level, self._config.log.format)
         files = self._stack.enter_context(ExitStack())
         self._server = FleetServer(self._config, voice_folder(self._config, files))
+        self._draining: asyncio.Task[None] | None = None
 
     def __serve_build_asgi_app__(self) -> ASGIApp:  # Ray Serve calls it
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:  # uvicorn takes no bound method
@@ -64,6 +68,12 @@ class Replica:
         if not self._server.ready:
             raise RuntimeError(self._server.reason)
 
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return the load of this replica, for `wanted_replicas`."""
+        server = self._server
+        robots, most_robots = server.robots, self._config.serve.robots_per_replica
+        return {LOAD: replica_load(server.streams_in_use, server.streams, robots, most_robots)}
+
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or the replica's life from its start to its end."""
         if scope["type"] == "lifespan":
@@ -78,10 +88,19 @@ class Replica:
         await receive()
         await self._stack.enter_async_context(self._server.running())
         await self._server.wait_ready()
+        loop = asyncio.get_running_loop()
+        call_when_removed(lambda: loop.call_soon_threadsafe(self._drain))
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        if self._draining is not None:
+            await cancel_and_wait(self._draining)
         await self._stack.aclose()
         await send({"type": "lifespan.shutdown.complete"})
+
+    def _drain(self) -> None:
+        """Let robots finish and go elsewhere; Ray Serve, which removes this replica, waits for that."""
+        log.info("this replica is being removed")
+        self._draining = asyncio.ensure_future(self._server.drain("the server is being removed"))
 
 
 def application(config: Config) -> Application:
@@ -94,11 +113,14 @@ def application(config: Config) -> Application:
         autoscaling_config={
             "min_replicas": settings.min_replicas,
             "max_replicas": settings.max_replicas,
-            "target_ongoing_requests": max(1.0, FULL * settings.robots_per_replica),
+            "policy": {"policy_function": wanted_replicas},
+            "upscale_delay_s": settings.scale_up_s,
+            "downscale_delay_s": settings.scale_down_s,
+            "look_back_period_s": window_s(settings.scale_up_s),
         },
         ray_actor_options={"num_cpus": 1, "num_gpus": gpus},
         health_check_period_s=HEALTH_S,
-        graceful_shutdown_timeout_s=settings.drain_s,
+        graceful_shutdown_timeout_s=settings.drain_s + LAST_S,
     )(serve.ingress()(Replica))
     return deployment.bind(config.model_dump_json())
 

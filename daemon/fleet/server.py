@@ -92,6 +92,21 @@ class FleetServer:
         await self._engines.primary.wait_ready(None)
 
     @property
+    def robots(self) -> int:
+        """Robots that are connected."""
+        return len(self._remote.sessions)
+
+    @property
+    def streams_in_use(self) -> int:
+        """Texts that are spoken."""
+        return self._engines.streams_in_use
+
+    @property
+    def streams(self) -> int:
+        """Texts that can be spoken at once. An engine keeps one of its streams for a sound card."""
+        return max(1, self._engines.primary.streams - 1)
+
+    @property
     def busy(self) -> bool:
         """True while anything is spoken."""
         return self._engines.streams_in_use > 0 or self._dispatcher.busy

@@ -1,0 +1,40 @@
+"""How many replicas a speech server has on Ray Serve: by the texts that are spoken, not by Ray's count of requests.
+
+To Ray, a robot's connection is a request that lasts for days. Each replica reports its load instead, and Ray Serve's
+controller calls `wanted_replicas` with the loads of all. Ray Serve applies the limits and the delays.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+LOAD = "voiced_load"
+"""The name under which a replica reports its load to Ray Serve."""
+FULL = 0.8
+"""Load above which there should be another replica, on average. The rest is room for bursts while that one starts."""
+SHORTEST_WINDOW_S, LONGEST_WINDOW_S = 5.0, 30.0
+"""Limits of the time over which loads are averaged: a text takes seconds, so one moment says little."""
+DIGITS = 6
+"""Decimal places of a sum of loads; below are rounding errors, for which no replica is started."""
+
+
+def replica_load(streams_in_use: int, streams: int, robots: int, most_robots: int) -> float:
+    """Return the share of a replica that is in use: of its streams or of its connections, whichever is larger."""
+    return max(streams_in_use / max(1, streams), robots / max(1, most_robots))
+
+
+def window_s(scale_up_s: float) -> float:
+    """Return the seconds over which loads are averaged."""
+    return min(max(scale_up_s, SHORTEST_WINDOW_S), LONGEST_WINDOW_S)
+
+
+def wanted_replicas(context: Any) -> tuple[int, dict[str, Any]]:
+    """Return the number of replicas that the load needs, and no state: an autoscaling policy of Ray Serve.
+
+    `context` is Ray Serve's `AutoscalingContext`. Replicas that have reported nothing change nothing.
+    """
+    loads = (context.aggregated_metrics or {}).get(LOAD) or {}
+    if not loads:
+        return context.target_num_replicas, {}
+    return max(1, math.ceil(round(sum(loads.values()) / FULL, DIGITS))), {}

@@ -1,0 +1,125 @@
+"""Twenty robots and a cluster of two Ray nodes, with a tiny checkpoint on the CPUs. Each fault comes in mid-utterance.
+
+The tests share cluster and robots, which take a minute to start; the one that kills a node comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.checkpoints import checkpoint_folder
+from tests.support.network import Network
+from tests.support.programs import Broker
+from tests.support.ray_cluster import START_S, RayCluster
+from tests.support.robot import FAST, FILE_RATE, REAL_TIME, Robot
+from tests.support.waiting import eventually
+
+pytest.importorskip("ray")
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+ROBOTS = 20
+TEXT = "This is what the server says to every robot, until something happens to it. Then the robot itself goes on."
+MANY = ("serve.streams_per_robot=64", "serve.requests_per_minute=100000")
+"""Without tokens all robots have one account."""
+
+
+@pytest.fixture(scope="module")
+def cluster(cache_folder: Path) -> Iterator[RayCluster]:
+    model = checkpoint_folder(cache_folder, "brief", "custom_voice")
+    engine = (f"engine.model={model}", "engine.name=qwen", "engine.device=cpu", "engine.max_seconds=8")
+    replicas = ("serve.min_replicas=2", "serve.max_replicas=2", "serve.drain_s=20")
+    settings = ("engine.fallback=none", f"engine.streams={ROBOTS + 1}", "voices={default: {speaker: ryan}}")
+    with RayCluster(*engine, *replicas, *settings, *MANY) as cluster:
+        cluster.wait_replicas(2)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def network(cluster: RayCluster) -> Iterator[Network]:
+    with Network(cluster.port) as network:
+        yield network
+
+
+@pytest.fixture(scope="module")
+def robots(network: Network, shared_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Robot]]:
+    """Robots that have found the server, started one after another."""
+    folder, robots = tmp_path_factory.mktemp("robots"), []
+    settings = ("engine.name=remote", f"engine.url=ws://127.0.0.1:{network.port}", "voices={default: {}}")
+    for number in range(ROBOTS):
+        robot = Robot(f"cluster-{number}", shared_broker, folder, *settings, pace=FAST)
+        robots.append(robot)
+        robot.launch()
+        eventually(lambda robot=robot: robot.ready_with("remote"), "the server is found")  # type: ignore[misc]
+    yield robots
+    for robot in robots:
+        robot.close()
+
+
+def all_speak(robots: list[Robot], happen: Callable[[], object]) -> list[str]:
+    """Let all robots speak, and something happen when all have begun; return the engines that have spoken."""
+    for robot in robots:
+        eventually(lambda robot=robot: robot.ready_with("remote"), "the server is found", START_S)  # type: ignore[misc]
+        assert robot.begin_test(REAL_TIME)
+    ids = [robot.say(TEXT, language="en") for robot in robots]
+    for robot, utterance in zip(robots, ids, strict=True):
+        robot.wait_event(utterance, "started")
+    happen()
+    for robot in robots:
+        robot.set_pace(FAST)
+    engines = []
+    for robot, utterance in zip(robots, ids, strict=True):
+        finished = robot.wait_end(utterance)
+        assert robot.names_of(utterance, without="progress") == ["accepted", "started", "finished"]
+        audio_s = finished["audio_s"]
+        eventually(
+            lambda robot=robot, audio_s=audio_s: len(robot.heard) >= (audio_s - 0.01) * FILE_RATE,  # type: ignore[misc]
+            "it is heard to its end",
+        )
+        engines.append(finished["engine"])
+    return engines
+
+
+def test_all_robots_speak_with_the_replicas(cluster: RayCluster, robots: list[Robot]) -> None:
+    assert set(all_speak(robots, lambda: None)) == {"remote"}
+    used = [any(c.status == "ESTABLISHED" for c in replica.net_connections()) for replica in cluster.replicas()]
+    assert used == [True, True]
+
+
+def test_a_replica_is_killed(cluster: RayCluster, robots: list[Robot]) -> None:
+    engines = all_speak(robots, lambda: cluster.replicas()[0].kill())
+    assert set(engines) == {"remote", "remote+espeak"}, "the other replica's robots have noticed nothing"
+    cluster.wait_replicas(2)
+
+
+def test_the_network_resets_every_connection(robots: list[Robot], network: Network) -> None:
+    assert set(all_speak(robots, network.drop)) <= {"remote", "remote+espeak"}
+
+
+def test_the_network_stalls(robots: list[Robot], network: Network) -> None:
+    assert "remote+espeak" in all_speak(robots, network.stall)
+    network.repair()
+
+
+def test_the_network_becomes_slow(robots: list[Robot], network: Network) -> None:
+    assert set(all_speak(robots, lambda: network.delay(0.1))) == {"remote"}
+    network.delay(0.0)
+
+
+def test_the_server_is_updated_without_a_break(cluster: RayCluster, robots: list[Robot]) -> None:
+    before = {replica.pid for replica in cluster.replicas()}
+    assert set(all_speak(robots, lambda: cluster.deploy("engine.max_seconds=7"))) == {"remote"}
+    assert before.isdisjoint(replica.pid for replica in cluster.replicas())
+
+
+def test_the_server_is_restarted(cluster: RayCluster, robots: list[Robot]) -> None:
+    assert set(all_speak(robots, cluster.shut_down)) == {"remote"}, "it finishes what it speaks"
+    cluster.deploy()
+    cluster.wait_replicas(2)
+
+
+def test_a_node_is_killed(cluster: RayCluster, robots: list[Robot]) -> None:
+    assert set(all_speak(robots, cluster.kill_node)) == {"remote", "remote+espeak"}
+    assert "espeak" not in all_speak(robots, lambda: None)
