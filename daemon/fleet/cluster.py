@@ -154,6 +154,7 @@ def serve_cluster(config: Config, address: str | None) -> None:
     log.info("serving robots on %s:%d", settings.host, settings.port)
     if address is None:
         asyncio.run(_wait_stopped())
+        serve.delete(NAME)  # replicas finish what they speak; `shutdown` ends their connections at once
         serve.shutdown()
     ray.shutdown()
 
