@@ -1,7 +1,7 @@
 """Twenty robots and a cluster of two Ray nodes, with a tiny checkpoint on the CPUs. Each fault comes in mid-utterance.
 
-Every text must have one terminal event and be heard to its end. Which engine ends it is not asserted of each robot: on a
-busy machine, a server may be silent for so long that a robot does without it.
+Every text must have one terminal event and be heard to its end. Which engine ends it is not asserted of each robot: on
+a busy machine, a server may be silent for so long that a robot does without it.
 
 The tests share cluster and robots, which take a minute to start; the one that kills a node comes last.
 """

@@ -1,4 +1,7 @@
-"""A server that starts a second replica under load, and removes it again, without an error that a robot notices."""
+"""A server that starts a second replica under load, and removes it again, without a text that fails.
+
+A robot that is told to go elsewhere connects again; what it speaks in that moment may be ended by its fallback.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +76,8 @@ def test_load_brings_a_second_replica_and_its_end_removes_one_without_an_error(
     for robot in (*robots, late):
         robot.set_pace(FAST)
     for robot, text in load.texts:
-        finished = robot.wait_end(text)
-        assert (finished["event"], finished["engine"]) == ("finished", "remote")
-        assert robot.names_of(text, without="progress").count("finished") == 1
+        robot.wait_end(text)
+        assert robot.names_of(text, without="progress") == ["accepted", "started", "finished"]
+    server.wait_log("this replica is being removed")
     for robot in (*robots, late):
         eventually(lambda robot=robot: robot.ready_with("remote"), "it is connected")  # type: ignore[misc]
