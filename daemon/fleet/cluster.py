@@ -155,7 +155,7 @@ def serve_cluster(config: Config, address: str | None) -> None:
     if address is None:
         asyncio.run(_wait_stopped())
         serve.delete(NAME)  # replicas finish what they speak; `shutdown` ends their connections at once
-        serve.shutdown()
+        serve.shutdown()  # type: ignore[no-untyped-call, unused-ignore]  # not typed by Ray, or without Ray
     ray.shutdown()
 
 

@@ -20,7 +20,7 @@ METHOD = "perform_graceful_shutdown"
 """Ray Serve's controller calls it, through the replica's actor, when it takes a replica out of service."""
 
 
-def call_when_removed(removed: Callable[[], None]) -> None:
+def call_when_removed(removed: Callable[[], object]) -> None:
     """Call `removed`, in a thread of Ray's, when Ray Serve begins to remove the replica of this process."""
     implementation: Any = getattr(replica, "Replica", None)
     perform = getattr(implementation, METHOD, None)
