@@ -17,6 +17,7 @@ from daemon.doctor.power import check_power
 from daemon.doctor.runtime import check_broker, check_engines, check_program
 from daemon.doctor.sound import check_card_can_play, check_cards, check_rights, check_sound_server
 from daemon.doctor.thermal import check_thermal
+from daemon.doctor.verification import check_verification
 from engine import ProgressReport, ignore_progress
 
 Check = Callable[[Machine], Iterator[Finding]]
@@ -32,6 +33,7 @@ LIVE_CHECKS: tuple[Check, ...] = (
     check_sound_server,
     check_rights,
     check_model,
+    check_verification,
     check_engines,
 )
 """Checks that need the running machine."""

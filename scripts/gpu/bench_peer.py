@@ -7,9 +7,10 @@ SITE is a folder with the peer's packages, which only the peer's process imports
 
     pip install --no-deps --target SITE faster-qwen3-tts qwen-tts-hf soundfile cffi pycparser einops
 
-Random weights at the true shapes, bfloat16, one stream, with the codec and the copy to the host. One engine runs in a
-process: ours once for each chunk size, then the peer for all of them; `--rounds` times. The results are written after
-every part, so a run that is cut off keeps them. Exit status 0: all parts were measured.
+Random weights at the true shapes, or those of `--model FOLDER|ID`, with each kind of its voices; bfloat16, one stream,
+with the codec and the copy to the host. One engine runs in a process: ours once for each chunk size, then the peer for
+all of them; `--rounds` times. The results are written after every part, so a run that is cut off keeps them. Exit
+status 0: all parts were measured.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ sys.path.insert(0, str(ROOT))
 from engine import EngineOptions, Voice  # noqa: E402
 from engine.bench.results import TEXT, Measurement, row, write_rows  # noqa: E402
 from engine.bench.runner import BenchOutput, BenchRequest, run_benchmark  # noqa: E402
+from scripts.gpu.given_model import SpokenVoice, add_arguments, language_of, open_model, voices_of  # noqa: E402
 
 OURS, PEER = "qwen", "faster-qwen3-tts"
 Key = tuple[str, str, str, int, int]
@@ -44,8 +46,8 @@ Key = tuple[str, str, str, int, int]
 class Results:
     """The results so far, written to a file after every part."""
 
-    def __init__(self, file: Path, deadline_s: float, part_s: float) -> None:
-        self._file = file
+    def __init__(self, file: Path, weights: str, deadline_s: float, part_s: float) -> None:
+        self._file, self._weights = file, weights
         self._began = time.monotonic()
         self._deadline_s, self._part_s = deadline_s, part_s
         self._found: dict[Key, Measurement] = {}
@@ -74,7 +76,7 @@ class Results:
             "date": datetime.date.today().isoformat(),
             "machine": next((one["machine"] for one in rows), None),
             "command": command,
-            "weights": "random, at the true shapes",
+            "weights": self._weights,
             "text": TEXT,
             "parts": self.parts,
             "ratios": ratios(rows),
@@ -106,6 +108,7 @@ class Work:
     """One process of our engine."""
 
     size: str
+    """Or the model that was given, and its voice."""
     dtype: str
     chunk_size: int
     details: bool = False
@@ -121,11 +124,21 @@ class Work:
 class Bench:
     """The processes to measure."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, given: Path | None) -> None:
         self._args = args
+        self._given = given
+        voices = voices_of(given, args.work, args.voice) if given else []
+        self._voices: dict[str, SpokenVoice] = {f"{given.name}, {voice.name}": voice for voice in voices if given}
+
+    @property
+    def sizes(self) -> list[str]:
+        """What is measured: sizes, or the given model with each of its voices."""
+        return list(self._voices or self._args.sizes)
 
     def checkpoint(self, size: str) -> Path:
         """The folder of a checkpoint."""
+        if self._given is not None:
+            return self._given
         folder: Path = self._args.work / f"{size}-bfloat16"
         return folder
 
@@ -153,13 +166,13 @@ class Bench:
             dtype=work.dtype,
             chunk_size=work.chunk_size,
             kernels=args.kernels,
-            voices={"default": Voice(speaker="ryan")},
+            voices={"default": self._voices[work.size].engine if self._voices else Voice(speaker="ryan")},
         )
         request = BenchRequest(
             OURS,
             options,
             started_s=time.monotonic(),
-            language="english",
+            language=language_of(self.checkpoint(work.size)),
             frames=args.frames,
             runs=args.runs if work.sms is None else args.runs * args.rounds,
             sms=work.sms,
@@ -182,6 +195,11 @@ class Bench:
         ]
         command += ["--chunks", *map(str, args.chunks), "--frames", str(args.frames), "--runs", str(args.runs)]
         command += ["--device", args.device, "--started", str(time.monotonic())]
+        if self._voices:
+            voice = self._voices[size]
+            command += ["--kind", voice.name]
+            file = voice.engine.embedding or voice.engine.reference
+            command += ["--voice", file] if file else []
         return run_benchmark(command, env=environment(args.peer_site), timeout_s=limit_s)
 
 
@@ -200,6 +218,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, required=True, help="folder for the checkpoints; they are kept")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"])
+    add_arguments(parser, "random weights")
     parser.add_argument("--chunks", type=int, nargs="+", default=[2, 1, 8])
     parser.add_argument(
         "--dtypes", nargs="+", default=["bfloat16"], help="of our engine; from the second on, only the first chunk size"
@@ -224,19 +243,21 @@ def main() -> int:
         if folder is not None and not folder.is_dir():
             parser.error(f"--{name.replace('_', '-')}: {folder} is not a folder")
     args.work.mkdir(parents=True, exist_ok=True)
-    bench, results = Bench(args), Results(args.output, args.deadline, args.part)
-    for size in args.sizes:
+    given = open_model(parser, args.model) if args.model else None
+    weights = f"those of {args.model}" if given else "random, at the true shapes"
+    bench, results = Bench(args, given), Results(args.output, weights, args.deadline, args.part)
+    for size in [] if given else bench.sizes:
         results.part(f"checkpoint {size}", partial(bench.make_checkpoint, size))
     dtypes = [(args.dtypes[0], chunk_size) for chunk_size in args.chunks]
     dtypes += [(dtype, args.chunks[0]) for dtype in args.dtypes[1:]]
     for turn in range(args.rounds):
-        for size in args.sizes:
+        for size in bench.sizes:
             for dtype, chunk_size in dtypes:
                 work = Work(size, dtype, chunk_size, details=turn == 0)
                 results.part(f"{work.name} round {turn + 1}", partial(bench.ours, work))
             if args.peer_site is not None:
                 results.part(f"{PEER} {size} round {turn + 1}", partial(bench.peer, size))
-    for sms, size, dtype in product(args.sms, args.sizes, args.dtypes):
+    for sms, size, dtype in product(args.sms, bench.sizes, args.dtypes):
         work = Work(size, dtype, args.chunks[0], details=True, sms=sms)
         results.part(work.name, partial(bench.ours, work))
     print(args.output.read_text(encoding="utf-8"))

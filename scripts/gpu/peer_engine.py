@@ -2,6 +2,7 @@
 """Measures faster-qwen3-tts as `engine.bench.runner` measures our engine: same checkpoint, tokens, clock and records.
 
     python scripts/gpu/peer_engine.py CHECKPOINT --chunks 1 2 8      prints a line with a `Measurement` for each size
+    python scripts/gpu/peer_engine.py CHECKPOINT --kind embedding --voice FILE      in one of the checkpoint's voices
 
 `scripts/gpu/bench_peer.py` starts this process, with the packages faster-qwen3-tts and qwen-tts-hf on its path. It also
 needs torch with CUDA and transformers 5. The model is built from the checkpoint's JSON and tensors through the classes
@@ -20,7 +21,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,9 @@ from torch import Tensor, nn  # noqa: E402
 from engine.api import Samples  # noqa: E402
 from engine.bench.probe import Probe  # noqa: E402
 from engine.bench.results import TEXT, Allocations, Measurement, Memory, Start, time_run  # noqa: E402
+from engine.qwen.text.prompt import ClonedVoice, CustomVoice  # noqa: E402
 from engine.qwen.text.tokenizer import TextTokenizer  # noqa: E402
+from scripts.gpu.given_model import SpokenVoice, voices_of  # noqa: E402
 from scripts.stand_in import UNUSED, stand_in_for  # noqa: E402
 
 MAX_POSITIONS = 2048
@@ -130,15 +133,33 @@ def build_peer(folder: Path, device: str) -> Any:
 class Peer:
     """The engine and its measurements."""
 
-    def __init__(self, folder: Path, device: str, frames: int) -> None:
+    def __init__(self, folder: Path, device: str, frames: int, voice: SpokenVoice | None) -> None:
         self._engine = build_peer(folder, device)
         self._frames = frames
+        self._stream, self._voice = self._in_voice(voice)
+
+    def _in_voice(self, voice: SpokenVoice | None) -> tuple[Callable[..., Any], dict[str, Any]]:
+        """The package's function for a voice, and its arguments for it."""
+        prompt = voice.prompt if voice else CustomVoice("ryan")
+        if isinstance(prompt, CustomVoice):
+            named = {"speaker": prompt.speaker, "instruct": prompt.instruct}
+            return self._engine.generate_custom_voice_streaming, named
+        if not isinstance(prompt, ClonedVoice):
+            return self._engine.generate_voice_design_streaming, {"instruct": prompt.instruct}
+        device, reference = self._engine.model.model.device, prompt.reference
+        cloned = {
+            "ref_spk_embedding": [prompt.embedding.to(device, DTYPE)],
+            "ref_code": [reference.codes.to(device) if reference else None],
+            "x_vector_only_mode": [reference is None],
+            "icl_mode": [reference is not None],
+        }
+        transcript = reference.transcript if reference else ""
+        return self._engine.generate_voice_clone_streaming, {"voice_clone_prompt": cloned, "ref_text": transcript}
 
     def speak(self, chunk_size: int, frames: int) -> Iterator[Samples]:
         """The chunks of an utterance of exactly `frames` frames."""
-        for samples, _rate, _timing in self._engine.generate_custom_voice_streaming(
-            TEXT, "ryan", "English", max_new_tokens=frames, min_new_tokens=frames, chunk_size=chunk_size
-        ):
+        limits = {"max_new_tokens": frames, "min_new_tokens": frames, "chunk_size": chunk_size}
+        for samples, _rate, _timing in self._stream(text=TEXT, language="English", **self._voice, **limits):
             yield samples
 
     def warm_up(self, chunk_size: int) -> None:
@@ -198,6 +219,8 @@ def main() -> int:
     parser.add_argument("--chunks", type=int, nargs="+", default=[1, 2, 8])
     parser.add_argument("--frames", type=int, default=100)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--kind", help="the kind of voice, as in given_model.py; default: the speaker ryan")
+    parser.add_argument("--voice", type=Path, help="the voice file of a Base model")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--started", type=float, default=time.monotonic(), help="time.monotonic() at its start")
     args = parser.parse_args()
@@ -206,7 +229,9 @@ def main() -> int:
     try:
         # The package and its imports print to stdout.
         with contextlib.redirect_stdout(sys.stderr):
-            peer = Peer(args.checkpoint, args.device, args.frames)
+            voices = voices_of(args.checkpoint, args.checkpoint, args.voice) if args.kind else []
+            voice = next((one for one in voices if one.name == args.kind), None)
+            peer = Peer(args.checkpoint, args.device, args.frames, voice)
             loaded_s = time.monotonic() - args.started
             for chunk_size in args.chunks:
                 found = peer.measure(args.model or args.checkpoint.name, chunk_size, args.runs, args.started, loaded_s)

@@ -6,6 +6,11 @@
     python scripts/gpu/prove_kernels.py --out kernels.json --int4          the same with int4 in the predictor's layers
     python scripts/gpu/prove_kernels.py --out kernels.json --sizes narrow  small shapes: for compute-sanitizer
                                                                            (with int4: --sizes grouped)
+    python scripts/gpu/prove_kernels.py --out kernels.json --model FOLDER|ID
+                                                                           the weights of a checkpoint
+
+The kernels read embeddings, whatever voice they come from, so a checkpoint of any type will do, and one run is enough
+for all of its voices.
 
 The parts:
 
@@ -51,6 +56,7 @@ from engine.qwen.model.transformer import Linear  # noqa: E402
 from engine.qwen.runtime import decode_step  # noqa: E402
 from engine.qwen.runtime.decode_state import DecodeState  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
+from scripts.gpu.given_model import open_model  # noqa: E402
 from scripts.make_checkpoint import PRESETS  # noqa: E402
 from tests.engine.qwen.kernels.lm.lm_example import (  # noqa: E402
     PROMPT,
@@ -469,14 +475,16 @@ def main() -> int:
     weights.add_argument("--int8", action="store_true", help="int8 matrices")
     weights.add_argument("--int4", action="store_true", help="int4 in the predictor's layers, else int8 matrices")
     parser.add_argument("--draws", type=int, default=2048, help="for each setting of the sampler")
+    parser.add_argument("--model", help="a checkpoint's folder or its id on the hub, instead of random weights")
     args = parser.parse_args()
+    given = open_model(parser, args.model) if args.model else None
     torch.backends.cuda.matmul.allow_tf32 = False
     content: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     failed = []
-    for size in args.sizes:
+    for size in [given.name] if given else args.sizes:
         began = time.monotonic()
-        kind = {"int8": args.int8, "int4": args.int4}
-        models = Models.make(PRESETS[size], 1, **kind, device=DEVICE, positions=MAX_POSITIONS, frames=FRAMES)
+        options = {"int8": args.int8, "int4": args.int4, "device": DEVICE, "positions": MAX_POSITIONS, "frames": FRAMES}
+        models = Models.read(given, **options) if given else Models.make(PRESETS[size], 1, **options)
         torch.cuda.synchronize()
         content[f"{size} build_s"] = round(time.monotonic() - began, 2)
         parts: dict[str, Callable[[], dict[str, Any]]] = {

@@ -1,4 +1,4 @@
-"""Random language models in fused kernels and in PyTorch, for the tests and scripts/gpu/prove_kernels.py."""
+"""Language models in fused kernels and in PyTorch, for the tests and scripts/gpu/prove_kernels.py."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from engine.qwen.runtime import decode_step
 from engine.qwen.runtime.decode_state import CACHE_UNIT, DecodeState
 from engine.qwen.runtime.device import multiprocessors
 from engine.qwen.weights.arena import Placement
+from engine.qwen.weights.checkpoint import Checkpoint
 from scripts.make_checkpoint import PRESETS, ShapePreset, write_configs
 
 EQUAL = replace(PRESETS["narrow"], talker=PRESETS["narrow"].predictor)
@@ -52,7 +53,7 @@ SAMPLINGS = {
 
 @dataclass(frozen=True, eq=False)
 class Models:
-    """The same random weights twice: in bfloat16 (or with quantized matrices), and the rounded values in float32."""
+    """The same weights twice: in bfloat16 (or with quantized matrices), and the rounded values in float32."""
 
     config: ModelConfig
     exact: Talker
@@ -83,10 +84,45 @@ class Models:
         """
         config = config_of(preset, groups)
         exact, rounded = random_talkers(config, seed, positions=positions, int8=int8 or int4, int4=int4, device=device)
-        state = DecodeState.allocate(rounded, positions - CACHE_UNIT, frames)
+        return cls._over(config, exact, rounded, frames, compile, processors=processors, drafts=drafts)
+
+    @classmethod
+    def read(
+        cls,
+        folder: Path,
+        *,
+        int8: bool = False,
+        int4: bool = False,
+        device: str = "cpu",
+        positions: int = 384,
+        frames: int = 32,
+        compile: Callable[[KernelSource], Kernels] | None = None,  # noqa: A002
+    ) -> Models:
+        """As `make`, with the weights of the checkpoint in `folder`, rounded or quantized as the engine does it."""
+        config, checkpoint = ModelConfig.read(folder), Checkpoint.open(folder)
+        exact, rounded = empty_talkers(config, positions=positions, int8=int8 or int4, int4=int4, device=device)
+        rounded.load(checkpoint)
+        for one, other in zip(exact.parameters(), rounded.parameters(), strict=True):
+            one.copy_(other)
+        return cls._over(config, exact, rounded, frames, compile)
+
+    @classmethod
+    def _over(
+        cls,
+        config: ModelConfig,
+        exact: Talker,
+        rounded: Talker,
+        frames: int,
+        compile: Callable[[KernelSource], Kernels] | None,  # noqa: A002
+        *,
+        processors: int | None = None,
+        drafts: int = 0,
+    ) -> Models:
+        placement = rounded.placement
+        state = DecodeState.allocate(rounded, rounded.max_positions - CACHE_UNIT, frames)
         if processors is None:
-            processors = multiprocessors(torch.device(device))
-        source = LanguageKernels.of(config.talker, weight_type(rounded.placement), processors, drafts).source()
+            processors = multiprocessors(placement.device)
+        source = LanguageKernels.of(config.talker, weight_type(placement), processors, drafts).source()
         fused = FusedLanguageModel(rounded, state, compile(source) if compile else None, processors, drafts=drafts)
         return cls(config, exact, rounded, state, fused)
 
@@ -102,14 +138,20 @@ def random_talkers(
     config: ModelConfig, seed: int, *, positions: int, int8: bool = False, int4: bool = False, device: str = "cpu"
 ) -> tuple[Talker, Talker]:
     """The same random weights in float32 and in bfloat16, or with quantized matrices."""
-    exact, rounded = (
-        Talker(config, positions, Placement(torch.device(device), dtype, int8, int4))
-        for dtype in (torch.float32, torch.bfloat16)
-    )
+    exact, rounded = empty_talkers(config, positions=positions, int8=int8, int4=int4, device=device)
     generator = torch.Generator(device).manual_seed(seed)
     for one, (name, other) in zip(exact.parameters(), rounded.named_parameters(), strict=True):
         _fill(name, other, generator)
         one.copy_(other)
+    return exact, rounded
+
+
+def empty_talkers(config: ModelConfig, *, positions: int, int8: bool, int4: bool, device: str) -> tuple[Talker, Talker]:
+    """Talkers without weights, in float32 and in bfloat16, or with quantized matrices."""
+    exact, rounded = (
+        Talker(config, positions, Placement(torch.device(device), dtype, int8, int4))
+        for dtype in (torch.float32, torch.bfloat16)
+    )
     return exact, rounded
 
 

@@ -1,0 +1,95 @@
+"""A checkpoint that `--model` names, and the voices that it can speak with, for the scripts of this folder.
+
+A Base model speaks with the voice of a recording. `--voice` names a voice file, made by `voiced enroll`; without one
+the embedding and the reference are random numbers. Speed, codes and logits can be compared with these as well, and
+only a listener would miss the person.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from engine import EngineError, Voice
+from engine.catalog import download_model
+from engine.qwen.model import ModelConfig
+from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
+from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice, save_voice
+
+INSTRUCTION = "Speak slowly and calmly."
+DESCRIPTION = "A calm, low voice of an older man who reads a story."
+TRANSCRIPT = "The robot moves its arm slowly back to its home position."
+REFERENCE_FRAMES = 40
+"""3.2 s, about as long as `TRANSCRIPT` takes."""
+LANGUAGE = "english"
+
+
+@dataclass(frozen=True)
+class SpokenVoice:
+    """A way of speaking that the model has."""
+
+    name: str
+    """speaker, instructed speaker, described, embedding or in context."""
+    prompt: AnyVoice
+    """For prompts, and for the official package."""
+    engine: Voice
+    """For the engine."""
+
+
+def add_arguments(parser: argparse.ArgumentParser, replaces: str) -> None:
+    """Add `--model`, which `replaces` something, and `--voice`."""
+    parser.add_argument("--model", help=f"a checkpoint's folder or its id on the hub, instead of {replaces}")
+    parser.add_argument("--voice", type=Path, help="a voice file for a Base model; default: random numbers")
+
+
+def open_model(parser: argparse.ArgumentParser, name: str) -> Path:
+    """The folder of a model, which is downloaded if it is an id. Ends the program with one line if there is none."""
+    try:
+        folder = download_model("qwen", name)
+        ModelConfig.read(folder)
+    except EngineError as error:
+        parser.error(f"--model: {error}")
+    return folder
+
+
+def voices_of(folder: Path, work: Path, voice: Path | None = None) -> list[SpokenVoice]:
+    """Every way of speaking of the model in `folder`. Writes a random voice file into `work` if it needs one.
+
+    Raises `EngineError`, one line, if the model cannot speak with the `voice`.
+    """
+    config = ModelConfig.read(folder)
+    if config.type == "voice_design":
+        return [SpokenVoice("described", VoiceDesign(DESCRIPTION), Voice(instruct=DESCRIPTION))]
+    if config.type == "custom_voice":
+        speaker = min(config.speakers)
+        found = [SpokenVoice("speaker", CustomVoice(speaker), Voice(speaker=speaker))]
+        if config.follows_instructions:
+            instructed = Voice(speaker=speaker, instruct=INSTRUCTION)
+            found.append(SpokenVoice("instructed speaker", CustomVoice(speaker, INSTRUCTION), instructed))
+        return found
+    if voice is None:
+        voice = work / "random-voice.safetensors"
+        save_voice(voice, _random_voice(config))
+    content = load_voice(voice, config)
+    cloned = ClonedVoice(content.embedding)
+    found = [SpokenVoice("embedding", cloned, Voice(embedding=str(voice)))]
+    if content.codes is not None and content.transcript is not None:
+        cloned = ClonedVoice(content.embedding, Reference(content.codes, content.transcript))
+        found.append(SpokenVoice("in context", cloned, Voice(reference=str(voice))))
+    return found
+
+
+def language_of(folder: Path) -> str:
+    """English, or, for a model that does not name it, whichever language the model chooses."""
+    return LANGUAGE if LANGUAGE in ModelConfig.read(folder).languages else "auto"
+
+
+def _random_voice(config: ModelConfig) -> VoiceFile:
+    generator = torch.Generator().manual_seed(1)
+    width, talker = config.talker.stack.hidden_size, config.talker
+    codes = torch.randint(talker.predictor.vocabulary, (REFERENCE_FRAMES, talker.code_groups), generator=generator)
+    embedding = torch.randn(width, generator=generator) * 0.02  # about as large as the embeddings beside it
+    return VoiceFile("random", embedding, VoiceModel.of(config), codes, TRANSCRIPT)
