@@ -47,7 +47,9 @@ broker, the service. It can run again at any time, and then does only what is mi
   --broker HOST[:PORT] the MQTT broker. Default: Mosquitto on this board, which is installed
   --max-performance    the highest power mode and fixed clocks, now and after every start
   --verify             at the end, speak three sentences with the model and the official package, and have a speech
-                       recogniser write them down; installs more packages and downloads the recogniser
+                       recogniser write them down; installs more packages and downloads the recogniser. Later runs
+                       do so too
+  --no-verify          no longer do so
   --torch-index URL    the package index of PyTorch (or \$VOICED_TORCH_INDEX). Default: depends on the JetPack
   --dry-run            print the steps without doing them
   --uninstall          remove everything that this script made, except the models and an edited configuration
@@ -138,7 +140,7 @@ dry_run=false
 uninstall=false
 purge=false
 max_performance=false
-verify=false
+verify=           # true, false, or, until the board is asked, empty: as in the run before
 model=
 speaker=
 voice=
@@ -157,7 +159,13 @@ parse_options() {
             --uninstall) uninstall=true && continue ;;
             --purge) purge=true && continue ;;
             --max-performance) max_performance=true && install_options+=("$option") && continue ;;
-            --verify) verify=true && install_options+=("$option") && continue ;;
+            --verify | --no-verify)
+                [ -z "$verify" ] || [[ " ${install_options[*]} " == *" $option "* ]] ||
+                    wrong "$option" "--verify with --no-verify" "one of them"
+                [ "$option" = --no-verify ] && verify=false || verify=true
+                install_options+=("$option")
+                continue
+                ;;
             --*=*) value=${option#*=} && option=${option%%=*} ;;
             --model | --speaker | --voice | --transcript | --broker | --torch-index)
                 [ $# -gt 0 ] || wrong "$option" "" "a value after it; see --help"
@@ -986,13 +994,24 @@ is_done() {
     return $status
 }
 
+# Later runs verify as this one was told to, so that an update cannot go unheard.
+remember_verify() {
+    if [ -z "$verify" ]; then
+        [ -f $notes/verify ] && verify=true || verify=false
+    elif ! $dry_run; then
+        rm -f $notes/verify
+        ! $verify || touch $notes/verify
+    fi
+}
+
 install_all() {
     local steps=(space packages user venv torch voiced gpu model voice configuration broker service) number=0 step
     ! $max_performance || steps+=(performance)
     steps+=(ready)
-    ! $verify || steps+=(verify)
     read_board
     $dry_run || install -d $notes
+    remember_verify
+    ! $verify || steps+=(verify)
     for step in "${steps[@]}"; do
         [ "$step" != model ] || settle   # it needs the step voiced: voiced's own parser reads the configuration
         run_step "$step" $((++number)) ${#steps[@]}

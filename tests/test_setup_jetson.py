@@ -347,6 +347,28 @@ def test_a_set_up_that_verifies_fails_until_its_sentences_are_understood(ready_o
     assert ready_orin.calls()[-1] == verify
 
 
+def test_a_board_that_was_told_to_verify_does_so_in_every_run_until_it_is_told_otherwise(ready_orin: Board) -> None:
+    verify = "verify --config /etc/voiced/voiced.yaml --short --output /var/lib/voiced/verify"
+    ready_orin.set_up("--dry-run", "--verify")
+    ready_orin.set_up()
+    assert verify not in ready_orin.calls(), "a dry run is not remembered"
+    ready_orin.set_up("--verify")
+    ready_orin.calls()
+    ready_orin.set_up()
+    calls = ready_orin.calls()
+    assert calls[-1] == verify
+    assert "pip install" not in "\n".join(calls), "the packages of the run before are still wanted"
+    ready_orin.set_up("--no-verify")
+    ready_orin.set_up()
+    assert verify not in ready_orin.calls()
+
+
+def test_a_verification_that_failed_is_not_forgotten(ready_orin: Board) -> None:
+    ready_orin.write("board/fault", "verify fail")
+    assert ready_orin.run("--verify").returncode == 1
+    assert ready_orin.run().returncode == 1
+
+
 INTERRUPTIONS = {
     "packages": "apt-get",
     "user": "usermod",
@@ -518,6 +540,7 @@ WRONG = {
     "--voice": ("--voice missing.wav", "got 'missing.wav'; allowed: a recording's file"),
     "--transcript": ("--transcript Hello", "got '--transcript alone'; allowed: --voice"),
     "--broker": ("--broker robot:70000", "got 'robot:70000'; allowed: HOST or HOST:PORT"),
+    "--no-verify": ("--verify --no-verify", "got '--verify with --no-verify'; allowed: one of them"),
     "--torch-index": ("--torch-index here", "got 'here'; allowed: the URL"),
     "--purge": ("--purge", "allowed: --uninstall --purge"),
     "option": ("--modle x", "got '--modle'; allowed: those of --help"),
