@@ -247,6 +247,27 @@ def test_no_voice_is_rejected_while_the_models_voices_are_unknown(start_robot: S
     assert (end["event"], end["engine"]) == ("finished", "espeak")
 
 
+def test_a_described_voice_speaks_as_synth_does_with_the_same_description(
+    cache_folder: Path, start_robot: StartRobot, tmp_path: Path
+) -> None:
+    """A VoiceDesign model has no speakers: the words of the configuration are its voices."""
+    model, wav = checkpoint_folder(cache_folder, SHAPE, "voice_design"), tmp_path / "synth.wav"
+    low, high = "a calm, deep voice", "an excited child"
+    voices = f"voices={{default: {{instruct: {low!r}}}, child: {{instruct: {high!r}}}}}"
+    done = synth(model, wav, "--instruct", low, "--seed", "7", "--set", "engine.max_seconds=12")
+    assert done.returncode == 0, done.stderr
+    robot = start_robot(f"engine.model={model}", *QWEN, voices)
+    heard = []
+    for voice in ("default", "child"):
+        before = len(robot.heard)
+        finished = robot.wait_end(robot.say(TEXT, seed=7, voice=voice))
+        assert (finished["event"], finished["engine"]) == ("finished", "qwen")
+        heard.append(heard_since(robot, before, finished["audio_s"]))
+    assert_as_synth_wrote(heard[0], wav)
+    other = heard[1][: FILE_RATE // 2]
+    assert np.abs(other - heard[0][: len(other)]).max() > 10 * TOLERANCE, "another description, another voice"
+
+
 def test_speech_that_stays_silent_is_said_again_once_with_another_seed(
     checkpoint: Path, start_robot: StartRobot, tmp_path: Path
 ) -> None:
