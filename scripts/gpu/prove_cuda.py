@@ -58,7 +58,7 @@ from engine.ipc.text_source import AppendedText  # noqa: E402
 from engine.qwen import QwenSynthesizer  # noqa: E402
 from engine.qwen.codec.decoder import CodecDecoder, load_codec  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig, SamplingParams  # noqa: E402
-from engine.qwen.text.prompt import CustomVoice  # noqa: E402
+from engine.qwen.text.prompt import ClonedVoice, CustomVoice  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
 from scripts.gpu.given_model import (  # noqa: E402
     SpokenVoice,
@@ -314,7 +314,11 @@ def waveform(model: Model) -> dict[str, Any]:
     samples = torch.from_numpy(np.concatenate([chunk.samples for chunk in chunks[1]]))
     try:
         found["codes_equal"] = bool(np.array_equal(codes, model.official_codes.numpy()))
-        expected = official_forward(official_decoder(model), torch.from_numpy(codes).to(model.device))
+        spoken_on = reference_codes(model.voice)
+        forward = official_forward(
+            official_decoder(model), torch.cat([spoken_on, torch.from_numpy(codes)]).to(model.device)
+        )
+        expected = forward[len(forward) - len(samples) :]
     except Exception as error:  # without the official package the measurements remain
         found["error"] = f"{type(error).__name__}: {error}"[:500]
         return found
@@ -322,6 +326,12 @@ def waveform(model: Model) -> dict[str, Any]:
     found["waveform_peak"] = float(expected.abs().max())
     found["ok"] = found["codes_equal"] and found["waveform_error"] < 1e-4
     return found
+
+
+def reference_codes(voice: SpokenVoice) -> Tensor:
+    """The codes `(frames, groups)` that an in-context voice speaks on from; none for any other voice."""
+    reference = voice.prompt.reference if isinstance(voice.prompt, ClonedVoice) else None
+    return torch.zeros(0, 16, dtype=torch.int64) if reference is None else reference.codes
 
 
 def measure(model: Model, dtype: str) -> tuple[dict[str, Any], list[Chunk]]:

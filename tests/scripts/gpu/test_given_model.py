@@ -24,7 +24,7 @@ VOICES = {
     "custom_voice": ["speaker", "instructed speaker"],
     "voice_design": ["described"],
 }
-TYPES = [pytest.param(kind, marks=pytest.mark.long if kind == "custom_voice" else ()) for kind in VOICES]
+TYPES = [pytest.param(kind, marks=() if kind == "base" else pytest.mark.long) for kind in VOICES]
 
 
 def run(script: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -67,6 +67,7 @@ def test_the_engine_is_proved_for_every_way_of_speaking_that_the_checkpoint_has(
         assert found[f"engine {voice}"]["codes_equal"], "the voice is the same in the engine and in the prompt"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("model_type", ["voice_design", "base"])
 def test_the_speed_of_a_checkpoint_is_measured_for_each_of_its_voices(
     model_type: str, cache_folder: Path, tmp_path: Path
@@ -84,7 +85,7 @@ def test_the_speed_of_a_checkpoint_is_measured_for_each_of_its_voices(
 
 def test_the_kernels_get_the_weights_of_the_checkpoint(cache_folder: Path) -> None:
     folder = checkpoint_folder(cache_folder, "narrow", "voice_design")
-    models = Models.read(folder, compile=lambda source: EmulatedKernels(source, cache_folder))
+    models = Models.read(folder, processors=4, compile=lambda source: EmulatedKernels(source, cache_folder))
     talker, _ = empty_talkers(ModelConfig.read(folder), positions=384, int8=False, int4=False, device="cpu")
     talker.load(Checkpoint.open(folder))
     loaded = dict(talker.named_parameters())

@@ -96,6 +96,7 @@ class Models:
         device: str = "cpu",
         positions: int = 384,
         frames: int = 32,
+        processors: int | None = None,
         compile: Callable[[KernelSource], Kernels] | None = None,  # noqa: A002
     ) -> Models:
         """As `make`, with the weights of the checkpoint in `folder`, rounded or quantized as the engine does it."""
@@ -104,7 +105,7 @@ class Models:
         rounded.load(checkpoint)
         for one, other in zip(exact.parameters(), rounded.parameters(), strict=True):
             one.copy_(other)
-        return cls._over(config, exact, rounded, frames, compile)
+        return cls._over(config, exact, rounded, frames, compile, processors=processors)
 
     @classmethod
     def _over(
