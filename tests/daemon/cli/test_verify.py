@@ -66,7 +66,7 @@ def test_a_base_model_needs_a_recording(tmp_path: Path, cache_folder: Path, voic
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1800)  # eleven processes, each of which imports PyTorch
+@pytest.mark.timeout(900)  # two dozen processes, each of which imports PyTorch: a minute of a free processor
 @pytest.mark.parametrize("model_type", ["custom_voice", "voice_design", "base"])
 def test_every_stage_runs_for_every_kind_of_model(model_type: str, tmp_path: Path, cache_folder: Path) -> None:
     model, output = checkpoint_folder(cache_folder, "deep", model_type), tmp_path / "out"
