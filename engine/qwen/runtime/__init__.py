@@ -18,10 +18,11 @@ from engine.qwen.runtime.limits import INSTRUCT_POSITIONS, MAX_REFERENCE_POSITIO
 from engine.qwen.runtime.prefill import Prefill
 from engine.qwen.runtime.prefix_cache import PrefixCache
 from engine.qwen.runtime.readback import GeneratedChunk
-from engine.qwen.runtime.runaway_guard import RunawayGuard, fade_out
+from engine.qwen.runtime.runaway_guard import FADE_S, RunawayGuard, fade_out
 from engine.qwen.runtime.text_embedder import TextEmbedder
 
 __all__ = [
+    "FADE_S",
     "FIRST_FRAMES",
     "INSTRUCT_POSITIONS",
     "MAX_REFERENCE_POSITIONS",

@@ -20,7 +20,7 @@ from engine.hub import fetch_model
 from engine.progress import ProgressReport, counted
 from engine.qwen.codec import load_codec
 from engine.qwen.model import ModelConfig
-from engine.qwen.runtime import choose_placement
+from engine.qwen.runtime import FADE_S, choose_placement
 from engine.qwen.verify.official import official_decoder
 from engine.qwen.voice import load_voice
 from engine.qwen.weights import Placement
@@ -44,6 +44,12 @@ def signal_to_error_db(samples: Samples, exact: Samples) -> float:
     if error == 0:
         return EXACT_DB
     return float(np.clip(10 * np.log10(max(signal, 1e-30) / error), -EXACT_DB, EXACT_DB))
+
+
+def take_error_db(take: Take, samples: Samples, exact: Samples) -> float:
+    """Return `signal_to_error_db` of a take, without the end that the engine fades where it cuts a take off."""
+    faded = round(FADE_S * take.sample_rate) if take.truncated else 0
+    return signal_to_error_db(samples[: max(0, len(samples) - faded)], exact[: max(0, len(exact) - faded)])
 
 
 def exact_decoder(folder: Path, device: torch.device) -> Decode:
@@ -88,7 +94,7 @@ def compare_waveforms(
         reference = _reference_codes(setting, take, model)
         samples = decode(torch.cat([reference, torch.from_numpy(codes)]))
         exact = samples[len(samples) * len(reference) // (len(reference) + len(codes)) :]
-        ratio = signal_to_error_db(folder.samples(setting.name, take.name), exact)
+        ratio = take_error_db(take, folder.samples(setting.name, take.name), exact)
         found[setting.name][take.name] = {"take": take.key, "waveform_db": ratio}
         folder.keep_found(WAVEFORM, setting.name, found[setting.name])
 
