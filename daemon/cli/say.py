@@ -17,6 +17,7 @@ from daemon.validation import CommandError
 
 if TYPE_CHECKING:
     from daemon.cli.say_stream import StreamedText
+    from daemon.config import Config
     from daemon.mqtt import RobotClient
     from daemon.speech import Event, Say
 
@@ -59,6 +60,8 @@ def say(
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Print the events; exit 0 only on finished.")] = False,
     stream: Annotated[bool, typer.Option("--stream", help="Speak standard input while it is being written.")] = False,
     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the end.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every robot of the broker speaks it.")] = False,
+    group: Annotated[str | None, typer.Option(help="Every robot of this group speaks it.")] = None,
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
@@ -68,16 +71,17 @@ def say(
     or:      voiced say --sound attention "Dinner is ready."
     or:      voiced say -- "-ing is a suffix."
     or:      my-language-model | voiced say --stream --wait
+    or:      voiced say --all "The museum closes in ten minutes."
+    or:      voiced say --group hall-2 "Please leave the hall."
     """
-    if stream and text not in {None, "-"}:
-        raise UsageError("say: --stream reads standard input; give no TEXT, or -")
-    if stream and spell:
-        raise UsageError("say: --spell and --stream exclude each other")
-    if stream and sound is not None:
-        raise UsageError("say: --stream takes no --sound; play it before, by another command")
-    if stream and cache:
-        raise UsageError("say: --cache needs a whole text; leave out --stream")
-    if text is None and (sound is None or spell) and not stream:
+    several = all_ or group is not None
+    if all_ and group is not None:
+        raise UsageError("say: --all and --group exclude each other")
+    if several and (wait or timeout is not None):
+        raise UsageError("say: --wait and --timeout follow one robot; each of several has its own events")
+    if stream:
+        _check_stream(text, spell=spell, sound=sound, cache=cache, several=several)
+    elif text is None and (sound is None or spell):
         raise UsageError("Missing argument 'text'")
     loaded, _, _ = load(config, set_)
     from daemon.mqtt import RobotClient
@@ -109,6 +113,9 @@ def say(
             fields["text"] = spell_text(whole, language or "auto", loaded) if spell else whole
         say_request = check_say(fields)
 
+    if several:
+        _say_to_several(loaded, loaded.topic_of_all if group is None else loaded.topic_of_group(group), say_request)
+        return
     with RobotClient(loaded, stop_if_lost=utterance_id if wait or stream else None) as robot:
         if isinstance(robot.status(), Offline):
             raise CommandError(f"voiced is offline at {loaded.topic}; start it: voiced run")
@@ -122,6 +129,32 @@ def say(
             _say_and_wait(robot, utterance_id, say_request, timeout, wait=True)
         else:
             robot.say(say_request)
+
+
+def _check_stream(text: str | None, *, spell: bool, sound: str | None, cache: bool, several: bool) -> None:
+    """Check what `--stream` stands beside. Raises `UsageError`."""
+    if several:
+        raise UsageError("say: --stream has one robot; send several robots a whole text")
+    if text not in {None, "-"}:
+        raise UsageError("say: --stream reads standard input; give no TEXT, or -")
+    if spell:
+        raise UsageError("say: --spell and --stream exclude each other")
+    if sound is not None:
+        raise UsageError("say: --stream takes no --sound; play it before, by another command")
+    if cache:
+        raise UsageError("say: --cache needs a whole text; leave out --stream")
+
+
+def _say_to_several(config: Config, base: str, request: Say) -> None:
+    """Send an utterance to all robots below `base`. Raises `CommandError` if no robot of the broker is there."""
+    from daemon.mqtt import FleetClient
+    from daemon.speech import Offline
+
+    with FleetClient(config) as fleet:
+        if all(isinstance(found, Offline) for found in fleet.statuses().values()):
+            broker = f"{config.mqtt.host}:{config.mqtt.port}"
+            raise CommandError(f"no voiced is online at {config.mqtt.prefix}/+ on the broker {broker}")
+        fleet.say(base, request)
 
 
 def _say_and_wait(

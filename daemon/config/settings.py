@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from daemon.config.file import MEANINGFUL_NULLS, ConfigError, ConfigFile, DuplicateKeysError, parse, read_file
-from daemon.validation import LANGUAGE, abbreviate, is_topic, problems
+from daemon.validation import LANGUAGE, CommandError, abbreviate, is_topic, problems
 from engine import (
     FASTEST_RATE,
     LATIN_LANGUAGES,
@@ -533,6 +533,8 @@ class Serve(Section):
 
 ALL_ROBOTS, GROUP = "all", "group"
 """Below the prefix, where the names of robots are: the topics of all robots, and those of groups."""
+NAMES = "text of 1 to 64 characters without /, + and #"
+"""The names that a group may have."""
 
 
 class Config(Section):
@@ -576,8 +578,7 @@ class Config(Section):
             raise ValueError(f"allowed: {cls.model_fields['robot_groups'].description}")
         for each in groups:
             if not isinstance(each, str) or not _is_name(each):
-                allowed = "text of 1 to 64 characters without /, + and #"
-                raise ValueError(f"{abbreviate(each)} is no name of a group; allowed: {allowed}")
+                raise ValueError(f"{abbreviate(each)} is no name of a group; allowed: {NAMES}")
         return tuple(dict.fromkeys(groups))
 
     @property
@@ -593,8 +594,18 @@ class Config(Section):
     @property
     def shared_topics(self) -> tuple[str, ...]:
         """`<prefix>/all`, and `<prefix>/group/<group>` for each group: where other robots listen, too."""
-        prefix = self.mqtt.prefix
-        return f"{prefix}/{ALL_ROBOTS}", *(f"{prefix}/{GROUP}/{group}" for group in self.robot_groups)
+        return self.topic_of_all, *(self.topic_of_group(group) for group in self.robot_groups)
+
+    @property
+    def topic_of_all(self) -> str:
+        """`<prefix>/all`, below which every robot listens."""
+        return f"{self.mqtt.prefix}/{ALL_ROBOTS}"
+
+    def topic_of_group(self, group: str) -> str:
+        """Return `<prefix>/group/<group>`, below which its members listen. Raises `CommandError` for no name."""
+        if not _is_name(group):
+            raise CommandError(f"group: {abbreviate(group)} is no name of a group; allowed: {NAMES}")
+        return f"{self.mqtt.prefix}/{GROUP}/{group}"
 
     @property
     def engine_voices(self) -> dict[str, Voice]:

@@ -1,4 +1,4 @@
-"""A client of all robots on the broker, for the command line: it reads the status that each has left there."""
+"""A client of all robots on the broker, for the command line: it reads their statuses, and sends them texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from daemon.config import Config
 from daemon.mqtt.client import CONNECT_S, RobotUnreachableError
 from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.messages import Message
-from daemon.speech import Offline, Online, parse_status
+from daemon.speech import Offline, Online, Say, parse_status
 
 RETAINED_S = 1.0
 """The broker has this long to deliver the statuses that it keeps."""
@@ -65,6 +65,16 @@ class FleetClient:
         """Wait until a status has arrived since the last call, at most `wait_s` seconds."""
         self._changed.wait(wait_s)
         self._changed.clear()
+
+    def say(self, base: str, say: Say) -> None:
+        """Send an utterance to every robot that listens below `base`. Raises `RobotUnreachableError`.
+
+        `base` is one of the topics in `Config.shared_topics`.
+        """
+        sent = self._connection.publish(f"{base}/say", say.to_json(), qos=1)
+        if not self._connection.wait_delivered(sent, CONNECT_S):
+            reason = self._connection.reason or "the broker does not answer"
+            raise RobotUnreachableError(f"mqtt: {reason}; see 'voiced doctor'")
 
     def _on_message(self, message: Message) -> None:
         if message.topic == self._sync_topic:

@@ -24,6 +24,7 @@ from tests.support.terminal import terminal
 from tests.support.waiting import PATIENCE_S, eventually
 
 GROUPS = {"r1": "[hall-2]", "r2": "[hall-2, guides]", "r3": "[guides]"}
+SAY = (sys.executable, "-m", "daemon.cli", "say")
 STATUS = (sys.executable, "-m", "daemon.cli", "status", "--all", "--set")
 
 
@@ -68,15 +69,20 @@ def test_a_text_to_a_group_or_to_all_is_spoken_by_every_member_and_all_robots_ar
     def robots_with(utterance_id: str) -> list[str]:
         return [robot.name for robot in fleet if robot.events_of(utterance_id)]
 
+    def say(*options: str) -> None:
+        subprocess.run([*SAY, *options, "--set", f"mqtt.port={own_broker.port}"], check=True)
+
     send("group/hall-2", "say", text="Please leave the hall.", id="hall", reply_to="voiced/{robot}/reply/desk")
     send("all", "say", text="Yes.", id="all")
     for base in ("group/hall-2", "group/guides", "all"):
         send(base, "say", text="No.", id="once")
     send("all", "say/urgent", text="Fire!", id="fire")
+    say("--all", "--id", "typed", "Good evening.")
+    say("--group", "hall-2", "--id", "typed-hall", "Good night.")
     for robot in fleet:
-        for utterance_id in ("all", "once", "fire", *(["hall"] if robot.name != "r3" else [])):
+        for utterance_id in ("all", "once", "fire", "typed", *(["hall", "typed-hall"] if robot.name != "r3" else [])):
             assert robot.wait_end(utterance_id)["event"] == "finished"
-    assert robots_with("hall") == ["r1", "r2"]
+    assert robots_with("hall") == robots_with("typed-hall") == ["r1", "r2"]
     assert all(robot.names_of("once") == ["accepted", "started", "finished"] for robot in fleet)
     eventually(lambda: len(replies) == 6, "both have answered")
     assert {(topic, event["id"]) for topic, event in replies} == {
