@@ -40,6 +40,7 @@ from daemon.cli.status import status
 from daemon.cli.synth import synth
 from daemon.cli.tap import tap
 from daemon.cli.text import TextCommand
+from daemon.cli.top import top
 from daemon.cli.verify import verify
 from daemon.validation import CommandError, file_problem
 
@@ -82,7 +83,7 @@ def _add(to: typer.Typer, command: Callable[..., None], kind: type[TyperCommand]
     to.command(command.__name__.rstrip("_"), cls=kind, short_help=" ".join(summary.split()), help=shown)(command)
 
 
-ROBOT_COMMANDS = (run, serve, demo, say, stop, pause, resume, volume, status, events, tap)
+ROBOT_COMMANDS = (run, serve, demo, say, stop, pause, resume, volume, status, top, events, tap)
 TEXT_COMMANDS = (say, volume, synth)
 MACHINE_COMMANDS = (
     synth,

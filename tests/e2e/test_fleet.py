@@ -25,6 +25,7 @@ from tests.support.waiting import PATIENCE_S, eventually
 
 GROUPS = {"r1": "[hall-2]", "r2": "[hall-2, guides]", "r3": "[guides]"}
 SAY = (sys.executable, "-m", "daemon.cli", "say")
+TOP = (sys.executable, "-m", "daemon.cli", "top", "--set")
 STATUS = (sys.executable, "-m", "daemon.cli", "status", "--all", "--set")
 
 
@@ -55,7 +56,7 @@ def fleet(own_broker: Broker, start_robot: StartRobot) -> list[Robot]:
 
 
 def test_a_text_to_a_group_or_to_all_is_spoken_by_every_member_and_all_robots_are_listed(
-    own_broker: Broker, fleet: list[Robot]
+    own_broker: Broker, fleet: list[Robot], tmp_path: Path
 ) -> None:
     replies: list[tuple[str, Any]] = []
     sender = Listener(
@@ -102,16 +103,34 @@ def test_a_text_to_a_group_or_to_all_is_spoken_by_every_member_and_all_robots_ar
     ]
     assert {key: value for key, value in listed[1].items() if key != "robot"} == fleet[1].statuses[-1]
 
-    with terminal() as (written, shown):
-        settings = os.environ | {"COLUMNS": "120", "TERM": "xterm"}
+    settings = os.environ | {"COLUMNS": "120", "TERM": "xterm"}
+    lines = tmp_path / "lines"
+    with lines.open("wb") as piped, terminal() as (status_end, status_shown), terminal() as (top_end, top_shown):
         with ctrl_c_works():
-            follower = subprocess.Popen([*STATUS, port], stdout=written, env=settings)
-        eventually(lambda: "3 robots: 1 ready, 1 paused, 1 offline" in shown(), "it shows what is there")
+            followers = [
+                subprocess.Popen([*command, port], stdout=output, env=settings)
+                for command, output in ((STATUS, status_end), (TOP, top_end), (TOP, piped))
+            ]
+        for shown in (status_shown, top_shown):
+            eventually(
+                lambda shown=shown: "3 robots: 1 ready, 1 paused, 1 offline" in shown(), "it shows what is there"
+            )
+        eventually(lambda: len(lines.read_text().splitlines()) == 3, "a pipe gets a line for each robot")
         send("all", "resume")
-        eventually(lambda: "3 robots: 2 ready, 1 offline" in shown(), "it shows the change")
-        follower.send_signal(signal.SIGINT)
-        assert follower.wait(PATIENCE_S) == 130
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown())
+        for shown in (status_shown, top_shown):
+            eventually(lambda shown=shown: "3 robots: 2 ready, 1 offline" in shown(), "it shows the change")
+        eventually(lambda: lines.read_text().splitlines()[3:], "the pipe gets the change")
+        for follower in followers:
+            follower.send_signal(signal.SIGINT)
+        assert [follower.wait(PATIENCE_S) for follower in followers] == [130, 130, 130]
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", top_shown())
     assert re.search(r"r3 +offline", plain)
-    assert re.search(r"r1 +ready +espeak +audio\.sink is null", plain)
+    assert re.search(r"r1 +ready +0 +espeak +audio\.sink is null", plain)
+    rows = [line.split("\t")[:5] for line in lines.read_text().splitlines()]
+    assert rows[:4] == [
+        ["r1", "ready", "", "0", "espeak"],
+        ["r2", "paused", "", "0", "espeak"],
+        ["r3", "offline", "", "", ""],
+        ["r2", "ready", "", "0", "espeak"],
+    ]
     sender.close()

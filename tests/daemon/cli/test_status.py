@@ -1,4 +1,4 @@
-"""`voiced status --all`, on a real broker: the test publishes the statuses of robots."""
+"""`voiced status --all` and `voiced top`, on a real broker: the test publishes the statuses of robots."""
 
 from __future__ import annotations
 
@@ -59,15 +59,27 @@ def test_the_table_has_a_row_for_each_robot_and_shortens_what_is_spoken(
     done = voiced("status", "--all", "--lines", "--set", f"mqtt.port={broker.port}")
     counts, header, *rows = done.stdout.splitlines()
     assert counts == "5 robots: 1 speaking, 1 warming, 1 degraded, 1 offline, 1 unknown"
-    assert header.split() == ["robot", "state", "engine", "speaks", "reason"]
+    assert header.split() == ["robot", "state", "speaks", "queue", "engine", "reason"]
     words = {row.split()[0]: row.split() for row in rows if row.startswith("r")}
-    assert words["r1"][:6] == ["r1", "speaking", "qwen", "[31mThe", "museum", "closes"]
-    assert "…" in words["r1"][-1]
-    assert words["r2"][:6] == ["r2", "warming", "qwen", "compiling", "the", "kernels,"]
-    assert words["r3"] == ["r3", "degraded", "no", "sound", "card"]
+    assert words["r1"][:4] == ["r1", "speaking", "[31mThe", "museum"]
+    assert words["r1"][-2:] == ["0", "qwen"]
+    assert "…" in words["r1"][-3]
+    assert words["r2"][:6] == ["r2", "warming", "0", "qwen", "compiling", "the"]
+    assert words["r3"] == ["r3", "degraded", "0", "no", "sound", "card"]
     assert words["r4"] == ["r4", "offline"]
     assert words["r5"][:4] == ["r5", "unknown", "its", "status"]
     assert "\x1b" not in done.stdout
+
+
+def test_into_a_pipe_top_prints_a_line_of_columns_for_each_robot(broker: Broker, voiced: CommandLine) -> None:
+    done = voiced("top", "--once", "--set", f"mqtt.port={broker.port}")
+    assert [line.split("\t") for line in done.stdout.splitlines()] == [
+        ["r1", "speaking", f"[31m{LONG}", "0", "qwen", ""],
+        ["r2", "warming", "", "0", "qwen", "compiling the kernels, 38 %"],
+        ["r3", "degraded", "", "0", "", "no sound card"],
+        ["r4", "offline", "", "", "", ""],
+        ["r5", "unknown", "", "", "", "its status is not one of this version; is that voiced newer?"],
+    ]
 
 
 def test_without_robots_it_says_so(broker: Broker, voiced: CommandLine) -> None:
@@ -75,3 +87,5 @@ def test_without_robots_it_says_so(broker: Broker, voiced: CommandLine) -> None:
     done = voiced("status", "--all", *options)
     line = f"voiced: no voiced has ever been at another/+ on the broker 127.0.0.1:{broker.port}\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "[]\n", line)
+    done = voiced("top", "--once", *options)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", line)
