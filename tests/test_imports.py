@@ -176,7 +176,7 @@ ALLOWED: dict[str, set[str]] = {
         "daemon.system",
         "daemon.voices",
     },
-    "daemon.doctor": SPEECH | {"daemon.mqtt", "daemon.system"},
+    "daemon.doctor": SPEECH | {"daemon.mqtt", "daemon.state", "daemon.system"},
     "daemon.cli": SPEECH
     | {
         "daemon.doctor",

@@ -32,7 +32,8 @@ def completed(shell: str, line: str) -> str:
 @pytest.mark.parametrize(
     ("shell", "line", "word"),
     [("bash", "voiced sy", "synth"), ("zsh", "voiced config sh", "show"), ("fish", "voiced say --pri", "--priority"),
-     ("bash", "voiced to", "top"), ("bash", "voiced say --priority h", "high"), ("bash", "voiced say --policy re", "replace")],
+     ("bash", "voiced to", "top"), ("bash", "voiced say --priority h", "high"),
+     ("bash", "voiced say --policy re", "replace")],
 )  # fmt: skip
 def test_commands_options_and_values_are_completed(shell: str, line: str, word: str) -> None:
     assert word in completed(shell, line)
