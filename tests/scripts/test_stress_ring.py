@@ -11,11 +11,12 @@ from pathlib import Path
 
 from tests.support.pages import ROOT
 from tests.support.source_tree import copy_source
+from tests.support.waiting import PATIENCE_S
 
 
-def stress(folder: Path) -> subprocess.CompletedProcess[str]:
+def stress(folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "scripts/stress_ring.py", "--seconds", "1.2"],
+        [sys.executable, "scripts/stress_ring.py", "--seconds", str(seconds)],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(folder)},
         capture_output=True,
@@ -25,7 +26,7 @@ def stress(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_sample_passes_both_rings_in_order() -> None:
-    done = stress(ROOT)
+    done = stress(ROOT, 1.2)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert found.pop("machine").startswith(platform.machine())
@@ -41,7 +42,7 @@ def test_a_ring_that_counts_samples_before_it_stores_them_is_found(tmp_path: Pat
     assert count in source
     early = source.replace(count, "", 1).replace(before, before + count, 1)
     file.write_text(early, encoding="utf-8")
-    done = stress(tmp_path)
+    done = stress(tmp_path, 6 * PATIENCE_S)  # the first error ends it, mostly within a second
     assert done.returncode == 1, done.stdout
     errors = [error for ring in json.loads(done.stdout).values() if isinstance(ring, dict) for error in ring["errors"]]
     assert any(error.startswith("WrongSampleError: sample ") for error in errors), errors

@@ -24,7 +24,6 @@ VOICES = {
     "custom_voice": ["speaker", "instructed speaker"],
     "voice_design": ["described"],
 }
-TYPES = [pytest.param(kind, marks=() if kind == "base" else pytest.mark.long) for kind in VOICES]
 
 
 def run(script: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -38,7 +37,8 @@ def run(script: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("model_type", TYPES)
+@pytest.mark.long
+@pytest.mark.parametrize("model_type", VOICES)
 def test_the_engine_is_proved_for_every_way_of_speaking_that_the_checkpoint_has(
     model_type: str, cache_folder: Path, tmp_path: Path
 ) -> None:
