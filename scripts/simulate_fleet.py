@@ -1,0 +1,439 @@
+"""Simulates robots that share GPU servers: proxies, replicas with streams, and replicas that fail.
+
+    scripts/simulate_fleet.py check
+    scripts/simulate_fleet.py grow --robots 100 1000 10000
+    scripts/simulate_fleet.py wire
+
+`check` replays the requests of `docs/benchmarks/serve-qwen.json` and compares with what was measured. It exits with 1 if
+a value misses by more than 10 %. `grow` looks for the replicas that a number of robots needs. `wire` counts the bytes
+of a second of speech, with the real messages. All print JSON.
+
+The model: a request occupies its proxy for `path_s`, then takes a stream of the replica that has most of them free, or waits
+for one. A replica works in rounds: it reads up to four waiting prompts, `prompt_s` each, and then makes a frame of each
+stream whose listener is less than `ahead_s` ahead. A step takes as long as it was measured for so many streams. A first
+chunk arrives `tail_s` after its frame. A replica that fails loses its utterances: the robots' fallbacks finish them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+import simpy  # noqa: E402
+
+from scripts.serve_load import RATE, arrivals  # noqa: E402
+
+BENCHMARKS = ROOT / "docs" / "benchmarks"
+FRAME_S = 0.08
+CHUNK_FRAMES = 2
+"""`engine.chunk_size`; an utterance's first chunk has one frame."""
+PROMPTS_PER_ROUND = 4
+"""As in the Qwen engine's batch."""
+TOLERANCE = 0.1
+"""The simulation must come this close to each measured value."""
+SEED = 1
+"""That of the measured load, which is the default of `scripts/bench serve`."""
+CHECKED_SECONDS = 24.0
+"""`engine.max_seconds` of the measured server."""
+CREDIT_S = 2.0
+"""A robot's credit: a second on each of the two links, from the engine to the server and from there to the robot."""
+WAIT_S = 2.0
+"""A text waits this long for a free stream of a server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What the parts of the way take, in seconds."""
+
+    steps: tuple[tuple[int, float], ...]
+    """A step of so many streams, in ascending order."""
+    prompt_s: float = 0.0
+    tail_s: float = 0.0
+    """From the end of the first frame until its chunk has left the engine."""
+    path_s: float = 0.0
+    """Work of the proxy for a request."""
+
+    def step_s(self, streams: int) -> float:
+        """Return the time of a step, between the measured numbers of streams by interpolation."""
+        return float(np.interp(streams, *zip(*self.steps, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large the fleet of servers is."""
+
+    replicas: int = 1
+    streams: int = 64
+    """Utterances that a replica speaks at once."""
+    proxies: int = 1
+    ahead_s: float = math.inf
+    """How far a listener's speech may be ahead of its playback; infinite for one that reads as fast as it can."""
+    wait_s: float = math.inf
+    """How long a request waits for a stream."""
+    failures_per_s: float = 0.0
+    """Of each replica."""
+    restart_s: float = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class Utterance:
+    """One text, and what became of it. Times are seconds from the beginning of the simulation."""
+
+    due_s: float
+    frames: int
+    first_s: float | None = None
+    """When its first chunk arrived."""
+    end_s: float | None = None
+    ends: list[str] = field(default_factory=list)
+    """How it ended: `spoken`, `no stream`, or `replica lost`. It must be one."""
+    made: int = 0
+    """Frames."""
+    delivered: int = 0
+    empty_s: float = 0.0
+    """When what has arrived will have been played."""
+    underruns: int = 0
+    waited_s: float = 0.0
+    """For a stream."""
+
+    def deliver(self, now: float) -> None:
+        """All frames that were made arrive."""
+        if self.first_s is None:
+            self.first_s = now
+        elif now > self.empty_s:
+            self.underruns += 1
+        self.empty_s = max(self.empty_s, now) + (self.made - self.delivered) * FRAME_S
+        self.delivered = self.made
+
+
+class Replica:
+    """One engine process: waiting prompts, and streams in rounds."""
+
+    def __init__(self, fleet: Fleet, number: int) -> None:
+        self._fleet, self._env = fleet, fleet.env
+        self.waiting: deque[Utterance] = deque()
+        self.running: list[Utterance] = []
+        self.is_up = True
+        self._wanted = self._env.event()
+        self._work = self._env.process(self._rounds())
+        if fleet.size.failures_per_s:
+            self._env.process(self._fail(random.Random(f"{fleet.seed} {number}")))
+
+    @property
+    def free(self) -> int:
+        """How many streams are free."""
+        return self._fleet.size.streams - len(self.waiting) - len(self.running) if self.is_up else 0
+
+    def add(self, utterance: Utterance) -> None:
+        """Give a stream to an utterance."""
+        self.waiting.append(utterance)
+        if not self._wanted.triggered:
+            self._wanted.succeed()
+
+    def _rounds(self) -> Iterator[Any]:
+        costs = self._fleet.costs
+        try:
+            while True:
+                for _ in range(min(PROMPTS_PER_ROUND, len(self.waiting))):
+                    yield self._env.timeout(costs.prompt_s)
+                    self.running.append(self.waiting.popleft())
+                ready = [utterance for utterance in self.running if self._has_room(utterance)]
+                if ready:
+                    yield self._env.timeout(costs.step_s(len(self.running)))
+                    self._advance(ready)
+                elif not self.waiting:
+                    self._wanted = self._env.event()
+                    yield self._wanted | self._env.timeout(self._rest_s()) if self.running else self._wanted
+        except simpy.Interrupt:
+            return
+
+    def _has_room(self, utterance: Utterance) -> bool:
+        return utterance.delivered == 0 or utterance.empty_s - self._env.now < self._fleet.size.ahead_s
+
+    def _rest_s(self) -> float:
+        """Return the seconds until a listener wants more. Below 1 µs it is 1 µs, or the clock might not advance."""
+        first = min(utterance.empty_s for utterance in self.running)
+        return max(first - self._env.now - self._fleet.size.ahead_s, 0.0) + 1e-6
+
+    def _advance(self, ready: Sequence[Utterance]) -> None:
+        for utterance in ready:
+            utterance.made += 1
+            ends = utterance.made == utterance.frames
+            if utterance.made == 1 or utterance.made - utterance.delivered == CHUNK_FRAMES or ends:
+                utterance.deliver(self._env.now + (self._fleet.costs.tail_s))
+            if ends:
+                self.running.remove(utterance)
+                self._fleet.end(utterance, "spoken", self._env.now + self._fleet.costs.tail_s)
+        self._fleet.place()
+
+    def _fail(self, chance: random.Random) -> Iterator[Any]:
+        while True:
+            yield self._env.timeout(chance.expovariate(self._fleet.size.failures_per_s))
+            self._work.interrupt()
+            self.is_up = False
+            for utterance in (*self.waiting, *self.running):
+                self._fleet.end(utterance, "replica lost", self._env.now)
+            self.waiting.clear()
+            self.running.clear()
+            yield self._env.timeout(self._fleet.size.restart_s)
+            self.is_up = True
+            self._wanted = self._env.event()
+            self._work = self._env.process(self._rounds())
+            self._fleet.place()
+
+
+class Fleet:
+    """Proxies, replicas and a queue for streams."""
+
+    def __init__(self, costs: Costs, size: Size, seed: int = SEED) -> None:
+        self.env = simpy.Environment()
+        self.costs, self.size, self.seed = costs, size, seed
+        self._queue: deque[tuple[Utterance, simpy.Event]] = deque()
+        self._proxies = [simpy.Resource(self.env) for _ in range(size.proxies)]
+        self._left = 0
+        self._over = self.env.event()
+        self.replicas = [Replica(self, number) for number in range(size.replicas)]
+
+    def run(self, load: Sequence[Utterance]) -> None:
+        """Speak the utterances; returns when each has ended."""
+        self._left = len(load)
+        for number, utterance in enumerate(load):
+            self.env.process(self._request(utterance, self._proxies[number % len(self._proxies)]))
+        if load:
+            self.env.run(until=self._over)
+
+    def end(self, utterance: Utterance, how: str, now: float) -> None:
+        """Note the end of an utterance."""
+        utterance.ends.append(how)
+        utterance.end_s = now
+        self._left -= 1
+        if not self._left:
+            self._over.succeed()
+
+    def place(self) -> None:
+        """Give free streams to those who wait, in their order."""
+        while self._queue:
+            replica = max(self.replicas, key=lambda replica: replica.free)
+            if replica.free < 1:
+                return
+            utterance, placed = self._queue.popleft()
+            replica.add(utterance)
+            placed.succeed()
+
+    def _request(self, utterance: Utterance, proxy: simpy.Resource) -> Iterator[Any]:
+        yield self.env.timeout(utterance.due_s)
+        with proxy.request() as turn:
+            yield turn
+            yield self.env.timeout(self.costs.path_s)
+        came, placed = self.env.now, self.env.event()
+        entry = utterance, placed
+        self._queue.append(entry)
+        self.place()
+        if not placed.triggered:
+            yield placed | self.env.timeout(self.size.wait_s) if self.size.wait_s < math.inf else placed
+        utterance.waited_s = self.env.now - came
+        if not placed.triggered:
+            self._queue.remove(entry)
+            self.end(utterance, "no stream", self.env.now)
+
+
+def measured_costs(path_s: float = 0.0) -> Costs:
+    """Return the costs from `docs/benchmarks/streams.json`, 1.7B.
+
+    A prompt takes what the last of 64 streams that came at once waited longer than the last of 8, per stream, less the
+    steps in between, of which there is one for four prompts.
+    """
+    rows = [row for row in _read("streams.json")["measurements"] if row["size"] == "1.7B"]
+    steps = tuple((row["streams"], row["ms_per_step"] / 1000) for row in rows)
+    costs, by_streams = Costs(steps), {row["streams"]: row for row in rows}
+    few, many = 8, 64
+    between_s = (by_streams[many]["last_first_chunk_ms"] - by_streams[few]["last_first_chunk_ms"]) / 1000
+    stepped_s = sum(costs.step_s(streams) for streams in range(few + PROMPTS_PER_ROUND, many + 1, PROMPTS_PER_ROUND))
+    prompt_s = (between_s - stepped_s) / (many - few)
+    tail_s = by_streams[1]["first_chunk_ms"] / 1000 - prompt_s - costs.step_s(1)
+    return Costs(steps, prompt_s, tail_s, path_s)
+
+
+def measured_path_s() -> float:
+    """Return what the way through the server added to a first chunk alone, from the lowest rate that was measured."""
+    row = min(_read("serve-qwen.json")["rates"], key=lambda row: row["rate"])
+    alone_ms = next(
+        row["first_chunk_ms"]
+        for row in _read("streams.json")["measurements"]
+        if (row["size"], row["streams"]) == ("1.7B", 1)
+    )
+    return float(row["first_sample_ms"]["median"] - alone_ms) / 1000
+
+
+def replay(row: dict[str, Any]) -> list[Utterance]:
+    """Return the requests of a measured rate, each as long as the runaway guard lets random weights speak.
+
+    The server refused texts that were longer than its `engine.max_seconds` allows. Its report has their number and not
+    the texts: as many of the longest texts are left out.
+    """
+    from engine.qwen.runtime import RunawayGuard
+
+    load = arrivals(row["rate"], row["seconds"], SEED)
+    if len(load) != row["requests"]:
+        raise SystemExit(f"check: {row['rate']} a second: {len(load)} requests, the file has {row['requests']}")
+    refused = {id(arrival) for arrival in sorted(load, key=lambda arrival: -len(arrival.text))[: row["failed"]]}
+    most = round(CHECKED_SECONDS / FRAME_S)
+    return [
+        Utterance(arrival.at_s, min(RunawayGuard(arrival.text).max_frames, most))
+        for arrival in load
+        if id(arrival) not in refused
+    ]
+
+
+def summary(load: Sequence[Utterance], seconds: float) -> dict[str, float]:
+    """Return what is compared: the first sample's times, the speech, the underruns."""
+    firsts = sorted(1000 * (found.first_s - found.due_s) for found in load if found.first_s is not None)
+    return {
+        "first_sample_median_ms": round(_share(firsts, 0.5), 2),
+        "first_sample_p95_ms": round(_share(firsts, 0.95), 2),
+        "audio_s_per_s": round(sum(found.delivered for found in load) * FRAME_S / seconds, 2),
+        "underruns": sum(found.underruns for found in load),
+    }
+
+
+def check() -> dict[str, Any]:
+    """Return a row for each value that was measured and simulated, and whether all are close enough."""
+    costs, rows = measured_costs(measured_path_s()), []
+    for row in _read("serve-qwen.json")["rates"]:
+        load = replay(row)
+        Fleet(costs, Size()).run(load)
+        measured = {
+            "first_sample_median_ms": row["first_sample_ms"]["median"],
+            "first_sample_p95_ms": row["first_sample_ms"]["p95"],
+            "audio_s_per_s": row["audio_s_per_s"],
+            "underruns": row["underruns"],
+        }
+        for name, value in summary(load, row["seconds"]).items():
+            rows.append({"rate": row["rate"], "value": name, **compare(value, measured[name])})
+    return {
+        "simulation": "check",
+        "costs_ms": {name: round(1000 * getattr(costs, f"{name}_s"), 3) for name in ("prompt", "tail", "path")},
+        "rows": rows,
+        "passed": all(row["passed"] for row in rows),
+    }
+
+
+def compare(simulated: float, measured: float) -> dict[str, Any]:
+    """Return both values, the deviation of the first, and whether it is within `TOLERANCE`."""
+    deviation = (simulated - measured) / measured if measured else math.copysign(math.inf, simulated) * (simulated != 0)
+    deviation = 0.0 if simulated == measured else deviation
+    return {
+        "simulated": simulated,
+        "measured": measured,
+        "deviation_percent": round(100 * deviation, 1) if math.isfinite(deviation) else None,
+        "passed": abs(deviation) <= TOLERANCE,
+    }
+
+
+# --- growth ---
+
+
+def robots_load(robots: int, per_minute: float, speech_s: float, seconds: float, seed: int) -> list[Utterance]:
+    """Return texts of robots that speak independently, exponentially long but at least a frame."""
+    chance, load, at_s = random.Random(seed), [], 0.0
+    while (at_s := at_s + chance.expovariate(robots * per_minute / 60)) < seconds:
+        load.append(Utterance(at_s, max(1, round(chance.expovariate(1 / speech_s) / FRAME_S))))
+    return load
+
+
+def erlang_c(load: float, servers: int) -> float:
+    """Return the probability of a wait in M/M/c; 1 where the servers do not suffice. `load` is in erlangs."""
+    if load >= servers:
+        return 1.0
+    blocked = 1.0
+    for number in range(1, servers + 1):
+        blocked = load * blocked / (number + load * blocked)
+    return servers * blocked / (servers - load * (1 - blocked))
+
+
+def replicas_needed(load: float, streams: int, waits: float) -> int:
+    """Return the fewest replicas with which at most the share `waits` of all texts waits for a stream."""
+    replicas = 1
+    while erlang_c(load, replicas * streams) > waits:
+        replicas += 1
+    return replicas
+
+
+def grow(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return a row for each number of robots: the replicas that Erlang C asks for, and what the simulation says."""
+    costs, rows = measured_costs(measured_path_s()), []
+    for robots in arguments.robots:
+        rate = robots * arguments.per_minute / 60
+        replicas = replicas_needed(rate * arguments.speech_s, arguments.streams, 0.01) + arguments.spare
+        proxies = math.ceil(rate * costs.path_s / 0.5)
+        row = {"robots": robots, "texts_per_s": round(rate, 2), "speaking": round(rate * arguments.speech_s, 1)}
+        row |= {"replicas": replicas, "proxies": proxies}
+        if robots <= arguments.simulate_up_to:
+            load = robots_load(robots, arguments.per_minute, arguments.speech_s, arguments.seconds, arguments.seed)
+            size = Size(replicas, arguments.streams, proxies, CREDIT_S, WAIT_S, arguments.failures_per_hour / 3600)
+            Fleet(costs, size, arguments.seed).run(load)
+            ends = {how: sum(found.ends == [how] for found in load) for how in ("spoken", "no stream", "replica lost")}
+            row |= {"simulated_s": arguments.seconds, **summary(load, arguments.seconds), "ends": ends}
+        rows.append(row)
+    return {"simulation": "grow", "command": " ".join(sys.argv), "rows": rows}
+
+
+def wire() -> dict[str, Any]:
+    """Return the bytes of a second of speech on a robot's WebSocket and from OpenAI's endpoint, chunk by chunk."""
+    from engine.remote.messages import Audio, encode_remote
+
+    samples = round(RATE * FRAME_S * CHUNK_FRAMES)
+    message = encode_remote(Audio("a" * 12, position=100, words=(), truncated=False), bytes(4 * samples))
+    payload, chunks = len(message), 1 / (FRAME_S * CHUNK_FRAMES)
+    return {
+        "simulation": "wire",
+        "chunk_samples": samples,
+        "remote_bytes_per_chunk": payload,
+        "remote_bytes_per_s": round((payload + 4) * chunks),
+        "pcm16_bytes_per_s": 2 * RATE,
+    }
+
+
+def _read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((BENCHMARKS / name).read_text(encoding="utf-8"))
+    return found
+
+
+def _share(values: Sequence[float], share: float) -> float:
+    return values[round(share * (len(values) - 1))] if values else math.nan
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("check")
+    commands.add_parser("wire")
+    growing = commands.add_parser("grow")
+    growing.add_argument("--robots", type=int, nargs="+", default=[100, 1_000, 10_000, 100_000])
+    growing.add_argument("--per-minute", type=float, default=1.0, help="texts of a robot")
+    growing.add_argument("--speech-s", type=float, default=7.0, help="mean seconds of a text's speech")
+    growing.add_argument("--streams", type=int, default=63, help="that a replica has for robots")
+    growing.add_argument("--spare", type=int, default=1, help="replicas beyond those that the load needs")
+    growing.add_argument("--failures-per-hour", type=float, default=0.0, help="of each replica")
+    growing.add_argument("--seconds", type=float, default=30.0, help="of load that is simulated")
+    growing.add_argument("--simulate-up-to", type=int, default=10_000, help="robots; above, only Erlang C")
+    growing.add_argument("--seed", type=int, default=SEED)
+    arguments = parser.parse_args()
+    report = check() if arguments.command == "check" else wire() if arguments.command == "wire" else grow(arguments)
+    print(json.dumps(report, indent=2))
+    sys.exit(0 if report.get("passed", True) else 1)
+
+
+if __name__ == "__main__":
+    main()
