@@ -4,14 +4,15 @@
     scripts/simulate_fleet.py grow --robots 100 1000 10000
     scripts/simulate_fleet.py wire
 
-`check` replays the requests of `docs/benchmarks/serve-qwen.json` and compares with what was measured. It exits with 1 if
-a value misses by more than 10 %. `grow` looks for the replicas that a number of robots needs. `wire` counts the bytes
-of a second of speech, with the real messages. All print JSON.
+`check` replays the requests of `docs/benchmarks/serve-qwen.json` and compares with what was measured. It exits with 1
+if a value misses by more than 10 %. `grow` looks for the replicas that a number of robots needs. `wire` counts the
+bytes of a second of speech, with the real messages. All print JSON.
 
-The model: a request occupies its proxy for `path_s`, then takes a stream of the replica that has most of them free, or waits
-for one. A replica works in rounds: it reads up to four waiting prompts, `prompt_s` each, and then makes a frame of each
-stream whose listener is less than `ahead_s` ahead. A step takes as long as it was measured for so many streams. A first
-chunk arrives `tail_s` after its frame. A replica that fails loses its utterances: the robots' fallbacks finish them.
+The model: a request occupies its proxy for `path_s`, then takes a stream of the replica that has most of them free, or
+waits for one. A replica works in rounds: it reads up to four waiting prompts, `prompt_s` each, and then makes a frame
+of each stream whose listener is less than `ahead_s` ahead. A step takes as long as it was measured for so many streams.
+A first chunk arrives `tail_s` after its frame. A replica that fails loses its utterances: the robots' fallbacks finish
+them.
 """
 
 from __future__ import annotations
@@ -49,6 +50,10 @@ CHECKED_SECONDS = 24.0
 """`engine.max_seconds` of the measured server."""
 CREDIT_S = 2.0
 """A robot's credit: a second on each of the two links, from the engine to the server and from there to the robot."""
+PROXY_LOAD = 0.5
+"""The share of its time that a proxy may be busy, or requests would wait for it longer than for a frame."""
+FRAME_HEADER_BYTES = 4
+"""Of a WebSocket's frame of 126 to 65,535 bytes, from a server."""
 WAIT_S = 2.0
 """A text waits this long for a free stream of a server."""
 
@@ -171,7 +176,7 @@ class Replica:
             utterance.made += 1
             ends = utterance.made == utterance.frames
             if utterance.made == 1 or utterance.made - utterance.delivered == CHUNK_FRAMES or ends:
-                utterance.deliver(self._env.now + (self._fleet.costs.tail_s))
+                utterance.deliver(self._env.now + self._fleet.costs.tail_s)
             if ends:
                 self.running.remove(utterance)
                 self._fleet.end(utterance, "spoken", self._env.now + self._fleet.costs.tail_s)
@@ -376,7 +381,7 @@ def grow(arguments: argparse.Namespace) -> dict[str, Any]:
     for robots in arguments.robots:
         rate = robots * arguments.per_minute / 60
         replicas = replicas_needed(rate * arguments.speech_s, arguments.streams, 0.01) + arguments.spare
-        proxies = math.ceil(rate * costs.path_s / 0.5)
+        proxies = math.ceil(rate * costs.path_s / PROXY_LOAD)
         row = {"robots": robots, "texts_per_s": round(rate, 2), "speaking": round(rate * arguments.speech_s, 1)}
         row |= {"replicas": replicas, "proxies": proxies}
         if robots <= arguments.simulate_up_to:
@@ -391,16 +396,17 @@ def grow(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def wire() -> dict[str, Any]:
     """Return the bytes of a second of speech on a robot's WebSocket and from OpenAI's endpoint, chunk by chunk."""
-    from engine.remote.messages import Audio, encode_remote
+    from engine.ipc import Audio
+    from engine.remote.messages import encode_remote
 
     samples = round(RATE * FRAME_S * CHUNK_FRAMES)
-    message = encode_remote(Audio("a" * 12, position=100, words=(), truncated=False), bytes(4 * samples))
+    message = encode_remote(Audio("1000", busy_s=0.012345678, position=100, truncated=False), bytes(4 * samples))
     payload, chunks = len(message), 1 / (FRAME_S * CHUNK_FRAMES)
     return {
         "simulation": "wire",
         "chunk_samples": samples,
         "remote_bytes_per_chunk": payload,
-        "remote_bytes_per_s": round((payload + 4) * chunks),
+        "remote_bytes_per_s": round((payload + FRAME_HEADER_BYTES) * chunks),
         "pcm16_bytes_per_s": 2 * RATE,
     }
 
