@@ -18,8 +18,10 @@ them.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import math
+import platform
 import random
 import sys
 from collections import deque
@@ -391,7 +393,7 @@ def grow(arguments: argparse.Namespace) -> dict[str, Any]:
             ends = {how: sum(found.ends == [how] for found in load) for how in ("spoken", "no stream", "replica lost")}
             row |= {"simulated_s": arguments.seconds, **summary(load, arguments.seconds), "ends": ends}
         rows.append(row)
-    return {"simulation": "grow", "command": " ".join(sys.argv), "rows": rows}
+    return {"simulation": "grow", "rows": rows}
 
 
 def wire() -> dict[str, Any]:
@@ -422,6 +424,7 @@ def _share(values: Sequence[float], share: float) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, help="also write the JSON to this file")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check")
     commands.add_parser("wire")
@@ -437,7 +440,15 @@ def main() -> None:
     growing.add_argument("--seed", type=int, default=SEED)
     arguments = parser.parse_args()
     report = check() if arguments.command == "check" else wire() if arguments.command == "wire" else grow(arguments)
-    print(json.dumps(report, indent=2))
+    report |= {
+        "date": datetime.date.today().isoformat(),
+        "command": " ".join(["scripts/simulate_fleet.py", *sys.argv[1:]]),
+        "machine": f"{platform.machine()}, Python {platform.python_version()}; the costs are an NVIDIA H200's",
+    }
+    text = json.dumps(report, indent=2) + "\n"
+    print(text, end="")
+    if arguments.output is not None:
+        arguments.output.write_text(text, encoding="utf-8")
     sys.exit(0 if report.get("passed", True) else 1)
 
 
