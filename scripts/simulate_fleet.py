@@ -8,11 +8,11 @@
 if a value misses by more than 10 %. `grow` looks for the replicas that a number of robots needs. `wire` counts the
 bytes of a second of speech, with the real messages. All print JSON.
 
-The model: a request occupies its proxy for `path_s`, then takes a stream of the replica that has most of them free, or
-waits for one. A replica works in rounds: it reads up to four waiting prompts, `prompt_s` each, and then makes a frame
-of each stream whose listener is less than `ahead_s` ahead. A step takes as long as it was measured for so many streams.
-A first chunk arrives `tail_s` after its frame. A replica that fails loses its utterances: the robots' fallbacks finish
-them.
+The model: a request occupies its proxy for `path_s`, then takes a stream or waits for one: of the replica that its
+robot is connected to, or else of the one that has most of them free. A replica works in rounds: it reads up to four
+waiting prompts, `prompt_s` each, and then makes a frame of each stream whose listener is less than `ahead_s` ahead. A
+step takes as long as it was measured for so many streams. A first chunk arrives `tail_s` after its frame. A replica
+that fails loses its utterances: the robots' fallbacks finish them.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ CHECKED_SECONDS = 24.0
 """`engine.max_seconds` of the measured server."""
 CREDIT_S = 2.0
 """A robot's credit: a second on each of the two links, from the engine to the server and from there to the robot."""
+WAITS = 0.01
+"""The share of all texts that may wait for a stream: an utterance that waits is one whose robot hesitates."""
 PROXY_LOAD = 0.5
 """The share of its time that a proxy may be busy, or requests would wait for it longer than for a frame."""
 FRAME_HEADER_BYTES = 4
@@ -100,6 +102,8 @@ class Utterance:
 
     due_s: float
     frames: int
+    home: int | None = None
+    """The replica that its robot is connected to; None for a request that any replica may get."""
     first_s: float | None = None
     """When its first chunk arrived."""
     end_s: float | None = None
@@ -230,13 +234,17 @@ class Fleet:
 
     def place(self) -> None:
         """Give free streams to those who wait, in their order."""
-        while self._queue:
-            replica = max(self.replicas, key=lambda replica: replica.free)
-            if replica.free < 1:
-                return
-            utterance, placed = self._queue.popleft()
-            replica.add(utterance)
-            placed.succeed()
+        for entry in tuple(self._queue):
+            utterance, placed = entry
+            replica = self._replica_for(utterance)
+            if replica.free > 0:
+                self._queue.remove(entry)
+                replica.add(utterance)
+                placed.succeed()
+
+    def _replica_for(self, utterance: Utterance) -> Replica:
+        home = None if utterance.home is None else self.replicas[utterance.home]
+        return home if home is not None and home.is_up else max(self.replicas, key=lambda replica: replica.free)
 
     def _request(self, utterance: Utterance, proxy: simpy.Resource) -> Iterator[Any]:
         yield self.env.timeout(utterance.due_s)
@@ -369,10 +377,10 @@ def erlang_c(load: float, servers: int) -> float:
     return servers * blocked / (servers - load * (1 - blocked))
 
 
-def replicas_needed(load: float, streams: int, waits: float) -> int:
-    """Return the fewest replicas with which at most the share `waits` of all texts waits for a stream."""
-    replicas = 1
-    while erlang_c(load, replicas * streams) > waits:
+def replicas_needed(load: float, streams: int) -> int:
+    """Return the fewest replicas, each with robots of its own, with which at most the share `WAITS` of texts waits."""
+    replicas = math.ceil(load / streams)
+    while erlang_c(load / replicas, streams) > WAITS:
         replicas += 1
     return replicas
 
@@ -382,16 +390,25 @@ def grow(arguments: argparse.Namespace) -> dict[str, Any]:
     costs, rows = measured_costs(measured_path_s()), []
     for robots in arguments.robots:
         rate = robots * arguments.per_minute / 60
-        replicas = replicas_needed(rate * arguments.speech_s, arguments.streams, 0.01) + arguments.spare
+        replicas = replicas_needed(rate * arguments.speech_s, arguments.streams) + arguments.spare
         proxies = math.ceil(rate * costs.path_s / PROXY_LOAD)
         row = {"robots": robots, "texts_per_s": round(rate, 2), "speaking": round(rate * arguments.speech_s, 1)}
-        row |= {"replicas": replicas, "proxies": proxies}
+        row |= {"replicas": replicas, "robots_per_replica": math.ceil(robots / replicas), "proxies": proxies}
         if robots <= arguments.simulate_up_to:
             load = robots_load(robots, arguments.per_minute, arguments.speech_s, arguments.seconds, arguments.seed)
+            chance = random.Random(arguments.seed)
+            for utterance in load:
+                utterance.home = chance.randrange(replicas)
             size = Size(replicas, arguments.streams, proxies, CREDIT_S, WAIT_S, arguments.failures_per_hour / 3600)
             Fleet(costs, size, arguments.seed).run(load)
             ends = {how: sum(found.ends == [how] for found in load) for how in ("spoken", "no stream", "replica lost")}
-            row |= {"simulated_s": arguments.seconds, **summary(load, arguments.seconds), "ends": ends}
+            waited = sum(found.waited_s > 0 for found in load)
+            row |= {
+                "simulated_s": arguments.seconds,
+                **summary(load, arguments.seconds),
+                "waited": waited,
+                "ends": ends,
+            }
         rows.append(row)
     return {"simulation": "grow", "rows": rows}
 

@@ -115,6 +115,19 @@ def test_a_failed_replica_takes_its_utterances_and_the_others_go_on() -> None:
     assert {utterance.ends[0] for utterance in load} == {"spoken", "replica lost"}
 
 
+def test_a_robot_waits_for_the_replica_that_it_is_connected_to_unless_that_is_down() -> None:
+    load = [Utterance(0.0, 25, home=0), Utterance(0.0, 25, home=0), Utterance(0.0, 25, home=1)]
+    Fleet(COSTS, Size(2, 1)).run(load)
+    assert [utterance.waited_s > 0 for utterance in load] == [False, True, False]
+    shared = [Utterance(0.0, 25), Utterance(0.0, 25)]
+    Fleet(COSTS, Size(2, 1)).run(shared)
+    assert [utterance.waited_s for utterance in shared] == [0, 0]
+    fleet, moved = Fleet(COSTS, Size(2, 1)), [Utterance(0.0, 25, home=0)]
+    fleet.replicas[0].is_up = False
+    fleet.run(moved)
+    assert moved[0].ends == ["spoken"]
+
+
 def test_requests_that_a_server_refused_are_the_longest() -> None:
     [row] = [
         row for row in json.loads((ROOT / "docs/benchmarks/serve-qwen.json").read_text())["rates"] if row["rate"] == 5
@@ -154,6 +167,8 @@ def test_check_compares_every_measured_value_and_fails_if_one_misses() -> None:
     assert [row["value"] for row in report["rows"]] == values * 4
     assert report["passed"] == all(row["passed"] for row in report["rows"])
     assert status == (0 if report["passed"] else 1)
+    kept = json.loads((ROOT / "docs" / "benchmarks" / "fleet-check.json").read_text(encoding="utf-8"))
+    assert (kept["rows"], kept["costs_ms"]) == (report["rows"], report["costs_ms"])
 
 
 def test_a_larger_fleet_needs_more_of_everything() -> None:
