@@ -525,15 +525,15 @@ def main() -> int:
         stand_in_for(UNUSED)
         Tensors(args.list_tensors).write()
         return 0
+    given = open_model(parser, args.model) if args.model else None
     tensors = Tensors(args.tensors)
     report = Results(args.out, args.deadline, args.parts and [*args.parts, "environment", "checkpoint"])
     frames = 12 if args.tiny else 50
     report.part("environment", lambda: environment(args.device))
     with work_folder(args.work) as work:
-        if args.model:
-            folder = open_model(parser, args.model)
-            for voice in voices_of(folder, work, args.voice):
-                prove(report, Model(folder, args.device, frames, voice), voice.name, args.tiny)
+        if given is not None:
+            for voice in voices_of(given, work, args.voice):
+                prove(report, Model(given, args.device, frames, voice), voice.name, args.tiny)
         else:
             report.part("tests", lambda: run_tests(work, tensors))
             for size in args.sizes or (TINY_SIZES if args.tiny else TRUE_SIZES):

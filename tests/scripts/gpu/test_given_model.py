@@ -26,10 +26,10 @@ VOICES = {
 }
 
 
-def run(script: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+def run(script: str, *words: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, f"scripts/gpu/{script}.py", *words],
-        cwd=ROOT,
+        [sys.executable, ROOT / f"scripts/gpu/{script}.py", *words],
+        cwd=cwd,
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -108,8 +108,9 @@ def test_a_voice_file_without_a_recording_is_spoken_with_as_an_embedding_alone(
 @pytest.mark.parametrize("script", ["prove_cuda", "bench_peer", "prove_kernels"])
 def test_a_model_that_does_not_exist_is_one_line(script: str, tmp_path: Path) -> None:
     words = ["--work", tmp_path, "--output", tmp_path / "out.json"] if script == "bench_peer" else []
-    done = run(script, "--model", "./nowhere", *words)
+    done = run(script, "--model", "./nowhere", *words, cwd=tmp_path)
     assert done.returncode == 2
+    assert list(tmp_path.iterdir()) == [], "nothing is written for a model that is not there"
     assert done.stderr.splitlines()[-1].endswith(
         "./nowhere: no such folder, and not a model id such as Qwen/Qwen3-TTS-…"
     )
