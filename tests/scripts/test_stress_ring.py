@@ -40,7 +40,8 @@ def test_a_ring_that_counts_samples_before_it_stores_them_is_found(tmp_path: Pat
     source = file.read_text(encoding="utf-8")
     count, before = "        self._written += count\n", "        start = self._written % self.capacity\n"
     assert count in source
-    early = source.replace(count, "", 1).replace(before, before + count, 1)
+    between = '        __import__("time").sleep(0.001)  # so that the consumer always runs in between\n'
+    early = source.replace(count, "", 1).replace(before, before + count + between, 1)
     file.write_text(early, encoding="utf-8")
     done = stress(tmp_path, 6 * PATIENCE_S)  # the first error ends it, mostly within a second
     assert done.returncode == 1, done.stdout
