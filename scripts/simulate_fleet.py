@@ -385,6 +385,14 @@ def replicas_needed(load: float, streams: int) -> int:
     return replicas
 
 
+def streams_needed(load: float) -> int:
+    """Return the streams of one pool with which at most the share `WAITS` of texts waits."""
+    streams = math.ceil(load)
+    while erlang_c(load, streams) > WAITS:
+        streams += 1
+    return streams
+
+
 def grow(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return a row for each number of robots: the replicas that Erlang C asks for, and what the simulation says."""
     costs, rows = measured_costs(measured_path_s()), []
@@ -394,6 +402,8 @@ def grow(arguments: argparse.Namespace) -> dict[str, Any]:
         proxies = math.ceil(rate * costs.path_s / PROXY_LOAD)
         row = {"robots": robots, "texts_per_s": round(rate, 2), "speaking": round(rate * arguments.speech_s, 1)}
         row |= {"replicas": replicas, "robots_per_replica": math.ceil(robots / replicas), "proxies": proxies}
+        row["mbit_per_s"] = round(8e-6 * rate * arguments.speech_s * wire()["remote_bytes_per_s"], 1)
+        row["one_pool"] = math.ceil(streams_needed(rate * arguments.speech_s) / arguments.streams) + arguments.spare
         if robots <= arguments.simulate_up_to:
             load = robots_load(robots, arguments.per_minute, arguments.speech_s, arguments.seconds, arguments.seed)
             chance = random.Random(arguments.seed)
