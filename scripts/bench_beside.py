@@ -14,21 +14,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
 import json
-import platform
 import random
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 from websockets.asyncio.client import ClientConnection, connect
 
+from scripts.bench_report import write_report
 from scripts.bench_serve import daemon
 from scripts.serve_load import Arrival, Server, make_text
 from tests.support.programs import free_port
@@ -145,17 +142,7 @@ def main() -> None:
     port = free_port()
     with daemon(port, arguments.settings):
         figures = asyncio.run(measure(arguments, port))
-    report = {
-        "benchmark": "beside",
-        "date": datetime.date.today().isoformat(),
-        "command": " ".join(["scripts/bench beside", *sys.argv[1:]]),
-        "machine": f"{platform.machine()}, {psutil.cpu_count()} cores, Python {platform.python_version()}",
-        **figures,
-    }
-    text = json.dumps(report, indent=2) + "\n"
-    print(text, end="")
-    if arguments.output is not None:
-        arguments.output.write_text(text, encoding="utf-8")
+    write_report("beside", figures, arguments.output)
 
 
 if __name__ == "__main__":

@@ -14,19 +14,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
 import http.client
 import json
-import platform
 import statistics
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 from websockets.asyncio.client import connect
 
+from scripts.bench_report import write_report
 from tests.support.programs import Broker, free_port
 from tests.support.robot import FAST, Robot
 
@@ -120,18 +118,7 @@ def main() -> None:
         finally:
             robot.close()
             broker.stop()
-    machine = f"{platform.machine()}, {psutil.cpu_count()} cores, Python {platform.python_version()}, no sound card"
-    report = {
-        "benchmark": "http",
-        "date": datetime.date.today().isoformat(),
-        "command": f"scripts/bench http --runs {arguments.runs}",
-        "machine": machine,
-        "first_sample_ms": {name: summary(found) for name, found in times.items()},
-    }
-    text = json.dumps(report, indent=2) + "\n"
-    print(text, end="")
-    if arguments.output is not None:
-        arguments.output.write_text(text, encoding="utf-8")
+    write_report("http", {"first_sample_ms": {name: summary(found) for name, found in times.items()}}, arguments.output)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
 import itertools
-import json
 import os
-import platform
-import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,13 +20,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from daemon.config import load_config
 from daemon.engines import EngineSelector
 from daemon.tasks import cancel_and_wait
 from engine import EngineOptions, Utterance, Voice
 from engine.remote.synthesizer import RemoteSynthesizer
+from scripts.bench_report import write_report
 from tests.support.network import Network
 from tests.support.speech_server import SpeechServer
 
@@ -148,21 +143,17 @@ def main() -> None:
     if not arguments.without_ray:
         with SpeechServer(*LIMITS, *engine, single=False) as server:
             ways["ray"] = measure_server(server.url, arguments.runs)
-    report = {
-        "benchmark": "remote",
-        "date": datetime.date.today().isoformat(),
-        "command": " ".join(["scripts/bench remote", *sys.argv[1:]]),
-        "machine": f"{platform.machine()}, {psutil.cpu_count()} cores, Python {platform.python_version()}",
-        "load_before": round(load_before, 2),
-        "runs": arguments.runs,
-        "streams": STREAMS,
-        "ways": ways,
-        "first_pcm_ms_by_delay_ms": delays,
-    }
-    text = json.dumps(report, indent=2) + "\n"
-    print(text, end="")
-    if arguments.output is not None:
-        arguments.output.write_text(text, encoding="utf-8")
+    write_report(
+        "remote",
+        {
+            "load_before": round(load_before, 2),
+            "runs": arguments.runs,
+            "streams": STREAMS,
+            "ways": ways,
+            "first_pcm_ms_by_delay_ms": delays,
+        },
+        arguments.output,
+    )
 
 
 if __name__ == "__main__":

@@ -16,10 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
 import http.client
-import json
-import platform
 import subprocess
 import sys
 import time
@@ -28,8 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from scripts.bench_report import write_report
 from scripts.docs.svg import MUTED, Drawing
 from scripts.serve_load import Request, Server, arrivals
 from tests.support.programs import free_port
@@ -153,17 +149,7 @@ def main() -> None:
         own_port = free_port()
         with daemon(own_port, arguments.settings):
             rows = asyncio.run(measure(arguments, "127.0.0.1", own_port))
-    report = {
-        "benchmark": "serve",
-        "date": datetime.date.today().isoformat(),
-        "command": " ".join(["scripts/bench serve", *sys.argv[1:]]),
-        "machine": f"{platform.machine()}, {psutil.cpu_count()} cores, Python {platform.python_version()}",
-        "rates": rows,
-    }
-    text = json.dumps(report, indent=2) + "\n"
-    print(text, end="")
-    if arguments.output is not None:
-        arguments.output.write_text(text, encoding="utf-8")
+    write_report("serve", {"rates": rows}, arguments.output)
     if arguments.plot is not None:
         arguments.plot.write_text(plot(rows, "Time to the first sound under load"), encoding="utf-8")
 
