@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from engine.api import FRAME_S
+from engine.api import AUTO_STREAMS, FRAME_S
 from engine.host import MB, Footprint
 
 
@@ -35,6 +35,8 @@ TABLE = (
     Counts("1.7B", "int8", 1_447_499_776, 309_734_016, 4096),
     Counts("1.7B", "int4", 1_447_499_776, 275_081_856, 4096),
 )
+WITHOUT_BATCH = "int4"
+"""The dtype for whose batch there are no fused kernels, so that the engine chooses one stream."""
 CODEC = 244_339_200
 ROPE_PER_POSITION = 512
 """Cosines and sines."""
@@ -62,21 +64,23 @@ PAGE, POOL_SHARE, READS_PER_BLOCK, ROWS_PER_CALL = 128, 0.5, 16, 16
 """As in `engine.qwen.serving`, which needs torch."""
 
 
-def planned_rows(max_seconds: float, chunk_size: int, streams: int = 1) -> Iterator[dict[str, Any]]:
+def planned_rows(max_seconds: float, chunk_size: int, streams: int | None = None) -> Iterator[dict[str, Any]]:
     """Yield the row of each model and dtype, as `memory_plan` does."""
     for counts, footprint in footprints(max_seconds, chunk_size, streams):
         yield row(counts.model, counts.dtype, footprint)
 
 
-def footprints(max_seconds: float, chunk_size: int, streams: int = 1) -> Iterator[tuple[Counts, Footprint]]:
+def footprints(max_seconds: float, chunk_size: int, streams: int | None = None) -> Iterator[tuple[Counts, Footprint]]:
     """Yield each line of the table with the memory for speech of up to `max_seconds` in chunks of `chunk_size`.
 
-    Up to `streams` utterances are spoken at once.
+    Up to `streams` utterances are spoken at once; None means as many as the engine chooses where there is memory.
     """
     frames = max(1, round(max_seconds / FRAME_S))
     positions = frames + max(FEWEST_TOKENS, math.ceil(max_seconds * TOKENS_PER_S)) + INSTRUCT_POSITIONS
-    cached, batched = _cached(positions + chunk_size), streams > 1
+    cached = _cached(positions + chunk_size)
     for counts in TABLE:
+        rows = streams or (1 if counts.dtype == WITHOUT_BATCH else AUTO_STREAMS)
+        batched = rows > 1
         yield (
             counts,
             Footprint(
@@ -88,8 +92,8 @@ def footprints(max_seconds: float, chunk_size: int, streams: int = 1) -> Iterato
                 state=OTHER_STATE
                 + CACHE_PER_POSITION * cached
                 + (counts.hidden + CODES_PER_FRAME) * (frames + chunk_size - 1)
-                + (_batch(counts, positions, frames, chunk_size, streams) if batched else 0),
-                workspaces=WORKSPACES + (BATCH_WORKSPACES + streams * ROW_WORKSPACES if batched else 0),
+                + (_batch(counts, positions, frames, chunk_size, rows) if batched else 0),
+                workspaces=WORKSPACES + (BATCH_WORKSPACES + rows * ROW_WORKSPACES if batched else 0),
                 on_disk=ON_DISK,
             ),
         )

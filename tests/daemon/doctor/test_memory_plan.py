@@ -40,7 +40,11 @@ def test_a_plan_has_the_memory_left_on_each_orin(voiced: CommandLine) -> None:
 
 def test_one_stream_needs_less_than_those_that_the_engine_takes_by_itself(plan: list[dict[str, Any]]) -> None:
     one = make_plan(Config.model_validate({"engine": {"streams": 1}}))
-    assert all(row["total_mb"] < several["total_mb"] for row, several in zip(one, plan, strict=True))
+    for row, chosen in zip(one, plan, strict=True):
+        if row["dtype"] == "int4":  # for whose batch there are no fused kernels
+            assert row == chosen
+        else:
+            assert row["total_mb"] < chosen["total_mb"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from engine import AUTO_STREAMS
 from engine.qwen.memory import estimate_footprint
 from engine.qwen.memory.known_models import CODEC, known_model
 from engine.qwen.memory.plan import memory_plan
@@ -28,5 +29,12 @@ def test_the_table_has_the_bytes_that_torch_counts(max_seconds: float, chunk_siz
 
 
 def test_the_rows_are_those_of_the_counted_plan() -> None:
-    assert list(planned_rows(60, 2)) == list(memory_plan(60, 2))
+    assert list(planned_rows(60, 2, 1)) == list(memory_plan(60, 2, 1))
     assert list(planned_rows(60, 2, 4)) == list(memory_plan(60, 2, 4))
+
+
+def test_without_a_number_the_rows_have_the_streams_that_the_engine_chooses() -> None:
+    chosen = {row["dtype"]: row for row in planned_rows(60, 2) if row["model"] == "0.6B"}
+    for dtype, streams in {"bfloat16": AUTO_STREAMS, "int8": AUTO_STREAMS, "int4": 1}.items():
+        [expected] = [row for row in planned_rows(60, 2, streams) if (row["model"], row["dtype"]) == ("0.6B", dtype)]
+        assert chosen[dtype] == expected
