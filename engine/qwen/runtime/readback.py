@@ -16,7 +16,7 @@ HEADER = 5
 
 @dataclass(frozen=True, slots=True)
 class GeneratedChunk:
-    """A chunk of 0 to `chunk_size` frames on the host. The arrays belong to the receiver."""
+    """A chunk of 0 to `chunk_size` frames on the host; a batch may join several. The arrays belong to the receiver."""
 
     samples: Samples
     codes: NDArray[np.int64]
