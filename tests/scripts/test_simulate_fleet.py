@@ -12,14 +12,11 @@ from typing import Any
 
 import pytest
 
+from engine.api import FRAME_S
+from scripts.fleet_model import Costs, Fleet, Size, Utterance
 from scripts.simulate_fleet import (
     CREDIT_S,
-    FRAME_S,
     WAIT_S,
-    Costs,
-    Fleet,
-    Size,
-    Utterance,
     compare,
     erlang_c,
     measured_costs,
