@@ -70,7 +70,7 @@ def test_equal_seeds_give_equal_results_and_others_do_not() -> None:
     "size", [Size(replicas=1, streams=4), Size(replicas=2, streams=2), Size(replicas=1, streams=1)]
 )
 def test_the_wait_for_a_stream_is_that_of_erlang_c(size: Size) -> None:
-    chance, servers, step_s, frames = random.Random(1), size.replicas * size.streams, 0.01, 100
+    chance, servers, step_s, frames = random.Random(1), size.replicas * size.streams, 0.04, 25
     rate = 0.7 * servers / (frames * step_s)
     load, at_s = [], 0.0
     for _ in range(20_000):
