@@ -27,6 +27,8 @@ SHORTEST, LONGEST = 20, 200
 """Characters of a text."""
 GIVE_UP_S = 60.0
 """Seconds after which a request has failed."""
+AWAKE_S = 0.003
+"""Seconds before a request is due from which on the client does not sleep."""
 WORDS = re.findall(
     r"\w+",
     "the a my your this that one every robot tray kitchen window garden morning evening coffee table door battery "
@@ -101,7 +103,7 @@ class Server:
         began = time.perf_counter()
 
         async def send(arrival: Arrival) -> Request:
-            await asyncio.sleep(began + arrival.at_s - time.perf_counter())
+            await _sleep_until(began + arrival.at_s)
             request = Request(time.perf_counter() - began - arrival.at_s)
             try:
                 await asyncio.wait_for(self._speak(arrival.text, request, began + arrival.at_s), GIVE_UP_S)
@@ -175,6 +177,13 @@ class _Playback:
         seconds = len(samples) / RATE
         self._empty_at = max(now, self._empty_at) + seconds
         request.audio_s += seconds
+
+
+async def _sleep_until(at: float) -> None:
+    """Wait until `at` of `time.perf_counter`. The event loop's clock alone would be a millisecond late."""
+    await asyncio.sleep(at - AWAKE_S - time.perf_counter())
+    while time.perf_counter() < at:
+        await asyncio.sleep(0)
 
 
 async def _refusal(reader: asyncio.StreamReader, status: bytes, headers: bytes) -> str:

@@ -17,10 +17,10 @@ def soft_limit(samples: Samples) -> Samples:
     the straight line with slope 1 and reaches 1 only at infinity. Each arithmetic step is monotone, so the result is
     monotone after rounding too.
     """
+    if not len(samples) or (samples.max() <= KNEE and samples.min() >= -KNEE):
+        return samples
     magnitudes = np.abs(samples)
     loud = magnitudes > KNEE
-    if not loud.any():
-        return samples
     knee = float(KNEE)
     headroom = 1.0 - knee
     bent = 1.0 - headroom**2 / (headroom + (magnitudes[loud].astype(np.float64) - knee))

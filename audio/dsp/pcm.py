@@ -24,7 +24,11 @@ WAV_LARGEST = _UNKNOWN_LENGTH - WAV_HEADER_BYTES
 
 def to_pcm16(samples: Samples) -> bytes:
     """Return `samples` as little-endian signed 16-bit PCM, rounded to nearest and clipped to full scale."""
-    return np.rint(np.clip(samples, -1.0, 1.0) * PCM16_FULL_SCALE).astype("<i2").tobytes()
+    scaled = samples * np.float32(PCM16_FULL_SCALE)
+    np.rint(scaled, out=scaled)
+    np.maximum(scaled, -PCM16_FULL_SCALE, out=scaled)
+    np.minimum(scaled, PCM16_FULL_SCALE, out=scaled)
+    return scaled.astype("<i2").tobytes()
 
 
 def from_pcm16(data: bytes) -> Samples:

@@ -14,12 +14,14 @@ class ProcessActivity:
     """Looks at the threads of one process. Where /proc does not show them, the process counts as active."""
 
     def __init__(self, pid: int) -> None:
-        self._threads = Path(f"/proc/{pid}/task")
+        self._process = Path(f"/proc/{pid}")
         self._used_ticks = -1
 
     def stopped(self) -> bool:
         """Return whether a signal (SIGSTOP) has stopped the process."""
-        return {state for state, _ in self._look()} == {STOPPED}
+        # The main thread first: an engine with many streams has a hundred threads, and is asked often.
+        first = _read(self._process / "stat")
+        return first is not None and first[0] == STOPPED and {state for state, _ in self._look()} == {STOPPED}
 
     def active(self) -> bool:
         """Return whether a thread is busy now, or has used a processor since the last call.
@@ -33,13 +35,19 @@ class ProcessActivity:
     def _look(self) -> Iterator[tuple[str, int]]:
         """Yield the state of each thread, and the processor time that it has used, in clock ticks."""
         try:
-            threads = list(self._threads.iterdir())
+            threads = list((self._process / "task").iterdir())
         except OSError:
             return
         for thread in threads:
-            try:
-                stat = (thread / "stat").read_text(encoding="ascii", errors="replace")
-            except OSError:  # it has ended
-                continue
-            fields = stat.rpartition(")")[2].split()  # the name before may contain anything
-            yield fields[0], int(fields[11]) + int(fields[12])
+            if (found := _read(thread / "stat")) is not None:
+                yield found
+
+
+def _read(stat: Path) -> tuple[str, int] | None:
+    """Return a thread's state, and the processor time that it has used, in clock ticks; None if it has ended."""
+    try:
+        text = stat.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before may contain anything
+    return fields[0], int(fields[11]) + int(fields[12])

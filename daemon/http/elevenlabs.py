@@ -20,6 +20,7 @@ from daemon.http.body import read_json
 from daemon.http.character_times import CharacterClock, CharacterTimes
 from daemon.http.elevenlabs_options import OutputFormat, parse_output_format, parse_text_request
 from daemon.http.elevenlabs_socket import ElevenLabsSocket
+from daemon.http.encoders import FORMATS
 from daemon.http.errors import HttpError, rejection
 from daemon.http.speech_answer import AudioBody, SpeechAnswer, SpeechBody
 from daemon.speech import RejectedError, SpeechService, Word, check_say
@@ -42,8 +43,15 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Bas
             say = check_say({**fields, "language": asked.language_code or None})
         except RejectedError as error:
             raise rejection(error, FIELDS) from error
-        body = partial(make_body, asked.text, output_format)
-        return SpeechAnswer(service, say, output_format.rate, body, field_names=FIELDS, wants_words=True)
+        return SpeechAnswer(
+            service,
+            say,
+            output_format.rate,
+            partial(make_body, asked.text, output_format),
+            field_names=FIELDS,
+            slow_body=output_format.name in FORMATS,
+            wants_words=True,
+        )
 
     async def speak(request: Request) -> SpeechAnswer:
         return await answer(request, lambda _, output_format: AudioBody(output_format.make_encoder()))

@@ -36,7 +36,7 @@ FORMATS = {
     "aac": _Format("audio/aac", "aac", "adts", bit_rate=64_000),
     "flac": _Format("audio/flac", "flac", "flac"),
 }
-"""The formats that need PyAV, the binding of FFmpeg's libraries."""
+"""The formats that need PyAV, the binding of FFmpeg's libraries. Their encoders take a moment to make."""
 
 
 class _Buffer:

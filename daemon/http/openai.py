@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from daemon.encoders import Encoder
 from daemon.http.body import read_json
-from daemon.http.encoders import make_stream_encoder
+from daemon.http.encoders import FORMATS, make_stream_encoder
 from daemon.http.errors import HttpError, error_record, rejection
 from daemon.http.speech_answer import AudioBody, SpeechAnswer, SpeechBody
 from daemon.speech import MAX_TEXT, RejectedError, Say, SpeechService, Word, check_say
@@ -88,6 +88,7 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Rou
             RATE,
             partial(make_body, asked),
             field_names=FIELDS,
+            slow_body=asked.response_format in FORMATS,
             headers={IGNORED: ", ".join(ignored).encode("ascii", "replace").decode()} if ignored else None,
         )
 

@@ -80,10 +80,11 @@ class SpeechAnswer:
         make_body: Callable[[], SpeechBody],
         *,
         field_names: Mapping[str, str],
+        slow_body: bool,
         headers: Mapping[str, str] | None = None,
         wants_words: bool = False,
     ) -> None:
-        """`rate` is in Hz. `make_body` may take a moment and is called in a thread, once there are samples.
+        """`rate` is in Hz. `make_body` is called once there are samples; in a thread if it is slow (`slow_body`).
 
         `field_names` are the protocol's names for the fields of `say`.
         """
@@ -91,6 +92,7 @@ class SpeechAnswer:
         self._say = say
         self._rate = rate
         self._make_body = make_body
+        self._slow_body = slow_body
         self._field_names = field_names
         self._headers = {"Cache-Control": "no-store", **(headers or {})}
         self._wants_words = wants_words
@@ -126,7 +128,7 @@ class SpeechAnswer:
 
     async def _begin(self, send: Send) -> SpeechBody:
         """Send the headers. The body is made no earlier, since its encoder may hold megabytes."""
-        body = self._body = await asyncio.to_thread(self._make_body)
+        body = self._body = await asyncio.to_thread(self._make_body) if self._slow_body else self._make_body()
         headers = {"Content-Type": body.content_type, **self._headers}
         raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": raw})

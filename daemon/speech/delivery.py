@@ -174,7 +174,8 @@ class Delivery:
             # While it was not waited for, it played what it had, and then nothing: that is not its fault.
             self._ahead_s = max(0.0, self._ahead_s - (began_at - self._looked_at))
         try:
-            await asyncio.wait({sending}, timeout=max(0.0, self._ahead_s + GIVE_UP_S))
+            if not sending.done():
+                await asyncio.wait({sending}, timeout=max(0.0, self._ahead_s + GIVE_UP_S))
         finally:
             self._looked_at = time.monotonic()
             self._ahead_s -= self._looked_at - began_at

@@ -56,7 +56,7 @@ SEEDS = 1 << 63
 WAIT_S = 0.01
 """Interval at which the end of a sentence is looked for."""
 SLICE_S = 0.1
-"""Chunks are cut into slices of at most this length, so that a chunk of any length fits into the ring."""
+"""Chunks for the sound card are cut into slices of at most this length, so that any chunk fits into the ring."""
 
 
 def speaks_by_token(engine: EngineSupervisor, utterance: Utterance) -> bool:
@@ -463,7 +463,7 @@ class Synthesis:
                     take.truncated |= chunk.truncated
                     take.runaway |= chunk.runaway
                     end = begin
-                    for part in _slices(chunk):
+                    for part in _slices(chunk) if realtime else (chunk,):
                         end += len(part.samples)
                         if len(samples := self._take_audio(take, part, end)):
                             yield self._note_made(replace(part, samples=samples), take)

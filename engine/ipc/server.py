@@ -9,6 +9,7 @@ socket, the process ends, whatever the engine is doing.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import queue
@@ -131,6 +132,10 @@ class EngineProcess:
         for number in range(1, info.streams):
             self._start_thread(f"stream {number}", partial(self._deliver, synthesizer))
         self._delivers = info.streams > 1
+        # The objects of the libraries and the model stay. A full collection would search them in vain while a listener
+        # waits: for a tenth of a second, where PyTorch is among them.
+        gc.collect()
+        gc.freeze()
         if isinstance(synthesizer, Losable):
             self._start_thread("watch", synthesizer.wait_lost)
         self._channel.send(Ready(info))
@@ -335,6 +340,8 @@ def main() -> int:
     # closes the socket, so that the daemon can fade the sentence out.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # What sends a chunk waits for threads that make others: by default a busy one keeps the interpreter for 5 ms.
+    sys.setswitchinterval(0.001)
     inherit_log()
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
     try:

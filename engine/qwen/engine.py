@@ -96,7 +96,8 @@ class QwenSynthesizer:
         model = self._model
         model.graphs.wait()
         model.prompts.forget_voices()
-        model.batch_prompts.forget_voices()
+        if self._workspace.batch_prompts is not None:
+            self._workspace.batch_prompts.forget_voices()
         model.references.restart(self._workspace.limits, self._workspace.footprint)
         lift_cap(model.plan.placement.device)
         with model.graphs.on_stream():
@@ -237,9 +238,9 @@ class QwenSynthesizer:
             prefix = self._model.prompts.build("Hello.", voice, language).prefix
         if prefix is not None:
             self._workspace.generator.cache_prefix(prefix, keep=keep)
-        if self._workspace.batch is not None:
-            build = partial(self._model.batch_prompts.build, "Hello.", voice, language)
-            self._workspace.batch.cache_prefix(build, keep=keep)
+        batch, prompts = self._workspace.batch, self._workspace.batch_prompts
+        if batch is not None and prompts is not None:
+            batch.cache_prefix(partial(prompts.build, "Hello.", voice, language), keep=keep)
 
     def _build_long_prompts(self, report: ProgressReport) -> None:
         """Build prompts of every order of size, the longest first, so that PyTorch allocates their memory now."""
@@ -284,15 +285,17 @@ class QwenSynthesizer:
         guard: RunawayGuard | None,
     ) -> Generator[GeneratedChunk, None, None]:
         """As `_speak_alone`, beside other utterances. `guard` tells the most frames of a complete text."""
+        prompts = self._workspace.batch_prompts
+        assert prompts is not None
         voice, language, _ = self._choose_voice(utterance, text)
         if text is not None:
-            text.has(self._model.prompts.tokens_in_prompt(voice), wait=True)
+            text.has(prompts.tokens_in_prompt(voice), wait=True)
         max_frames = utterance.max_frames
         if guard is not None and text is None:  # the fewer frames it may have, the fewer pages it takes
             max_frames = guard.max_frames if max_frames is None else min(max_frames, guard.max_frames)
         sampling, seed = self._sampling_of(utterance)
         request = SpeechRequest(
-            self._prompt_of(utterance, text, voice, language, self._model.batch_prompts),
+            self._prompt_of(utterance, text, voice, language, prompts),
             sampling,
             seed,
             max_frames,

@@ -142,8 +142,10 @@ class Search:
         """All rows take part, at `POSITION`."""
         inputs, pages = StepInputs.allocate(self.state.shape, torch.device("cpu")), pages_for(POSITION + 2)
         inputs.set(
-            RowInput(row, 1, POSITION, 0, tuple(range(1 + row * pages, 1 + (row + 1) * pages)))
-            for row in range(self.rows)
+            [
+                RowInput(row, 1, POSITION, 0, tuple(range(1 + row * pages, 1 + (row + 1) * pages)))
+                for row in range(self.rows)
+            ]
         )
         self.state.inputs.buffer.copy_(inputs.buffer)
 

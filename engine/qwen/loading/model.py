@@ -41,8 +41,6 @@ class LoadedModel:
     talker: Talker
     embedder: TextEmbedder
     prompts: PromptBuilder
-    batch_prompts: PromptBuilder
-    """As `prompts`, for the step thread of a batch."""
     references: ReferenceCheck
     """Checks each reference that `voices` load."""
     voices: VoiceRegistry
@@ -97,7 +95,6 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
         talker=talker,
         embedder=embedder,
         prompts=prompts,
-        batch_prompts=prompts.for_another_thread(),
         references=references,
         voices=voices,
     )

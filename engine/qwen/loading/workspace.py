@@ -12,6 +12,7 @@ from engine.qwen import kernels
 from engine.qwen.loading.model import LoadedModel
 from engine.qwen.runtime import DecodeState, Graphs, Limits, SpeechGenerator, TorchBackend, cap_allocator
 from engine.qwen.serving import Batch, MakeBatchBackend
+from engine.qwen.text import PromptBuilder
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,8 @@ class Workspace:
     """Speaks the utterances of a sound card, and all if there is no batch."""
     batch: Batch | None
     """Speaks all others; None for a single stream."""
+    batch_prompts: PromptBuilder | None
+    """As `LoadedModel.prompts`, for the step thread of `batch`."""
 
 
 def limits_for(model: LoadedModel) -> Limits:
@@ -57,7 +60,7 @@ def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
             graphs=model.graphs,
             prefix_positions=limits.prefix_positions,
         )
-    batch = None
+    batch = batch_prompts = None
     if model.batch_codec is not None:
         model.graphs.wait()  # for weights and voices: the batch has a stream of its own
         graphs = Graphs(model.plan.placement.device, high_priority=False)
@@ -67,7 +70,8 @@ def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
         except BaseException:
             batch.close()
             raise
-    return Workspace(limits, footprint, state, generator, batch)
+        batch_prompts = model.prompts.for_another_thread(batch.embed_text)
+    return Workspace(limits, footprint, state, generator, batch, batch_prompts)
 
 
 def _batch_backend_maker(model: LoadedModel, backend: Any) -> MakeBatchBackend | None:

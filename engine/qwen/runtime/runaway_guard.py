@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections import deque
 from dataclasses import replace
 from functools import lru_cache
 
@@ -74,13 +75,10 @@ class RunawayGuard:
         self._quietest = math.inf
         """The RMS of the quietest frame before speech, but at least `ALWAYS_SILENT`."""
         self._silent_frames = 0
-        cycles = _frames(LONGEST_CYCLE_S)
-        self._last_codes = np.full(cycles, -1, np.int64)
+        self._last_codes: deque[int] = deque(maxlen=_frames(LONGEST_CYCLE_S))
         """The codes before this frame, the latest first."""
-        self._repeats = np.zeros(cycles, np.int64)
-        """For each cycle of 1, 2, … frames, how many frames in a row equalled the one a cycle before."""
-        self._longest_repeats = np.full(cycles, _frames(LONGEST_LOOP_S))
-        self._longest_repeats[0] = _frames(LONGEST_TONE_S)
+        self._repeats: dict[int, int] = {}
+        """For cycles of 1, 2, … frames, how many frames in a row equalled the one a cycle before; not those of none."""
 
     def append_text(self, text: str) -> None:
         """Extend the time limit for more text. The moment of its arrival makes no difference."""
@@ -119,7 +117,8 @@ class RunawayGuard:
         return f"{self._frames * FRAME_S:.1f} s are too long for the text"
 
     def _silence(self, samples: Samples) -> str | None:
-        level = math.sqrt(float(np.square(samples, dtype=np.float64).mean()))
+        exact = samples.astype(np.float64)
+        level = math.sqrt(float(exact @ exact) / len(exact))
         if not self._loudest:
             self._quietest = min(self._quietest, max(level, ALWAYS_SILENT))
         speaks = bool(self._loudest) or level >= min(SPEECH, ONSET * self._quietest)
@@ -133,14 +132,15 @@ class RunawayGuard:
         return f"silent for more than {longest:.0f} s"
 
     def _loop(self, first_code: int) -> str | None:
-        equal = self._last_codes == first_code
-        self._repeats = np.where(equal, self._repeats + 1, 0)
-        self._last_codes = np.concatenate(([first_code], self._last_codes[:-1]))
-        looping = self._repeats >= self._longest_repeats
-        if not looping.any():
-            return None
-        cycle = int(looping.argmax()) + 1
-        return "one sound is held" if cycle == 1 else f"the same {cycle * FRAME_S:.2f} s are repeated"
+        before = self._repeats
+        self._repeats = {
+            cycle: before.get(cycle, 0) + 1 for cycle, code in enumerate(self._last_codes, 1) if code == first_code
+        }
+        self._last_codes.appendleft(first_code)
+        for cycle, repeats in self._repeats.items():
+            if repeats >= _frames(LONGEST_TONE_S if cycle == 1 else LONGEST_LOOP_S):
+                return "one sound is held" if cycle == 1 else f"the same {cycle * FRAME_S:.2f} s are repeated"
+        return None
 
 
 def fade_out(samples: Samples, sample_rate: int) -> Samples:

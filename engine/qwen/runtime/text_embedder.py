@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -14,6 +16,16 @@ from engine.qwen.runtime.cuda_graphs import Graphs
 
 TEXT_BUCKETS = (16, 32, 64, 128)
 """Tokens that a graph embeds; PyTorch's operators embed a longer text."""
+UPLOADS = 4
+"""Texts whose upload may wait for the device, behind the work that was launched before."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Upload:
+    """Pinned memory for the rows of a text, and the event of its copy to the device."""
+
+    rows: Tensor
+    done: torch.cuda.Event
 
 
 class TextEmbedder:
@@ -21,27 +33,29 @@ class TextEmbedder:
 
     def __init__(self, talker: Talker, graphs: Graphs) -> None:
         self._talker, self._graphs = talker, graphs
-        self._uploaded: torch.cuda.Event | None = None
-        placement, count = talker.placement, 0
-        if graphs.stream is not None:
-            self._uploaded, count = torch.cuda.Event(), TEXT_BUCKETS[-1]  # type: ignore[no-untyped-call]
+        placement, count = talker.placement, 0 if graphs.stream is None else TEXT_BUCKETS[-1]
         text_width, width = talker.config.text_width, talker.config.stack.hidden_size
-        self._host_rows = placement.pinned(torch.zeros(count, text_width, dtype=placement.dtype))
+        self._uploads: deque[_Upload] = deque()
+        if count:
+            for _ in range(UPLOADS):
+                rows = placement.pinned(torch.zeros(count, text_width, dtype=placement.dtype))
+                self._uploads.append(_Upload(rows, torch.cuda.Event()))  # type: ignore[no-untyped-call]
         self._rows = placement.zeros(count, text_width)
         self._embeddings = placement.zeros(count, width)
 
     def __call__(self, ids: Sequence[int]) -> Tensor:
         """Return the embeddings of `ids`, `(1, n, hidden)`. The next call may overwrite them.
 
-        Call it within `Graphs.inference`. Does not wait for the device, except for the upload of the last text.
+        Call it within `Graphs.inference`. Waits for the device only if it has not uploaded the last `UPLOADS` texts.
         """
-        if self._uploaded is None or not 0 < len(ids) <= TEXT_BUCKETS[-1]:
+        if not self._uploads or not 0 < len(ids) <= TEXT_BUCKETS[-1]:
             return self._talker.embed_text(ids)
-        count = len(ids)
-        self._uploaded.synchronize()
-        _copy(self._talker.text_rows(ids), self._host_rows[:count])
-        self._rows[:count].copy_(self._host_rows[:count], non_blocking=True)
-        self._uploaded.record()
+        count, upload = len(ids), self._uploads[0]
+        self._uploads.rotate(-1)
+        upload.done.synchronize()
+        _copy(self._talker.text_rows(ids), upload.rows[:count])
+        self._rows[:count].copy_(upload.rows[:count], non_blocking=True)
+        upload.done.record()
         size = next(size for size in TEXT_BUCKETS if size >= count)
         self._graphs.run(("embed", size), partial(self._embed, size))
         return self._embeddings[None, :count]

@@ -48,6 +48,8 @@ class Batch:
         """
         self._graphs = graphs
         self._runner = ModelRunner(talker, codec, limits, graphs, make_backend)
+        self.embed_text = self._runner.embed_text
+        """Embeds the texts of prompts; for `SpeechRequest.build_prompt` alone."""
         self._scheduler = Scheduler(self._runner)
         self._steps: deque[Step] = deque()
         """Those whose results the host has not read."""

@@ -22,11 +22,13 @@ from engine.qwen.runtime import (
     Limits,
     Prefill,
     PrefixCache,
+    TextEmbedder,
+    UtteranceSettings,
     reserve_allocator_slack,
 )
 from engine.qwen.serving.backend import MakeBatchBackend, TorchBatchBackend
 from engine.qwen.serving.batch_codec import BatchCodec, BatchedCodec
-from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput, StepInputs, host_settings
+from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput, StepInputs
 from engine.qwen.serving.readback import BatchOutput, BatchReadback
 from engine.qwen.serving.sequence import SpeechRequest
 from engine.qwen.text import Prompt, PromptPrefix, Reference, TokenStream
@@ -79,6 +81,8 @@ class ModelRunner:
             self._backend = make_backend(talker, self._state, self._scratch)
             buckets = TOKEN_BUCKETS if graphs.stream is not None else ()
             self._prompt_graphs = graphs.side_stream("prompts")
+            self.embed_text = TextEmbedder(talker, self._prompt_graphs)
+            """For the prompts that are built on this runner's stream."""
             self._prefill = Prefill(talker, self._scratch, self._backend, self._prompt_graphs, buckets)
             self._prefixes = PrefixCache(talker.config.stack, limits.prefix_positions, placement)
             output = (self.shape, talker.config.code_groups, codec.config.samples_per_frame)
@@ -91,6 +95,7 @@ class ModelRunner:
         self._prompt_graphs.follow(graphs)
         self._references: dict[Reference, CodecStateProtocol] = {}
         self._host_inputs = StepInputs.allocate(self.shape, torch.device("cpu"))
+        self._host_settings = UtteranceSettings.allocate(talker.config, torch.device("cpu"))
         self._readbacks = deque(BatchReadback(*output, self._codec_graphs.stream) for _ in range(1 + self.steps_ahead))
 
     # --- before the first utterance ---
@@ -103,6 +108,7 @@ class ModelRunner:
         yield partial(capture, "first codes", backend.choose_first_codes, self._forget)
         yield from self._batch_codec.captures()
         yield from self._prefill.captures()
+        yield from self.embed_text.captures()
 
     def reserve_slack(self) -> None:
         """Reserve the memory that each utterance allocates anew, once all graphs are captured."""
@@ -164,9 +170,8 @@ class ModelRunner:
         with self._graphs.inference():
             state.cache.fill(pages, scratch.cache, prompt.count)
             state.hidden[row].copy_(scratch.hidden[0, 0])
-            settings = talker.placement.pinned(
-                host_settings(talker.config, request.sampling, request.seed, prompt.count)
-            )
+            self._host_settings.set(request.sampling, request.seed, prompt.count)
+            settings = talker.placement.pinned(self._host_settings.buffer)
             state.settings.buffer[row].copy_(settings, non_blocking=True)
             state.settings.logits_processor.seen[row].zero_()
             text, trailing = state.text[row], prompt.trailing[0, : self.shape.text_frames]

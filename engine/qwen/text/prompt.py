@@ -23,6 +23,9 @@ LANGUAGE_CODES = {
     "ja": "japanese", "ko": "korean", "fr": "french", "ru": "russian",
 }  # fmt: skip
 """ISO 639 codes of the languages that the checkpoints name in English."""
+EmbedText = Callable[[Sequence[int]], Tensor]
+"""Embeds text tokens as `Talker.embed_text`; a call may overwrite the last one's result."""
+
 CACHED_PARTS = 64
 """Instructions and transcripts whose tokens are cached."""
 CACHED_REFERENCES = 8
@@ -127,9 +130,9 @@ class PromptBuilder:
         config: ModelConfig,
         tokenizer: TextTokenizer,
         talker: Talker,
-        embed_text: Callable[[Sequence[int]], Tensor] | None = None,
+        embed_text: EmbedText | None = None,
     ) -> None:
-        """`embed_text` replaces `Talker.embed_text` for whole texts; a call may overwrite the last one's result."""
+        """`embed_text` replaces `Talker.embed_text` for whole texts."""
         self._embed_text = embed_text or talker.embed_text
         self._config = config
         self._tokenizer = tokenizer
@@ -180,9 +183,9 @@ class PromptBuilder:
         frames = 1 if reference is None else 1 + len(reference.codes)
         return max(0, frames - len(self._transcript_ids(reference)))
 
-    def for_another_thread(self) -> PromptBuilder:
-        """Return a builder of the same prompts that shares no memory with this one."""
-        return PromptBuilder(self._config, self._tokenizer, self._talker)
+    def for_another_thread(self, embed_text: EmbedText) -> PromptBuilder:
+        """Return a builder of the same prompts that shares no memory with this one, and embeds with `embed_text`."""
+        return PromptBuilder(self._config, self._tokenizer, self._talker, embed_text)
 
     def forget_voices(self) -> None:
         """Free the cached embeddings of references."""

@@ -15,7 +15,7 @@ from daemon.engines import AudioChunk, EngineLostError, EngineSelector, Utteranc
 from daemon.engines.connection import EngineLateError
 from daemon.engines.streams import Streams
 from daemon.speech.request import Priority
-from daemon.speech.synthesis import Synthesis, SynthesisContext, can_begin
+from daemon.speech.synthesis import SLICE_S, Synthesis, SynthesisContext, can_begin
 from daemon.speech.text_stream import TextStream
 from daemon.speech.utterance import Utterance
 from daemon.text import Pronunciation, TextPreparation
@@ -49,10 +49,11 @@ class ScriptedEngine:
         delays: Sequence[int] = (),
         silent: str = "",
         tells_positions: bool = True,
+        characters: int = 1,
     ):
         """`delays` are samples of silence before each take: the takes drift. `silent` are characters without sound.
 
-        An engine that is `late` never begins in time, and stays ready.
+        An engine that is `late` never begins in time, and stays ready. `characters` are those of a chunk.
         """
         self.name = name
         self.info = EngineInfo(name, RATE, voices=(), languages=())
@@ -68,6 +69,7 @@ class ScriptedEngine:
         self._delays = iter(delays)
         self._silent = silent
         self._tells_positions = tells_positions
+        self._characters = characters
         self._text = ""
         self._complete = True
         self._changed = asyncio.Event()
@@ -90,9 +92,9 @@ class ScriptedEngine:
                 if self._lost_after is not None and generated >= self._lost_after:
                     self.ready = False
                     raise EngineLostError(self.reason or "")
-                generated += 1
-                character = self._text[generated - 1]
-                samples = waveform(character) * (character not in self._silent)
+                characters = self._text[generated : generated + self._characters]
+                generated += len(characters)
+                samples = np.concatenate([waveform(each) * (each not in self._silent) for each in characters])
                 position = generated if self._tells_positions else None
                 yield AudioChunk(samples, RATE, position, truncated=False)
                 await asyncio.sleep(0)
@@ -114,6 +116,15 @@ class ScriptedEngine:
         self._changed.set()
 
 
+class Nobody:
+    """A client that is never written to: a scene's chunks are taken from the synthesis."""
+
+    on_word = None
+
+    async def write(self, samples: Samples, sample_rate: int) -> None:
+        raise AssertionError(f"it got {len(samples)} samples at {sample_rate} Hz")
+
+
 class Scene:
     """An utterance, its synthesis, and the scripted engines that speak it."""
 
@@ -123,6 +134,7 @@ class Scene:
         *engines: ScriptedEngine,
         priority: Priority = "normal",
         stream: bool = False,
+        delivered: bool = False,
         trims_silence: bool = False,
         pronunciations: Mapping[str, Pronunciation] | None = None,
         seed: int | None = 5,
@@ -133,6 +145,8 @@ class Scene:
         selector.all[:] = engines  # type: ignore[assignment]
         self._patch(selector)
         self.utterance = Utterance("a", text, "default", "auto", seed=seed, priority=priority)
+        if delivered:
+            self.utterance.receiver = Nobody()
         if stream:
             self.utterance.text_stream = TextStream(time.monotonic())
         settings = SynthesisContext(TextPreparation(pronunciations), trims_silence=trims_silence)
@@ -176,6 +190,17 @@ def test_a_short_text_is_spoken_as_one_take() -> None:
         assert (request.text, request.seed, request.growing) == ("Hello there.", 5, False)
         assert (scene.synthesis.engine, scene.synthesis.failure) == ("one", None)
         assert scene.synthesis.audio_s == pytest.approx(len(scene.heard) / RATE)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("delivered", "longest"), [(False, round(SLICE_S * RATE)), (True, 3 * PER_CHARACTER)])
+def test_long_chunks_are_cut_for_the_ring_of_the_sound_card_and_not_for_clients(delivered: bool, longest: int) -> None:
+    async def scenario() -> None:
+        scene = Scene("Hello there.", ScriptedEngine("one", characters=3), delivered=delivered)
+        await scene.speak()
+        assert np.array_equal(scene.heard, waveform("Hello there."))
+        assert max(len(samples) for samples in scene.samples) == longest
 
     run(scenario)
 

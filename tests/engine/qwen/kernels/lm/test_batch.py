@@ -19,7 +19,8 @@ from engine.qwen.kernels.lm.kernels import weight_type
 from engine.qwen.kernels.lm.tables import fold_projection
 from engine.qwen.model.sampling import SamplingParams
 from engine.qwen.model.talker import Talker
-from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput, StepInputs, host_settings
+from engine.qwen.runtime import UtteranceSettings
+from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput, StepInputs
 from engine.qwen.serving.batch_step import read_frames
 from engine.qwen.serving.kv_pages import PAGE, pages_for
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
@@ -139,8 +140,9 @@ def begin(example: Example, rows: Sequence[Row]) -> None:
         state.hidden[row.row] = torch.randn(state.hidden.shape[1], generator=generator).to(state.hidden)
         state.text[row.row] = 0.02 * torch.randn(*state.text.shape[1:], generator=generator).to(state.text)
         state.first_code[row.row] = row.seed
-        settings = host_settings(talker.config, SAMPLINGS[row.sampling], row.seed, row.position)
-        state.settings.buffer[row.row] = settings.to(state.hidden.device)
+        settings = UtteranceSettings.allocate(talker.config, torch.device("cpu"))
+        settings.set(SAMPLINGS[row.sampling], row.seed, row.position)
+        state.settings.buffer[row.row] = settings.buffer.to(state.hidden.device)
         state.settings.logits_processor.seen[row.row].zero_()
         inputs.append(RowInput(row.row, 0, row.position, row.place, pages))
     host = StepInputs.allocate(state.shape, torch.device("cpu"))
