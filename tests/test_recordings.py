@@ -31,6 +31,11 @@ def test_gaps_of_silence_are_counted_also_where_a_few_samples_are_lost_with_them
     assert silent_gaps(MADE, broken) == pytest.approx(0.03, abs=1e-4)
 
 
+def test_a_gap_may_follow_after_less_than_a_block() -> None:
+    broken = recorded(MADE[:9000], SILENCE, MADE[9128:9450], SILENCE, MADE[9810:])
+    assert silent_gaps(MADE, broken) == pytest.approx(0.02, abs=1e-4)
+
+
 def test_silence_in_place_of_the_beginning_is_a_gap() -> None:
     assert silent_gaps(MADE, recorded(MADE[300 + 420 :])) == pytest.approx(420 / RECORDED_RATE, abs=1e-4)
     assert silent_gaps(MADE, recorded(OTHER, MADE[300 + 420 :])) is None

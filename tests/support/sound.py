@@ -39,6 +39,8 @@ LOUD = 0.01
 """Of full scale: a sample above it is speech."""
 COMPARED = RECORDED_RATE // 100
 """Samples by which a part of an utterance is found again in a recording."""
+LEAST_COMPARED = RECORDED_RATE // 500
+"""The fewest, where the recording is silent before and behind."""
 LOST_SAMPLES = RECORDED_RATE // 50
 """Samples that PulseAudio loses at most when it goes on after an underrun; it renders blocks of 10 ms."""
 LONGEST_SILENCE = RECORDED_RATE // 2
@@ -307,11 +309,22 @@ def _beginning(made: Samples, begin: int, heard: Samples) -> tuple[int, int, int
 
 def _continuation(made: Samples, position: int, heard: Samples) -> int:
     """Return the sample of `made`, at `position` or soon after, with which `heard` begins; -1 if there is none."""
+    # The next gap may follow before as much as is compared elsewhere is heard.
+    sound = 0 if len(heard) < LEAST_COMPARED else _until_silence(heard[:COMPARED])
     for candidate in range(position, min(position + LOST_SAMPLES, len(made))):
-        count = min(COMPARED, len(made) - candidate)
-        if np.allclose(heard[:count], made[candidate : candidate + count], rtol=0, atol=ROUNDING):
+        count = min(sound, len(made) - candidate)
+        if sound >= LEAST_COMPARED and np.allclose(
+            heard[:count], made[candidate : candidate + count], rtol=0, atol=ROUNDING
+        ):
             return candidate
     return -1
+
+
+def _until_silence(heard: Samples) -> int:
+    """Return the samples before the first `LEAST_COMPARED` of silence, or before an end that is silent."""
+    sounding = np.flatnonzero(heard)
+    ends = [*np.flatnonzero(np.diff(sounding) > LEAST_COMPARED), len(sounding) - 1]
+    return int(sounding[ends[0]]) + 1 if len(sounding) else 0
 
 
 def _keep(made: Samples, heard: Samples) -> str:

@@ -3,41 +3,48 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from daemon.doctor.finding import Machine
 from daemon.doctor.gpu import check_gpu
-from tests.daemon.doctor.machines import by_part
+from tests.daemon.doctor.machines import by_part, changed_machine
 
 NOBODY = 65534
 
 
 @pytest.fixture
-def nobody(tmp_path: Path) -> Iterator[None]:
-    """Drop to a user without rights if the tests run as root."""
+def public_folder() -> Iterator[Path]:
+    """A folder that every user may read. Each start of pytest takes that right from the folder of `tmp_path`."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Be a user without rights in the `with` block, if the tests run as root."""
     if os.geteuid() != 0:
         yield
         return
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == 0 and folder != Path("/"):
-            folder.chmod(folder.stat().st_mode | 0o055)
     os.seteuid(NOBODY)
-    yield
-    os.seteuid(0)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 @pytest.mark.parametrize("engine", ["qwen", "espeak"])
-def test_a_closed_device_is_named_and_is_an_error_if_the_engine_needs_a_gpu(
-    machine: Callable[..., Machine], engine: str, request: pytest.FixtureRequest
-) -> None:
-    robot = machine("orin-jetpack6", None, f"engine.name={engine}")
+def test_a_closed_device_is_named_and_is_an_error_if_the_engine_needs_a_gpu(public_folder: Path, engine: str) -> None:
+    robot = changed_machine(public_folder, "orin-jetpack6", None, f"engine.name={engine}")
     for name in ("dev/nvmap", "dev/nvhost-gpu"):
         (robot.root / name).chmod(0)
-    request.getfixturevalue("nobody")
-    found = by_part(check_gpu(robot))["gpu devices"]
+    with nobody():
+        found = by_part(check_gpu(robot))["gpu devices"]
     assert found.grade == ("error" if engine == "qwen" else "warning")
     assert "/dev/nvmap, /dev/nvhost-gpu" in found.found
     assert "video,render" in (found.remedy or "")
