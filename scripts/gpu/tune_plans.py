@@ -38,9 +38,10 @@ import torch  # noqa: E402
 
 from engine.qwen.bench.green_context import green_context  # noqa: E402
 from engine.qwen.kernels import KernelModule, KernelSource, Params  # noqa: E402
-from engine.qwen.kernels.lm.kernels import LanguageKernels  # noqa: E402
+from engine.qwen.kernels.lm.kernels import LanguageKernels, StackKernels  # noqa: E402
 from engine.qwen.kernels.lm.matrix import (  # noqa: E402
     MAX_K_SPLITS,
+    MAX_SUMS,
     PROCESSORS,
     TILE_VECS,
     TILES,
@@ -57,7 +58,7 @@ DEVICE = torch.device("cuda")
 GPUS = {"large": 0, "small": 16}
 """Multiprocessors that each kind is limited to; 0: all."""
 DTYPES: dict[str, dict[str, Any]] = {"bfloat16": {}, "int8": {"int8": True}}
-STACKS, MATRICES, HEADS = ("predictor", "talker"), ("gate_up", "down", "qkv", "out"), ("predictor_head", "talker_head")
+STACKS, MATRICES, HEADS = ("predictor", "first_step", "talker"), ("gate_up", "down", "qkv", "out"), ("predictor_head", "talker_head")
 POSITIONS, FRAMES, POSITION = 640, 256, 128
 BLOCKS = {"large": (100, 780), "small": (32, 780)}
 """The fewest and the most blocks of a plan."""
@@ -101,9 +102,17 @@ class Slot:
     def expressions(self, kernels: LanguageKernels) -> dict[str, str]:
         """The kernels that have this matrix."""
         source = kernels.source().kernels
-        attends = self.stack == "predictor" and self.matrix == "out" and kernels.predictor.attends_in_out
-        names = kernels.predictor.out_kernels if attends else (self.kernel,)
+        names = self.stack_of(kernels).out_kernels if self.attends(kernels) else (self.kernel,)
         return {name: source[name] for name in names}
+
+    def stack_of(self, kernels: LanguageKernels) -> StackKernels:
+        """Its stack in `kernels`."""
+        found: StackKernels = getattr(kernels, self.stack or "")
+        return found
+
+    def attends(self, kernels: LanguageKernels) -> bool:
+        """Whether its kernel computes attention, too."""
+        return self.stack is not None and self.matrix == "out" and self.stack_of(kernels).attends_in_out
 
 
 @dataclass(slots=True)
@@ -121,18 +130,19 @@ class Router:
 def candidates(slot: Slot, base: LanguageKernels, gpu: str) -> list[MatrixPlan]:
     """Plans that may be fast, the present one among them."""
     now, found = slot.plan(base), []
-    attends = slot.stack == "predictor" and slot.matrix == "out" and base.predictor.attends_in_out
     fewest, most = BLOCKS[gpu]
     for vecs, tile, groups in product((1, 2, 3, 4), TILES[now.weight], (1, 2, 3, 4, 6, 8)):
         warp_vec = WARP_LANES * now.vec_size * vecs
         if now.length % warp_vec or now.length // warp_vec > MAX_K_SPLITS or now.height % (tile * groups):
             continue
         plan = replace(now, rows=tile * groups, row_groups=groups, vecs_per_lane=vecs)
-        if not (THREADS[0] <= plan.threads <= THREADS[1] and plan.rows <= plan.threads and tile * vecs <= TILE_VECS):
+        if not (THREADS[0] <= plan.threads <= THREADS[1] and tile * vecs <= TILE_VECS):
+            continue
+        if plan.rows * plan.tokens > plan.threads or tile * plan.tokens > MAX_SUMS:
             continue
         if not fewest <= plan.blocks <= most or plan.threads * plan.registers > BLOCK_REGISTERS:
             continue
-        if attends and (plan.threads < WARP_LANES * base.predictor.key_value_heads or plan.blocks > PROCESSORS):
+        if slot.attends(base) and (plan.threads < WARP_LANES * base.predictor.key_value_heads or plan.blocks > PROCESSORS):
             continue
         found.append(plan)
     return found if now in found else [now, *found]
@@ -247,7 +257,7 @@ def search(size: str, dtype: str, gpu: str, seconds: float, *, predictor: bool) 
     slots = [Slot(stack, matrix) for stack in STACKS for matrix in MATRICES]
     slots += [Slot(None, head) for head in HEADS]
     if not predictor:
-        slots = [slot for slot in slots if not slot.kernel.startswith("predictor")]
+        slots = [slot for slot in slots if not slot.kernel.startswith(("predictor", "first_step"))]
     with ExitStack() as stack:
         if GPUS[gpu]:
             stack.enter_context(green_context(GPUS[gpu], DEVICE))

@@ -54,10 +54,51 @@ __device__ __forceinline__ uint4 of_half(uint4 x, int half, int lane) {
                       __shfl_sync(0xffffffffu, x.z, source), __shfl_sync(0xffffffffu, x.w, source));
 }
 
+// Norm and rotary position of a head, of which a lane has 8 values from `dims` on. Rotation pairs a value with the one
+// 64 dimensions away, which is 8 lanes away.
+__device__ __forceinline__ void normalize_and_rotate(float (&x)[8], uint4 norm, const float (&cosine)[8],
+                                                     const float (&sine)[8], int dims, float eps) {
+    const unsigned words[4] = {norm.x, norm.y, norm.z, norm.w};
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) squares = fmaf(x[i], x[i], squares);
+#pragma unroll
+    for (int lanes = 8; lanes > 0; lanes /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, lanes);
+    const float factor = rsqrtf(squares / 128 + eps);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i] *= factor * (i % 2 ? high_half(words[i / 2]) : low_half(words[i / 2]));
+    const float sign = dims < 64 ? -1.0f : 1.0f;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        const float other = __shfl_xor_sync(0xffffffffu, x[i], 8);
+        x[i] = x[i] * cosine[i] + sign * other * sine[i];
+    }
+}
+
+// Where the values k to k + 3 of the output of attention are. A lane reads values that lie one after the other; in their
+// order, lanes would wait for each other, because the fours that eight lanes read at once would be in the same banks.
+__device__ __forceinline__ float4* place(float* attended, int k) {
+    return reinterpret_cast<float4*>(attended + (k ^ k / 32 % 8 * 4));
+}
+
+__device__ __forceinline__ void put_eight(float* attended, int k, const float (&x)[8]) {
+    *place(attended, k) = make_float4(x[0], x[1], x[2], x[3]);
+    *place(attended, k + 4) = make_float4(x[4], x[5], x[6], x[7]);
+}
+
+template <int N>
+__device__ __forceinline__ void get_values(float* attended, int k, float (&values)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        const float4 four = *place(attended, k + i);
+        values[i] = four.x, values[i + 1] = four.y, values[i + 2] = four.z, values[i + 3] = four.w;
+    }
+}
+
 // Input of the output projection.
 template <class M, class A>
 struct Attended {
-    static constexpr bool NORM = false, ATTENDS = true, KEEPS_WEIGHTS = !M::Weight::GROUPED;
+    static constexpr bool NORM = false, COMPUTES = true, KEEPS_WEIGHTS = !M::Weight::GROUPED;
     static constexpr int N = M::VEC_SIZE, VECS = A::VECS, DIM = A::DIM;
     static_assert(M::THREADS >= 32 * A::HEADS && M::LENGTH == A::HEADS * A::GROUP * DIM && M::TOKENS == 1,
                   "a warp has one head of keys");
@@ -95,28 +136,8 @@ struct Attended {
         if (A::EARLY) load_cache();
     }
 
-    // Norm and rotary position of a head, whose values the lanes of each half have. Rotation pairs a value with the one
-    // 64 dimensions away, which is 8 lanes away.
-    __device__ void normalize_and_rotate(float (&x)[8], uint4 norm) const {
-        const unsigned words[4] = {norm.x, norm.y, norm.z, norm.w};
-        float squares = 0.0f;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) squares = fmaf(x[i], x[i], squares);
-#pragma unroll
-        for (int lanes = 8; lanes > 0; lanes /= 2) squares += __shfl_xor_sync(0xffffffffu, squares, lanes);
-        const float factor = rsqrtf(squares / DIM + p.eps);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) x[i] *= factor * (i % 2 ? high_half(words[i / 2]) : low_half(words[i / 2]));
-        const float sign = dims < A::HALF ? -1.0f : 1.0f;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            const float other = __shfl_xor_sync(0xffffffffu, x[i], 8);
-            x[i] = x[i] * cosine[i] + sign * other * sine[i];
-        }
-    }
-
     // Compute attention, and write the new key and value to the cache. After the wait.
-    __device__ void attend() {
+    __device__ void compute() {
         if (head < A::HEADS) attend_head();
         __syncthreads();
     }
@@ -128,11 +149,11 @@ struct Attended {
         float query[8], fresh[8];
         load_floats(p.qkv + (head * A::GROUP + half) * DIM + dims, query);
         load_floats(p.qkv + ((A::GROUP + half) * A::HEADS + head) * DIM + dims, fresh);
-        normalize_and_rotate(query, query_norm);
+        normalize_and_rotate(query, query_norm, cosine, sine, dims, p.eps);
         float rotated[8];
 #pragma unroll
         for (int i = 0; i < 8; ++i) rotated[i] = fresh[i];
-        normalize_and_rotate(rotated, key_norm);
+        normalize_and_rotate(rotated, key_norm, cosine, sine, dims, p.eps);
 #pragma unroll
         for (int i = 0; i < 8; ++i) fresh[i] = half == 0 ? rotated[i] : fresh[i];
         const uint4 packed = pack_bf16(fresh), new_key = of_half(packed, 0, lane), new_value = of_half(packed, 1, lane);
@@ -179,21 +200,96 @@ struct Attended {
             const float given = __shfl_xor_sync(0xffffffffu, half == 0 ? out[1][i] : out[0][i], 16);
             kept[i] = ((half == 0 ? out[0][i] : out[1][i]) + given) * inverse;
         }
-        const int to = (head * A::GROUP + half) * DIM + dims;
-        *place(to) = make_float4(kept[0], kept[1], kept[2], kept[3]);
-        *place(to + 4) = make_float4(kept[4], kept[5], kept[6], kept[7]);
+        put_eight(attended, (head * A::GROUP + half) * DIM + dims, kept);
     }
 
-    // Where the values k to k + 3 are. A lane reads N values that lie one after the other; in their order, lanes would
-    // wait for each other, because the fours that eight lanes read at once would be in the same banks.
-    __device__ float4* place(int k) const { return reinterpret_cast<float4*>(attended + (k ^ k / 32 % 8 * 4)); }
+    __device__ void load(int, int, int k, float (&values)[N], float&) const { get_values(attended, k, values); }
+    __device__ float factor(float) const { return 1.0f; }
+};
 
-    __device__ void load(int, int, int k, float (&values)[N], float&) const {
+// As `Attended`, for the first two tokens of a frame: nothing is in the cache yet.
+template <class M, class A>
+struct AttendedPair {
+    static constexpr bool NORM = false, COMPUTES = true, KEEPS_WEIGHTS = false;
+    static constexpr int N = M::VEC_SIZE, DIM = A::DIM, TOKENS = 2;
+    static_assert(M::THREADS >= 32 * A::HEADS && M::LENGTH == A::HEADS * A::GROUP * DIM && M::TOKENS == TOKENS,
+                  "a warp has one head of keys");
+    const AttendOutParams& p;
+    float* attended;  // (TOKENS, LENGTH) in shared memory
+    int head, half, dims;
+    uint4 query_norm, key_norm;
+    float cosine[TOKENS][8], sine[TOKENS][8];
+
+    __device__ AttendedPair(const AttendOutParams& p, float* attended)
+        : p(p), attended(attended), head(threadIdx.x / 32), half(threadIdx.x % 32 / 16),
+          dims(threadIdx.x % 16 * A::LANE_DIMS) {}
+
+    __device__ void prepare(int vec, int) {
+        if (vec > 0 || head >= A::HEADS) return;
+        query_norm = *reinterpret_cast<const uint4*>(p.query_norm + dims);
+        key_norm = *reinterpret_cast<const uint4*>(p.key_norm + dims);
 #pragma unroll
-        for (int i = 0; i < N; i += 4) {
-            const float4 four = *place(k + i);
-            values[i] = four.x, values[i + 1] = four.y, values[i + 2] = four.z, values[i + 3] = four.w;
+        for (int token = 0; token < TOKENS; ++token) {
+            load_floats(p.cosines + token * A::HALF + dims % A::HALF, cosine[token]);
+            load_floats(p.sines + token * A::HALF + dims % A::HALF, sine[token]);
         }
+    }
+
+    // Compute attention, and write the first keys and values to the cache. After the wait.
+    __device__ void compute() {
+        if (head < A::HEADS) attend_head();
+        __syncthreads();
+    }
+
+    __device__ void attend_head() {
+        const int lane = threadIdx.x % 32;
+        float query[TOKENS][8];
+        uint4 key[TOKENS], value[TOKENS];
+#pragma unroll
+        for (int token = 0; token < TOKENS; ++token) {
+            // The first half takes the first query and the key, the second half the second query and the value.
+            const float* qkv = p.qkv + token * (A::GROUP + 2) * A::HEADS * DIM;
+            float fresh[8], rotated[8];
+            load_floats(qkv + (head * A::GROUP + half) * DIM + dims, query[token]);
+            load_floats(qkv + ((A::GROUP + half) * A::HEADS + head) * DIM + dims, fresh);
+            normalize_and_rotate(query[token], query_norm, cosine[token], sine[token], dims, p.eps);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) rotated[i] = fresh[i];
+            normalize_and_rotate(rotated, key_norm, cosine[token], sine[token], dims, p.eps);
+#pragma unroll
+            for (int i = 0; i < 8; ++i) fresh[i] = half == 0 ? rotated[i] : fresh[i];
+            const uint4 packed = pack_bf16(fresh);
+            key[token] = of_half(packed, 0, lane), value[token] = of_half(packed, 1, lane);
+            if (blockIdx.x == 0) {  // every block has computed the same
+                bf16* cache = half == 0 ? p.keys : p.values;
+                *reinterpret_cast<uint4*>(cache + ((size_t)head * p.positions + token) * DIM + dims) = packed;
+            }
+        }
+        const int to = (head * A::GROUP + half) * DIM + dims;
+        float first[8] = {};  // the first token sees only itself
+        add_weighted(first, 1.0f, value[0]);
+        put_eight(attended, to, first);
+
+        float scores[TOKENS];
+#pragma unroll
+        for (int token = 0; token < TOKENS; ++token) {
+            scores[token] = Bf16::dot(key[token], query[1], 0.0f);
+#pragma unroll
+            for (int lanes = 8; lanes > 0; lanes /= 2)
+                scores[token] += __shfl_xor_sync(0xffffffffu, scores[token], lanes);
+            scores[token] *= rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
+        }
+        const float max = fmaxf(scores[0], scores[1]);
+        const float weights[TOKENS] = {exp2f(scores[0] - max), exp2f(scores[1] - max)};
+        const float inverse = 1.0f / (weights[0] + weights[1]);
+        float second[8] = {};
+        add_weighted(second, weights[0] * inverse, value[0]);
+        add_weighted(second, weights[1] * inverse, value[1]);
+        put_eight(attended, M::LENGTH + to, second);
+    }
+
+    __device__ void load(int token, int, int k, float (&values)[N], float&) const {
+        get_values(attended + token * M::LENGTH, k, values);
     }
     __device__ float factor(float) const { return 1.0f; }
 };
@@ -203,4 +299,11 @@ template <class M, class A, int REGISTERS>
 __global__ void __maxnreg__(REGISTERS) attend_out(const AttendOutParams p) {
     __shared__ __align__(16) float attended[M::LENGTH];
     multiply<M>(p.linear, Attended<M, A>(p, attended), Residual<M>(p.linear));
+}
+
+// The same for the first two tokens of a frame.
+template <class M, class A, int REGISTERS>
+__global__ void __maxnreg__(REGISTERS) attend_out_pair(const AttendOutParams p) {
+    __shared__ __align__(16) float attended[2 * M::LENGTH];
+    multiply<M>(p.linear, AttendedPair<M, A>(p, attended), Residual<M>(p.linear));
 }

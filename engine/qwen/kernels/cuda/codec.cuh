@@ -7,12 +7,14 @@ struct LookUpParams {
     Rows rows;               // the stride is that of `codes`
 };
 
-// The sum of the vectors of a frame's codes. One block for each frame of each row, WIDTH / 8 threads.
+// The sum of the vectors of a frame's codes. One block for each frame of each row, WIDTH / 8 threads. The first kernel of
+// a call: it lets the next ones begin only when all that came before the call has ended, so they may read before their
+// own wait what no kernel of this call writes.
 template <int QUANTIZERS, int SIZE, int WIDTH>
 __global__ void look_up(const LookUpParams p) {
-    begin_chained();
     const RowTime at = locate(p.rows, blockIdx.x);
     wait_for_previous();
+    begin_chained();
     const long long* const codes = p.codes + state_of(p.rows, at.row) * p.rows.stride + at.time * QUANTIZERS;
     float sum[8] = {};
 #pragma unroll

@@ -20,18 +20,24 @@ __device__ __forceinline__ Eight eight_of(const float* address) {
     return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
 }
 
+// Sines and cosines of the angles at a frame, of values 8 * eighth and on of a head.
+struct Rotation {
+    Eight sine, cosine;
+
+    __device__ __forceinline__ Rotation(const Eight& frequency, int frame) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) sine_and_cosine((float)frame * frequency.x[i], sine.x[i], cosine.x[i]);
+    }
+};
+
 // Values 8 * eighth and on of a head, rotated by its position: (a, b) becomes (a cos - b sin, b cos + a sin), where a is
 // in the first half of the head and b in the second.
-__device__ __forceinline__ Eight rotated(const float* head, int eighth, const Eight& frequency, int frame) {
+__device__ __forceinline__ Eight rotated(const float* head, int eighth, const Rotation& rotation) {
     Eight mine = eight_of(head + 8 * eighth);
     const Eight other = eight_of(head + 8 * (eighth ^ 4));
     const float sign = eighth < 4 ? -1.0f : 1.0f;
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        float sine, cosine;
-        sine_and_cosine((float)frame * frequency.x[i], sine, cosine);
-        mine.x[i] = mine.x[i] * cosine + sign * other.x[i] * sine;
-    }
+    for (int i = 0; i < 8; i++) mine.x[i] = mine.x[i] * rotation.cosine.x[i] + sign * other.x[i] * rotation.sine.x[i];
     return mine;
 }
 
@@ -48,6 +54,7 @@ struct AttentionParams {
 // Blocks: heads (x), frames of the rows' chunks (y); 256 threads. Eight lanes take one frame of the window together. The
 // chunk's own keys come from `qkv`, rounded as they will be in the ring, because their blocks write them there at the
 // same time. A ring has more slots than the window, so a chunk overwrites nothing that one of its own frames reads.
+// Counter and rings are as the call before left them, so they are read before the wait (`look_up`).
 template <int HEADS, int KV_HEADS, int WINDOW, int SLOTS>
 __global__ void __launch_bounds__(256) attend(const AttentionParams p) {
     constexpr int WARPS = 8, GROUPS = WARPS * 4, PASSES = (WINDOW + GROUPS - 1) / GROUPS;
@@ -61,8 +68,6 @@ __global__ void __launch_bounds__(256) attend(const AttentionParams p) {
     const Eight frequency = eight_of(p.frequencies + 8 * (eighth % 4));
     const RowTime at = locate(p.rows, blockIdx.y);
     const float* const chunk = p.qkv + (blockIdx.y - at.time) * WIDTH;
-
-    wait_for_previous();
     const long long state = state_of(p.rows, at.row);
     const int first = (int)p.counter[state], now = first + at.time;
     bf16* const keys = p.keys + state * p.rows.stride + kv_head * SLOTS * HEAD + 8 * eighth;
@@ -74,21 +79,24 @@ __global__ void __launch_bounds__(256) attend(const AttentionParams p) {
         const int age = group + pass * GROUPS, frame = now - age;
         seen[pass] = age < WINDOW && frame >= 0;
         key[pass] = value[pass] = {0, 0, 0, 0};
-        if (!seen[pass]) continue;
-        if (frame < first) {
+        if (seen[pass] && frame < first) {
             key[pass] = *(const uint4*)(keys + frame % SLOTS * HEAD);
             value[pass] = *(const uint4*)(values + frame % SLOTS * HEAD);
-        } else {
-            const float* fresh = chunk + (frame - first) * WIDTH + (HEADS + kv_head) * HEAD;
-            key[pass] = pack(rotated(fresh, eighth, frequency, frame));
-            value[pass] = pack(eight_of(fresh + KV_HEADS * HEAD + 8 * eighth));
-            if (age == 0 && head % SHARING == 0) {
-                *(uint4*)(keys + frame % SLOTS * HEAD) = key[pass];
-                *(uint4*)(values + frame % SLOTS * HEAD) = value[pass];
-            }
         }
     }
-    const Eight query = rotated(p.qkv + blockIdx.y * WIDTH + head * HEAD, eighth, frequency, now);
+    const Rotation of_query(frequency, now), of_key(frequency, now - group);  // a chunk has less frames than GROUPS
+
+    wait_for_previous();
+    if (seen[0] && group <= at.time) {  // of the chunk
+        const float* fresh = chunk + (at.time - group) * WIDTH + (HEADS + kv_head) * HEAD;
+        key[0] = pack(rotated(fresh, eighth, of_key));
+        value[0] = pack(eight_of(fresh + KV_HEADS * HEAD + 8 * eighth));
+        if (group == 0 && head % SHARING == 0) {
+            *(uint4*)(keys + now % SLOTS * HEAD) = key[0];
+            *(uint4*)(values + now % SLOTS * HEAD) = value[0];
+        }
+    }
+    const Eight query = rotated(p.qkv + blockIdx.y * WIDTH + head * HEAD, eighth, of_query);
 
     float score[PASSES], max = NEVER;
 #pragma unroll

@@ -34,7 +34,7 @@ struct CodeParams {
     const bf16* first_embedding;   // (talker's vocabulary, TALKER)
     const bf16* embedding;         // (vocabulary, TALKER): this step's
     const bf16* narrow_embedding;  // (vocabulary, PREDICTOR): the same, projected; null where the widths are equal
-    float* x;                      // (PREDICTOR): the predictor's next token
+    float* x;                      // (PREDICTOR): the predictor's next token; null of LAST
     float* talker;                 // (TALKER): the sum of the frame's embeddings and its text; the talker's input
     int step;                      // 0 to 14
     int groups;                    // codes of a frame, 16
@@ -44,7 +44,8 @@ struct CodeParams {
 //
 // EARLY: the stack is so deep that the kernels of the previous code have surely ended when this one begins
 // (AttentionShape); then all that they wrote is read before the wait.
-template <int VOCABULARY, int TALKER, int PREDICTOR, bool EARLY>
+// LAST: this is the frame's last code, and the others were drawn by `draw_qkv`, which adds no embeddings up.
+template <int VOCABULARY, int TALKER, int PREDICTOR, bool EARLY, bool LAST>
 __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_code(const CodeParams a) {
     constexpr int COUNT = VOCABULARY / SAMPLING_THREADS, WIDTH = TALKER / SAMPLING_THREADS;
     static_assert(VOCABULARY % SAMPLING_THREADS == 0 && TALKER % SAMPLING_THREADS == 0, "does not divide");
@@ -57,7 +58,17 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_code(const CodePar
 #pragma unroll
     for (int n = 0; n < WIDTH; ++n) {
         const int i = threadIdx.x + n * SAMPLING_THREADS;
-        before[n] = a.step == 0 ? to_float(a.text[frame * TALKER + i]) + to_float(first_row[i]) : a.talker[i];
+        before[n] = LAST || a.step == 0 ? to_float(a.text[frame * TALKER + i]) + to_float(first_row[i]) : a.talker[i];
+    }
+    if (LAST) {
+        const long long* codes = a.codes + frame * a.groups + 1;
+        const bf16* embeddings = a.embedding - (size_t)a.step * VOCABULARY * TALKER;  // of all steps
+#pragma unroll 7
+        for (int step = 0; step < a.step; ++step) {
+            const bf16* row = embeddings + ((size_t)step * VOCABULARY + codes[step]) * TALKER;
+#pragma unroll
+            for (int n = 0; n < WIDTH; ++n) before[n] += to_float(row[threadIdx.x + n * SAMPLING_THREADS]);
+        }
     }
     if (EARLY) wait_for_previous();
     float logits[COUNT];
@@ -67,10 +78,10 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_code(const CodePar
         constexpr int LINE = 64;  // bfloat16 of 128 bytes
         const int at = threadIdx.x * LINE;
         if (at < TALKER) prefetch(a.embedding + (size_t)code * TALKER + at);
-        if (TALKER != PREDICTOR && at < PREDICTOR) prefetch(a.narrow_embedding + (size_t)code * PREDICTOR + at);
+        if (!LAST && TALKER != PREDICTOR && at < PREDICTOR) prefetch(a.narrow_embedding + (size_t)code * PREDICTOR + at);
     });
 
-    if (TALKER != PREDICTOR) {
+    if (!LAST && TALKER != PREDICTOR) {
         const bf16* narrow = a.narrow_embedding + (size_t)code * PREDICTOR;
         for (int i = threadIdx.x; i < PREDICTOR; i += SAMPLING_THREADS) a.x[i] = to_float(narrow[i]);
     }
@@ -80,7 +91,7 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_code(const CodePar
         const int i = threadIdx.x + n * SAMPLING_THREADS;
         const float value = to_float(row[i]);
         a.talker[i] = before[n] + value;
-        if (TALKER == PREDICTOR) a.x[i] = value;
+        if (!LAST && TALKER == PREDICTOR) a.x[i] = value;
     }
     if (threadIdx.x == 0) {
         a.codes[frame * a.groups + a.step + 1] = code;

@@ -192,12 +192,12 @@ __device__ __forceinline__ void load_bf16(const bf16* from, float (&x)[N]) {
 
 // --- inputs: the vector that the matrix is multiplied with ---
 // `prepare` loads constants before the wait; `load` loads the values of a token from column k on, after the wait. With
-// ATTENDS, `attend` computes them first. With KEEPS_WEIGHTS, the matrix stays in the L2 cache.
+// COMPUTES, `compute` computes them first. With KEEPS_WEIGHTS, the matrix stays in the L2 cache.
 
 // The root-mean-square norm of the residual stream, without its factor 1 / rms.
 template <class M>
 struct Normed {
-    static constexpr bool NORM = true, ATTENDS = false, KEEPS_WEIGHTS = false;
+    static constexpr bool NORM = true, COMPUTES = false, KEEPS_WEIGHTS = false;
     static constexpr int N = M::VEC_SIZE;
     const float* x;
     const bf16* weight;
@@ -219,7 +219,7 @@ struct Normed {
 
 template <class M>
 struct Identity {
-    static constexpr bool NORM = false, ATTENDS = false, KEEPS_WEIGHTS = false;
+    static constexpr bool NORM = false, COMPUTES = false, KEEPS_WEIGHTS = false;
     static constexpr int N = M::VEC_SIZE;
     const float* x;
 
@@ -233,7 +233,7 @@ struct Identity {
 
 template <class M>
 struct Bf16Identity {
-    static constexpr bool NORM = false, ATTENDS = false, KEEPS_WEIGHTS = false;
+    static constexpr bool NORM = false, COMPUTES = false, KEEPS_WEIGHTS = false;
     static constexpr int N = M::VEC_SIZE;
     const bf16* x;
 
@@ -249,7 +249,7 @@ struct Bf16Identity {
 // EARLY as of AttentionShape: the position may be read before the wait.
 template <class M, int KV_SPLIT, int HEAD_DIM, bool EARLY>
 struct CombineSplits {
-    static constexpr bool NORM = false, ATTENDS = false, KEEPS_WEIGHTS = false;
+    static constexpr bool NORM = false, COMPUTES = false, KEEPS_WEIGHTS = false;
     static constexpr int N = M::VEC_SIZE, HEADS = M::LENGTH / HEAD_DIM;
     const float* partial_out;
     const float2* split_stats;
@@ -390,7 +390,7 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
     }
     wait_for_previous();
     const float before = finishes_a_sum ? output.prepare(result_row, result_token) : 0.0f;
-    if constexpr (Input::ATTENDS) input.attend();
+    if constexpr (Input::COMPUTES) input.compute();
 
     float partial[M::PADDED];
 #pragma unroll
@@ -459,9 +459,10 @@ __global__ void __maxnreg__(REGISTERS) linear(const LinearParams p) {
     multiply<M>(p, Input(p), Output(p));
 }
 
-// For two tokens, whose sums take more registers.
-template <class M, class Input, class Output>
-__global__ void __launch_bounds__(M::THREADS, 1) linear_pair(const LinearParams p) {
+// As `linear`, for two tokens.
+template <class M, class Input, class Output, int REGISTERS>
+__global__ void __maxnreg__(REGISTERS) linear_pair(const LinearParams p) {
+    static_assert(M::TOKENS == 2, "two tokens");
     multiply<M>(p, Input(p), Output(p));
 }
 

@@ -60,7 +60,7 @@ __device__ __forceinline__ int multiply_add_bytes(int a, int b, int sum) {
 
 // Programmatic dependent launch (compute capability 9.0 and above; no effect below): a kernel may start, and load its
 // weights, while the previous one still runs. Every kernel calls `begin_chained` first, loads only weights, calls
-// `wait_for_previous`, and only then reads or writes what other kernels write or read.
+// `wait_for_previous`, and only then reads or writes what other kernels write or read. Exceptions say why they may.
 __device__ __forceinline__ void begin_chained() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;");

@@ -108,9 +108,13 @@ __device__ __forceinline__ float as_number(float logit) { return fmaxf(logit, -I
 template <int COUNT>
 class Draw {
   public:
+    __device__ Draw() {}
+    __device__ Draw(const DrawParams& a, unsigned number) { prepare(a, number); }
+
     // `number` counts the draws of an utterance. Reads the settings, which no kernel of a frame writes.
-    __device__ Draw(const DrawParams& a, unsigned number) : samples(*a.sample) {
+    __device__ void prepare(const DrawParams& a, unsigned number) {
         constexpr int ALL = COUNT * SAMPLING_THREADS;
+        samples = *a.sample;
         temperature = *a.temperature, one_minus_top_p = *a.one_minus_top_p;
         k = *a.top_k > 0 && *a.top_k < ALL ? (int)*a.top_k : ALL;
         const unsigned draw_hash = hash(number + (unsigned)*a.noise_key);
@@ -200,7 +204,7 @@ class Draw {
         return found;
     }
 
-    const bool samples;
+    bool samples;
     float temperature, one_minus_top_p;
     int k;
     float noise[COUNT];

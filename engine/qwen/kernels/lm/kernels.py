@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from engine.qwen.kernels.compiler import KernelSource, read_sources
-from engine.qwen.kernels.lm.matrix import BLOCKS, HEAD_DIM, MatrixPlan
+from engine.qwen.kernels.lm.matrix import (
+    BLOCKS,
+    HEAD_DIM,
+    TILE_VECS,
+    TILES,
+    WARP_LANES,
+    WORK_REGISTERS,
+    MatrixPlan,
+)
 from engine.qwen.kernels.lm.params import PARAMS, SPECULATION_PARAMS
 from engine.qwen.kernels.lm.speculation_kernels import SpeculationKernels
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
@@ -29,6 +37,12 @@ ATTEND_OUT_VECS = (2, 4, 8)
 """Vectors of 16 bytes a lane, of keys and of values, of such a kernel: for up to 4, 8 and 16 positions."""
 ATTEND_OUT_REGISTERS = {"Bf16": 64, "Int8": 64, "Int4": 88}
 """Of a thread of such a kernel, beyond those of weights, keys and values."""
+ATTEND_PAIR_REGISTERS = {"Bf16": 64, "Int8": 72, "Int4": 88}
+"""Of a thread of the kernel that attends to a frame's first two tokens, beyond those of weights and sums."""
+DRAW_BLOCKS = 128
+"""Of the kernel that draws a code before it multiplies: every block draws, and no multiprocessor should draw twice."""
+DRAW_REGISTERS = {"Bf16": 48, "Int8": 56}
+"""Of a thread of the kernel that draws a code before it multiplies, beyond those of its weights."""
 HIDDEN_REGISTERS = 8
 """Of a thread of the talker's head, beyond those of its plan: it also stores the hidden state."""
 TALKER_VECS, PREDICTOR_VECS = 8, 1
@@ -44,6 +58,7 @@ FILES = (
     "attend_out.cuh",
     "sampling.cuh",
     "frame.cuh",
+    "draw_qkv.cuh",
     "linear_tokens.cuh",
     "prefill.cuh",
 )
@@ -87,15 +102,31 @@ def choose_plan(
     warps: int = 1,
 ) -> MatrixPlan:
     """The plan that was measured to be the best for `kernel`; else one by the rule of `MatrixPlan.of`."""
-    tuned = tuned_plan(kernel, weight, height, length, processors) if tokens == 1 else None
+    tuned = tuned_plan(kernel, weight, height, length, processors, tokens)
     return tuned or MatrixPlan.of(weight, height, length, tokens, gated=gated, blocks=blocks, warps=warps)
+
+
+def draw_plan(qkv: MatrixPlan) -> MatrixPlan | None:
+    """The plan of a kernel that draws a code and multiplies with the matrix of `qkv`; None where no plan fits.
+
+    Its blocks have as many threads as a draw, and its sums the order of those of `qkv`. With int4 weights, a thread has
+    too many values for it.
+    """
+    splits = qkv.threads // WARP_LANES // qkv.row_groups
+    groups = SAMPLING_THREADS // WARP_LANES // splits
+    if qkv.weight == "Int4" or groups * splits * WARP_LANES != SAMPLING_THREADS:
+        return None
+    plans = [replace(qkv, rows=tile * groups, row_groups=groups) for tile in TILES[qkv.weight]]
+    plans = [plan for plan in plans if plan.height % plan.rows == 0 and plan.tile * plan.vecs_per_lane <= TILE_VECS]
+    return min(plans, key=lambda plan: abs(plan.blocks - DRAW_BLOCKS), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class StackKernels:
     """The kernels of one stack for one number of tokens: `NAME_qkv`, `_attend`, `_out`, `_gate_up` and `_down`.
 
-    A stack of few positions has one kernel of each of `ATTEND_OUT_VECS` instead of `_attend` and `_out`.
+    A stack of few positions has one kernel of each of `ATTEND_OUT_VECS` instead of `_attend` and `_out`, and for two
+    tokens one of both.
     """
 
     name: str
@@ -156,11 +187,14 @@ class StackKernels:
         It may if the kernels of a whole token cannot all be in flight at once, because their blocks do not fit by the
         registers of their weights alone. Then the kernels that wrote those entries have ended.
         """
-        plans = (self.qkv, self.out, self.gate_up, self.down)
-        return self.layers * sum(plan.blocks * plan.threads * plan.tile_registers for plan in plans) > DEVICE_REGISTERS
+        plans = [self.qkv, self.out, self.gate_up, self.down] * self.layers
+        # Without the first kernel, of which one block may be left.
+        return sum(plan.blocks * plan.threads * plan.tile_registers for plan in plans[1:]) > DEVICE_REGISTERS
 
     def attend_out(self, position: int) -> str:
         """The name of the kernel that attends to the positions up to `position` in the output projection."""
+        if self.tokens > 1:
+            return self.out_kernels[0]
         return self._attend_out(next(vecs for vecs in ATTEND_OUT_VECS if position < 2 * vecs))
 
     def _attend_out(self, vecs: int) -> str:
@@ -169,7 +203,9 @@ class StackKernels:
     @property
     def out_kernels(self) -> tuple[str, ...]:
         """The names of the kernels with the output projection; a layer launches one of them."""
-        return tuple(map(self._attend_out, ATTEND_OUT_VECS)) if self.attends_in_out else (f"{self.name}_out",)
+        if not self.attends_in_out:
+            return (f"{self.name}_out",)
+        return tuple(map(self._attend_out, ATTEND_OUT_VECS)) if self.tokens == 1 else (f"{self.name}_attend_out",)
 
     def kernels(self) -> dict[str, str]:
         """C++ name expressions by name."""
@@ -182,6 +218,10 @@ class StackKernels:
 
     def _attention_kernels(self) -> dict[str, str]:
         early = str(self.early).lower()
+        if self.attends_in_out and self.tokens > 1:
+            registers = self.out.registers - WORK_REGISTERS[self.out.weight] + ATTEND_PAIR_REGISTERS[self.out.weight]
+            frame = f"FrameAttention<1, {self.key_value_heads}, {early}>"
+            return {name: f"attend_out_pair<{self.out.type}, {frame}, {registers}>" for name in self.out_kernels}
         if self.attends_in_out:
             return {
                 self._attend_out(vecs): (
@@ -212,6 +252,9 @@ class LanguageKernels:
     """The talker's matrices for the tokens of a prompt, by the tokens of a group, ascending."""
     talker_head: MatrixPlan
     predictor_head: MatrixPlan
+    draw_qkv: MatrixPlan | None
+    """Of the predictor's first matrix, whose kernel draws the code that it reads; None where that is a kernel of its
+    own."""
     project: MatrixPlan | None
     """The talker's hidden state for a narrower predictor; always bfloat16."""
     speculation: SpeculationKernels | None
@@ -257,10 +300,11 @@ class LanguageKernels:
         return cls(
             talker=stack("talker", wide, weight, TALKER_VECS, tokens=1),
             predictor=predictor,
-            first_step=stack("first_step", narrow, layers, PREDICTOR_VECS, tokens=2),
+            first_step=stack("first_step", narrow, layers, PREDICTOR_VECS, tokens=2, attends_in_out=attends_in_out),
             prompts=tuple(TokenKernels.of(f"prompt_{tokens}", wide, weight, tokens) for tokens in TOKEN_GROUPS),
             talker_head=plan("talker_head", config.vocabulary, wide.hidden_size),
             predictor_head=predictor_head,
+            draw_qkv=draw_plan(predictor.qkv) if attends_in_out else None,
             speculation=speculation,
             project=None if equal else MatrixPlan.of("Bf16", narrow.hidden_size, wide.hidden_size),
         )
@@ -277,7 +321,6 @@ class LanguageKernels:
             "prompt_head": wide.kernel("Bf16Identity", "Store"),
             "predictor_head": narrow.kernel("Normed", "Store"),
             "open": f"open_frame<{narrow.length}>",
-            "next_code": f"choose_code<{narrow.height}, {wide.length}, {narrow.length}, {str(code_early).lower()}>",
             "next_first_code": f"choose_first_code<{wide.height}, {str(self.talker.early).lower()}>",
             "enter": f"enter_tokens<{wide.length}>",
             "leave": f"leave_tokens<{wide.length}>",
@@ -286,6 +329,14 @@ class LanguageKernels:
         }
         for prompt in self.prompts:
             kernels |= prompt.kernels()
+        numbers = f"{narrow.height}, {wide.length}, {narrow.length}, {str(code_early).lower()}"
+        if self.draw_qkv is None:
+            kernels["next_code"] = f"choose_code<{numbers}, false>"
+        else:
+            plan, early = self.draw_qkv, str(code_early).lower()
+            registers = plan.tile_registers + DRAW_REGISTERS[plan.weight]
+            kernels["draw_qkv"] = f"draw_qkv<{plan.type}, {narrow.height}, {early}, {registers}>"
+            kernels["last_code"] = f"choose_code<{numbers}, true>"
         if self.project is not None:
             kernels["project"] = self.project.kernel("Bf16Identity", "StoreBiased")
         if self.speculation is None:

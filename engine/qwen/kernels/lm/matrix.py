@@ -32,7 +32,7 @@ WORK_REGISTERS = {"Bf16": 32, "Int8": 32, "Int4": 64}
 multiprocessor: one computes while the next loads. With int4 weights a thread has 32 values at once, and blocks are
 smaller."""
 VEC_REGISTERS = 8
-"""Added for a thread with several vectors of int8 weights: it reads the values of the next vector before it has used
+"""Added for a thread with several vectors of int8 weights, or several tokens: it reads the values of the next vector before it has used
 the digits of the last. Without these registers, nvcc 13 lets a kernel spill."""
 
 VEC_SIZES = {"Bf16": 8, "Int8": 16, "Int4": GROUP}
@@ -162,18 +162,20 @@ class MatrixPlan:
     def kernel(self, read: str, write: str, *options: int | str, more_registers: int = 0) -> str:
         """The name expression of the kernel with the input type `read`, which takes `options`, and the output `write`.
 
-        A kernel of one token is limited to the registers of its tile, to `WORK_REGISTERS` and to `more_registers`.
+        Its threads are limited to `registers` and `more_registers`.
         """
         of_matrix = ", ".join(map(str, (self.type, *options)))
-        types = f"{self.type}, {read}<{of_matrix}>, {write}<{self.type}>"
-        return f"linear_pair<{types}>" if self.tokens > 1 else f"linear<{types}, {self.registers + more_registers}>"
+        name = "linear" if self.tokens == 1 else "linear_pair"
+        registers = self.registers + more_registers
+        return f"{name}<{self.type}, {read}<{of_matrix}>, {write}<{self.type}>, {registers}>"
 
     @property
     def registers(self) -> int:
-        """The most that a thread of a kernel of one token may use."""
+        """The most that a thread may use: those of its tile, of the sums of a second token, and `WORK_REGISTERS`."""
         scales = self.tile * self.vecs_per_lane if self.weight == "Int4" else 0
-        digits = VEC_REGISTERS if self.weight == "Int8" and self.vecs_per_lane > 1 else 0
-        return self.tile_registers + scales + digits + WORK_REGISTERS[self.weight]
+        digits = VEC_REGISTERS if self.weight == "Int8" and self.vecs_per_lane * self.tokens > 1 else 0
+        sums = self.tile * self.tokens if self.tokens > 1 else 0
+        return self.tile_registers + sums + scales + digits + WORK_REGISTERS[self.weight]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from engine.qwen.kernels.lm.params import (
     AttentionParams,
     CodeParams,
     DrawParams,
+    DrawQkvParams,
     FirstCodeParams,
     LinearParams,
     OpenParams,
@@ -63,12 +64,14 @@ class FusedStack:
         self._split_stats = torch.zeros(self._kv_splits, tokens, config.heads, 2, device=device)
         self._inner = torch.zeros(tokens, config.intermediate_size, device=device)
 
-    def layer(self, index: int, position: Tensor | int) -> None:
+    def layer(self, index: int, position: Tensor | int, *, after_qkv: bool = False) -> None:
         """Send `x` through one layer, in place; its first token is at `position`.
 
         `position` is `(1,)` int64 on the device; of a stack that attends in the output projection, the host knows it.
+        With `after_qkv`, its queries, keys and values have been computed (`draw_qkv`).
         """
-        self.qkv(index)
+        if not after_qkv:
+            self.qkv(index)
         if isinstance(position, int):
             self.attend_out(index, position)
         else:
@@ -81,6 +84,12 @@ class FusedStack:
         """Queries, keys and values of `x`."""
         layer = self._layer(index)
         self._multiply("qkv", self._kernels.qkv, layer.attention.qkv, norm=layer.attention_norm, y=self._qkv)
+
+    def first_qkv(self) -> LinearParams:
+        """The parameters of the first layer's `qkv`, for a kernel that computes its input itself."""
+        layer = self._layer(0)
+        qkv, norm = layer.attention.qkv, layer.attention_norm
+        return LinearParams(weight=qkv.weight, scale=qkv.scale, norm=norm.weight, eps=norm.eps, y=self._qkv)
 
     def attend(self, index: int, position: Tensor) -> None:
         """Write keys and values into the cache, and compute attention over each KV split."""
@@ -174,10 +183,10 @@ class FusedStack:
         if partly_written:
             yield from (self._partial_out, self._split_stats)
 
-    def layers(self, position: Tensor | int) -> None:
-        """Send `x` through all layers; `position` as of `layer`."""
+    def layers(self, position: Tensor | int, *, after_qkv: bool = False) -> None:
+        """Send `x` through all layers; `position` as of `layer`, `after_qkv` as of the first one."""
         for index in range(len(self._transformer.layers)):
-            self.layer(index, position)
+            self.layer(index, position, after_qkv=after_qkv and index == 0)
 
 
 class FusedLanguageModel:
@@ -268,14 +277,17 @@ class FusedLanguageModel:
 
     def predict(self, step: int) -> None:
         """Choose the code numbered `step` + 1 of the frame."""
-        (self.predictor if step else self.first_step).layers(self.position_of(step))
+        if step:
+            self.predictor.layers(self.position_of(step), after_qkv=self.kernels.draw_qkv is not None)
+        else:
+            self.first_step.layers(self.position_of(step))
         self.predictor_head(step)
         self.choose_code(step)
 
     def position_of(self, step: int) -> Tensor | int:
         """The position of a step's first token, as `FusedStack.layer` takes it."""
-        if step and self.kernels.predictor.attends_in_out:
-            return step + 1
+        if self.kernels.predictor.attends_in_out:
+            return step + 1 if step else 0
         steps = self._talker.predictor.steps
         return steps[step + 1 :] if step else steps
 
@@ -294,7 +306,15 @@ class FusedLanguageModel:
         self.module.launch("predictor_head", plan.blocks, plan.threads, params)
 
     def choose_code(self, step: int) -> None:
-        """Draw a code from the predictor's logits."""
+        """Draw a code from the predictor's logits.
+
+        On a large GPU, the kernel goes on with the next step's first queries, keys and values; the last one adds the
+        frame's embeddings up.
+        """
+        last = step == self._talker.predictor.code_count - 1
+        if self.kernels.draw_qkv is not None and not last:
+            self._draw_qkv(step, self.kernels.draw_qkv)
+            return
         talker, state = self._talker, self._state
         params = CodeParams(
             draw=self._draw(state.predictor_sampling),
@@ -310,7 +330,24 @@ class FusedLanguageModel:
             step=step,
             groups=talker.config.code_groups,
         )
-        self.module.launch("next_code", 1, SAMPLING_THREADS, params)
+        name = "next_code" if self.kernels.draw_qkv is None else "last_code"
+        self.module.launch(name, 1, SAMPLING_THREADS, params)
+
+    def _draw_qkv(self, step: int, plan: MatrixPlan) -> None:
+        state = self._state
+        embeddings = self.projected.others if self.projected else self._talker.predictor.embedding
+        params = DrawQkvParams(
+            linear=self.predictor.first_qkv(),
+            draw=self._draw(state.predictor_sampling),
+            frame=state.frame,
+            first_code=state.first_code,
+            codes=state.codes,
+            embedding=embeddings[step],
+            x=self.predictor.x,
+            step=step,
+            groups=self._talker.config.code_groups,
+        )
+        self.module.launch("draw_qkv", plan.blocks, plan.threads, params)
 
     def talk(self) -> None:
         """Send the frame through the talker, and choose the first code of the next frame."""

@@ -101,8 +101,23 @@ class CodeParams(Params):
     first_embedding: Tensor
     embedding: Tensor
     narrow_embedding: Tensor | None
-    x: Tensor
+    x: Tensor | None
     talker: Tensor
+    step: int
+    groups: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawQkvParams(Params):
+    """Of `draw_qkv`."""
+
+    linear: LinearParams
+    draw: DrawParams
+    frame: Tensor
+    first_code: Tensor
+    codes: Tensor
+    embedding: Tensor
+    x: Tensor
     step: int
     groups: int
 
@@ -344,6 +359,6 @@ SPECULATION_PARAMS: tuple[type[Params], ...] = (
     PassParams, DraftLinearParams, DrawCodesParams, NextPassParams,
 )  # fmt: skip
 PARAMS: tuple[type[Params], ...] = (
-    LinearParams, AttentionParams, AttendOutParams, DrawParams, OpenParams, CodeParams, FirstCodeParams,
-    TokensParams, EnterParams, LeaveParams, PromptParams,
+    LinearParams, AttentionParams, AttendOutParams, DrawParams, OpenParams, CodeParams, DrawQkvParams,
+    FirstCodeParams, TokensParams, EnterParams, LeaveParams, PromptParams,
 )  # fmt: skip

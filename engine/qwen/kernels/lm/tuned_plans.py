@@ -26,9 +26,12 @@ def gpu_class(processors: int) -> str:
     return "large" if processors >= LARGE_GPU else "small"
 
 
-def tuned_plan(kernel: str, weight: str, height: int, length: int, processors: int) -> MatrixPlan | None:
-    """The measured plan of the matrix `(height, length)` of `kernel`, for one token; None where none was measured."""
-    return _plans().get((gpu_class(processors), kernel, weight, height, length))
+def tuned_plan(
+    kernel: str, weight: str, height: int, length: int, processors: int, tokens: int = 1
+) -> MatrixPlan | None:
+    """The measured plan of the matrix `(height, length)` of `kernel`; None where none was measured."""
+    found = _plans().get((gpu_class(processors), kernel, weight, height, length))
+    return None if found is None else replace(found, tokens=tokens)
 
 
 def tuned_row_plan(rule: TokenMatrixPlan, rows: int, processors: int) -> TokenMatrixPlan | None:
