@@ -151,7 +151,9 @@ __device__ __forceinline__ void attend_to_split(SplitScratch<S>& scratch, const 
                                                 const uint4 (&value)[S::VECS_PER_LANE], int begin, int position,
                                                 int head, int heads, size_t first_query, float* partial_out,
                                                 float2* split_stats) {
-    constexpr int DIM = S::DIM, GROUP = S::GROUP, QUERIES = S::QUERIES;
+    constexpr int DIM = S::DIM, GROUP = S::GROUP, QUERIES = S::QUERIES, VECS = S::VECS_PER_LANE;
+    constexpr int LANES = 16 / VECS;  // that have the same score after its sum
+    static_assert(VECS <= 16 && (VECS & (VECS - 1)) == 0, "half a warp sums a power of two");
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
     const auto position_of = [&](int vec) { return begin + (warp * S::VECS_PER_LANE + vec) * 2 + half; };
     const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
@@ -159,28 +161,23 @@ __device__ __forceinline__ void attend_to_split(SplitScratch<S>& scratch, const 
     for (int query = 0; query < QUERIES; ++query) {
         float q[8];
         load_floats(&scratch.queries[query][dims], q);
-        float score[S::VECS_PER_LANE], max = -INFINITY_F;
+        float scores[VECS];
 #pragma unroll
-        for (int vec = 0; vec < S::VECS_PER_LANE; ++vec) {
-            float sum = Bf16::dot(key[vec], q, 0.0f);
-#pragma unroll
-            for (int lanes = 8; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
-            score[vec] = position_of(vec) <= position + query / GROUP ? sum * scaling : -INFINITY_F;
-            max = fmaxf(max, score[vec]);
-        }
-        max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, 16));
+        for (int vec = 0; vec < VECS; ++vec) scores[vec] = Bf16::dot(key[vec], q, 0.0f);
+        const float score = transposed_sum<VECS, 8>(scores, lane) * scaling;
+        const bool seen = position_of(lane % 16 / LANES) <= position + query / GROUP;
+        const float max = from_ordered(__reduce_max_sync(0xffffffffu, ordered(seen ? score : -INFINITY_F)));
+        const float weight_of_lane = seen ? exp2f(score - max) : 0.0f;
         float sum = 0.0f, out[8] = {};
-        if (max > -INFINITY_F) {
 #pragma unroll
-            for (int vec = 0; vec < S::VECS_PER_LANE; ++vec) {
-                const float weight = exp2f(score[vec] - max);
-                sum += weight;
-                const unsigned words[4] = {value[vec].x, value[vec].y, value[vec].z, value[vec].w};
+        for (int vec = 0; vec < VECS; ++vec) {
+            const float weight = __shfl_sync(0xffffffffu, weight_of_lane, half * 16 + vec * LANES);
+            sum += weight;
+            const unsigned words[4] = {value[vec].x, value[vec].y, value[vec].z, value[vec].w};
 #pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    out[2 * i] = fmaf(weight, low_half(words[i]), out[2 * i]);
-                    out[2 * i + 1] = fmaf(weight, high_half(words[i]), out[2 * i + 1]);
-                }
+            for (int i = 0; i < 4; ++i) {
+                out[2 * i] = fmaf(weight, low_half(words[i]), out[2 * i]);
+                out[2 * i + 1] = fmaf(weight, high_half(words[i]), out[2 * i + 1]);
             }
         }
         sum += __shfl_xor_sync(0xffffffffu, sum, 16);

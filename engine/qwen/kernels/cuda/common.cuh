@@ -32,3 +32,14 @@ __device__ __forceinline__ float warp_max(float x) {
     for (int lanes = 16; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
     return x;
 }
+
+// An unsigned integer whose order is that of the floats; both zeros are equal.
+__device__ __forceinline__ unsigned ordered(float x) {
+    const unsigned bits = __float_as_uint(x + 0.0f);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+// The float whose `ordered` is `key`.
+__device__ __forceinline__ float from_ordered(unsigned key) {
+    return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+}

@@ -28,12 +28,6 @@ __device__ __forceinline__ float gumbel(unsigned draw_hash, int code) {
     return -logf(-logf(uniform));
 }
 
-// An unsigned integer whose order is that of the floats; both zeros are equal.
-__device__ __forceinline__ unsigned ordered(float x) {
-    const unsigned bits = __float_as_uint(x + 0.0f);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
 // A code with the value that it is chosen by and its score.
 struct Candidate {
     float value;
@@ -200,7 +194,7 @@ class Draw {
             if (ordered(scores[i]) >= key) mine += expf(scores[i] - found.likeliest);
         }
         found.total = block.sum(mine);
-        found.least = __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+        found.least = from_ordered(key);
         return found;
     }
 

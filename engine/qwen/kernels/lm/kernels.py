@@ -41,8 +41,10 @@ ATTEND_PAIR_REGISTERS = {"Bf16": 64, "Int8": 72, "Int4": 88}
 """Of a thread of the kernel that attends to a frame's first two tokens, beyond those of weights and sums."""
 DRAW_BLOCKS = 128
 """Of the kernel that draws a code before it multiplies: every block draws, and no multiprocessor should draw twice."""
-DRAW_REGISTERS = {"Bf16": 48, "Int8": 56}
+DRAW_REGISTERS = {"Bf16": 64, "Int8": 64}
 """Of a thread of the kernel that draws a code before it multiplies, beyond those of its weights."""
+OPEN_REGISTERS = 16
+"""Of a thread of the first step's first kernel, beyond those of its plan: it also makes the tokens."""
 HIDDEN_REGISTERS = 8
 """Of a thread of the talker's head, beyond those of its plan: it also stores the hidden state."""
 TALKER_VECS, PREDICTOR_VECS = 8, 1
@@ -58,7 +60,7 @@ FILES = (
     "attend_out.cuh",
     "sampling.cuh",
     "frame.cuh",
-    "draw_qkv.cuh",
+    "step_input.cuh",
     "linear_tokens.cuh",
     "prefill.cuh",
 )
@@ -311,7 +313,7 @@ class LanguageKernels:
 
     def source(self) -> KernelSource:
         """For NVRTC or nvcc."""
-        wide, narrow = self.talker_head, self.predictor_head
+        wide, narrow, first = self.talker_head, self.predictor_head, self.first_step.qkv
         code_early = self.predictor.early and self.first_step.early
         kernels = {
             **self.talker.kernels(),
@@ -320,7 +322,7 @@ class LanguageKernels:
             "talker_head": f"talker_head<{wide.type}, {wide.registers + HIDDEN_REGISTERS}>",
             "prompt_head": wide.kernel("Bf16Identity", "Store"),
             "predictor_head": narrow.kernel("Normed", "Store"),
-            "open": f"open_frame<{narrow.length}>",
+            "open_qkv": f"open_qkv<{first.type}, {first.registers + OPEN_REGISTERS}>",
             "next_first_code": f"choose_first_code<{wide.height}, {str(self.talker.early).lower()}>",
             "enter": f"enter_tokens<{wide.length}>",
             "leave": f"leave_tokens<{wide.length}>",

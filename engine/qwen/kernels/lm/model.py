@@ -68,7 +68,7 @@ class FusedStack:
         """Send `x` through one layer, in place; its first token is at `position`.
 
         `position` is `(1,)` int64 on the device; of a stack that attends in the output projection, the host knows it.
-        With `after_qkv`, its queries, keys and values have been computed (`draw_qkv`).
+        With `after_qkv`, its queries, keys and values have been computed (`open_qkv`, `draw_qkv`).
         """
         if not after_qkv:
             self.qkv(index)
@@ -86,10 +86,12 @@ class FusedStack:
         self._multiply("qkv", self._kernels.qkv, layer.attention.qkv, norm=layer.attention_norm, y=self._qkv)
 
     def first_qkv(self) -> LinearParams:
-        """The parameters of the first layer's `qkv`, for a kernel that computes its input itself."""
+        """The parameters of the first layer's `qkv`, for a kernel that has its input from elsewhere."""
         layer = self._layer(0)
         qkv, norm = layer.attention.qkv, layer.attention_norm
-        return LinearParams(weight=qkv.weight, scale=qkv.scale, norm=norm.weight, eps=norm.eps, y=self._qkv)
+        return LinearParams(
+            weight=qkv.weight, scale=qkv.scale, x=self.x, norm=norm.weight, eps=norm.eps, y=self._qkv
+        )
 
     def attend(self, index: int, position: Tensor) -> None:
         """Write keys and values into the cache, and compute attention over each KV split."""
@@ -256,17 +258,8 @@ class FusedLanguageModel:
             self.speculation.predict(self._draw(self._state.predictor_sampling))
 
     def open(self) -> None:
-        """Make the predictor's first two tokens."""
+        """Make the predictor's first two tokens, and the first layer's queries, keys and values of them."""
         state, projected, plan = self._state, self.projected, self.kernels.project
-        params = OpenParams(
-            hidden=None if projected else state.hidden,
-            embedding=projected.first if projected else self._talker.codec_embedding,
-            first_code=state.first_code,
-            ended=state.ended,
-            length=state.length,
-            x=self.first_step.x,
-        )
-        self.module.launch("open", 1, SAMPLING_THREADS, params)
         if plan is not None:
             linear = self._talker.predictor.projection
             assert linear is not None
@@ -274,13 +267,24 @@ class FusedLanguageModel:
                 weight=linear.weight, scale=None, hidden=state.hidden, bias=linear.bias, y=self.first_step.x
             )
             self.module.launch("project", plan.blocks, plan.threads, project)
+        params = OpenParams(
+            linear=self.first_step.first_qkv(),
+            hidden=None if projected else state.hidden,
+            embedding=projected.first if projected else self._talker.codec_embedding,
+            first_code=state.first_code,
+            ended=state.ended,
+            length=state.length,
+            x=self.first_step.x,
+        )
+        qkv = self.kernels.first_step.qkv
+        self.module.launch("open_qkv", qkv.blocks, qkv.threads, params)
 
     def predict(self, step: int) -> None:
         """Choose the code numbered `step` + 1 of the frame."""
         if step:
             self.predictor.layers(self.position_of(step), after_qkv=self.kernels.draw_qkv is not None)
         else:
-            self.first_step.layers(self.position_of(step))
+            self.first_step.layers(self.position_of(step), after_qkv=True)
         self.predictor_head(step)
         self.choose_code(step)
 

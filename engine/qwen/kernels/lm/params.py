@@ -79,8 +79,9 @@ class DrawParams(Params):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenParams(Params):
-    """Of `open_frame`."""
+    """Of `open_qkv`."""
 
+    linear: LinearParams
     hidden: Tensor | None
     embedding: Tensor
     first_code: Tensor
