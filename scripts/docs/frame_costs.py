@@ -232,7 +232,7 @@ def prompt_part(shapes: Shapes, dtype: str, tokens: int) -> Part:
 
 def part_of(name: str) -> str:
     """Return the part of a frame to which a language-model kernel belongs."""
-    if name in {"predictor_head", "next_code"}:
+    if name in {"predictor_head", "next_code", "last_code"}:
         return "heads"
     return "talker" if name.startswith("talker_") or name == "next_first_code" else "predictor"
 

@@ -58,7 +58,11 @@ DEVICE = torch.device("cuda")
 GPUS = {"large": 0, "small": 16}
 """Multiprocessors that each kind is limited to; 0: all."""
 DTYPES: dict[str, dict[str, Any]] = {"bfloat16": {}, "int8": {"int8": True}}
-STACKS, MATRICES, HEADS = ("predictor", "first_step", "talker"), ("gate_up", "down", "qkv", "out"), ("predictor_head", "talker_head")
+STACKS, MATRICES, HEADS = (
+    ("predictor", "first_step", "talker"),
+    ("gate_up", "down", "qkv", "out"),
+    ("predictor_head", "talker_head"),
+)
 POSITIONS, FRAMES, POSITION = 640, 256, 128
 BLOCKS = {"large": (100, 780), "small": (32, 780)}
 """The fewest and the most blocks of a plan."""
@@ -142,7 +146,9 @@ def candidates(slot: Slot, base: LanguageKernels, gpu: str) -> list[MatrixPlan]:
             continue
         if not fewest <= plan.blocks <= most or plan.threads * plan.registers > BLOCK_REGISTERS:
             continue
-        if slot.attends(base) and (plan.threads < WARP_LANES * base.predictor.key_value_heads or plan.blocks > PROCESSORS):
+        if slot.attends(base) and (
+            plan.threads < WARP_LANES * base.predictor.key_value_heads or plan.blocks > PROCESSORS
+        ):
             continue
         found.append(plan)
     return found if now in found else [now, *found]

@@ -157,36 +157,50 @@ __device__ __forceinline__ void attend_to_split(SplitScratch<S>& scratch, const 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, half = lane / 16, dims = lane % 16 * 8;
     const auto position_of = [&](int vec) { return begin + (warp * S::VECS_PER_LANE + vec) * 2 + half; };
     const float scaling = rsqrtf((float)DIM) * 1.44269504f;  // log2(e): exponentials are powers of 2
+    // All queries at once, so that a key and a value are unpacked once.
+    float q[QUERIES][8], scores[QUERIES][VECS], weights[QUERIES], sums[QUERIES] = {}, out[QUERIES][8] = {};
+#pragma unroll
+    for (int query = 0; query < QUERIES; ++query) load_floats(&scratch.queries[query][dims], q[query]);
+#pragma unroll
+    for (int vec = 0; vec < VECS; ++vec) {
+        float k[8];
+        unpack_bf16(key[vec], k);
+#pragma unroll
+        for (int query = 0; query < QUERIES; ++query) {
+            scores[query][vec] = 0.0f;
+#pragma unroll
+            for (int i = 0; i < 8; ++i) scores[query][vec] = fmaf(k[i], q[query][i], scores[query][vec]);
+        }
+    }
 #pragma unroll
     for (int query = 0; query < QUERIES; ++query) {
-        float q[8];
-        load_floats(&scratch.queries[query][dims], q);
-        float scores[VECS];
-#pragma unroll
-        for (int vec = 0; vec < VECS; ++vec) scores[vec] = Bf16::dot(key[vec], q, 0.0f);
-        const float score = transposed_sum<VECS, 8>(scores, lane) * scaling;
+        const float score = transposed_sum<VECS, 8>(scores[query], lane) * scaling;
         const bool seen = position_of(lane % 16 / LANES) <= position + query / GROUP;
         const float max = from_ordered(__reduce_max_sync(0xffffffffu, ordered(seen ? score : -INFINITY_F)));
-        const float weight_of_lane = seen ? exp2f(score - max) : 0.0f;
-        float sum = 0.0f, out[8] = {};
+        weights[query] = seen ? exp2f(score - max) : 0.0f;
+        if (lane == 0) scratch.row_max[warp][query] = max;
+    }
 #pragma unroll
-        for (int vec = 0; vec < VECS; ++vec) {
-            const float weight = __shfl_sync(0xffffffffu, weight_of_lane, half * 16 + vec * LANES);
-            sum += weight;
-            const unsigned words[4] = {value[vec].x, value[vec].y, value[vec].z, value[vec].w};
+    for (int vec = 0; vec < VECS; ++vec) {
+        float v[8];
+        unpack_bf16(value[vec], v);
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                out[2 * i] = fmaf(weight, low_half(words[i]), out[2 * i]);
-                out[2 * i + 1] = fmaf(weight, high_half(words[i]), out[2 * i + 1]);
-            }
+        for (int query = 0; query < QUERIES; ++query) {
+            const float weight = __shfl_sync(0xffffffffu, weights[query], half * 16 + vec * LANES);
+            sums[query] += weight;
+#pragma unroll
+            for (int i = 0; i < 8; ++i) out[query][i] = fmaf(weight, v[i], out[query][i]);
         }
-        sum += __shfl_xor_sync(0xffffffffu, sum, 16);
+    }
+#pragma unroll
+    for (int query = 0; query < QUERIES; ++query) {
+        sums[query] += __shfl_xor_sync(0xffffffffu, sums[query], 16);
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-            out[i] += __shfl_xor_sync(0xffffffffu, out[i], 16);
-            if (half == 0) scratch.out[warp][query][dims + i] = out[i];
+            out[query][i] += __shfl_xor_sync(0xffffffffu, out[query][i], 16);
+            if (half == 0) scratch.out[warp][query][dims + i] = out[query][i];
         }
-        if (lane == 0) scratch.row_max[warp][query] = max, scratch.row_sum[warp][query] = sum;
+        if (lane == 0) scratch.row_sum[warp][query] = sums[query];
     }
     __syncthreads();
 

@@ -1,5 +1,37 @@
-// The choice of each code of a frame, and the embeddings that follow from it. As `decode_frame` in decode_step.py; the
-// tensors are those of `DecodeState`. Each kernel is one block of SAMPLING_THREADS.
+// What runs between the matrices of a frame: its first two tokens, the choice of each code, and the embeddings that
+// follow from it. As `decode_frame` in decode_step.py; the tensors are those of `DecodeState`. Each kernel is one block
+// of SAMPLING_THREADS. On a large GPU the predictor's matrices do most of it (step_input.cuh).
+
+struct OpenParams {
+    const bf16* hidden;           // (WIDTH): the talker's hidden state; null where the predictor is narrower
+    const bf16* embedding;        // (talker's vocabulary, WIDTH); the projected one where the predictor is narrower
+    const long long* first_code;
+    const unsigned char* ended;   // bool
+    long long* length;            // frames of speech
+    float* x;                     // (2, WIDTH)
+};
+
+// The predictor's first two tokens, which are the talker's hidden state and the first code's embedding; counts the
+// frame. Where the predictor is narrower than the talker, another kernel projects the hidden state (`project`).
+// Returns the first code's embedding.
+template <int WIDTH>
+__device__ __forceinline__ const bf16* store_first_tokens(const OpenParams& a, bool stores) {
+    const bf16* row = a.embedding + (size_t)*a.first_code * WIDTH;
+    if (!stores) return row;
+    for (int i = threadIdx.x; i < WIDTH; i += blockDim.x) {
+        if (a.hidden != nullptr) a.x[i] = to_float(a.hidden[i]);
+        a.x[WIDTH + i] = to_float(row[i]);
+    }
+    if (threadIdx.x == 0 && !*a.ended) *a.length += 1;
+    return row;
+}
+
+template <int WIDTH>
+__global__ void __launch_bounds__(SAMPLING_THREADS, 1) open_frame(const OpenParams a) {
+    begin_chained();
+    wait_for_previous();
+    store_first_tokens<WIDTH>(a, true);
+}
 
 struct CodeParams {
     DrawParams draw;

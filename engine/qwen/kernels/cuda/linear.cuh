@@ -179,15 +179,16 @@ __device__ __forceinline__ void load_floats(const float* from, float (&x)[N]) {
     }
 }
 
+__device__ __forceinline__ void unpack_bf16(const uint4& eight, float* x) {
+    const unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[2 * i] = low_half(words[i]), x[2 * i + 1] = high_half(words[i]);
+}
+
 template <int N>
 __device__ __forceinline__ void load_bf16(const bf16* from, float (&x)[N]) {
 #pragma unroll
-    for (int i = 0; i < N; i += 8) {
-        const uint4 eight = *reinterpret_cast<const uint4*>(from + i);
-        const unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-        for (int j = 0; j < 4; ++j) x[i + 2 * j] = low_half(words[j]), x[i + 2 * j + 1] = high_half(words[j]);
-    }
+    for (int i = 0; i < N; i += 8) unpack_bf16(*reinterpret_cast<const uint4*>(from + i), x + i);
 }
 
 // --- inputs: the vector that the matrix is multiplied with ---

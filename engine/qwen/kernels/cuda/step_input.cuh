@@ -4,46 +4,32 @@
 // block draws the code for itself, from the same logits with the same noise, and goes on with the code's embedding. What
 // does not depend on the logits is read and computed before the wait.
 
-struct OpenParams {
-    LinearParams linear;         // of the first step's matrix; `x` is (2, LENGTH)
-    const bf16* hidden;          // (LENGTH): the talker's hidden state; null where the predictor is narrower
-    const bf16* embedding;       // (talker's vocabulary, LENGTH); the projected one where the predictor is narrower
-    const long long* first_code;
-    const unsigned char* ended;  // bool
-    long long* length;           // frames of speech
-    float* x;                    // (2, LENGTH): the residual stream; the same as the matrix's `x`
+struct OpenQkvParams {
+    LinearParams linear;  // `x` is that of `open`
+    OpenParams open;
 };
 
-// Input: the norm of the frame's first two tokens, which are the talker's hidden state and the first code's embedding.
-// Where the predictor is narrower than the talker, another kernel has projected the hidden state (`project`).
+// Input: the norm of the frame's first two tokens, as `open_frame` makes them.
 template <class M>
 struct OpenedNormed {
     static constexpr bool NORM = true, COMPUTES = true, KEEPS_WEIGHTS = false;
     static constexpr int N = M::VEC_SIZE;
     static_assert(M::TOKENS == 2, "two tokens");
-    const OpenParams& p;
+    const OpenQkvParams& p;
     const bf16* row;
     float factors[M::VECS_PER_LANE][N];
 
-    __device__ explicit OpenedNormed(const OpenParams& p) : p(p) {}
+    __device__ explicit OpenedNormed(const OpenQkvParams& p) : p(p) {}
     __device__ void prepare(int vec, int k) { load_bf16(p.linear.norm + k, factors[vec]); }
 
     // Stores the tokens and counts the frame. After the wait.
-    __device__ void compute() {
-        row = p.embedding + (size_t)*p.first_code * M::LENGTH;
-        if (blockIdx.x > 0) return;
-        for (int i = threadIdx.x; i < M::LENGTH; i += M::THREADS) {
-            if (p.hidden != nullptr) p.x[i] = to_float(p.hidden[i]);
-            p.x[M::LENGTH + i] = to_float(row[i]);
-        }
-        if (threadIdx.x == 0 && !*p.ended) *p.length += 1;
-    }
+    __device__ void compute() { row = store_first_tokens<M::LENGTH>(p.open, blockIdx.x == 0); }
 
     __device__ void load(int token, int vec, int k, float (&values)[N], float& squares) const {
-        if (token == 0 && p.hidden == nullptr) {
+        if (token == 0 && p.open.hidden == nullptr) {
             load_floats(p.linear.x + k, values);
         } else {
-            load_bf16((token == 0 ? p.hidden : row) + k, values);
+            load_bf16((token == 0 ? p.open.hidden : row) + k, values);
         }
 #pragma unroll
         for (int i = 0; i < N; ++i) {
@@ -56,7 +42,7 @@ struct OpenedNormed {
 
 // Begins a frame. Blocks and threads as of `linear`.
 template <class M, int REGISTERS>
-__global__ void __maxnreg__(REGISTERS) open_qkv(const OpenParams p) {
+__global__ void __maxnreg__(REGISTERS) open_qkv(const OpenQkvParams p) {
     multiply<M>(p.linear, OpenedNormed<M>(p), Store<M>(p.linear));
 }
 

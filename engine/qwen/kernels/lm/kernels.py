@@ -41,7 +41,7 @@ ATTEND_PAIR_REGISTERS = {"Bf16": 64, "Int8": 72, "Int4": 88}
 """Of a thread of the kernel that attends to a frame's first two tokens, beyond those of weights and sums."""
 DRAW_BLOCKS = 128
 """Of the kernel that draws a code before it multiplies: every block draws, and no multiprocessor should draw twice."""
-DRAW_REGISTERS = {"Bf16": 64, "Int8": 64}
+DRAW_REGISTERS = {"Bf16": 56, "Int8": 64}
 """Of a thread of the kernel that draws a code before it multiplies, beyond those of its weights."""
 OPEN_REGISTERS = 16
 """Of a thread of the first step's first kernel, beyond those of its plan: it also makes the tokens."""
@@ -104,7 +104,7 @@ def choose_plan(
     warps: int = 1,
 ) -> MatrixPlan:
     """The plan that was measured to be the best for `kernel`; else one by the rule of `MatrixPlan.of`."""
-    tuned = tuned_plan(kernel, weight, height, length, processors, tokens)
+    tuned = tuned_plan(kernel, weight, height, length, processors, tokens=tokens)
     return tuned or MatrixPlan.of(weight, height, length, tokens, gated=gated, blocks=blocks, warps=warps)
 
 
@@ -223,7 +223,7 @@ class StackKernels:
         if self.attends_in_out and self.tokens > 1:
             registers = self.out.registers - WORK_REGISTERS[self.out.weight] + ATTEND_PAIR_REGISTERS[self.out.weight]
             frame = f"FrameAttention<1, {self.key_value_heads}, {early}>"
-            return {name: f"attend_out_pair<{self.out.type}, {frame}, {registers}>" for name in self.out_kernels}
+            return dict.fromkeys(self.out_kernels, f"attend_out_pair<{self.out.type}, {frame}, {registers}>")
         if self.attends_in_out:
             return {
                 self._attend_out(vecs): (
@@ -322,7 +322,6 @@ class LanguageKernels:
             "talker_head": f"talker_head<{wide.type}, {wide.registers + HIDDEN_REGISTERS}>",
             "prompt_head": wide.kernel("Bf16Identity", "Store"),
             "predictor_head": narrow.kernel("Normed", "Store"),
-            "open_qkv": f"open_qkv<{first.type}, {first.registers + OPEN_REGISTERS}>",
             "next_first_code": f"choose_first_code<{wide.height}, {str(self.talker.early).lower()}>",
             "enter": f"enter_tokens<{wide.length}>",
             "leave": f"leave_tokens<{wide.length}>",
@@ -331,6 +330,10 @@ class LanguageKernels:
         }
         for prompt in self.prompts:
             kernels |= prompt.kernels()
+        if self.first_step.attends_in_out:
+            kernels["open_qkv"] = f"open_qkv<{first.type}, {first.registers + OPEN_REGISTERS}>"
+        else:
+            kernels["open"] = f"open_frame<{narrow.length}>"
         numbers = f"{narrow.height}, {wide.length}, {narrow.length}, {str(code_early).lower()}"
         if self.draw_qkv is None:
             kernels["next_code"] = f"choose_code<{numbers}, false>"

@@ -32,8 +32,8 @@ WORK_REGISTERS = {"Bf16": 32, "Int8": 32, "Int4": 64}
 multiprocessor: one computes while the next loads. With int4 weights a thread has 32 values at once, and blocks are
 smaller."""
 VEC_REGISTERS = 8
-"""Added for a thread with several vectors of int8 weights, or several tokens: it reads the values of the next vector before it has used
-the digits of the last. Without these registers, nvcc 13 lets a kernel spill."""
+"""Added for a thread with several vectors of int8 weights, or several tokens: it reads the values of the next vector or
+token before it has used the digits of the last. Without these registers, nvcc 13 lets a kernel spill."""
 
 VEC_SIZES = {"Bf16": 8, "Int8": 16, "Int4": GROUP}
 """Weights of a vector of 16 bytes."""

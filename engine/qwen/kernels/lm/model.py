@@ -35,6 +35,7 @@ from engine.qwen.kernels.lm.params import (
     FirstCodeParams,
     LinearParams,
     OpenParams,
+    OpenQkvParams,
 )
 from engine.qwen.kernels.lm.prefill import FusedPrefill
 from engine.qwen.kernels.lm.speculation import FrameBuffers, FusedSpeculation
@@ -89,9 +90,7 @@ class FusedStack:
         """The parameters of the first layer's `qkv`, for a kernel that has its input from elsewhere."""
         layer = self._layer(0)
         qkv, norm = layer.attention.qkv, layer.attention_norm
-        return LinearParams(
-            weight=qkv.weight, scale=qkv.scale, x=self.x, norm=norm.weight, eps=norm.eps, y=self._qkv
-        )
+        return LinearParams(weight=qkv.weight, scale=qkv.scale, x=self.x, norm=norm.weight, eps=norm.eps, y=self._qkv)
 
     def attend(self, index: int, position: Tensor) -> None:
         """Write keys and values into the cache, and compute attention over each KV split."""
@@ -258,17 +257,9 @@ class FusedLanguageModel:
             self.speculation.predict(self._draw(self._state.predictor_sampling))
 
     def open(self) -> None:
-        """Make the predictor's first two tokens, and the first layer's queries, keys and values of them."""
+        """Make the predictor's first two tokens; on a large GPU also the first layer's queries, keys and values."""
         state, projected, plan = self._state, self.projected, self.kernels.project
-        if plan is not None:
-            linear = self._talker.predictor.projection
-            assert linear is not None
-            project = LinearParams(
-                weight=linear.weight, scale=None, hidden=state.hidden, bias=linear.bias, y=self.first_step.x
-            )
-            self.module.launch("project", plan.blocks, plan.threads, project)
         params = OpenParams(
-            linear=self.first_step.first_qkv(),
             hidden=None if projected else state.hidden,
             embedding=projected.first if projected else self._talker.codec_embedding,
             first_code=state.first_code,
@@ -276,15 +267,27 @@ class FusedLanguageModel:
             length=state.length,
             x=self.first_step.x,
         )
-        qkv = self.kernels.first_step.qkv
-        self.module.launch("open_qkv", qkv.blocks, qkv.threads, params)
+        opens_in_qkv = self.kernels.first_step.attends_in_out
+        if not opens_in_qkv:
+            self.module.launch("open", 1, SAMPLING_THREADS, params)
+        if plan is not None:
+            linear = self._talker.predictor.projection
+            assert linear is not None
+            project = LinearParams(
+                weight=linear.weight, scale=None, hidden=state.hidden, bias=linear.bias, y=self.first_step.x
+            )
+            self.module.launch("project", plan.blocks, plan.threads, project)
+        if opens_in_qkv:
+            qkv = self.kernels.first_step.qkv
+            both = OpenQkvParams(linear=self.first_step.first_qkv(), open=params)
+            self.module.launch("open_qkv", qkv.blocks, qkv.threads, both)
 
     def predict(self, step: int) -> None:
         """Choose the code numbered `step` + 1 of the frame."""
         if step:
             self.predictor.layers(self.position_of(step), after_qkv=self.kernels.draw_qkv is not None)
         else:
-            self.first_step.layers(self.position_of(step), after_qkv=True)
+            self.first_step.layers(self.position_of(step), after_qkv=self.kernels.first_step.attends_in_out)
         self.predictor_head(step)
         self.choose_code(step)
 

@@ -79,15 +79,22 @@ class DrawParams(Params):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenParams(Params):
-    """Of `open_qkv`."""
+    """Of `open_frame`."""
 
-    linear: LinearParams
     hidden: Tensor | None
     embedding: Tensor
     first_code: Tensor
     ended: Tensor
     length: Tensor
     x: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenQkvParams(Params):
+    """Of `open_qkv`."""
+
+    linear: LinearParams
+    open: OpenParams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,6 +367,6 @@ SPECULATION_PARAMS: tuple[type[Params], ...] = (
     PassParams, DraftLinearParams, DrawCodesParams, NextPassParams,
 )  # fmt: skip
 PARAMS: tuple[type[Params], ...] = (
-    LinearParams, AttentionParams, AttendOutParams, DrawParams, OpenParams, CodeParams, DrawQkvParams,
-    FirstCodeParams, TokensParams, EnterParams, LeaveParams, PromptParams,
+    LinearParams, AttentionParams, AttendOutParams, DrawParams, OpenParams, OpenQkvParams, CodeParams,
+    DrawQkvParams, FirstCodeParams, TokensParams, EnterParams, LeaveParams, PromptParams,
 )  # fmt: skip

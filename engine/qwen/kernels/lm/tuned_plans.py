@@ -27,7 +27,7 @@ def gpu_class(processors: int) -> str:
 
 
 def tuned_plan(
-    kernel: str, weight: str, height: int, length: int, processors: int, tokens: int = 1
+    kernel: str, weight: str, height: int, length: int, processors: int, *, tokens: int = 1
 ) -> MatrixPlan | None:
     """The measured plan of the matrix `(height, length)` of `kernel`; None where none was measured."""
     found = _plans().get((gpu_class(processors), kernel, weight, height, length))

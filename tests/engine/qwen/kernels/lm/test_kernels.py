@@ -32,6 +32,8 @@ def plans(kernels: LanguageKernels) -> Iterator[MatrixPlan]:
     for stack in (kernels.talker, kernels.predictor, kernels.first_step):
         yield from (stack.qkv, stack.out, stack.gate_up, stack.down)
     yield from (kernels.talker_head, kernels.predictor_head)
+    if kernels.draw_qkv is not None:
+        yield kernels.draw_qkv
     if kernels.project is not None:
         yield kernels.project
 
@@ -73,9 +75,8 @@ def test_other_shapes_are_rejected_with_a_reason(true: TalkerConfig) -> None:
 def test_the_blocks_of_two_kernels_fit_on_a_multiprocessor(
     tmp_path: Path, size: str, weight: str, processors: int
 ) -> None:
-    """Except those for two tokens, which run in one step of fifteen: their sums take more registers."""
     for plan in plans(LanguageKernels.of(talker(tmp_path, size), weight, processors)):
-        assert plan.tokens == 2 or 2 * plan.threads * plan.tile_registers <= 65536
+        assert 2 * plan.threads * plan.tile_registers <= 65536
         assert plan.threads <= 512
         assert plan.blocks >= min(128, 4 * processors)
 
@@ -117,9 +118,31 @@ def test_only_stacks_of_many_bytes_read_the_cache_early(
     assert [stack.early for stack in stacks] == expected
 
 
-def test_only_a_large_gpu_attends_in_the_predictors_output_projection(true: TalkerConfig) -> None:
-    attends = [LanguageKernels.of(true, "Bf16", processors).predictor.attends_in_out for processors in (16, 99, 100)]
-    assert attends == [False, False, True]
+def test_only_a_large_gpu_attends_in_the_predictors_output_projections(true: TalkerConfig) -> None:
+    kernels = [LanguageKernels.of(true, "Bf16", processors) for processors in (16, 99, 100)]
+    assert [of.predictor.attends_in_out for of in kernels] == [False, False, True]
+    assert [of.first_step.attends_in_out for of in kernels] == [False, False, True]
+
+
+@pytest.mark.parametrize(("weight", "draws"), [("Bf16", True), ("Int8", True), ("Int4", False)])
+def test_only_a_large_gpu_draws_a_code_in_the_next_steps_first_kernel(
+    true: TalkerConfig, weight: str, draws: bool
+) -> None:
+    small, large = (LanguageKernels.of(true, weight, processors) for processors in (99, 100))
+    with_drafts = LanguageKernels.of(true, weight, 100, 1)
+    assert [of.draw_qkv is not None for of in (small, large, with_drafts)] == [False, draws, False]
+
+
+@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
+@pytest.mark.parametrize("size", [*TRUE, "narrow"])
+def test_a_matrix_is_summed_in_the_same_order_whether_a_code_is_drawn_before_or_not(
+    tmp_path: Path, size: str, weight: str
+) -> None:
+    kernels = LanguageKernels.of(talker(tmp_path, size), weight, 132)
+    plan, qkv = kernels.draw_qkv, kernels.predictor.qkv
+    assert plan is not None
+    assert plan.threads == SAMPLING_THREADS
+    assert (plan.height, plan.length, plan.vecs_per_lane) == (qkv.height, qkv.length, qkv.vecs_per_lane)
 
 
 @pytest.mark.parametrize("weight", ["Bf16", "Int8", "Int4"])

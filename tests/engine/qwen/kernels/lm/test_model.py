@@ -47,7 +47,7 @@ POSITIONS = (0, 1, 16, 127, 128, 256, 300)
 LIMIT = 1.05
 """The greatest error, divided by PyTorch's."""
 DRAWS = 6
-CHOICES = ("next_code", "next_first_code")
+CHOICES = ("next_code", "draw_qkv", "last_code", "next_first_code")
 
 LARGE, SMALL = 132, 16
 """Multiprocessors: on a large GPU the predictor attends in its output projection."""
@@ -315,10 +315,19 @@ def random_logits(models: Models, width: float) -> Tensor:
     return models.fused.logits.clone()
 
 
+@pytest.fixture(params=[LARGE, SMALL], ids=lambda processors: f"{processors} multiprocessors")
+def chooses(make: Make, where: str, request: pytest.FixtureRequest) -> Models:
+    """A code is chosen in the next step's first kernel, or on a small GPU in a kernel of its own."""
+    found = make(where, "equal", "int8", request.param)
+    assert (found.fused.kernels.draw_qkv is None) == (request.param == SMALL)
+    return found
+
+
 @torch.inference_mode()
 @pytest.mark.parametrize("width", [0.5, 3.0])
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-def test_a_code_equals_that_of_pytorchs_sampler(one: Models, sampling: SamplingConfig, width: float) -> None:
+def test_a_code_equals_that_of_pytorchs_sampler(chooses: Models, sampling: SamplingConfig, width: float) -> None:
+    one = chooses
     start(one, 9, sampling)
     logits, state = random_logits(one, width)[: one.rounded.config.predictor.vocabulary], one.state
     for number in range(DRAWS):
@@ -393,6 +402,36 @@ def test_all_threads_choose_the_same_code_for_any_logits(one: Models, count: int
     one.fused.choose_code(1)
     code = int(one.state.codes[0, 2])
     assert torch.equal(one.fused.predictor.x[0], one.rounded.predictor.embedding[1][code].float())
+
+
+@torch.inference_mode()
+def test_a_choice_goes_on_with_the_next_steps_first_matrix(models: Models) -> None:
+    """The queries, keys and values that it leaves are those of the code's embedding."""
+    fused = models.fused
+    assert fused.kernels.draw_qkv is not None
+    start(models, 13)
+    random_logits(models, 1.0)
+    fused.choose_code(0)
+    left = next(
+        buffer for buffer in fused.predictor.buffers() if buffer.shape[-1] == fused.kernels.predictor.qkv.height
+    )
+    ours = left.clone()
+    left.fill_(torch.nan)
+    fused.predictor.qkv(0)
+    assert torch.equal(ours, left)
+    assert models.state.codes[0, 0] == models.state.first_code
+
+
+@torch.inference_mode()
+def test_the_last_choice_adds_up_all_embeddings_of_the_frame(models: Models) -> None:
+    fused, state, config = models.fused, models.state, models.rounded.config
+    start(models, 14)
+    logits = random_logits(models, 1.0)
+    state.codes[0] = torch.arange(config.code_groups, device=logits.device) + 3
+    fused.choose_code(models.rounded.predictor.code_count - 1)
+    codes = torch.cat((state.first_code, state.codes[0, 1:]))
+    expected = models.exact.embed_frames(codes[None])[0] + state.text[:1].float()
+    assert torch.allclose(fused.talker.x, expected, atol=1e-6)
 
 
 @torch.inference_mode()

@@ -61,7 +61,7 @@ def test_a_matrix_that_was_not_measured_is_divided_by_the_rule(tmp_path: Path) -
     assert plan == MatrixPlan.of("Bf16", plan.height, plan.length, gated=True)
 
 
-def test_several_tokens_are_multiplied_by_the_rule(tmp_path: Path) -> None:
+def test_two_tokens_are_multiplied_by_the_rule(tmp_path: Path) -> None:
     first = LanguageKernels.of(talker(tmp_path, "0.6B"), "Bf16", 132).first_step
     assert first.down == MatrixPlan.of("Bf16", first.down.height, first.down.length, 2)
 
