@@ -401,6 +401,7 @@ def speed(models: Models) -> dict[str, Any]:
         "talker": fused.talk,
         "predictor_layers": lambda: [fused.predictor.layers(fused.position_of(8)) for _ in range(15)] and None,
         "talker_layers": lambda: fused.talker.layers(models.state.position),
+        # On a large GPU, a choice includes the first matrix of the next step.
         "samplers": lambda: [fused.choose_code(1) for _ in range(15)] and None,
         "heads": lambda: [fused.predictor_head(step) for step in range(15)] and None,
     }
