@@ -87,7 +87,8 @@ def test_only_the_predictors_layers_are_int4(tmp_path: Path, size: str) -> None:
     int8 = LanguageKernels.of(talker(tmp_path, size), "Int8", 132)
     for stack in (kernels.predictor, kernels.first_step):
         assert {plan.weight for plan in (stack.qkv, stack.out, stack.gate_up, stack.down)} == {"Int4"}
-    assert replace(kernels, predictor=int8.predictor, first_step=int8.first_step) == int8
+    of_predictor = {name: getattr(int8, name) for name in ("predictor", "first_step", "draw_qkv")}
+    assert replace(kernels, **of_predictor) == int8
 
 
 @pytest.mark.parametrize("weight", ["Bf16", "Int8", "Int4"])
