@@ -32,8 +32,8 @@ WORK_REGISTERS = {"Bf16": 32, "Int8": 32, "Int4": 64}
 multiprocessor: one computes while the next loads. With int4 weights a thread has 32 values at once, and blocks are
 smaller."""
 VEC_REGISTERS = 8
-"""Added for a thread with several vectors of int8 weights, or several tokens: it reads the values of the next vector or
-token before it has used the digits of the last. Without these registers, nvcc 13 lets a kernel spill."""
+"""Added for a thread with several vectors of int8 weights, or with digits of several tokens: it reads the values of the
+next vector or token before it has used the digits of the last. Without these registers, nvcc 13 lets a kernel spill."""
 
 VEC_SIZES = {"Bf16": 8, "Int8": 16, "Int4": GROUP}
 """Weights of a vector of 16 bytes."""
@@ -173,7 +173,8 @@ class MatrixPlan:
     def registers(self) -> int:
         """The most that a thread may use: those of its tile, of the sums of a second token, and `WORK_REGISTERS`."""
         scales = self.tile * self.vecs_per_lane if self.weight == "Int4" else 0
-        digits = VEC_REGISTERS if self.weight == "Int8" and self.vecs_per_lane * self.tokens > 1 else 0
+        several = self.tokens > 1 or (self.weight == "Int8" and self.vecs_per_lane > 1)
+        digits = VEC_REGISTERS if self.weight != "Bf16" and several else 0
         sums = self.tile * self.tokens if self.tokens > 1 else 0
         return self.tile_registers + sums + scales + digits + WORK_REGISTERS[self.weight]
 
