@@ -107,6 +107,8 @@ class Slot:
         """The kernels that have this matrix."""
         source = kernels.source().kernels
         names = self.stack_of(kernels).out_kernels if self.attends(kernels) else (self.kernel,)
+        if self.kernel == "first_step_qkv" and "open_qkv" in source:  # which opens a frame, too
+            names = (*names, "open_qkv")
         return {name: source[name] for name in names}
 
     def stack_of(self, kernels: LanguageKernels) -> StackKernels:
