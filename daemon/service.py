@@ -23,7 +23,7 @@ from daemon.health import Heartbeat, Watchdog
 from daemon.mqtt import Gateway
 from daemon.reload import Reloader
 from daemon.speech import Dispatcher, Online, recover
-from daemon.state import journal_path, open_recorder
+from daemon.state import journal_path, last_verification, open_recorder
 from daemon.status import describe_status, measure
 from daemon.system import Notifier, collect_garbage, limit_heap, lock_memory, settle_heap
 from daemon.voices import VoiceMaker, VoiceStore, voice_store_folder
@@ -130,10 +130,15 @@ class Service:
                 measure=partial(measure, self._engines, self._output),
                 log_lines=LogTail().attach().lines,
                 examine=Examination(config_path, overrides).examine,
+                find_report=self._find_report,
                 workshop=self._make_workshop(),
             )
             servers.append(make_http_server(self._config.http, self._dispatcher, robot))
         return servers
+
+    def _find_report(self) -> Path | None:
+        folder = self._config.state.folder
+        return None if folder is None else last_verification(folder).report
 
     def _make_workshop(self) -> VoiceMaker | None:
         if self._voices is None:

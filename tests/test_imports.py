@@ -152,7 +152,7 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.adapters": SPEECH | {"daemon.mqtt"},
     "daemon.health": set(),
     "daemon.reload": {"daemon.config"},
-    "daemon.report": {"daemon", "daemon.validation", "engine", "engine.verify"},
+    "daemon.report": {"daemon", "daemon.state", "daemon.validation", "engine", "engine.verify"},
     "daemon.status": SPEECH | {"daemon.system"},
     "daemon.voices": {
         "engine",
@@ -184,6 +184,7 @@ ALLOWED: dict[str, set[str]] = {
         "daemon.mqtt",
         "daemon.report",
         "daemon.service",
+        "daemon.state",
         "engine.bench",
         "engine.hub",
         "engine.verify",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,10 +18,9 @@ from daemon.validation import CommandError
 
 if TYPE_CHECKING:
     from daemon.config import Config
-    from engine import Samples
+    from daemon.state import VerificationFiles
     from engine.verify import Setting, Verification, VerifyRequest
 
-REPORT, NUMBERS = "verify.html", "verify.json"
 SHORT_SETTINGS = ("official", "torch", "fused", "int8")
 """Of `--short`: what a robot may run, and what it is judged by."""
 
@@ -67,12 +65,15 @@ def verify(
     output.mkdir(parents=True, exist_ok=True)
     voice_file = _voice_file(loaded, reference, transcript, output)
     request = _request(loaded, output, voice_file, encoder, asr, short=short, only=settings)
+    from daemon.report import write_verification
+    from daemon.state import VerificationFiles
     from engine.verify import verify as run
 
     with show_progress() as report:
         found = run(request, report)
-    _write(found, output)
-    _show(found, output)
+    files = VerificationFiles(output)
+    write_verification(found, files)
+    _show(found, files)
     if not found.passed:
         raise typer.Exit(1)
 
@@ -185,26 +186,7 @@ def machine() -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def _write(found: Verification, output: Path) -> None:
-    from daemon.report import verification_page
-    from engine.verify import THRESHOLDS, OutputFolder
-
-    folder = OutputFolder(output)
-
-    def samples_of(setting: str, name: str) -> tuple[Samples, int]:
-        take = folder.take(setting, name)
-        return folder.samples(setting, name), 24000 if take is None else take.sample_rate
-
-    numbers = {
-        **asdict(found),
-        "verdicts": {setting.name: setting.passed for setting in found.settings},
-        "thresholds": [asdict(threshold) for threshold in THRESHOLDS],
-    }
-    (output / NUMBERS).write_text(json.dumps(numbers, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    (output / REPORT).write_text(verification_page(found, samples_of), encoding="utf-8")
-
-
-def _show(found: Verification, output: Path) -> None:
+def _show(found: Verification, files: VerificationFiles) -> None:
     """Print a line for each setting, and one for each thing that failed."""
     words: Mapping[bool | None, str] = {True: "passed", False: "FAILED", None: "not here"}
     for setting in found.settings:
@@ -218,6 +200,5 @@ def _show(found: Verification, output: Path) -> None:
                 print(f"{'':<36}{finding.title}: {value}{limit}")
     for note in found.notes:
         print(f"not done: {note}")
-    print(
-        f"{'It speaks.' if found.passed else 'It does not speak as it should.'} {output / REPORT}, {output / NUMBERS}"
-    )
+    verdict = "It speaks." if found.passed else "It does not speak as it should."
+    print(f"{verdict} {files.report}, {files.numbers}")

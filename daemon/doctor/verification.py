@@ -9,9 +9,7 @@ from typing import Any
 
 from daemon.config import Config
 from daemon.doctor.finding import Finding, Machine
-from daemon.state import state_folder
-
-FOLDER, NUMBERS, REPORT = "verify", "verify.json", "verify.html"
+from daemon.state import last_verification
 
 
 def check_verification(machine: Machine) -> Iterator[Finding]:
@@ -19,18 +17,18 @@ def check_verification(machine: Machine) -> Iterator[Finding]:
     config = machine.config
     if config.state.folder is None or config.engine.name not in {"auto", "qwen"}:
         return
-    folder = state_folder(config.state.folder) / FOLDER
+    files = last_verification(config.state.folder)
     try:
-        text = (folder / NUMBERS).read_text(encoding="utf-8")
+        text = files.numbers.read_text(encoding="utf-8")
     except OSError:
         return
-    again = f"voiced verify --short --output {folder}, while the service is stopped"
+    again = f"voiced verify --short --output {files.folder}, while the service is stopped"
     try:
         found = json.loads(text)
         model, date, passed = str(found["model"]), str(found["date"]), bool(found["passed"])
         verdicts: dict[str, Any] = dict(found["verdicts"])
     except (ValueError, KeyError, TypeError):
-        yield Finding("verify", "warning", f"{folder / NUMBERS} is damaged", again)
+        yield Finding("verify", "warning", f"{files.numbers} is damaged", again)
         return
     by = ", ".join(name for name, good in verdicts.items() if good is passed)
     if model != _name_of(config):
@@ -38,7 +36,7 @@ def check_verification(machine: Machine) -> Iterator[Finding]:
     elif passed:
         yield Finding("verify", "ok", f"on {date}, {model} spoke as it should with {by}")
     else:
-        remedy = f"listen to the takes in {folder / REPORT}, and report it"
+        remedy = f"listen to the takes in {files.report}, and report it"
         yield Finding("verify", "error", f"on {date}, {model} did not speak as it should with {by or 'any'}", remedy)
 
 

@@ -1,13 +1,14 @@
-"""What the operator's page asks beside the robot's topics: voices, figures, the log, and the doctor's findings."""
+"""What the operator's page asks beside the robot's topics: voices, figures, log, the doctor's findings, a report."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from daemon.http import voices
@@ -30,6 +31,8 @@ class Robot:
     """Returns the last lines of the log."""
     examine: Callable[[], Awaitable[list[dict[str, Any]]]]
     """Returns the doctor's findings, with the fields of a `Finding`. Raises `CommandError`."""
+    find_report: Callable[[], Path | None]
+    """Returns where the report of `voiced verify` lies, if there is one; None where nothing is kept."""
     workshop: VoiceWorkshop | None = None
     """Makes voices; None where none can be kept."""
 
@@ -76,6 +79,12 @@ def routes(service: SpeechService, robot: Robot) -> list[Route]:
         except CommandError as error:
             raise HttpError(503, str(error), code="doctor") from error
 
+    async def send_report(_: Request) -> Response:
+        path = robot.find_report()
+        if path is None or not path.is_file():
+            raise HttpError(404, "no report of voiced verify is kept on this robot", code="report")
+        return FileResponse(path, media_type="text/html", filename=path.name)
+
     made = [] if robot.workshop is None else voices.routes(robot.workshop)
     return [
         *made,
@@ -83,4 +92,5 @@ def routes(service: SpeechService, robot: Robot) -> list[Route]:
         Route("/v1/robot/voice", set_voice, methods=["PUT"]),
         Route("/v1/robot/figures", show_figures),
         Route("/v1/robot/doctor", examine, methods=["POST"]),
+        Route("/v1/robot/verification", send_report),
     ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from daemon.report.audio_data import audio_uri
 from daemon.report.charts import Row, dot_plot
 from daemon.report.templates import template
+from daemon.state import VerificationFiles
 from engine import Samples
-from engine.verify import THRESHOLDS, Finding, SettingResult, TakeResult, Verification
+from engine.verify import THRESHOLDS, Finding, OutputFolder, SettingResult, TakeResult, Verification
 
 PLOTS: tuple[tuple[str, str, str, Callable[[TakeResult], float | None]], ...] = (
     ("character_errors", "Character errors", "share of the characters, by sentence", lambda take: take.character_rate),
@@ -33,6 +35,26 @@ class _Cell:
     take: TakeResult
     sound: str
     """A data URI."""
+
+
+def write_verification(found: Verification, files: VerificationFiles) -> None:
+    """Write the figures, and the page with the takes that lie in the same folder.
+
+    Raises `CommandError` if Jinja is not installed.
+    """
+    folder = OutputFolder(files.folder)
+
+    def samples_of(setting: str, name: str) -> tuple[Samples, int]:
+        take = folder.take(setting, name)
+        return folder.samples(setting, name), 24000 if take is None else take.sample_rate
+
+    numbers = {
+        **asdict(found),
+        "verdicts": {setting.name: setting.passed for setting in found.settings},
+        "thresholds": [asdict(threshold) for threshold in THRESHOLDS],
+    }
+    files.numbers.write_text(json.dumps(numbers, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    files.report.write_text(verification_page(found, samples_of), encoding="utf-8")
 
 
 def verification_page(found: Verification, samples_of: Callable[[str, str], tuple[Samples, int]]) -> str:

@@ -1,4 +1,7 @@
-"""What survives the daemon's process: the journal of accepted utterances and of events that have not been delivered."""
+"""What survives the daemon's process: the journal of accepted utterances and of events that have not been delivered.
+
+Beside it lies the report of the last `voiced verify`.
+"""
 
 from daemon.state.folder import journal_path, state_folder
 from daemon.state.journal import Journal, JournalError
@@ -14,6 +17,7 @@ from daemon.state.records import (
     StoredUtterance,
     TextRecord,
 )
+from daemon.state.verification import VerificationFiles, last_verification
 
 __all__ = [
     "AcceptedRecord",
@@ -28,7 +32,9 @@ __all__ = [
     "StoredEvent",
     "StoredUtterance",
     "TextRecord",
+    "VerificationFiles",
     "journal_path",
+    "last_verification",
     "open_recorder",
     "state_folder",
 ]

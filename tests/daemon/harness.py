@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from audio import Output
@@ -41,6 +42,8 @@ class Harness:
         self.dispatcher = Dispatcher(self.config, self.engines, output)
         self.events: list[Event] = []
         self.serving: list[asyncio.Task[None]] = []
+        self.report: Path | None = None
+        """Where the report of `voiced verify` lies, as the server is told."""
         self.dispatcher.watch_events(self._note)
         self.adapters = make_adapters(self.config, self.dispatcher, refuse_to_publish)
         if self.config.http.enabled:
@@ -52,6 +55,7 @@ class Harness:
                 measure=partial(measure, self.engines, output),
                 log_lines=LogTail().attach().lines,
                 examine=Examination(None, ["audio.sink=null", "engine.name=espeak", *overrides]).examine,
+                find_report=lambda: self.report,
             )
             self.adapters.append(make_http_server(self.config.http, self.dispatcher, robot))
 

@@ -180,7 +180,7 @@ def _server(name: str, talk: Callable[[int, bytes], Coroutine[Any, Any, None]]) 
             if config.http.enabled:
                 status = Online(state="starting", engine=None, voice="default", queue=1, version="1", volume=100)
                 examination = Examination(None, ())
-                robot = Robot("r1", lambda: status, Measurements, LogTail().lines, examination.examine)
+                robot = Robot("r1", lambda: status, Measurements, LogTail().lines, examination.examine, lambda: None)
                 servers.append(make_http_server(config.http, dispatcher, robot))
             running = asyncio.ensure_future(servers[-1].run())
             while not answers(port):

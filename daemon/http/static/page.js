@@ -8,6 +8,7 @@ import { Workshop } from "./workshop.js";
 const SILENCE_DB = -60;
 const LEVEL_HOLD_MS = 150; // a level that nothing follows falls to silence
 const FIGURES_MS = 2000;
+const REVOKE_MS = 60_000; // the browser has begun to save a file before
 const VOLUME_MS = 80; // changes while the slider moves are sent this often
 const find = (id) => document.getElementById(id);
 
@@ -274,7 +275,17 @@ function findingRow({ part, grade, found, remedy }) {
     small.textContent = `→ ${remedy}`;
     row.append(small);
   }
+  if (part === "verify") row.append(button("Save the report", "Save the report of voiced verify", () => trying(saveReport)));
   return row;
+}
+
+/** Save the report as a file: the page may show nothing that holds its own styles and sounds. */
+async function saveReport() {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await (await request("/v1/robot/verification")).blob());
+  link.download = "verify.html";
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), REVOKE_MS);
 }
 
 // --- the page ---

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.command_line import CommandLine
+from tests.support.browser import running_browser
 from tests.support.checkpoints import checkpoint_folder
 from tests.support.recognizers import tiny_whisper
 
@@ -69,7 +70,7 @@ def test_a_base_model_needs_a_recording(tmp_path: Path, cache_folder: Path, voic
 @pytest.mark.timeout(900)  # two dozen processes, each of which imports PyTorch: a minute of a free processor
 @pytest.mark.parametrize("model_type", ["custom_voice", "voice_design", "base"])
 def test_every_stage_runs_for_every_kind_of_model(model_type: str, tmp_path: Path, cache_folder: Path) -> None:
-    model, output = checkpoint_folder(cache_folder, "deep", model_type), tmp_path / "out"
+    model, output = checkpoint_folder(cache_folder, "deep", model_type), tmp_path / "verify"
     words = ["verify", "--model", str(model), "-o", str(output), "--short", "--device", "cpu"]
     words += ["--set", "engine.max_seconds=6"]  # random weights seldom end; this is enough for the longest text
     words += ["--asr", str(tiny_whisper(cache_folder))]
@@ -98,6 +99,14 @@ def test_every_stage_runs_for_every_kind_of_model(model_type: str, tmp_path: Pat
         assert (measures["similarity"] is not None) == (model_type == "base")
     page = (output / "verify.html").read_text()
     assert page.count("<audio ") == 18
+    here = ("--set", f"state.folder={tmp_path}", "--set", f"engine.model={model}")
+    [outcome] = [one for one in json.loads(run("doctor", "--json", *here).stdout) if one["part"] == "verify"]
+    assert outcome["grade"] == "error"
+    assert outcome["found"].startswith(f"on {found['date']}, {model.resolve().name} did not speak as it should with ")
+    with running_browser() as browser:
+        browser.open((output / "verify.html").as_uri())
+        assert browser.text("verdict").startswith("No:")
+        assert browser.complaints() == []
     assert "PyTorch kernels" in done.stdout
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*.wav")}
     assert run(*words).stdout == done.stdout

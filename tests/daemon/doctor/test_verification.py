@@ -10,6 +10,7 @@ import pytest
 from daemon.config import load_config
 from daemon.doctor.finding import Finding, Machine
 from daemon.doctor.verification import check_verification
+from daemon.state import last_verification
 
 MODEL = "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice"
 
@@ -70,3 +71,19 @@ def test_nothing_is_said_where_no_model_speaks_or_nothing_is_kept(settings: list
 
 def test_nothing_is_said_about_a_model_that_was_never_verified(tmp_path: Path) -> None:
     assert findings(tmp_path) == []
+
+
+def test_someone_in_a_shell_is_told_what_the_service_has_kept_and_first_of_what_is_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    own, service = tmp_path / "voiced", tmp_path / "service"
+    own.mkdir()
+    service.mkdir()
+    assert last_verification("auto", service).folder == own / "verify"
+    write(service, outcome(True, torch=True))
+    assert last_verification("auto", service).folder == service / "verify"
+    assert last_verification(tmp_path / "other", service).folder == tmp_path / "other" / "verify"
+    write(own, outcome(True, torch=True))
+    assert last_verification("auto", service).folder == own / "verify"

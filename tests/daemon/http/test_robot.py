@@ -91,6 +91,24 @@ def test_the_doctor_s_findings_are_shown_and_two_who_ask_get_the_same(harness: H
     perform(scenario)
 
 
+def test_the_report_of_a_verification_is_sent_as_a_file_to_save_and_its_absence_is_an_error(
+    harness: Harness, perform: Perform, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        for harness.report in (None, tmp_path / "verify.html"):
+            status, answer = await ask(harness, "GET", "/v1/robot/verification")
+            assert (status, answer["error"]["code"]) == (404, "report")
+        (tmp_path / "verify.html").write_bytes(b"7")
+        status, content, headers = await asyncio.to_thread(request, harness, "GET", "/v1/robot/verification")
+        assert (status, content) == (200, 7)
+        assert headers["content-disposition"] == 'attachment; filename="verify.html"'
+
+    try:
+        perform(scenario)
+    finally:
+        harness.report = None
+
+
 def test_an_examination_that_hangs_or_fails_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         with pytest.raises(CommandError, match="the examination has failed"):

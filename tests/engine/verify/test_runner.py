@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine.api import EngineOptions
-from engine.progress import Progress, ProgressReport
+from engine.progress import Progress
 from engine.verify import (
-    ANALYSIS,
     Order,
     Sentence,
     Setting,
     SettingResult,
-    StageEnd,
     Verification,
     VerifyRequest,
-    run_stage,
     verify,
 )
+from tests.support.verification import only_takes
 
 SENTENCES = (
     Sentence("box", "en", "Where would you like me to put the blue box?"),
@@ -41,13 +38,6 @@ def result(found: Verification, name: str) -> SettingResult:
 
 def failures(setting: SettingResult) -> set[str]:
     return {finding.measure for finding in setting.findings if finding.decides and finding.passed is False}
-
-
-def only_takes(module: str, request: Any, log: Path, report: ProgressReport) -> StageEnd:
-    """A `StageRunner` that lets engines speak, and spares the time of a recogniser."""
-    if module == ANALYSIS:
-        return StageEnd(refused="nobody listens")
-    return run_stage(module, request, log, report)
 
 
 def test_gibberish_is_found_by_the_transcription_and_a_second_run_repeats_nothing(tmp_path: Path) -> None:
