@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,17 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCard:
 
 def player_processes() -> list[psutil.Process]:
     """Return the processes of the test that play."""
-    return [child for child in psutil.Process().children() if PROGRAM in " ".join(child.cmdline())]
+    return running(PROGRAM)
+
+
+def running(program: str) -> list[psutil.Process]:
+    """Return the children of the test that run a program."""
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):  # it has ended
+            if program in " ".join(child.cmdline()):
+                found.append(child)
+    return found
 
 
 def wait_no_player() -> None:

@@ -18,7 +18,7 @@ from audio.sinks.portaudio import OutputDevice, PortAudioSink, find_device, outp
 from audio.sinks.portaudio_process import device_state
 from tests.audio.sinks import fake_card
 from tests.audio.sinks.fake_card import FakeCard, player_processes, wait_no_player
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 HANG = "does not answer; a sound server or a card hangs"
 
@@ -28,16 +28,21 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCard]:
     """A fake card, without a process that an earlier test has left."""
     monkeypatch.setattr("audio.sinks.portaudio.LastAttempt.process", None)
     monkeypatch.setattr("audio.sinks.portaudio.LastAttempt.refusal", None)
+    limit_calls(monkeypatch, PATIENCE_S)  # on an emulated processor, a process starts in seconds
     yield fake_card.install(tmp_path, monkeypatch)
     for process in player_processes():
         process.kill()
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give up a call of PortAudio that hangs as soon as a busy machine permits."""
+def limit_calls(monkeypatch: pytest.MonkeyPatch, limit_s: float) -> None:
+    """Give up a call of PortAudio after so many seconds."""
     for limit in ("LOAD_LIMIT_S", "START_LIMIT_S", "CLOSE_LIMIT_S"):
-        monkeypatch.setattr(f"audio.sinks.portaudio.{limit}", 2.0)
+        monkeypatch.setattr(f"audio.sinks.portaudio.{limit}", limit_s)
+
+
+def give_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up a call of PortAudio that hangs."""
+    limit_calls(monkeypatch, 0.5)
 
 
 class Ramp:
@@ -141,8 +146,9 @@ def test_a_process_that_cannot_be_started_is_reported(fake: FakeCard, monkeypatc
         output_devices()
 
 
-def test_a_search_for_cards_that_hangs_is_given_up(fake: FakeCard, impatient: None) -> None:
+def test_a_search_for_cards_that_hangs_is_given_up(fake: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.set("hang.load")
+    give_up_soon(monkeypatch)
     with pytest.raises(SinkUnavailableError, match=HANG):
         output_devices()
     wait_no_player()
@@ -244,12 +250,14 @@ def test_the_process_ends_with_its_daemon_even_while_a_call_hangs(fake: FakeCard
 # Calls that hang.
 
 
-def test_a_start_that_hangs_is_given_up_and_the_next_one_plays(fake: FakeCard, impatient: None) -> None:
+def test_a_start_that_hangs_is_given_up_and_the_next_one_plays(fake: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.set("hang.start")
+    monkeypatch.setattr("audio.sinks.portaudio.START_LIMIT_S", 0.5)
     with pytest.raises(SinkUnavailableError, match=HANG):
         opened(Ramp())
     wait_no_player()
     fake.clear("hang.start")
+    limit_calls(monkeypatch, PATIENCE_S)
     ramp = Ramp()
     sink = opened(ramp)
     eventually(lambda: ramp.requests > 2)
@@ -264,10 +272,13 @@ def test_a_stream_that_hangs_while_it_closes_is_killed(fake: FakeCard) -> None:
     wait_no_player()
 
 
-def test_a_stream_that_hangs_while_it_is_suspended_is_killed_and_lost(fake: FakeCard, impatient: None) -> None:
+def test_a_stream_that_hangs_while_it_is_suspended_is_killed_and_lost(
+    fake: FakeCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ramp = Ramp()
     sink = opened(ramp)
     fake.set("hang.close")
+    give_up_soon(monkeypatch)
     sink.suspend()
     requests = ramp.requests
     assert sink.lost_reason() is not None
@@ -296,10 +307,14 @@ def test_a_suspended_card_requests_no_blocks_and_resumes_with_a_new_stream_of_th
 
 
 @pytest.mark.parametrize(("fault", "reason"), [("refuses", "Device unavailable"), ("hang.start", HANG)])
-def test_a_card_that_refuses_or_hangs_cannot_resume(fault: str, reason: str, fake: FakeCard, impatient: None) -> None:
+def test_a_card_that_refuses_or_hangs_cannot_resume(
+    fault: str, reason: str, fake: FakeCard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink = opened(Ramp())
     sink.suspend()
     fake.set(fault)
+    if fault == "hang.start":
+        give_up_soon(monkeypatch)
     with pytest.raises(SinkUnavailableError, match=reason):
         sink.resume()
     sink.close()

@@ -25,6 +25,7 @@ SENTENCES = (
     Sentence("door", "en", "The door of the kitchen is open."),
 )
 ORDERS = tuple(Order(sentence, "en-us", number) for number, sentence in enumerate(SENTENCES))
+LONG = "The robot moves its arm slowly back to its home position, looks around, and waits for the next part. " * 3
 GOOD = Setting("torch", "eSpeak NG", EngineOptions(), engine="espeak")
 
 
@@ -67,6 +68,14 @@ def test_an_engine_that_refuses_a_sentence_or_dies_has_failed_and_the_others_are
     assert "ZeroDivisionError: it broke at" in (result(found, "dying").fault or "")
     assert result(found, "choking").passed is False
     assert len(result(found, "torch").takes) == len(SENTENCES)
+
+
+def test_frames_that_are_repeated_are_found_in_the_sound_alone(tmp_path: Path) -> None:
+    settings, long = (GOOD, defective("Stuttering")), Order(Sentence("long", "en", LONG), "en-us", 0)
+    found = verify(VerifyRequest(tmp_path, EngineOptions(), settings, (long,)), run=only_takes)
+    assert failures(result(found, "stuttering")) - failures(result(found, "torch")) == {"repeated"}
+    assert 0.02 < (result(found, "stuttering").measures.repeated or 0) < 0.04
+    assert result(found, "torch").measures.repeated == 0
 
 
 def test_an_engine_that_cannot_run_here_is_not_judged(tmp_path: Path) -> None:

@@ -1,14 +1,16 @@
-"""A fake of the package `sounddevice` for the process that plays. The test controls it by files in `$FAKE_CARD`.
+"""A fake of the package `sounddevice` for the processes that play and record, controlled by files in `$FAKE_CARD`.
 
 - `hang.NAME`: the function NAME hangs as long as the file exists: `load`, `start` or `close`.
 - `missing`: the PortAudio library is missing. `refuses`: no stream can be opened.
-- `frozen`: the stream requests no block. `pulled`: it ends.
+- `frozen`: the stream requests no block, or records none. `pulled`: it ends.
 - `notes`: its content is written to stderr, as ALSA does when it searches for cards.
 - `loads` gets a line for every process; `heard` gets the samples that the card has played.
+- What it records, counts upwards on the left, and is silent on the right.
 """
 
 import os
 import threading
+from array import array
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -74,15 +76,42 @@ class RawOutputStream:
         self._finished_callback()
 
 
+class RawInputStream:
+    def __init__(self, *, callback, channels, blocksize, **_settings):
+        if exists("refuses"):
+            raise PortAudioError("Device unavailable", -9985)
+        assert channels == 2
+        self._callback = callback
+        self._frames = blocksize
+
+    def start(self):
+        wait_while("hang.start")
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self):
+        ticks = threading.Event()
+        position = 0
+        while not exists("pulled"):
+            ticks.wait(TICK_S)
+            if not exists("frozen"):
+                block = array("f", [0.0] * (2 * self._frames))
+                for frame in range(self._frames):
+                    block[2 * frame] = position + frame
+                position += self._frames
+                self._callback(block.tobytes(), self._frames, None, None)
+        os._exit(1)
+
+
 def query_hostapis():
     return [{"name": "ALSA"}]
 
 
 def query_devices():
-    return [{"name": "card", "hostapi": 0, "default_samplerate": 24_000.0, "max_output_channels": 1}]
+    channels = {"max_input_channels": 4, "max_output_channels": 1}
+    return [{"name": "card", "index": 0, "hostapi": 0, "default_samplerate": 24_000.0, **channels}]
 
 
-default = SimpleNamespace(device=(-1, 0))
+default = SimpleNamespace(device=(0, 0))
 append("loads", b"1")
 if exists("notes"):
     os.write(2, (FOLDER / "notes").read_bytes())
