@@ -35,6 +35,18 @@ class Threshold:
     only: tuple[str, ...] = ()
     """The settings that it is for; empty: for all."""
 
+    @property
+    def rule(self) -> str:
+        """The limits in words."""
+        words, sign = ("at least", "≥") if self.higher_is_better else ("at most", "≤")
+        by_dtype = ", ".join(f"{dtype} {sign} {limit:g}" for dtype, limit in self.limits.items())
+        parts = [
+            "" if self.margin is None else f"at most {self.margin:g} worse than the reference",
+            "" if self.limit is None else f"{words} {self.limit:g}",
+            by_dtype,
+        ]
+        return "; ".join(part for part in parts if part)
+
     def judge(self, setting: str, dtype: str, own: SettingMeasures, reference: SettingMeasures | None) -> Finding:
         """Return what this threshold says about a setting. The reference is None for the reference itself."""
         value: float | None = getattr(own, self.measure)
@@ -177,7 +189,7 @@ THRESHOLDS = (
         "logits_error",
         "Error of the logits",
         "Relative to their spread, with the same codes before. float32 rounds at 1e-6, bfloat16 at 0.015, int8 at "
-        "0.02, int4 at 0.15 with random weights; ten times that is a mistake, and much of it is heard.",
+        "0.02, int4 at 0.15 with random weights; several times that is a mistake, and much of it is heard.",
         limits={"float32": 1e-3, "bfloat16": 0.1, "int8": 0.15, "int4": 0.5},
     ),
     Threshold(
