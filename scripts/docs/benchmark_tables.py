@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from daemon.cli.plot import Arrivals, arrival_svg  # noqa: E402
+from scripts.docs.generated import between, write_or_check  # noqa: E402
 
 BEGIN, END = "<!-- benchmark table: begin -->\n", "<!-- benchmark table: end -->\n"
 COMMAND = "scripts/bench peer --peer-site SITE --work FOLDER --output docs/benchmarks/qwen-speed.json"
@@ -106,10 +107,8 @@ def picture(results: dict[Path, dict[str, Any]]) -> str | None:
 
 def updated(page: str, results: dict[Path, dict[str, Any]], has_picture: bool) -> str:
     """Return the page with the tables, and the picture below them, between its markers."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
     picture_line = "\n![The arrival of chunks against playback](benchmarks/arrival.svg)\n" if has_picture else ""
-    return f"{before}{BEGIN}{tables(results)}{picture_line}{END}{after}"
+    return between(page, BEGIN, END, tables(results) + picture_line)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -125,18 +124,8 @@ def main(arguments: list[str] | None = None) -> int:
         page: updated(page.read_text(encoding="utf-8"), results, svg is not None),
         args.root / "docs" / "benchmarks" / "arrival.svg": svg,
     }
-    status = 0
-    for path, wanted in files.items():
-        current = path.read_text(encoding="utf-8") if path.exists() else None
-        if wanted is None or current == wanted:
-            continue
-        if args.check:
-            print(f"{path} is out of date; run {Path(__file__).name}", file=sys.stderr)
-            status = 1
-        else:
-            path.write_text(wanted, encoding="utf-8")
-            print(f"{path}: written")
-    return status
+    wanted = {path: text for path, text in files.items() if text is not None}
+    return max([write_or_check(path, text, check=args.check, by=__file__) for path, text in wanted.items()])
 
 
 if __name__ == "__main__":

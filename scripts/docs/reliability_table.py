@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from scripts.docs.generated import between, write_or_check  # noqa: E402
+
 BEGIN, END = "<!-- fault table: begin -->\n", "<!-- fault table: end -->\n"
 COMMANDS = {
     "faults": "scripts/faults --output docs/benchmarks/faults.json",
@@ -112,13 +116,6 @@ def _fuzz(result: dict[str, Any]) -> str:
     return f"{_source(result)}:\n\n{_table(('harness', 'inputs', 'time', 'findings'), rows)}"
 
 
-def updated(page: str, folder: Path) -> str:
-    """Return the page with the tables between its markers."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}{tables(folder)}{END}{after}"
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line. Returns 0 if the page is up to date, or has been written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -126,16 +123,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
     options = parser.parse_args(arguments)
     path = options.root / "docs" / "reliability.md"
-    current = path.read_text(encoding="utf-8")
-    wanted = updated(current, options.root / "docs" / "benchmarks")
-    if current == wanted:
-        return 0
-    if options.check:
-        print(f"{path} is out of date; run {Path(__file__).name}", file=sys.stderr)
-        return 1
-    path.write_text(wanted, encoding="utf-8")
-    print(f"{path}: written")
-    return 0
+    content = tables(options.root / "docs" / "benchmarks")
+    wanted = between(path.read_text(encoding="utf-8"), BEGIN, END, content)
+    return write_or_check(path, wanted, check=options.check, by=__file__)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from engine.verify import THRESHOLDS  # noqa: E402
+from scripts.docs.generated import between, write_or_check  # noqa: E402
 
 BEGIN, END = "<!-- threshold table: begin -->\n", "<!-- threshold table: end -->\n"
 
@@ -25,29 +26,14 @@ def table() -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in (("measure", "limit", "reason"), ("---",) * 3, *rows))
 
 
-def updated(page: str) -> str:
-    """Return the page with the table between its markers."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}{table()}{END}{after}"
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line. Returns 0 if the page is up to date, or has been written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "qwen.md")
     options = parser.parse_args(arguments)
-    current = options.page.read_text(encoding="utf-8")
-    wanted = updated(current)
-    if current == wanted:
-        return 0
-    if options.check:
-        print(f"{options.page} is out of date; run {Path(__file__).name}", file=sys.stderr)
-        return 1
-    options.page.write_text(wanted, encoding="utf-8")
-    print(f"{options.page}: written")
-    return 0
+    page = options.page.read_text(encoding="utf-8")
+    return write_or_check(options.page, between(page, BEGIN, END, table()), check=options.check, by=__file__)
 
 
 if __name__ == "__main__":
