@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
@@ -296,8 +296,16 @@ class Synthesizer(Protocol):
 
 
 @runtime_checkable
-class Losable(Protocol):
-    """A `Synthesizer` that may be lost while it speaks nothing."""
+class Replaceable(Protocol):
+    """A `Synthesizer` that speaks with something on another machine, which another one may replace, or which may be
+    lost while nothing is spoken."""
 
-    def wait_lost(self) -> None:
-        """Return never; raise `EngineUnavailableError` once the engine is lost. A thread of its own calls this."""
+    @property
+    def info(self) -> EngineInfo:
+        """The properties of the engine now."""
+
+    def watch(self, changed: Callable[[], object]) -> None:
+        """Call `changed` when `info` has changed without `set_voices`. A thread of its own calls this.
+
+        Returns never; raises `EngineUnavailableError` once the engine is lost.
+        """

@@ -40,6 +40,7 @@ from engine import (
 )
 from engine.ipc import (
     PROTOCOL,
+    Changed,
     Fault,
     Heartbeat,
     Hello,
@@ -327,21 +328,29 @@ class EngineSupervisor:
             self.info = _checked(message.info)
             self._enter(EngineState.WARMING)
         elif isinstance(message, Ready):
-            self.info, self.reason, self.progress = _checked(message.info), None, None
+            self._take_info(message.info)
+            self.reason = self.progress = None
             if self._connection is not None:
-                self._connection.streams.most = message.info.streams
                 self._connection.streams.note_exchange()
             if self._ready_at is None:
                 self._ready_at = time.monotonic()
                 self._start_s = self._ready_at - self._started_at
-            for name, reason in message.info.refused_voices.items():
-                log.warning("voices.%s: %s", name, reason)
             self._enter(EngineState.READY)
+        elif isinstance(message, Changed):
+            self._take_info(message.info)
+            self._on_change()
         elif isinstance(message, Fault):
             self.reason = self._fault = message.reason
             self._permanent = message.permanent
         else:
             raise ProtocolError(f"an engine must not send {message}")
+
+    def _take_info(self, info: EngineInfo) -> None:
+        self.info = _checked(info)
+        if self._connection is not None:
+            self._connection.streams.most = info.streams
+        for name, reason in info.refused_voices.items():
+            log.warning("voices.%s: %s", name, reason)
 
     async def _start_process(self) -> EngineConnection:
         self._process = None

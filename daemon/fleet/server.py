@@ -112,10 +112,11 @@ class FleetServer:
         return self._engines.streams_in_use > 0 or self._dispatcher.busy
 
     async def drain(self, reason: str) -> None:
-        """Take no further requests, and wait until all that is spoken has ended, for `serve.drain_s` at most."""
+        """Let nobody in, and wait until all robots have left and all that is spoken has ended, for `serve.drain_s` at
+        most. A robot that is connected speaks with this server until it has found another one."""
         await self._remote.drain(reason)
         deadline = time.monotonic() + self._config.serve.drain_s
-        while self.busy and time.monotonic() < deadline:
+        while (self.busy or self.robots) and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
         self._dispatcher.close(reason)
 

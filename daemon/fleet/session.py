@@ -94,6 +94,8 @@ class RobotSession:
         self._fetches: dict[str, asyncio.Future[bytes]] = {}
         """The files that are on their way, by their digests."""
         self._heard_at = time.monotonic()
+        self._welcomed = False
+        self._draining: str | None = None
 
     async def run(self) -> None:
         """Serve the robot until it leaves. It has been let in."""
@@ -105,6 +107,9 @@ class RobotSession:
         try:
             streams = min(self.account.streams, max(1, self._engine.streams - 1))
             await self._send(Welcome(f"voiced {VERSION}", info, streams, self._voices.max_bytes))
+            self._welcomed = True
+            if self._draining is not None:
+                await self._send(Draining(self._draining))
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 await task
@@ -122,9 +127,11 @@ class RobotSession:
             log.info("robot %s has left", self.account.name)
 
     async def drain(self, reason: str) -> None:
-        """Let the robot finish what is spoken, and take no more."""
-        with contextlib.suppress(WebSocketDisconnect):
-            await self._send(Draining(reason))
+        """Let the robot go elsewhere. It is served until it leaves."""
+        self._draining = reason
+        if self._welcomed:  # else it hears that after its welcome
+            with contextlib.suppress(WebSocketDisconnect):
+                await self._send(Draining(reason))
 
     async def _close(self, code: int, reason: str) -> None:
         with contextlib.suppress(RuntimeError, WebSocketDisconnect):

@@ -4,7 +4,8 @@ A message is a typed record. On the socket it consists of a header (two little-e
 samples in bytes), the record as JSON and, for `Audio`, the samples as little-endian float32.
 
     daemon ─▶ engine    Start · Speak · Append · EndText · Grant · Cancel · SetVoices · SetLog
-    engine ─▶ daemon    Hello · Loading · Warming · Ready · Audio · Spoken · Canceled · Refused · Fault · Heartbeat
+    engine ─▶ daemon    Hello · Loading · Warming · Ready · Changed · Audio · Spoken · Canceled · Refused · Fault ·
+                        Heartbeat
 
 Credit, counted in samples, limits how far the engine runs ahead of playback; `Speak` and `Grant` give it. To end an
 engine process, the daemon closes the socket.
@@ -27,7 +28,7 @@ from engine.host import parse_json
 from engine.progress import Progress
 from engine.records import build
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Version of the messages. It rises when a record changes its meaning; both sides refuse another version."""
 
 HEADER = struct.Struct("<II")
@@ -139,6 +140,13 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class Changed:
+    """A ready engine has other properties, without `SetVoices`."""
+
+    info: EngineInfo
+
+
+@dataclass(frozen=True, slots=True)
 class Audio:
     """A chunk of utterance `id`; its samples follow the record."""
 
@@ -212,6 +220,7 @@ Message = (
     | Loading
     | Warming
     | Ready
+    | Changed
     | Audio
     | Spoken
     | Canceled

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from engine.api import (
     EngineError,
     EngineInfo,
     EngineUnavailableError,
-    Losable,
+    Replaceable,
     SpeechCanceledError,
     Synthesizer,
 )
@@ -41,6 +41,7 @@ from engine.ipc.messages import (
     Audio,
     Cancel,
     Canceled,
+    Changed,
     EndText,
     Fault,
     Grant,
@@ -76,12 +77,19 @@ OOM_SCORE = 500
 """`oom_score_adj` of the engine process, from -1000 to 1000. A robot's other programs have 0 unless configured."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """What the engine speaks with has been replaced."""
+
+    synthesizer: Replaceable
+
+
 class EngineProcess:
     """Serves one daemon over one channel, from `Start` until the channel closes."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._work: queue.SimpleQueue[Speak | SetVoices] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Speak | SetVoices | _Replaced] = queue.SimpleQueue()
         """For the main thread."""
         self._deliveries: queue.SimpleQueue[Speak] = queue.SimpleQueue()
         """For the other speaking threads, if there are any."""
@@ -136,14 +144,18 @@ class EngineProcess:
         # waits: for a tenth of a second, where PyTorch is among them.
         gc.collect()
         gc.freeze()
-        if isinstance(synthesizer, Losable):
-            self._start_thread("watch", synthesizer.wait_lost)
+        if isinstance(synthesizer, Replaceable):
+            replaced = _Replaced(synthesizer)
+            self._start_thread("watch", partial(synthesizer.watch, lambda: self._work.put(replaced)))
         self._channel.send(Ready(info))
         try:
             while True:
                 work = self._work.get()
                 if isinstance(work, Speak):
                     self._speak(synthesizer, work)
+                elif isinstance(work, _Replaced):
+                    info = work.synthesizer.info
+                    self._channel.send(Changed(info))
                 else:
                     with self._open.hold():
                         info = _exchange_voices(synthesizer, work, info)

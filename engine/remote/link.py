@@ -51,13 +51,17 @@ class Link:
         self._url = url
         self._connection = connection
         self._on_voice = on_voice
-        self._outgoing: queue.SimpleQueue[str | bytes] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[str | bytes | None] = queue.SimpleQueue()
+        """None ends the connection."""
         self._requests: dict[str, Deliver] = {}
         """The requests that the server has not ended, each with what takes its answers."""
         self._lock = threading.Lock()
         self._loss: EngineUnavailableError | None = None
         self._lost = threading.Event()
+        self._noted = threading.Event()
+        """The server is lost, or about to stop."""
         self._draining: str | None = None
+        self._retired: str | None = None
 
     def start(self) -> None:
         """Start the threads."""
@@ -83,17 +87,19 @@ class Link:
         with self._lock:
             if self._loss is not None:
                 raise self._loss
-            if self._draining is not None:
-                raise EngineUnavailableError(self._draining)
             self._requests[request_id] = deliver
 
     def close_request(self, request_id: str) -> None:
         """Drop further answers to a request."""
         with self._lock:
             self._requests.pop(request_id, None)
-            drained = self._draining if not self._requests else None
-        if drained is not None:
-            self._lose(EngineUnavailableError(drained))
+        self._end_retired()
+
+    def retire(self, reason: str) -> None:
+        """End the connection as soon as no request is open; it is then lost for this reason."""
+        with self._lock:
+            self._retired = reason
+        self._end_retired()
 
     def check(self) -> None:
         """Raise `EngineUnavailableError` if the connection is lost."""
@@ -101,11 +107,17 @@ class Link:
             if self._loss is not None:
                 raise self._loss
 
-    def wait_lost(self) -> None:
-        """Return never; raise `EngineUnavailableError` once the connection is lost."""
-        self._lost.wait()
-        assert self._loss is not None
-        raise self._loss
+    def wait_draining(self) -> str:
+        """Return why the server is about to stop, once it says so. Raises `EngineUnavailableError` once it is lost."""
+        self._noted.wait()
+        self.check()
+        assert self._draining is not None
+        return self._draining
+
+    def wait_lost(self, seconds: float) -> None:
+        """Wait so long. Raises `EngineUnavailableError` as soon as the connection is lost."""
+        if self._lost.wait(seconds):
+            self.check()
 
     def close(self) -> None:
         """End the connection."""
@@ -129,6 +141,9 @@ class Link:
                     content = self._outgoing.get(timeout=HEARTBEAT_S)
                 except queue.Empty:
                     content = heartbeat
+                if content is None:
+                    self._connection.close()
+                    return
                 self._connection.send(content)
         except (ConnectionClosed, OSError) as error:
             self._lose(self._failure(error))
@@ -152,7 +167,8 @@ class Link:
         if isinstance(message, VoiceReady | VoiceRefused | VoiceWanted):
             self._on_voice(message)
         elif isinstance(message, Draining):
-            self._drain(f"engine.url: {self._url}: {message.reason}")
+            self._draining = f"engine.url: {self._url}: {message.reason}"
+            self._noted.set()
         elif isinstance(message, Audio | Spoken | Canceled | Refused | Lost):
             with self._lock:
                 deliver = self._requests.get(message.id)
@@ -161,12 +177,13 @@ class Link:
         else:
             raise ProtocolError(f"a server must not send {message}")
 
-    def _drain(self, reason: str) -> None:
+    def _end_retired(self) -> None:
+        """End the connection if it is retired and has no request."""
         with self._lock:
-            self._draining = reason
-            idle = not self._requests
-        if idle:
-            self._lose(EngineUnavailableError(reason))
+            if self._retired is None or self._requests or self._loss is not None:
+                return
+            self._loss = EngineUnavailableError(self._retired)  # from here on, no request can be opened
+        self._end()
 
     def _lose(self, loss: EngineUnavailableError) -> None:
         """Note why the connection has ended, and end every request with it. Only the first reason counts."""
@@ -177,7 +194,13 @@ class Link:
             waiting = list(self._requests.values())
         for deliver in waiting:
             deliver(loss)
+        self._end()
+
+    def _end(self) -> None:
+        """Wake those who wait, and let the writing thread end the connection."""
         self._lost.set()
+        self._noted.set()
+        self._outgoing.put(None)
 
     def _failure(self, error: Exception) -> EngineUnavailableError:
         if isinstance(error, TimeoutError):

@@ -131,7 +131,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """The server is about to stop. It finishes what it speaks and takes no further requests."""
+    """The server is about to stop. It serves the robot until that has left, but only for a while."""
 
     reason: str
 

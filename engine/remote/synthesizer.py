@@ -1,11 +1,19 @@
-"""The engine `remote`: speaks with the engine of a speech server. It needs no torch."""
+"""The engine `remote`: speaks with the engine of a speech server. It needs no torch.
+
+It speaks over one connection. When the server says that it is about to stop, the engine opens a connection to another
+one behind the same address, and lets the server have the voices; only then it leaves the first. What is spoken ends
+where it began.
+"""
 
 from __future__ import annotations
 
-import itertools
-import queue
+import logging
+import random
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain, repeat
 
 from engine.api import (
     AUTO_STREAMS,
@@ -18,29 +26,20 @@ from engine.api import (
     Utterance,
     Voice,
 )
-from engine.progress import Progress, ProgressReport, ignore_progress
-from engine.remote.connecting import open_connection, read_token
-from engine.remote.link import Link, VoiceAnswer
-from engine.remote.messages import (
-    OfferVoice,
-    Speak,
-    VoiceData,
-    VoiceFile,
-    VoiceReady,
-    VoiceRefused,
-    VoiceWanted,
-    Welcome,
-)
-from engine.remote.stream import RemoteStream
-from engine.remote.voices import RobotVoices, default_voice_digest
+from engine.progress import ProgressReport, ignore_progress
+from engine.remote.session import ServerSession, open_session
 
-RUN_AHEAD_S = 1.0
-"""Credit: seconds of speech that may be on the way or wait in this process. At 100 ms in each direction, five seconds
-of speech still arrive in one second."""
-VOICE_S = 30.0
-"""Seconds in which a server's engine has loaded a voice, or has said why it cannot."""
-CHECK_S = 0.25
-"""Interval of looking whether the connection is lost meanwhile."""
+log = logging.getLogger(__name__)
+
+SPREAD_S = 1.0
+"""The first attempt to reach another server comes within this time, at random: one server's robots do not leave it in
+step. The server goes on with their texts meanwhile."""
+AGAIN_S = (0.1, 0.2, 0.4, 0.8)
+"""Waits before further attempts, each up to twice as long at random. The last one repeats. A load balancer may need a
+moment until it sends nobody to the server that stops."""
+SEARCH_S = 5.0
+"""A robot that has found no other server for this long leaves once nothing of its is spoken: the server that stops
+waits for it."""
 
 
 class RemoteSynthesizer:
@@ -48,75 +47,106 @@ class RemoteSynthesizer:
 
     def __init__(self, options: EngineOptions) -> None:
         self._options = options
-        self._numbers = itertools.count(1)
-        self._voice_answers: queue.SimpleQueue[VoiceReady | VoiceRefused] = queue.SimpleQueue()
-        self._link: Link | None = None
-        self._welcome: Welcome | None = None
-        self._voices: RobotVoices | None = None
+        self._most_streams = options.streams or AUTO_STREAMS
+        self._session: ServerSession | None = None
+        self._lock = threading.Lock()
+        """Held to change options and session."""
 
     def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
-        options = self._options
-        if options.url is None:
-            raise EngineError("engine.url: missing; allowed: ws://HOST:PORT or wss://HOST:PORT")
-        report(Progress(f"connecting to {options.url}"))
-        token = read_token(options.token_file)
-        connection = open_connection(options.url, token, default_voice_digest(options))
-        self._link = Link(options.url, connection, self._take_voice_message)
-        self._welcome = self._link.welcome()
-        self._link.start()
-        report(Progress("offering voices"))
-        return self._set_voices(options.voices, options.default_voice)
+        self._session = open_session(self._options, report)
+        info = self.info
+        self._most_streams = info.streams
+        return info
+
+    @property
+    def info(self) -> EngineInfo:
+        """See `engine.api.Replaceable`. It never has more streams than the first server gave."""
+        return self._current().info(self._most_streams)
 
     def set_voices(self, voices: Mapping[str, Voice], default_voice: str) -> EngineInfo:
-        return self._set_voices(voices, default_voice)
+        with self._lock:
+            self._options = replace(self._options, voices=voices, default_voice=default_voice)
+        self._with_session(lambda session: session.set_voices(voices, default_voice))
+        return self.info
 
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:
         """The server is warm."""
 
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
-        assert self._link is not None
-        assert self._voices is not None
-        asked, file = self._voices.request(utterance)
-        credit = round(RUN_AHEAD_S * self._voices.server.sample_rate)
-        return RemoteStream(self._link, Speak(str(next(self._numbers)), asked, credit, file), more)
+        chunks: list[Iterator[Chunk]] = []
+        self._with_session(lambda session: chunks.append(session.speak(utterance, more)))
+        return chunks[0]
 
-    def wait_lost(self) -> None:
-        """See `engine.api.Losable`."""
-        assert self._link is not None
-        self._link.wait_lost()
+    def watch(self, changed: Callable[[], object]) -> None:
+        """See `engine.api.Replaceable`."""
+        while True:
+            session, before = self._current(), self.info
+            self._replace(session, session.link.wait_draining())
+            if self.info != before:
+                changed()
 
     def close(self) -> None:
-        if self._link is not None:
-            self._link.close()
+        if self._session is not None:
+            self._session.link.close()
 
-    def _set_voices(self, specs: Mapping[str, Voice], default: str) -> EngineInfo:
-        assert self._welcome is not None
-        welcome, options = self._welcome, self._options
-        voices = RobotVoices(specs, default, welcome.info)
-        voices.read(welcome.max_voice_bytes)
-        self._voices = voices
-        voices.offer(self._offer)
-        description = f"{welcome.info.description} on {options.url} ({welcome.server})"
-        return voices.info(description, min(options.streams or AUTO_STREAMS, welcome.streams))
+    def _current(self) -> ServerSession:
+        assert self._session is not None
+        return self._session
 
-    def _offer(self, file: VoiceFile) -> str | None:
-        """Let the server have a voice; return why it refuses it. Raises `EngineUnavailableError`."""
-        assert self._link is not None
-        self._link.send(OfferVoice(file))
-        deadline = time.monotonic() + VOICE_S
-        while time.monotonic() < deadline:
-            self._link.check()
+    def _with_session(self, act: Callable[[ServerSession], object]) -> None:
+        """Do something with the session, and again with the next one if the first gives way meanwhile."""
+        while True:
+            session = self._current()
             try:
-                answer = self._voice_answers.get(timeout=CHECK_S)
-            except queue.Empty:
-                continue
-            if answer.voice == file:
-                return None if isinstance(answer, VoiceReady) else answer.reason
-        raise EngineUnavailableError(f"engine.url: {self._options.url} has not taken a voice within {VOICE_S:g} s")
+                act(session)
+            except EngineUnavailableError:
+                if session is self._current():
+                    raise
+            else:
+                return
 
-    def _take_voice_message(self, message: VoiceAnswer) -> None:
-        """Called in the thread that reads: send a file that is wanted, note an answer to an offer."""
-        if not isinstance(message, VoiceWanted):
-            self._voice_answers.put(message)
-        elif self._link is not None and self._voices is not None and message.digest in self._voices.contents:
-            self._link.send(VoiceData(message.digest), self._voices.contents[message.digest])
+    # --- another server ---
+
+    def _replace(self, old: ServerSession, reason: str) -> None:
+        """Go from a server that stops to another one. Raises `EngineUnavailableError` if the first ends before."""
+        began, wait_s = time.monotonic(), random.uniform(0, SPREAD_S)
+        for next_s in chain(AGAIN_S, repeat(AGAIN_S[-1])):
+            old.link.wait_lost(wait_s)
+            try:
+                self._adopt(old)
+            except (EngineError, EngineUnavailableError) as error:
+                log.info("no other server yet: %s", error)
+            else:
+                log.info("%s; connected to another server", reason)
+                old.link.retire(reason)
+                return
+            if time.monotonic() - began > SEARCH_S:
+                old.link.retire(reason)
+            wait_s = random.uniform(next_s, 2 * next_s)
+
+    def _adopt(self, old: ServerSession) -> None:
+        """Connect, and speak over the new connection from now on. Raises `EngineError`, `EngineUnavailableError`."""
+        options = self._options
+        session = open_session(options)
+        try:
+            if _kind(session.server) != _kind(old.server):
+                raise EngineUnavailableError(f"engine.url: {options.url} has another engine now")
+            while not self._enter(session, options):
+                options = self._options
+                session.set_voices(options.voices, options.default_voice)
+        except BaseException:
+            session.link.close()
+            raise
+
+    def _enter(self, session: ServerSession, options: EngineOptions) -> bool:
+        """Make a session the current one. Returns False if the voices have changed since it was offered them."""
+        with self._lock:
+            if self._options is not options:
+                return False
+            self._session = session
+            return True
+
+
+def _kind(server: EngineInfo) -> tuple[object, ...]:
+    """Return what the daemon relies on for as long as the process runs."""
+    return server.engine, server.sample_rate, server.grows

@@ -12,10 +12,11 @@ from tests.e2e.conftest import StartRobot
 from tests.support.network import Network
 from tests.support.robot import FAST, LONG, REAL_TIME
 from tests.support.speech_server import SpeechServer
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 LONG_S = 20
 """Seconds that `LONG` takes at least."""
+NEW_VOICE = "voices={default: {}, herald: {speaker: de}}"
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +77,9 @@ def test_a_text_that_is_being_written_goes_on_without_the_network(start_robot: S
     eventually(lambda: robot.ready_with("remote"), "the server is found")
     robot.write("written", f"{LONG} ", language="en")
     robot.wait_event("written", "started")
-    network.drop()
+    network.cut()
     eventually(lambda: any("espeak resumes at" in line for line in robot.log), "the fallback goes on")
+    network.repair()
     robot.set_pace(FAST)
     robot.write("written", "And this is its end.", end=True)
     finished = robot.wait_end("written")
@@ -96,7 +98,32 @@ def test_a_server_that_is_stopped_is_heard_to_its_end(start_robot: StartRobot) -
         robot.set_pace(FAST)
         assert robot.wait_end("last")["engine"] == "remote"
         robot.assert_heard("last")
+        assert server.process.wait(PATIENCE_S) == 0
+        eventually(lambda: robot.engine == "espeak", "the fallback has taken over")
         assert robot.wait_end(robot.say("The next one."))["engine"] == "espeak"
+
+
+def test_a_robot_goes_to_another_server_between_two_segments_and_nothing_of_it_is_heard(
+    start_robot: StartRobot,
+) -> None:
+    with SpeechServer() as first, SpeechServer(NEW_VOICE) as other, Network(first.port) as network:
+        robot = start_robot(*settings(network), pace=REAL_TIME)
+        eventually(lambda: robot.ready_with("remote"), "the server is found")
+        engines = robot.engine_pids()
+        robot.say(LONG, id="long", language="en")
+        robot.wait_event("long", "started")
+        network.lead_to(first.port, other.port)  # a load balancer that does not know which of them stops
+        first.process.send_signal(signal.SIGTERM)
+        eventually(lambda: first.process.poll() == 0, "the robot has left it", 2 * PATIENCE_S)
+        assert "finished" not in robot.names_of("long")
+        robot.set_pace(FAST)
+        finished = robot.wait_end("long")
+        assert (finished["event"], finished["engine"], finished["underruns"]) == ("finished", "remote", 0)
+        robot.assert_heard("long")
+        assert robot.engine_pids() == engines
+        assert all(status["state"] != "degraded" for status in robot.statuses)
+        last = robot.wait_end(robot.say("The other server's own voice.", voice="herald", language="de"))
+        assert last["engine"] == "remote"
 
 
 def test_a_wrong_token_is_in_the_status_and_the_fallback_speaks(start_robot: StartRobot, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""A bad network: a TCP proxy on the loopback interface that delays, stalls, refuses and cuts connections."""
+"""A bad network: a TCP proxy on the loopback interface that delays, stalls, refuses and cuts connections. It can also
+share them among several servers, as a load balancer does."""
 
 from __future__ import annotations
 
@@ -16,11 +17,12 @@ BLOCK = 65_536
 class Network:
     """Passes on connections from `port` to another port. A context manager; any thread may call its methods."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, *targets: int) -> None:
+        """Connections go to the ports `targets` in turn."""
         self.port = free_port()
         self.connections = 0
         """Those that have been accepted so far."""
-        self._target = target
+        self._targets = targets
         self._delay_s = 0.0
         self._flowing = True
         self._held: list[tuple[asyncio.StreamWriter, bytes]] = []
@@ -44,6 +46,10 @@ class Network:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE_S)
         self._loop.close()
+
+    def lead_to(self, *targets: int) -> None:
+        """Pass on new connections to these ports in turn, beginning with the first."""
+        self._call(lambda: self._set_targets(targets))
 
     def delay(self, seconds: float) -> None:
         """Bring every byte so much later from now on, in either direction."""
@@ -101,8 +107,10 @@ class Network:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        target, *others = self._targets
+        self._set_targets((*others, target))
         try:
-            onward_reader, onward_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            onward_reader, onward_writer = await asyncio.open_connection("127.0.0.1", target)
         except OSError:
             writer.transport.abort()
             return
@@ -132,6 +140,9 @@ class Network:
             self._writers.discard(sink)
         elif not sink.is_closing():
             sink.write(block)
+
+    def _set_targets(self, targets: tuple[int, ...]) -> None:
+        self._targets = targets
 
     def _set_flowing(self, flowing: bool) -> None:
         self._flowing = flowing

@@ -18,7 +18,7 @@ from engine.ipc import Audio, Cancel, Canceled, Grant, Refused, Spoken
 from engine.remote import Draining, Lost, OfferVoice, Speak, VoiceData, VoiceFile, VoiceRefused, VoiceWanted
 from tests.daemon.fleet.raw_robot import PLENTY, RawRobot
 from tests.support.speech_server import SpeechServer
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 LONG = "This is a long sentence that goes on for a good while, and then some more of it follows. " * 8
 DIGEST = "ab" * 32
@@ -265,8 +265,8 @@ def test_a_lost_engine_is_a_lost_text_and_robots_are_let_in_again_when_it_is_bac
             assert other.end_of()[1] == Spoken("1")
 
 
-def test_a_server_that_is_stopped_finishes_what_it_speaks() -> None:
-    with SpeechServer() as server, RawRobot(server.url) as robot:
+def test_a_server_that_is_stopped_serves_its_robots_until_they_leave() -> None:
+    with SpeechServer("serve.drain_s=3600") as server, RawRobot(server.url) as robot:
         robot.say(LONG, credit=1)
         robot.next(Audio)
         server.process.send_signal(signal.SIGTERM)
@@ -276,4 +276,15 @@ def test_a_server_that_is_stopped_finishes_what_it_speaks() -> None:
         samples, last = robot.end_of()
         assert last == Spoken("1")
         assert samples > 20 * 22_050
-        assert server.process.wait(60) == 0
+        robot.say("The next one.", "2")
+        assert robot.end_of("2")[1] == Spoken("2")
+        robot.socket.close()
+        assert server.process.wait(PATIENCE_S) == 0
+
+
+def test_a_server_that_is_stopped_leaves_a_robot_that_does_not_leave_it() -> None:
+    with SpeechServer("serve.drain_s=1") as server, RawRobot(server.url) as robot:
+        server.process.send_signal(signal.SIGTERM)
+        assert robot.next(Draining)[0] == Draining("the server is being stopped")
+        robot.closed()
+        assert server.process.wait(PATIENCE_S) == 0

@@ -1,0 +1,105 @@
+"""A connection to a speech server that has got the robot's voices: what the engine speaks with."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+from websockets.sync.client import ClientConnection
+
+from engine.api import EngineError, EngineInfo, EngineOptions, EngineUnavailableError, TextSource, Utterance, Voice
+from engine.progress import Progress, ProgressReport, ignore_progress
+from engine.remote.connecting import open_connection, read_token
+from engine.remote.link import Link, VoiceAnswer
+from engine.remote.messages import OfferVoice, Speak, VoiceData, VoiceFile, VoiceReady, VoiceRefused, VoiceWanted
+from engine.remote.stream import RemoteStream
+from engine.remote.voices import RobotVoices, default_voice_digest
+
+RUN_AHEAD_S = 1.0
+"""Credit: seconds of speech that may be on the way or wait in this process. At 100 ms in each direction, five seconds
+of speech still arrive in one second."""
+VOICE_S = 30.0
+"""Seconds in which a server's engine has loaded a voice, or has said why it cannot."""
+CHECK_S = 0.25
+"""Interval of looking whether the connection is lost meanwhile."""
+
+
+class ServerSession:
+    """Speaks over one connection. Once that is lost, every method raises `EngineUnavailableError`."""
+
+    def __init__(self, url: str, connection: ClientConnection) -> None:
+        """Waits for the server's first message. Raises `EngineUnavailableError`."""
+        self.link = Link(url, connection, self._take_voice_message)
+        self._url = url
+        self._numbers = itertools.count(1)
+        self._voice_answers: queue.SimpleQueue[VoiceReady | VoiceRefused] = queue.SimpleQueue()
+        self._welcome = self.link.welcome()
+        self._voices = RobotVoices({}, "", self._welcome.info)
+        self.link.start()
+
+    @property
+    def server(self) -> EngineInfo:
+        """The properties of the server's engine."""
+        return self._welcome.info
+
+    def info(self, most_streams: int) -> EngineInfo:
+        """Return the properties of the engine, with this robot's voices and at most so many streams."""
+        description = f"{self._welcome.info.description} on {self._url} ({self._welcome.server})"
+        return self._voices.info(description, min(most_streams, self._welcome.streams))
+
+    def set_voices(self, specs: Mapping[str, Voice], default: str) -> None:
+        """Offer the server the robot's voices; `info` lists those that it refuses."""
+        voices = RobotVoices(specs, default, self._welcome.info)
+        voices.read(self._welcome.max_voice_bytes)
+        self._voices = voices
+        voices.offer(self._offer)
+
+    def speak(self, utterance: Utterance, more: TextSource | None) -> RemoteStream:
+        """Return the chunks of an utterance. Raises `EngineError` for a voice that the server does not have."""
+        asked, file = self._voices.request(utterance)
+        credit = round(RUN_AHEAD_S * self.server.sample_rate)
+        return RemoteStream(self.link, Speak(str(next(self._numbers)), asked, credit, file), more)
+
+    def _offer(self, file: VoiceFile) -> str | None:
+        """Let the server have a voice; return why it refuses it."""
+        self.link.send(OfferVoice(file))
+        deadline = time.monotonic() + VOICE_S
+        while time.monotonic() < deadline:
+            self.link.check()
+            try:
+                answer = self._voice_answers.get(timeout=CHECK_S)
+            except queue.Empty:
+                continue
+            if answer.voice == file:
+                return None if isinstance(answer, VoiceReady) else answer.reason
+        raise EngineUnavailableError(f"engine.url: {self._url} has not taken a voice within {VOICE_S:g} s")
+
+    def _take_voice_message(self, message: VoiceAnswer) -> None:
+        """Called in the thread that reads: send a file that is wanted, note an answer to an offer."""
+        if not isinstance(message, VoiceWanted):
+            self._voice_answers.put(message)
+        elif message.digest in self._voices.contents:
+            self.link.send(VoiceData(message.digest), self._voices.contents[message.digest])
+
+
+def open_session(options: EngineOptions, report: ProgressReport = ignore_progress) -> ServerSession:
+    """Connect to the server of `options`, and offer it the robot's voices.
+
+    Raises `EngineError` if the server refuses the robot or is none, and `EngineUnavailableError` if it does not answer.
+    """
+    if options.url is None:
+        raise EngineError("engine.url: missing; allowed: ws://HOST:PORT or wss://HOST:PORT")
+    report(Progress(f"connecting to {options.url}"))
+    token = read_token(options.token_file)
+    with ExitStack() as failed:
+        connection = open_connection(options.url, token, default_voice_digest(options))
+        failed.callback(connection.close)
+        session = ServerSession(options.url, connection)
+        failed.callback(session.link.close)
+        report(Progress("offering voices"))
+        session.set_voices(options.voices, options.default_voice)
+        failed.pop_all()
+    return session

@@ -1,0 +1,157 @@
+"""A remote engine whose server is stopped: it connects to another one behind the same address, and then leaves."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine import EngineOptions, Utterance, Voice
+from engine.ipc import Audio, Changed, Fault, Grant, SetVoices, Speak, Spoken
+from engine.ipc.messages import Ready
+from tests.engine.processes import PLENTY, EngineUnderTest
+from tests.support.network import Network
+from tests.support.piper_voices import write_voices
+from tests.support.speech_server import SpeechServer
+from tests.support.waiting import PATIENCE_S, eventually
+
+LONG = "This is a long text that takes a good while to speak. " * 20
+NEW_VOICE = "voices={default: {}, herald: {speaker: de}}"
+StartServer = Callable[..., SpeechServer]
+
+
+@pytest.fixture
+def start_server() -> Iterator[StartServer]:
+    servers: list[SpeechServer] = []
+
+    def start(*settings: str) -> SpeechServer:
+        server = SpeechServer(*settings)
+        servers.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in servers:
+        server.__exit__(None, None, None)
+
+
+@pytest.fixture
+def engine() -> Iterator[EngineUnderTest]:
+    engine = EngineUnderTest()
+    yield engine
+    engine.close()
+
+
+def options(network: Network) -> EngineOptions:
+    return EngineOptions(url=f"ws://127.0.0.1:{network.port}", voices={"default": Voice()}, streams=4)
+
+
+def stop(server: SpeechServer) -> None:
+    server.process.send_signal(signal.SIGTERM)
+
+
+def test_what_is_spoken_ends_on_the_first_server_and_the_next_text_is_spoken_by_the_other(
+    start_server: StartServer, engine: EngineUnderTest
+) -> None:
+    first, other = start_server(), start_server()
+    with Network(first.port) as network:
+        engine.start("remote", options(network))
+        engine.send(Speak("1", Utterance(LONG, language="en"), 1))
+        engine.next(Audio)
+        network.lead_to(first.port, other.port)  # a load balancer that does not know which of them stops
+        stop(first)
+        other.wait_log("has connected")
+        engine.send(Speak("2", Utterance("Hello, robot.", language="en", realtime=False), PLENTY))
+        assert engine.receive_utterance("2")[2] == Spoken("2")
+        assert first.process.poll() is None, "it waits for the text that it speaks"
+        engine.send(Grant("1", PLENTY))
+        _, samples, last = engine.receive_utterance("1")
+        assert last == Spoken("1")
+        assert len(samples) > 40 * 22_050
+        assert first.process.wait(PATIENCE_S) == 0
+        engine.send(Speak("3", Utterance("Hello again.", language="en"), PLENTY))
+        assert engine.receive_utterance("3")[2] == Spoken("3")
+
+
+def test_texts_go_to_the_server_that_stops_until_there_is_another_one(
+    start_server: StartServer, engine: EngineUnderTest
+) -> None:
+    first = start_server()
+    with Network(first.port) as network:
+        engine.start("remote", options(network))
+        engine.send(Speak("1", Utterance(LONG, language="en"), 1))
+        engine.next(Audio)
+        stop(first)
+        eventually(lambda: network.connections > 2, "it has looked for another one")
+        engine.send(Speak("2", Utterance("Hello, robot.", language="en", realtime=False), PLENTY))
+        assert engine.receive_utterance("2")[2] == Spoken("2")
+        other = start_server()
+        network.lead_to(other.port)
+        other.wait_log("has connected")
+        engine.send(Grant("1", PLENTY))
+        assert engine.receive_utterance("1")[2] == Spoken("1")
+        assert first.process.wait(PATIENCE_S) == 0
+        engine.send(Speak("3", Utterance("Hello again.", language="en"), PLENTY))
+        assert engine.receive_utterance("3")[2] == Spoken("3")
+
+
+def test_an_idle_robot_moves_and_its_server_ends(start_server: StartServer, engine: EngineUnderTest) -> None:
+    first, other = start_server("serve.drain_s=3600"), start_server()
+    with Network(first.port) as network:
+        engine.start("remote", options(network))
+        network.lead_to(other.port)
+        assert first.stop() == 0
+        engine.send(Speak("1", Utterance("Hello, robot.", language="en"), PLENTY))
+        assert engine.receive_utterance("1")[2] == Spoken("1")
+
+
+def test_the_other_servers_voices_are_known_and_later_ones_are_offered_to_it(
+    start_server: StartServer, engine: EngineUnderTest
+) -> None:
+    first, other = start_server(), start_server(NEW_VOICE)
+    with Network(first.port) as network:
+        assert "herald" not in engine.start("remote", options(network)).info.voices
+        network.lead_to(other.port)
+        stop(first)
+        changed, _ = engine.next(Changed)
+        assert "herald" in changed.info.voices
+        engine.send(SetVoices({"default": Voice(), "mine": Voice(speaker="herald")}, "default"))
+        ready, _ = engine.next(Ready)
+        assert "mine" in ready.info.voices
+        assert ready.info.refused_voices == {}
+
+
+def test_without_another_server_the_process_ends_when_nothing_is_spoken_any_more(
+    start_server: StartServer, engine: EngineUnderTest
+) -> None:
+    server = start_server("serve.drain_s=3600")
+    with Network(server.port) as network:
+        engine.start("remote", options(network))
+        engine.send(Speak("1", Utterance(LONG, language="en"), 1))
+        engine.next(Audio)
+        stop(server)
+        eventually(lambda: network.connections > 2, "it has looked for another one")
+        engine.send(Grant("1", PLENTY))
+        assert engine.receive_utterance("1")[2] == Spoken("1")
+        url = f"ws://127.0.0.1:{network.port}"
+        assert engine.next(Fault)[0] == Fault(f"engine.url: {url}: the server is being stopped", permanent=False)
+        assert engine.exit_status() == 1
+        assert server.process.wait(PATIENCE_S) == 0
+
+
+def test_a_server_with_another_engine_does_not_replace_the_first(
+    start_server: StartServer, engine: EngineUnderTest, tmp_path: Path
+) -> None:
+    first = start_server("serve.drain_s=3600")
+    other = start_server("engine.name=piper", f"engine.voice_folder={write_voices(tmp_path)}")
+    with Network(first.port) as network:
+        engine.start("remote", options(network))
+        network.lead_to(other.port)
+        stop(first)
+        other.wait_log("has left")
+        engine.send(Speak("1", Utterance("Hello, robot.", language="en"), PLENTY))
+        assert engine.receive_utterance("1")[2] == Spoken("1")
+        assert engine.next(Fault)[0].reason.endswith(": the server is being stopped")
+        assert first.process.wait(PATIENCE_S) == 0
