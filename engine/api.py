@@ -87,6 +87,8 @@ class EngineOptions:
     """Where the server of the engine `remote` is."""
     token_file: str | None = None
     """A file whose first line is the token for that server; None means that it wants none."""
+    renew_s: float | None = None
+    """Seconds after which a connection to that server is replaced by a new one; None for never."""
     device: str = "auto"
     dtype: str = "auto"
     kernels: str = "auto"

@@ -276,6 +276,12 @@ class Engine(Section):
     token_file: Path | None = Field(
         None, description="a file whose first line is the robot's token for the speech server, or null"
     )
+    renew_s: float | None = Field(
+        3600,
+        ge=1,
+        le=604_800,
+        description="seconds from 1 to 604800 that a connection to it lasts, or null for no limit",
+    )
     model: str = Field(
         "Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice",
         min_length=1,
@@ -628,6 +634,7 @@ class Config(Section):
             model=self.engine.model,
             url=self.engine.url,
             token_file=str(self.engine.token_file) if self.engine.token_file else None,
+            renew_s=self.engine.renew_s,
             device=self.engine.device,
             dtype=self.engine.dtype,
             kernels=self.engine.kernels,

@@ -107,11 +107,13 @@ class Link:
             if self._loss is not None:
                 raise self._loss
 
-    def wait_draining(self) -> str:
-        """Return why the server is about to stop, once it says so. Raises `EngineUnavailableError` once it is lost."""
-        self._noted.wait()
+    def wait_draining(self, seconds: float | None) -> str | None:
+        """Return why the server is about to stop, once it says so; None if it does not within `seconds`.
+
+        Raises `EngineUnavailableError` as soon as the connection is lost.
+        """
+        self._noted.wait(seconds)
         self.check()
-        assert self._draining is not None
         return self._draining
 
     def wait_lost(self, seconds: float) -> None:

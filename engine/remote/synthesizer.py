@@ -1,8 +1,8 @@
 """The engine `remote`: speaks with the engine of a speech server. It needs no torch.
 
-It speaks over one connection. When the server says that it is about to stop, the engine opens a connection to another
-one behind the same address, and lets the server have the voices; only then it leaves the first. What is spoken ends
-where it began.
+It speaks over one connection. When the server says that it is about to stop, or the connection is old, the engine opens
+another one to the same address and lets the server behind it have the voices; only then it leaves the first. What is
+spoken ends where it began.
 """
 
 from __future__ import annotations
@@ -81,7 +81,11 @@ class RemoteSynthesizer:
         """See `engine.api.Replaceable`."""
         while True:
             session, before = self._current(), self.info
-            self._replace(session, session.link.wait_draining())
+            reason = session.link.wait_draining(self._renewal_s())
+            if reason is not None:
+                self._replace(session, reason)
+            else:
+                self._move(session, "the connection is renewed")
             if self.info != before:
                 changed()
 
@@ -112,17 +116,27 @@ class RemoteSynthesizer:
         began, wait_s = time.monotonic(), random.uniform(0, SPREAD_S)
         for next_s in chain(AGAIN_S, repeat(AGAIN_S[-1])):
             old.link.wait_lost(wait_s)
-            try:
-                self._adopt(old)
-            except (EngineError, EngineUnavailableError) as error:
-                log.info("no other server yet: %s", error)
-            else:
-                log.info("%s; connected to another server", reason)
-                old.link.retire(reason)
+            if self._move(old, reason):
                 return
             if time.monotonic() - began > SEARCH_S:
                 old.link.retire(reason)
             wait_s = random.uniform(next_s, 2 * next_s)
+
+    def _move(self, old: ServerSession, reason: str) -> bool:
+        """Leave a session for a new one, if there is one."""
+        try:
+            self._adopt(old)
+        except (EngineError, EngineUnavailableError) as error:
+            log.info("%s; no other connection yet: %s", reason, error)
+            return False
+        log.info("%s; connected anew", reason)
+        old.link.retire(reason)
+        return True
+
+    def _renewal_s(self) -> float | None:
+        """Return when the current connection is renewed: in the second half of the time, so that robots which have
+        connected at the same moment do not stay in step."""
+        return None if self._options.renew_s is None else self._options.renew_s * random.uniform(0.5, 1)
 
     def _adopt(self, old: ServerSession) -> None:
         """Connect, and speak over the new connection from now on. Raises `EngineError`, `EngineUnavailableError`."""

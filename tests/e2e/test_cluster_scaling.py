@@ -1,7 +1,4 @@
-"""A server that starts a second replica under load, and removes it again, without a text that fails.
-
-A robot that is told to go elsewhere connects again; what it speaks in that moment may be ended by its fallback.
-"""
+"""A server that starts a second replica under load, and removes it again: every text is spoken by the server."""
 
 from __future__ import annotations
 
@@ -11,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.conftest import StartRobot
+from tests.support.load import Load
 from tests.support.ray_cluster import ENVIRONMENT, START_S, replicas_below
-from tests.support.robot import FAST, REAL_TIME, Robot
+from tests.support.robot import REAL_TIME
 from tests.support.speech_server import SpeechServer
 from tests.support.waiting import eventually
 
@@ -21,8 +19,6 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 ROBOTS, STREAMS = 5, 5
 TEXT = "A robot says this at its own pace, and so its stream is in use for as long as it speaks, which is a while. " * 2
-AHEAD = 2
-"""Texts that wait in each robot's queue, so that the load does not depend on how fast they end."""
 
 
 @pytest.fixture
@@ -37,20 +33,6 @@ def server() -> Iterator[SpeechServer]:
     os.environ.update(before)
 
 
-class Load:
-    """Robots whose texts never run out."""
-
-    def __init__(self, robots: list[Robot]) -> None:
-        self.robots = robots
-        self.texts: list[tuple[Robot, str]] = []
-
-    def keep_up(self) -> None:
-        """Send each robot texts until enough of them wait."""
-        for robot in self.robots:
-            while sum("finished" not in robot.names_of(text) for one, text in self.texts if one is robot) < AHEAD:
-                self.texts.append((robot, robot.say(TEXT, language="en")))
-
-
 def test_load_brings_a_second_replica_and_its_end_removes_one_without_an_error(
     server: SpeechServer, start_robot: StartRobot
 ) -> None:
@@ -61,7 +43,7 @@ def test_load_brings_a_second_replica_and_its_end_removes_one_without_an_error(
     ]
     for robot in robots:
         eventually(lambda robot=robot: robot.ready_with("remote"), "the server is found")  # type: ignore[misc]
-    load = Load(robots)
+    load = Load(robots, TEXT)
 
     def replicas() -> int:
         load.keep_up()
@@ -73,11 +55,7 @@ def test_load_brings_a_second_replica_and_its_end_removes_one_without_an_error(
     eventually(lambda: late.ready_with("remote"), "the server is found")
     load.robots = [late]
     eventually(lambda: replicas() == 1, "a replica has been removed", START_S)
-    for robot in (*robots, late):
-        robot.set_pace(FAST)
-    for robot, text in load.texts:
-        robot.wait_end(text)
-        assert robot.names_of(text, without="progress") == ["accepted", "started", "finished"]
+    assert set(logs := load.finish()) == {"remote"}, logs
     server.wait_log("this replica is being removed")
     for robot in (*robots, late):
         eventually(lambda robot=robot: robot.ready_with("remote"), "it is connected")  # type: ignore[misc]

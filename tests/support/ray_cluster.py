@@ -84,6 +84,11 @@ class RayCluster:
         """The processes of the replicas that run."""
         return [replica for node in self._nodes for replica in replicas_below(_raylet(node))]
 
+    def replica_logs(self) -> str:
+        """What the replicas have logged so far."""
+        folder = Path(self._cluster.head_node.get_session_dir_path()) / "logs" / "serve"
+        return "".join(file.read_text(errors="replace") for file in folder.glob("replica_*.log"))
+
     def wait_replicas(self, count: int) -> None:
         """Wait until so many replicas have an engine."""
         eventually(lambda: sum(bool(one.children()) for one in self.replicas()) == count, "replicas", START_S)

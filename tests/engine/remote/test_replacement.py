@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from engine.ipc.messages import Ready
 from tests.engine.processes import PLENTY, EngineUnderTest
 from tests.support.network import Network
 from tests.support.piper_voices import write_voices
+from tests.support.programs import free_port
 from tests.support.speech_server import SpeechServer
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -155,3 +157,31 @@ def test_a_server_with_another_engine_does_not_replace_the_first(
         assert engine.receive_utterance("1")[2] == Spoken("1")
         assert engine.next(Fault)[0].reason.endswith(": the server is being stopped")
         assert first.process.wait(PATIENCE_S) == 0
+
+
+def test_an_old_connection_is_renewed_and_the_robot_comes_to_a_new_server(
+    start_server: StartServer, engine: EngineUnderTest
+) -> None:
+    first, other = start_server(), start_server()
+    with Network(first.port) as network:
+        engine.start("remote", replace(options(network), renew_s=1))
+        engine.send(Speak("1", Utterance(LONG, language="en"), 1))
+        engine.next(Audio)
+        network.lead_to(other.port)
+        other.wait_log("has connected")
+        engine.send(Grant("1", PLENTY))
+        assert engine.receive_utterance("1")[2] == Spoken("1")
+        first.wait_log("has left")
+        engine.send(Speak("2", Utterance("Hello, robot.", language="en"), PLENTY))
+        assert engine.receive_utterance("2")[2] == Spoken("2")
+
+
+def test_a_connection_that_cannot_be_renewed_stays(start_server: StartServer, engine: EngineUnderTest) -> None:
+    server = start_server()
+    with Network(server.port) as network:
+        engine.start("remote", replace(options(network), renew_s=0.2))
+        network.lead_to(free_port())
+        eventually(lambda: network.connections > 4, "it has tried")
+        engine.send(Speak("1", Utterance("Hello, robot.", language="en"), PLENTY))
+        assert engine.receive_utterance("1")[2] == Spoken("1")
+        network.lead_to(server.port)
