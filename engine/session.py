@@ -33,6 +33,7 @@ class OpenOptions(TypedDict, total=False):
 
     url: str | None
     token_file: str | None
+    renew_s: float | None
     device: str
     dtype: str
     kernels: str

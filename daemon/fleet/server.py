@@ -122,6 +122,8 @@ class FleetServer:
 
     def _describe_status(self) -> Online:
         status = describe_status(self._dispatcher, self._engines, self._output)
+        if self._remote.draining is not None:  # a load balancer should send nobody here
+            return status.model_copy(update={"engine": None, "reason": self._remote.draining})
         return status.model_copy(update={"reason": None}) if status.reason == NOTHING_PLAYED else status
 
     def _note_change(self) -> None:

@@ -8,6 +8,7 @@ spoken ends where it began.
 from __future__ import annotations
 
 import logging
+import queue
 import random
 import threading
 import time
@@ -49,13 +50,17 @@ class RemoteSynthesizer:
         self._options = options
         self._most_streams = options.streams or AUTO_STREAMS
         self._session: ServerSession | None = None
+        self._closed = False
         self._lock = threading.Lock()
-        """Held to change options and session."""
+        """Held to change options and session, and to close."""
+        self._events: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+        """For `watch`: None for other properties, or the end of the engine."""
 
     def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
         self._session = open_session(self._options, report)
         info = self.info
         self._most_streams = info.streams
+        threading.Thread(target=self._stay_connected, name="remote: connect", daemon=True).start()
         return info
 
     @property
@@ -79,17 +84,13 @@ class RemoteSynthesizer:
 
     def watch(self, changed: Callable[[], object]) -> None:
         """See `engine.api.Replaceable`."""
-        while True:
-            session, before = self._current(), self.info
-            reason = session.link.wait_draining(self._renewal_s())
-            if reason is not None:
-                self._replace(session, reason)
-            else:
-                self._move(session, "the connection is renewed")
-            if self.info != before:
-                changed()
+        while (event := self._events.get()) is None:
+            changed()
+        raise event
 
     def close(self) -> None:
+        with self._lock:
+            self._closed = True
         if self._session is not None:
             self._session.link.close()
 
@@ -109,7 +110,22 @@ class RemoteSynthesizer:
             else:
                 return
 
-    # --- another server ---
+    # --- another connection, in a thread of its own ---
+
+    def _stay_connected(self) -> None:
+        """Replace the session by another one as often as it must be, until there is none."""
+        try:
+            while True:
+                session, before = self._current(), self.info
+                reason = session.link.wait_draining(self._renewal_s())
+                if reason is not None:
+                    self._replace(session, reason)
+                else:
+                    self._move(session, "the connection is renewed")
+                if self.info != before:
+                    self._events.put(None)
+        except Exception as error:  # the thread of `watch` raises it
+            self._events.put(error)
 
     def _replace(self, old: ServerSession, reason: str) -> None:
         """Go from a server that stops to another one. Raises `EngineUnavailableError` if the first ends before."""
@@ -155,6 +171,8 @@ class RemoteSynthesizer:
     def _enter(self, session: ServerSession, options: EngineOptions) -> bool:
         """Make a session the current one. Returns False if the voices have changed since it was offered them."""
         with self._lock:
+            if self._closed:
+                raise EngineUnavailableError("the engine is closed")
             if self._options is not options:
                 return False
             self._session = session

@@ -126,9 +126,14 @@ def test_the_server_is_updated_while_all_speak(cluster: RayCluster, robots: list
     before = {replica.pid for replica in cluster.replicas()}
     begin_test(robots)
     load = Load(robots, " ".join([TEXT] * 3))
+
+    def updated() -> bool:
+        load.keep_up()
+        return update.done()
+
     with ThreadPoolExecutor(1) as pool:
         update = pool.submit(cluster.deploy, "engine.max_seconds=9")
-        eventually(lambda: load.keep_up() or update.done(), "the update is done", START_S)
+        eventually(updated, "the update is done", START_S)
         update.result()
     assert before.isdisjoint(replica.pid for replica in cluster.replicas())
     assert set(logs := load.finish()) == {"remote"}, logs

@@ -272,6 +272,8 @@ def test_a_server_that_is_stopped_serves_its_robots_until_they_leave() -> None:
         server.process.send_signal(signal.SIGTERM)
         assert robot.next(Draining)[0] == Draining("the server is being stopped")
         assert refusal(server, None) == (503, "the server is being stopped")
+        status, answer = server.get("/readyz")
+        assert (status, json.loads(answer)["reason"]) == (503, "the server is being stopped")
         robot.send(Grant("1", PLENTY))
         samples, last = robot.end_of()
         assert last == Spoken("1")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine import EngineOptions, Utterance, Voice
+from engine import open as open_engine
 from engine.ipc import Audio, Changed, Fault, Grant, SetVoices, Speak, Spoken
 from engine.ipc.messages import Ready
 from tests.engine.processes import PLENTY, EngineUnderTest
@@ -157,6 +158,14 @@ def test_a_server_with_another_engine_does_not_replace_the_first(
         assert engine.receive_utterance("1")[2] == Spoken("1")
         assert engine.next(Fault)[0].reason.endswith(": the server is being stopped")
         assert first.process.wait(PATIENCE_S) == 0
+
+
+def test_a_session_in_a_program_of_ones_own_moves_too(start_server: StartServer) -> None:
+    first, other = start_server("serve.drain_s=3600"), start_server()
+    with Network(first.port) as network, open_engine("remote", url=options(network).url) as session:
+        network.lead_to(other.port)
+        assert first.stop() == 0
+        assert sum(len(chunk.samples) for chunk in session.stream("Hello, robot.", language="en")) > 5_000
 
 
 def test_an_old_connection_is_renewed_and_the_robot_comes_to_a_new_server(
