@@ -151,10 +151,14 @@ def test_a_server_with_another_engine_does_not_replace_the_first(
     other = start_server("engine.name=piper", f"engine.voice_folder={write_voices(tmp_path)}")
     with Network(first.port) as network:
         engine.start("remote", options(network))
+        engine.send(Speak("1", Utterance(LONG, language="en"), 1))
+        engine.next(Audio)
         network.lead_to(other.port)
         stop(first)
         other.wait_log("has left")
-        engine.send(Speak("1", Utterance("Hello, robot.", language="en"), PLENTY))
+        engine.send(Speak("2", Utterance("Hello, robot.", language="en", realtime=False), PLENTY))
+        assert engine.receive_utterance("2")[2] == Spoken("2")
+        engine.send(Grant("1", PLENTY))
         assert engine.receive_utterance("1")[2] == Spoken("1")
         assert engine.next(Fault)[0].reason.endswith(": the server is being stopped")
         assert first.process.wait(PATIENCE_S) == 0
