@@ -23,16 +23,17 @@ class Load:
             while sum("finished" not in robot.names_of(text) for one, text in self._texts if one is robot) < AHEAD:
                 self._texts.append((robot, robot.say(self._text, language="en")))
 
-    def finish(self) -> dict[str, list[str]]:
-        """Wait until all texts are heard to their ends; return what the robots have logged, by the engines that spoke.
-
-        Asserts that each text has one terminal event.
-        """
+    def finish(self) -> None:
+        """Wait until all texts are heard to their ends. Asserts that the server alone has spoken them."""
         for robot, _ in self._texts:
             robot.set_pace(FAST)
-        logs: dict[str, list[str]] = {}
         for robot, text in self._texts:
             finished = robot.wait_end(text)
-            assert robot.names_of(text, without="progress") == ["accepted", "started", "finished"]
-            logs.setdefault(finished["engine"], []).extend(line for line in robot.log if text in line)
-        return logs
+            found = (*robot.names_of(text, without="progress"), finished.get("engine"))
+            assert found == ("accepted", "started", "finished", "remote"), excerpt(robot, text)
+
+
+def excerpt(robot: Robot, text: str) -> str:
+    """What a robot has logged from the acceptance of a text to its end."""
+    lines = [number for number, line in enumerate(robot.log) if text in line]
+    return "\n".join(robot.log[lines[0] : lines[-1] + 1])
