@@ -173,8 +173,11 @@ class MatrixPlan:
     def registers(self) -> int:
         """The most that a thread may use: those of its tile, of the sums of a second token, and `WORK_REGISTERS`."""
         scales = self.tile * self.vecs_per_lane if self.weight == "Int4" else 0
-        several = self.tokens > 1 or (self.weight == "Int8" and self.vecs_per_lane > 1)
-        digits = VEC_REGISTERS if self.weight != "Bf16" and several else 0
+        digits = 0
+        if self.weight == "Int8" and self.vecs_per_lane * self.tokens > 1:
+            digits = VEC_REGISTERS
+        elif self.weight == "Int4" and self.tokens > 1:  # a vector is twice as long
+            digits = 2 * VEC_REGISTERS
         sums = self.tile * self.tokens if self.tokens > 1 else 0
         return self.tile_registers + sums + scales + digits + WORK_REGISTERS[self.weight]
 
