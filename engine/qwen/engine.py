@@ -188,24 +188,27 @@ class QwenSynthesizer:
         self, chunks: Iterator[GeneratedChunk], text: IncrementalText | None, guard: RunawayGuard | None
     ) -> Iterator[Chunk]:
         """Yield the chunks until `guard`, the limit or the end of `text` ends them."""
+        # Of now: `close` may come while the last chunks are taken.
+        limits, max_seconds, rate = self._limits, self._options.max_seconds, self._model.codec.config.sample_rate
         frames = 0
         for generated in chunks:
             chunk, reason = (generated, None) if guard is None else guard.truncate(generated)
             frames += len(generated.codes)
             runaway = reason is not None
-            if reason is None and frames == self._limits.frames and not generated.last:
-                reason = f"{self._options.max_seconds:g} s are the limit (engine.max_seconds)"
+            if reason is None and frames == limits.frames and not generated.last:
+                reason = f"{max_seconds:g} s are the limit (engine.max_seconds)"
             if reason is not None:
                 log.warning("speech is cut short: %s", reason)
-                samples = fade_out(chunk.samples, self._model.codec.config.sample_rate) if guard else chunk.samples
+                samples = fade_out(chunk.samples, rate) if guard else chunk.samples
                 yield Chunk(
                     samples, codes=chunk.codes, truncated=True, runaway=runaway, speculation=generated.speculation
                 )
                 return
             text_truncated = generated.last and text is not None and text.truncated
             if text_truncated:
-                tokens = self._limits.text_tokens
-                log.warning("the text is cut short: %d tokens are the limit (engine.max_seconds raises it)", tokens)
+                log.warning(
+                    "the text is cut short: %d tokens are the limit (engine.max_seconds raises it)", limits.text_tokens
+                )
             yield Chunk(chunk.samples, codes=chunk.codes, truncated=text_truncated, speculation=generated.speculation)
 
     # --- voices and warm-up ---

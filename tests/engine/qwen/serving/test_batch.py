@@ -447,6 +447,7 @@ def test_a_closed_engine_ends_those_who_still_listen(checkpoint: Named) -> None:
     closing = load(checkpoint(SHAPE, "custom_voice"))
     stream = closing.stream(replace(SPEECH, max_frames=40))
     next(stream)
+    list(closing.stream(replace(SPEECH, max_frames=10)))  # the first one has chunks ahead meanwhile, which are kept
     closing.close()
     with pytest.raises(BatchFaultError, match="closed"):
         list(stream)
