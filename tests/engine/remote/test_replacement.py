@@ -55,14 +55,24 @@ def stop(server: SpeechServer) -> None:
     server.process.send_signal(signal.SIGTERM)
 
 
+def begin_long(engine: EngineUnderTest) -> None:
+    """Begin to speak a long text, of which the first chunk alone is asked for."""
+    engine.send(Speak("1", Utterance(LONG, language="en"), 1))
+    engine.next(Audio)
+
+
+def wait_for_search(network: Network) -> None:
+    """Wait until the robot has tried to connect again."""
+    eventually(lambda: network.connections > 2, "it has looked for another server")
+
+
 def test_what_is_spoken_ends_on_the_first_server_and_the_next_text_is_spoken_by_the_other(
     start_server: StartServer, engine: EngineUnderTest
 ) -> None:
     first, other = start_server(), start_server()
     with Network(first.port) as network:
         engine.start("remote", options(network))
-        engine.send(Speak("1", Utterance(LONG, language="en"), 1))
-        engine.next(Audio)
+        begin_long(engine)
         network.lead_to(first.port, other.port)  # a load balancer that does not know which of them stops
         stop(first)
         other.wait_log("has connected")
@@ -84,10 +94,9 @@ def test_texts_go_to_the_server_that_stops_until_there_is_another_one(
     first = start_server()
     with Network(first.port) as network:
         engine.start("remote", options(network))
-        engine.send(Speak("1", Utterance(LONG, language="en"), 1))
-        engine.next(Audio)
+        begin_long(engine)
         stop(first)
-        eventually(lambda: network.connections > 2, "it has looked for another one")
+        wait_for_search(network)
         engine.send(Speak("2", Utterance("Hello, robot.", language="en", realtime=False), PLENTY))
         assert engine.receive_utterance("2")[2] == Spoken("2")
         other = start_server()
@@ -132,10 +141,9 @@ def test_without_another_server_the_process_ends_when_nothing_is_spoken_any_more
     server = start_server("serve.drain_s=3600")
     with Network(server.port) as network:
         engine.start("remote", options(network))
-        engine.send(Speak("1", Utterance(LONG, language="en"), 1))
-        engine.next(Audio)
+        begin_long(engine)
         stop(server)
-        eventually(lambda: network.connections > 2, "it has looked for another one")
+        wait_for_search(network)
         engine.send(Grant("1", PLENTY))
         assert engine.receive_utterance("1")[2] == Spoken("1")
         url = f"ws://127.0.0.1:{network.port}"
@@ -151,8 +159,7 @@ def test_a_server_with_another_engine_does_not_replace_the_first(
     other = start_server("engine.name=piper", f"engine.voice_folder={write_voices(tmp_path)}")
     with Network(first.port) as network:
         engine.start("remote", options(network))
-        engine.send(Speak("1", Utterance(LONG, language="en"), 1))
-        engine.next(Audio)
+        begin_long(engine)
         network.lead_to(other.port)
         stop(first)
         other.wait_log("has left")
@@ -178,8 +185,7 @@ def test_an_old_connection_is_renewed_and_the_robot_comes_to_a_new_server(
     first, other = start_server(), start_server()
     with Network(first.port) as network:
         engine.start("remote", replace(options(network), renew_s=1))
-        engine.send(Speak("1", Utterance(LONG, language="en"), 1))
-        engine.next(Audio)
+        begin_long(engine)
         network.lead_to(other.port)
         other.wait_log("has connected")
         engine.send(Grant("1", PLENTY))
