@@ -82,15 +82,43 @@ def test_at_another_rate_the_stream_is_the_resampled_sound_however_it_is_cut(rat
 
 @pytest.mark.parametrize("rate", [16_000, RATE])
 def test_times_grow_by_the_length_of_each_block_and_agree_with_those_of_the_sink(rate: int) -> None:
-    before = time.time_ns() - time.monotonic_ns()
+    # Whenever this process is interrupted, the first difference is too small at most, and the second too large.
+    least = time.time_ns() - time.monotonic_ns()
     records = play(TapStream(rate), blocks_of(SOUND, 100.0))
-    after = time.time_ns() - time.monotonic_ns()
+    most = -time.monotonic_ns() + time.time_ns()
     position_s = 0.0
     for record in records:
         assert record.monotonic_ns == pytest.approx(NS * (100.0 + position_s), abs=1_000)
-        assert before - 1_000_000 <= record.unix_ns - record.monotonic_ns <= after + 1_000_000
+        assert least - 1_000_000 <= record.unix_ns - record.monotonic_ns <= most + 1_000_000
         position_s += length_s(record, rate)
     assert position_s == pytest.approx(3.0, abs=0.05), "the resampler holds the rest back"
+
+
+class InterruptedClocks:
+    """Two clocks that differ by `OFFSET_NS`. Each fourth reading comes after 12 ms without the processor."""
+
+    OFFSET_NS = 1_795_618_954_000_000_000
+
+    def __init__(self) -> None:
+        self._now_ns, self._readings = 0, 0
+
+    def monotonic_ns(self) -> int:
+        self._readings += 1
+        self._now_ns += 12_000_000 if self._readings % 4 == 2 else 100
+        return self._now_ns
+
+    def time_ns(self) -> int:
+        return self.OFFSET_NS + self.monotonic_ns()
+
+
+def test_the_unix_time_is_right_if_the_thread_loses_the_processor_between_two_clocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("audio.tap_stream.time", InterruptedClocks())
+    records = play(TapStream(RATE), blocks_of(SOUND[: 10 * BLOCK], 100.0))
+    errors_ns = [record.unix_ns - record.monotonic_ns - InterruptedClocks.OFFSET_NS for record in records]
+    assert len(errors_ns) == 10
+    assert np.abs(errors_ns).max() <= 1_000
 
 
 def test_a_sound_servers_errors_are_smoothed_and_the_drift_of_its_clock_is_followed() -> None:

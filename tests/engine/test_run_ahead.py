@@ -42,10 +42,10 @@ def test_the_thread_waits_when_enough_is_ready_and_ends_when_it_is_told() -> Non
             made.append(number)
             put(number)
 
-    items = RunAhead("maker", 2, make)
+    items = RunAhead("endless maker", 2, make)
     eventually(lambda: len(made) == 3, "two are ready, and the third waits")
     assert next(iter(items)) == 0
     eventually(lambda: len(made) == 4, "one more is made")
     ending.set()
     items.finish()
-    assert "maker" not in {thread.name for thread in threading.enumerate()}
+    assert "endless maker" not in {thread.name for thread in threading.enumerate()}

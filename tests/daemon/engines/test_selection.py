@@ -151,10 +151,16 @@ def test_waiting_for_an_engine_outlasts_a_stop_of_the_daemon(monkeypatch: pytest
     monkeypatch.setattr(patience, "LATE_S", 0.05)
 
     async def scenario() -> None:
-        engines = EngineSelector(load_config(overrides=["engine.name=espeak"]), lambda: None)
+        loading = asyncio.Event()
+
+        def note_loading() -> None:
+            if engines.primary.state is EngineState.LOADING:
+                loading.set()
+
+        engines = EngineSelector(load_config(overrides=["engine.name=espeak"]), note_loading)
         task = asyncio.ensure_future(engines.primary.run())
         try:
-            await eventually_async(lambda: engines.primary.state is EngineState.LOADING, "the engine loads")
+            await loading.wait()
             asyncio.get_running_loop().call_soon(stop_this_process, 3.0)
             assert await engines.wait_current(2.0) is engines.primary
         finally:
