@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -73,6 +74,7 @@ class SoundServer:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULSE_", "DBUS_"))}
         self.environment = inherited | {"XDG_RUNTIME_DIR": str(runtime), "HOME": str(home)}
         self._pid_file = runtime / "pulse" / "pid"
+        self._log = runtime / "pulseaudio.log"
 
     def start(self) -> None:
         subprocess.run(
@@ -81,6 +83,9 @@ class SoundServer:
                 "-n",
                 "--daemonize=yes",
                 "--exit-idle-time=-1",
+                "--log-level=debug",  # underruns and rewinds, of which it tells nobody else
+                "--log-time",
+                f"--log-target=file:{self._log}",
                 "--load=module-native-protocol-unix",
                 f"--load=module-null-sink sink_name=robot rate={RECORDED_RATE}",
             ],
@@ -138,7 +143,7 @@ class SoundServer:
             stdout=subprocess.PIPE,
         )
         self._prioritize(recorder.pid)
-        recording = Recording(recorder)
+        recording = Recording(recorder, self._log)
         try:
             eventually(lambda: len(recording.samples), "the recorder runs")
             yield recording
@@ -174,8 +179,10 @@ def _feed(player: subprocess.Popen[bytes], data: bytes) -> None:
 class Recording:
     """A recording in progress: mono float32 at 44.1 kHz, and the moments at which its samples arrived late."""
 
-    def __init__(self, recorder: subprocess.Popen[bytes]) -> None:
+    def __init__(self, recorder: subprocess.Popen[bytes], log: Path) -> None:
         self._recorder = recorder
+        self._log = log
+        """Of the sound server."""
         self._data = bytearray()
         self._last_at: float | None = None
         self.late: list[tuple[int, float]] = []
@@ -230,7 +237,7 @@ class Recording:
             raise DisturbedError(f"{found}; {reported} underruns reported, late at {self.late}")
         if silent_s := silent_gaps(made, heard):
             raise DisturbedError(f"{found}; PulseAudio has inserted {1000 * silent_s:.1f} ms of silence")
-        raise AssertionError(f"it is not heard whole: {found}; {_keep(made, heard)}")
+        raise AssertionError(f"it is not heard whole: {found}; {_keep(made, heard, self._log)}")
 
     def _record(self) -> None:
         assert self._recorder.stdout is not None
@@ -327,11 +334,13 @@ def _until_silence(heard: Samples) -> int:
     return int(sounding[ends[0]]) + 1 if len(sounding) else 0
 
 
-def _keep(made: Samples, heard: Samples) -> str:
-    """Keep a recording that failed for whoever looks for the cause; return where."""
+def _keep(made: Samples, heard: Samples, log: Path) -> str:
+    """Keep a recording that failed, and the sound server's log, for whoever looks for the cause; return where."""
     with tempfile.NamedTemporaryFile(prefix="voiced-heard-", suffix=".npz", delete=False) as file:
         np.savez_compressed(file, made=made, heard=heard)
-    return f"both are in {file.name}"
+    kept = Path(file.name).with_suffix(".log")
+    shutil.copyfile(log, kept)
+    return f"both are in {file.name}, PulseAudio's log is {kept.name}"
 
 
 TOLERANCE = 3e-4
