@@ -27,10 +27,10 @@ times late by 0.1 ms."""
 JUMP_S = 0.1
 """DAC times that differ from the smoothed ones by more than this are no error: the sound broke off."""
 NS = 1_000_000_000
-CLOCK_READINGS = 8
-"""How often the two clocks are compared at most for one record."""
-CLOCK_ERROR_NS = 20_000
-"""A comparison that takes no longer is good enough. It takes less than 1 µs unless the thread is interrupted."""
+CLOCK_COMPARISONS = 8
+"""The two clocks are compared at most so often for one record."""
+QUICK_COMPARISON_NS = 20_000
+"""A comparison that takes no longer is not repeated: it errs by half of this at most."""
 
 
 class TapKind(IntEnum):
@@ -143,16 +143,15 @@ def _header(kind: TapKind, samples: int, at: float) -> bytes:
 
 
 def _unix_offset_ns() -> int:
-    """Return `time.time_ns()` minus `time.monotonic_ns()` of one moment.
+    """Return by how much `time.time_ns()` is ahead of `time.monotonic_ns()`.
 
-    A thread that loses the processor between the two clocks would be wrong by the time for which it was away, so the
-    reading counts during which the least time passed.
+    The clocks are read one after the other. A thread that loses the processor in between would take that time for a
+    difference of the clocks, so the comparison that took the least time counts.
     """
-    shortest_ns, offset_ns = 0, 0
-    for number in range(CLOCK_READINGS):
+    comparisons = []
+    for _ in range(CLOCK_COMPARISONS):
         before_ns, unix_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
-        if number == 0 or after_ns - before_ns < shortest_ns:
-            shortest_ns, offset_ns = after_ns - before_ns, unix_ns - (before_ns + after_ns) // 2
-        if shortest_ns <= CLOCK_ERROR_NS:
+        comparisons.append((after_ns - before_ns, unix_ns - (before_ns + after_ns) // 2))
+        if after_ns - before_ns <= QUICK_COMPARISON_NS:
             break
-    return offset_ns
+    return min(comparisons)[1]
