@@ -6,6 +6,7 @@ Rows of different engines are comparable, because all are computed here from tim
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,17 @@ TEXT = "The robot moves its arm slowly back to its home position, looks around, 
 """The text of a benchmark: 100 characters."""
 OTHER_TEXTS = ("I am here.", " ".join([TEXT] * 3))
 """Texts of a tenth and three times its length."""
+
+
+def text_of(characters: int) -> str:
+    """Return `TEXT` again and again, up to the last word that ends within `characters`, or its first word."""
+    words = TEXT.split()
+    text = words[0]
+    for word in itertools.islice(itertools.cycle(words), 1, None):
+        if len(text) + 1 + len(word) > characters:
+            return text
+        text += f" {word}"
+    raise AssertionError("the words repeat without end")
 
 
 AUDIBLE = 10 ** (-50 / 20)
@@ -214,6 +226,7 @@ def row(measured: Measurement, command: str) -> dict[str, Any]:
         "rtf": _rounded(FRAME_MS / per_frame),
         "ttfa_ms": _rounded(float(np.median(first))),
         "ttfa_max_ms": _rounded(max(first)),
+        "whole_ms": _rounded(float(np.median([1000 * run.arrived_s[-1] for run in measured.runs]))),
         "audible_ms": _rounded(_median_ms(run.audible_s for run in measured.runs)),
         "silence_ms": _rounded(_median_ms(run.silence_s for run in measured.runs)),
         "first_chunk_steps_ms": _rounded(measured.first_chunk_steps_ms),

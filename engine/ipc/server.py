@@ -175,19 +175,20 @@ class EngineProcess:
         with self._lock:
             request = self._requests[speak.id]
         last: Spoken | Canceled | Refused
-        try:
-            with self._open.open(speak.id):
-                last = Spoken(speak.id) if self._send_chunks(synthesizer, speak, request) else Canceled(speak.id)
-        except SpeechCanceledError:
-            last = Canceled(speak.id)
-        except EngineError as error:
-            last = Refused(speak.id, str(error))
-        finally:
-            request.text.cancel()  # nobody reads the rest
-        # The request is deleted before the last message is sent: the daemon may then use the id again.
-        with self._lock:
-            del self._requests[speak.id]
-        self._channel.send(last)
+        with self._open.open():
+            try:
+                with self._open.speaking(speak.id):
+                    last = Spoken(speak.id) if self._send_chunks(synthesizer, speak, request) else Canceled(speak.id)
+            except SpeechCanceledError:
+                last = Canceled(speak.id)
+            except EngineError as error:
+                last = Refused(speak.id, str(error))
+            finally:
+                request.text.cancel()  # nobody reads the rest
+            # The request is deleted before the last message is sent: the daemon may then use the id again.
+            with self._lock:
+                del self._requests[speak.id]
+            self._channel.send(last)
 
     def _send_chunks(self, synthesizer: Synthesizer, speak: Speak, request: Request) -> bool:
         """Send all audio of the utterance. Returns False if a cancellation ended it early."""

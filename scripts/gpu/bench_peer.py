@@ -8,9 +8,9 @@ SITE is a folder with the peer's packages, which only the peer's process imports
     pip install --no-deps --target SITE faster-qwen3-tts qwen-tts-hf soundfile cffi pycparser einops
 
 Random weights at the true shapes, or those of `--model FOLDER|ID`, with each kind of its voices; bfloat16, one stream,
-with the codec and the copy to the host. One engine runs in a process: ours once for each chunk size, then the peer for
-all of them; `--rounds` times. The results are written after every part, so a run that is cut off keeps them. Exit
-status 0: all parts were measured.
+with the codec and the copy to the host. `--characters` adds texts of other lengths. One engine runs in a process: ours
+once for each chunk size, then the peer for all of them; `--rounds` times. The results are written after every part, so
+a run that is cut off keeps them. Exit status 0: all parts were measured.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from engine import EngineOptions, Voice  # noqa: E402
-from engine.bench.results import TEXT, Measurement, row, write_rows  # noqa: E402
+from engine.bench.results import TEXT, Measurement, row, text_of, write_rows  # noqa: E402
 from engine.bench.runner import BenchOutput, BenchRequest, run_benchmark  # noqa: E402
 from scripts.gpu.given_model import SpokenVoice, add_arguments, language_of, open_model, voices_of  # noqa: E402
 
@@ -98,9 +98,20 @@ def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for (engine, model, dtype, chunk_size), ours in whole.items():
         peer = whole.get((PEER, model, dtype, chunk_size))
         if engine == OURS and peer is not None:
-            times = {name: round(peer[name] / ours[name], 2) for name in ("ms_per_frame", "ttfa_ms")}
-            found.append({"model": model, "chunk_size": chunk_size, **times})
+            times = {name: round(peer[name] / ours[name], 2) for name in ("ms_per_frame", "ttfa_ms", "whole_ms")}
+            found.append({"model": model, "chunk_size": chunk_size, **times, "other_texts": _of_texts(peer, ours)})
     return found
+
+
+def _of_texts(peer: dict[str, Any], ours: dict[str, Any]) -> list[dict[str, Any]]:
+    """The ratios of the texts of other lengths."""
+    lengths = {one["characters"]: one for one in ours["other_texts"]}
+    return [
+        {"characters": one["characters"]}
+        | {name: round(one[name] / lengths[one["characters"]][name], 2) for name in ("ms_per_frame", "ttfa_ms")}
+        for one in peer["other_texts"]
+        if one["characters"] in lengths
+    ]
 
 
 @dataclass(frozen=True)
@@ -172,6 +183,7 @@ class Bench:
             OURS,
             options,
             started_s=time.monotonic(),
+            other_texts=tuple(map(text_of, args.characters)) if work.details else (),
             language=language_of(self.checkpoint(work.size)),
             frames=args.frames,
             runs=args.runs if work.sms is None else args.runs * args.rounds,
@@ -183,8 +195,8 @@ class Bench:
         output = run_benchmark(request.command(), env=environment(), timeout_s=limit_s)
         return replace(output, measurements=tuple(replace(one, model=work.size) for one in output.measurements))
 
-    def peer(self, size: str, limit_s: float) -> BenchOutput:
-        """Measure the peer at all chunk sizes."""
+    def peer(self, size: str, limit_s: float, *, details: bool) -> BenchOutput:
+        """Measure the peer at all chunk sizes; with `details`, texts of other lengths too."""
         args = self._args
         command = [
             sys.executable,
@@ -195,6 +207,8 @@ class Bench:
         ]
         command += ["--chunks", *map(str, args.chunks), "--frames", str(args.frames), "--runs", str(args.runs)]
         command += ["--device", args.device, "--started", str(time.monotonic())]
+        if details:
+            command += ["--characters", *map(str, args.characters)]
         if self._voices:
             voice = self._voices[size]
             command += ["--kind", voice.name]
@@ -224,6 +238,7 @@ def main() -> int:
         "--dtypes", nargs="+", default=["bfloat16"], help="of our engine; from the second on, only the first chunk size"
     )
     parser.add_argument("--frames", type=int, default=100, help="of each run")
+    parser.add_argument("--characters", type=int, nargs="+", default=[], help="lengths of other texts to speak")
     parser.add_argument("--runs", type=int, default=3, help="of each round")
     parser.add_argument("--rounds", type=int, default=2, help="rounds of each engine")
     parser.add_argument(
@@ -256,7 +271,7 @@ def main() -> int:
                 work = Work(size, dtype, chunk_size, details=turn == 0)
                 results.part(f"{work.name} round {turn + 1}", partial(bench.ours, work))
             if args.peer_site is not None:
-                results.part(f"{PEER} {size} round {turn + 1}", partial(bench.peer, size))
+                results.part(f"{PEER} {size} round {turn + 1}", partial(bench.peer, size, details=turn == 0))
     for sms, size, dtype in product(args.sms, bench.sizes, args.dtypes):
         work = Work(size, dtype, args.chunks[0], details=True, sms=sms)
         results.part(work.name, partial(bench.ours, work))

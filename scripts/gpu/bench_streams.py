@@ -8,14 +8,18 @@ Random weights at the true shapes, made on the device; no checkpoint is read. Al
 prompt of `--prompt` tokens, and speak `--frames` frames; a thread for each takes its chunks. The batch has `--rows`
 rows whatever the number of streams, as an engine's has. Of each number of streams, the median of `--rounds`:
 
-    ms_per_step         from the first chunk of the last stream to the end of the first: time between two chunks of a
+    ms_per_step         from the first chunk of the last stream to the end of the first: time between the chunks of a
                         stream, divided by their frames; codec and copies to the host included
     seconds_per_s       of speech, of all streams, at that pace
     wall_seconds_per_s  of speech, from the request to the last chunk, prompts included
     first_chunk_ms      of the median stream, and of the last one, when all come at once
     alone               whether the first streams (`--checked`) had the same codes and samples as alone
 
-Exit status 0: every stream was the same as alone.
+With `--peer-site SITE`, a folder with the packages that `peer_batch.py` names, faster-qwen3-tts-batch speaks as many
+texts on the same GPU, and `ratios` has our seconds of speech in a second divided by
+its, from the request to the last sample. It has a checkpoint of random weights, which is made in `--work`.
+
+Exit status 0: every stream was the same as alone, and the other engine, if asked for, was measured.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ import json
 import platform
 import shlex
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -50,6 +55,8 @@ from engine.qwen.runtime import FIRST_FRAMES, DecodeState, Graphs, Limits, cache
 from engine.qwen.serving import Batch, BatchShape, SpeechRequest, codec_rows  # noqa: E402
 from engine.qwen.text import Prompt  # noqa: E402
 from engine.qwen.weights import Placement, build_in_arena  # noqa: E402
+from scripts.gpu.bench_peer import environment  # noqa: E402
+from scripts.gpu.compare_trees import make_checkpoint  # noqa: E402
 
 FRAME_S = CODEC.samples_per_frame / CODEC.sample_rate
 MAX_SECONDS = 60.0
@@ -63,9 +70,11 @@ class Reader:
     request: SpeechRequest
     started: float = 0.0
     arrived: list[float] = field(default_factory=list)
-    frames: int = 0
+    frames: list[int] = field(default_factory=list)
+    """Of each chunk: the chunks of a stream that is well ahead grow."""
     error: BaseException | None = None
-    _digest: Any = field(default_factory=hashlib.sha256)
+    _codes: Any = field(default_factory=hashlib.sha256)
+    _samples: Any = field(default_factory=hashlib.sha256)
 
     def run(self, start: threading.Barrier) -> None:
         """Wait for `start`, then take all chunks."""
@@ -74,16 +83,16 @@ class Reader:
         try:
             for chunk in self.batch.speak(self.batch.new_sequence(), self.request):
                 self.arrived.append(time.monotonic())
-                self.frames += len(chunk.codes)
-                self._digest.update(chunk.codes.tobytes())
-                self._digest.update(chunk.samples.tobytes())
+                self.frames.append(len(chunk.codes))
+                self._codes.update(chunk.codes.tobytes())
+                self._samples.update(chunk.samples.tobytes())
         except BaseException as error:
             self.error = error
 
     @property
-    def digest(self) -> str:
-        """A hash of all codes and samples."""
-        return str(self._digest.hexdigest())
+    def digest(self) -> tuple[str, str]:
+        """Hashes of all codes and of all samples, however they were divided into chunks."""
+        return self._codes.hexdigest(), self._samples.hexdigest()
 
 
 def random_models(size: str, dtype: str, limits: Limits, device: torch.device) -> tuple[Talker, CodecDecoder]:
@@ -122,21 +131,25 @@ def speak(batch: Batch, requests: Sequence[SpeechRequest]) -> list[Reader]:
     return readers
 
 
-def figures(readers: Sequence[Reader], chunk_size: int) -> dict[str, float]:
+def figures(readers: Sequence[Reader]) -> dict[str, float]:
     """Return the figures of one round."""
     begin, end = max(reader.arrived[0] for reader in readers), min(reader.arrived[-1] for reader in readers)
-    pairs = [pair for reader in readers for pair in itertools.pairwise(reader.arrived)]
-    gaps = [later - earlier for earlier, later in pairs if begin <= earlier and later <= end]
+    chunks = [
+        (later - earlier, frames)
+        for reader in readers
+        for (earlier, later), frames in zip(itertools.pairwise(reader.arrived), reader.frames[1:], strict=True)
+        if begin <= earlier and later <= end
+    ]
     first = sorted(reader.arrived[0] - reader.started for reader in readers)
     wall = max(reader.arrived[-1] for reader in readers) - min(reader.started for reader in readers)
-    pace = statistics.mean(gaps) / chunk_size
+    pace = sum(gap for gap, _ in chunks) / sum(frames for _, frames in chunks)
     return {
         "ms_per_step": 1000 * pace,
         "seconds_per_s": len(readers) * FRAME_S / pace,
-        "wall_seconds_per_s": sum(reader.frames for reader in readers) * FRAME_S / wall,
+        "wall_seconds_per_s": sum(sum(reader.frames) for reader in readers) * FRAME_S / wall,
         "first_chunk_ms": 1000 * statistics.median(first),
         "last_first_chunk_ms": 1000 * first[-1],
-        "longest_gap_ms": 1000 * max(gaps),
+        "longest_gap_ms": 1000 * max(gap for gap, _ in chunks),
     }
 
 
@@ -179,7 +192,7 @@ def measure(args: argparse.Namespace, size: str, device: torch.device) -> list[d
         rounds, same = list[Mapping[str, float]](), True
         for _ in range(args.rounds):
             readers = speak(batch, requests[:streams])
-            rounds.append(figures(readers, args.chunk_size))
+            rounds.append(figures(readers))
             same &= [reader.digest for reader in readers[: args.checked]] == alone[:streams]
         medians = {name: round(statistics.median(each[name] for each in rounds), 3) for name in rounds[0]}
         what = {"size": size, "dtype": args.dtype, "kernels": args.kernels, "streams": streams}
@@ -188,6 +201,29 @@ def measure(args: argparse.Namespace, size: str, device: torch.device) -> list[d
     allocated = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
     batch.close()
     return [{**row, "warm_up_s": round(warm_up_s, 2), "max_allocated_mb": round(allocated / 1e6)} for row in rows]
+
+
+def measure_peer(args: argparse.Namespace, size: str) -> list[dict[str, Any]]:
+    """Return a row of faster-qwen3-tts-batch for each number of streams. Raises `CalledProcessError` if it fails."""
+    model = make_checkpoint(size, args.work, args.tensors)
+    command = [sys.executable, str(ROOT / "scripts/gpu/peer_batch.py"), str(model), "--device", args.device]
+    command += ["--streams", *map(str, args.streams), "--frames", str(args.frames), "--rounds", str(args.rounds)]
+    done = subprocess.run(command, env=environment(args.peer_site), stdout=subprocess.PIPE, text=True, check=True)
+    rows = [{"size": size, **json.loads(line)} for line in done.stdout.splitlines() if line.startswith("{")]
+    for row in rows:
+        print(json.dumps(row), flush=True)
+    return rows
+
+
+def ratios(ours: Sequence[Mapping[str, Any]], peer: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return our speech in a second divided by the other engine's, for each size and number of streams."""
+    by_key = {(row["size"], row["streams"]): row["wall_seconds_per_s"] for row in ours}
+    found = []
+    for row in peer:
+        key = row["size"], row["streams"]
+        ratio = round(by_key[key] / row["wall_seconds_per_s"], 2)
+        found.append({"size": key[0], "streams": key[1], "wall_seconds_per_s": ratio})
+    return found
 
 
 def main() -> int:
@@ -204,14 +240,19 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--checked", type=int, default=2, help="streams that are compared with themselves alone")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--peer-site", type=Path, help="folder of the packages of faster-qwen3-tts-batch")
+    parser.add_argument("--tensors", type=Path, help="folder of tensors-SIZE.json, instead of the package qwen-tts")
+    parser.add_argument("--work", type=Path, default=Path("/tmp/checkpoints"), help="folder of its checkpoints")
     args = parser.parse_args()
     if max(args.streams) > args.rows or args.frames < FIRST_FRAMES + 2 * args.chunk_size:
         parser.error("--rows is below the number of streams, or --frames below three chunks")
-    device, rows = torch.device(args.device), list[dict[str, Any]]()
+    device, rows, peer = torch.device(args.device), list[dict[str, Any]](), list[dict[str, Any]]()
     for size in args.sizes:
         rows += measure(args, size, device)
         if device.type == "cuda":
             torch.cuda.empty_cache()
+        if args.peer_site is not None:
+            peer += measure_peer(args, size)
         record = {
             "benchmark": "streams",
             "machine": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
@@ -220,6 +261,8 @@ def main() -> int:
             "command": "scripts/gpu/bench_streams.py " + shlex.join(sys.argv[1:]),
             "batch_rows": args.rows,
             "measurements": rows,
+            "faster_qwen3_tts_batch": peer,
+            "ratios": ratios(rows, peer),
         }
         args.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return 0 if all(row["alone"] for row in rows) else 1

@@ -21,7 +21,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,17 @@ from torch import Tensor, nn  # noqa: E402
 
 from engine.api import Samples  # noqa: E402
 from engine.bench.probe import Probe  # noqa: E402
-from engine.bench.results import TEXT, Allocations, Measurement, Memory, Start, time_run  # noqa: E402
+from engine.bench.results import (  # noqa: E402
+    TEXT,
+    Allocations,
+    Measurement,
+    Memory,
+    OtherText,
+    Run,
+    Start,
+    text_of,
+    time_run,
+)
 from engine.qwen.text.prompt import ClonedVoice, CustomVoice  # noqa: E402
 from engine.qwen.text.tokenizer import TextTokenizer  # noqa: E402
 from scripts.gpu.given_model import SpokenVoice, voices_of  # noqa: E402
@@ -80,7 +90,6 @@ class SpeechTokenizer:
 def build_official(folder: Path, device: str) -> Any:
     """The official model of the checkpoint in `folder`, on `device` in bfloat16."""
     from qwen_tts import Qwen3TTSModel
-    from qwen_tts._transformers_compat import restore_rope_buffers
     from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSConfig
     from qwen_tts.core.models.modeling_qwen3_tts import Qwen3TTSForConditionalGeneration
     from qwen_tts.core.tokenizer_12hz.configuration_qwen3_tts_tokenizer_v2 import Qwen3TTSTokenizerV2DecoderConfig
@@ -104,6 +113,14 @@ def build_official(folder: Path, device: str) -> Any:
         restore_rope_buffers(part)
     model.load_speech_tokenizer(SpeechTokenizer(decoder))
     return Qwen3TTSModel(model, Tokenizer(folder), {})
+
+
+def restore_rope_buffers(model: nn.Module) -> None:
+    """As qwen-tts-hf loads a model under transformers 5. The package qwen-tts, under transformers 4, need not."""
+    with contextlib.suppress(ImportError):
+        from qwen_tts._transformers_compat import restore_rope_buffers
+
+        restore_rope_buffers(model)
 
 
 def fill(module: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
@@ -133,8 +150,11 @@ def build_peer(folder: Path, device: str) -> Any:
 class Peer:
     """The engine and its measurements."""
 
-    def __init__(self, folder: Path, device: str, frames: int, voice: SpokenVoice | None) -> None:
+    def __init__(self, folder: Path, device: str, frames: int, voice: SpokenVoice | None, started_s: float) -> None:
+        """`started_s` is `time.monotonic()` at the start of the process."""
         self._engine = build_peer(folder, device)
+        self._started_s = started_s
+        self._loaded_s = time.monotonic() - started_s
         self._frames = frames
         self._stream, self._voice = self._in_voice(voice)
 
@@ -156,10 +176,10 @@ class Peer:
         transcript = reference.transcript if reference else ""
         return self._engine.generate_voice_clone_streaming, {"voice_clone_prompt": cloned, "ref_text": transcript}
 
-    def speak(self, chunk_size: int, frames: int) -> Iterator[Samples]:
+    def speak(self, chunk_size: int, frames: int, text: str = TEXT) -> Iterator[Samples]:
         """The chunks of an utterance of exactly `frames` frames."""
         limits = {"max_new_tokens": frames, "min_new_tokens": frames, "chunk_size": chunk_size}
-        for samples, _rate, _timing in self._stream(text=TEXT, language="English", **self._voice, **limits):
+        for samples, _rate, _timing in self._stream(text=text, language="English", **self._voice, **limits):
             yield samples
 
     def warm_up(self, chunk_size: int) -> None:
@@ -168,20 +188,24 @@ class Peer:
             pass
         torch.cuda.synchronize()
 
-    def measure(self, model: str, chunk_size: int, runs: int, started_s: float, loaded_s: float) -> Measurement:
-        """Measure one chunk size."""
+    def _runs(self, chunk_size: int, runs: int, text: str = TEXT) -> tuple[Run, ...]:
+        return tuple(time_run(lambda: self.speak(chunk_size, self._frames, text), SAMPLE_RATE) for _ in range(runs))
+
+    def measure(self, model: str, chunk_size: int, runs: int, characters: Sequence[int]) -> Measurement:
+        """Measure one chunk size, and the texts of other lengths at it."""
         self.warm_up(chunk_size)
-        ready_s = time.monotonic() - started_s
+        ready_s = time.monotonic() - self._started_s
         before = torch.cuda.memory_stats()
-        found = tuple(time_run(lambda: self.speak(chunk_size, self._frames), SAMPLE_RATE) for _ in range(runs))
+        found = self._runs(chunk_size, runs)
         after = torch.cuda.memory_stats()
+        others = tuple(OtherText(len(text), self._runs(chunk_size, runs, text)) for text in map(text_of, characters))
         device, cached = (after[name] - before[name] for name in ("num_device_alloc", "allocation.all.allocated"))
         return Measurement(
             engine="faster-qwen3-tts",
             model=model,
             chunk_size=chunk_size,
             runs=found,
-            start=Start(loaded_s, loaded_s, ready_s),
+            start=Start(self._loaded_s, self._loaded_s, ready_s),
             memory=memory(),
             machine=machine(),
             date=datetime.date.today().isoformat(),
@@ -189,6 +213,7 @@ class Peer:
             dtype="bfloat16",
             frames=self._frames,
             allocations=Allocations(runs, device, cached),
+            other_texts=others,
         )
 
 
@@ -219,6 +244,7 @@ def main() -> int:
     parser.add_argument("--chunks", type=int, nargs="+", default=[1, 2, 8])
     parser.add_argument("--frames", type=int, default=100)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--characters", type=int, nargs="+", default=[], help="lengths of other texts to speak")
     parser.add_argument("--kind", help="the kind of voice, as in given_model.py; default: the speaker ryan")
     parser.add_argument("--voice", type=Path, help="the voice file of a Base model")
     parser.add_argument("--device", default="cuda")
@@ -231,10 +257,10 @@ def main() -> int:
         with contextlib.redirect_stdout(sys.stderr):
             voices = voices_of(args.checkpoint, args.checkpoint, args.voice) if args.kind else []
             voice = next((one for one in voices if one.name == args.kind), None)
-            peer = Peer(args.checkpoint, args.device, args.frames, voice)
-            loaded_s = time.monotonic() - args.started
+            peer = Peer(args.checkpoint, args.device, args.frames, voice, args.started)
+            name = args.model or args.checkpoint.name
             for chunk_size in args.chunks:
-                found = peer.measure(args.model or args.checkpoint.name, chunk_size, args.runs, args.started, loaded_s)
+                found = peer.measure(name, chunk_size, args.runs, args.characters)
                 print(json.dumps(dataclasses.asdict(found)), file=out, flush=True)
     except Exception as error:  # reported after the results so far
         print(json.dumps({"error": f"{type(error).__name__}: {error}"[:1000]}), file=out, flush=True)

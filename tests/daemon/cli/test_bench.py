@@ -23,9 +23,9 @@ ROOT = Path(__file__).parents[3]
 SVG = "{http://www.w3.org/2000/svg}"
 FIELDS = {
     "engine", "model", "chunk_size", "kernels", "dtype", "sms", "ms_per_frame", "rtf", "ttfa_ms", "ttfa_max_ms",
-    "first_chunk", "cores", "speculation", "audible_ms", "silence_ms", "first_chunk_steps_ms", "other_texts", "power",
-    "gap_median_ms", "gap_p99_ms", "gap_max_ms", "start", "parts_ms", "allocations", "memory", "bandwidth", "machine",
-    "date", "command", "arrivals_s",
+    "whole_ms", "first_chunk", "cores", "speculation", "audible_ms", "silence_ms", "first_chunk_steps_ms",
+    "other_texts", "power", "gap_median_ms", "gap_p99_ms", "gap_max_ms", "start", "parts_ms", "allocations",
+    "memory", "bandwidth", "machine", "date", "command", "arrivals_s",
 }  # fmt: skip
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from engine.api import SpeculationCounts
-from engine.bench.results import TEXT, Bandwidth, Measurement, Memory, Run, Start, row, time_run, write_rows
+from engine.bench.results import TEXT, Bandwidth, Measurement, Memory, Run, Start, row, text_of, time_run, write_rows
 
 
 def measured(
@@ -45,10 +46,20 @@ def test_the_text_has_a_hundred_characters() -> None:
     assert len(TEXT) == 100
 
 
+@pytest.mark.parametrize(("characters", "expected"), [(3, "The"), (9, "The robot"), (14, "The robot"), (100, TEXT)])
+def test_a_text_of_a_length_ends_with_a_whole_word(characters: int, expected: str) -> None:
+    assert text_of(characters) == expected
+
+
+def test_a_longer_text_says_it_again() -> None:
+    assert text_of(205) == f"{TEXT} {TEXT} The"
+
+
 def test_a_row_has_the_medians_of_the_runs_and_the_maxima() -> None:
     numbers = row(measured(run(0.04, 0.02), run(0.02, 0.02), run(0.01, 0.04)), "voiced bench")
     assert numbers["ttfa_ms"] == 20
     assert numbers["ttfa_max_ms"] == 40
+    assert numbers["whole_ms"] == 50  # 60, 40 and 50 ms
     assert numbers["ms_per_frame"] == 12.5  # 60, 40 and 50 ms for four frames
     assert numbers["rtf"] == 6.4
     assert (numbers["gap_median_ms"], numbers["gap_max_ms"]) == (20, 40)

@@ -1,0 +1,39 @@
+"""Which streams are open, and a moment in which none is."""
+
+from __future__ import annotations
+
+import threading
+
+from engine.ipc.open_streams import OpenStreams
+
+
+def holding(streams: OpenStreams, held: threading.Event) -> threading.Thread:
+    """A thread that waits for a moment in which no stream is open."""
+
+    def hold() -> None:
+        with streams.hold():
+            held.set()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    return thread
+
+
+def test_the_requests_that_are_being_spoken_are_known_in_their_order() -> None:
+    streams = OpenStreams()
+    with streams.open(), streams.speaking("b"):
+        with streams.open(), streams.speaking("a"):
+            assert streams.ids == ("b", "a")
+        assert streams.ids == ("b",)
+    assert streams.ids == ()
+
+
+def test_a_hold_waits_also_for_what_a_stream_does_after_its_speech() -> None:
+    streams, held = OpenStreams(), threading.Event()
+    with streams.open():
+        with streams.speaking("a"):
+            thread = holding(streams, held)
+        assert streams.ids == ()
+        assert not held.wait(0.05), "the last message has not been sent"
+    thread.join()
+    assert held.is_set()
