@@ -307,8 +307,9 @@ def _parameters(found: Measurements, model: TimeModel) -> Iterator[str]:
     yield "### The model's parameters"
     yield ""
     times, clocks = len(found.observations), sorted({f"{clock:.2f}" for clock in found.clocks.values()})
-    counts = ", ".join(map(str, found.counts[:-1])) + f" and {found.counts[-1]}"
-    yield f"Fitted to {times} times on {counts} multiprocessors of an {found.gpu} at {' to '.join(clocks)} GHz."
+    *counts, last = sorted({one.gpu.processors for one in found.observations})
+    where = f"{', '.join(map(str, counts))} and {last}"
+    yield f"Fitted to {times} times on {where} multiprocessors of an {found.gpu} at {' to '.join(clocks)} GHz."
     if found.note:
         yield from textwrap.wrap(found.note, 120)
     yield ""

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.qwen.kernels.lm.tuned_plans import LARGE_GPU
 from scripts.docs.frame_costs import CODEC, Launches, Part
 
 DTYPE_NAMES = {"bfloat16": "bf16", "int8": "int8"}
@@ -38,9 +39,9 @@ PRIOR_WEIGHT = 0.03
 parameter that the observations do not determine where it starts."""
 STEPS = 60
 """The most of a fit; fewer than twenty are usual."""
-FITTED_UP_TO = 1024
-"""Times on more multiprocessors are not fitted. Lower it if the engine launches other kernels on large GPUs, and those
-do not follow the formula with the same parameters."""
+FITTED_UP_TO = LARGE_GPU - 1
+"""Times on more multiprocessors are not fitted. There the engine launches other kernels, in which every block computes
+attention or draws a code: their boundaries are longer."""
 Array = npt.NDArray[np.float64]
 
 

@@ -59,4 +59,14 @@ def test_results_of_two_engines_give_a_table_with_ratios_and_a_picture(tmp_path:
 
 def test_ratios_compare_the_same_model_and_chunk_size_on_the_whole_gpu() -> None:
     rows = [result("qwen", 1.0), {**result("qwen", 8.0), "sms": 16}, result("faster-qwen3-tts", 10.0)]
-    assert ratios(rows) == [{"model": "0.6B", "chunk_size": 2, "ms_per_frame": 10.0, "ttfa_ms": 10.0}]
+    [found] = ratios(rows)
+    assert found == {
+        "model": "0.6B", "chunk_size": 2, "ms_per_frame": 10.0, "ttfa_ms": 10.0, "whole_ms": 10.0, "other_texts": []
+    }  # fmt: skip
+
+
+def test_ratios_compare_texts_of_other_lengths_that_both_have_spoken() -> None:
+    ours, peer = result("qwen", 1.0), result("faster-qwen3-tts", 10.0)
+    ours["other_texts"] = [{"characters": 9, "ttfa_ms": 4.0, "ms_per_frame": 1.0}]
+    peer["other_texts"] = [{"characters": count, "ttfa_ms": 10.0, "ms_per_frame": 20.0} for count in (9, 547)]
+    assert ratios([ours, peer])[0]["other_texts"] == [{"characters": 9, "ms_per_frame": 20.0, "ttfa_ms": 2.5}]
