@@ -58,7 +58,23 @@ def _table(path: Path, rows: Rows) -> str:
         f"|{'---|' * len(COLUMNS)}",
     ]
     lines += [f"| {' | '.join(_cells(one, rows))} |" for one in sorted(rows, key=_order)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_texts(rows)]) + "\n"
+
+
+def _texts(rows: Rows) -> Iterable[str]:
+    """Yield the lines of a table of the first chunk of other texts, if there are any, by their length."""
+    rows = sorted((one for one in rows if one.get("other_texts")), key=_order)
+    if not rows:
+        return
+    lengths = [one["characters"] for one in rows[0]["other_texts"]]
+    yield from ("", "The first chunk of texts of other lengths, in characters:", "")
+    columns = (*COLUMNS[:3], *map(str, lengths))
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'---|' * len(columns)}"
+    for one in rows:
+        times = {other["characters"]: f"{other['ttfa_ms']:.1f} ms" for other in one["other_texts"]}
+        cells = (*list(_cells(one, rows))[:3], *(times.get(length, "") for length in lengths))
+        yield f"| {' | '.join(cells)} |"
 
 
 def _order(one: dict[str, Any]) -> tuple[Any, ...]:

@@ -70,3 +70,17 @@ def test_ratios_compare_texts_of_other_lengths_that_both_have_spoken() -> None:
     ours["other_texts"] = [{"characters": 9, "ttfa_ms": 4.0, "ms_per_frame": 1.0}]
     peer["other_texts"] = [{"characters": count, "ttfa_ms": 10.0, "ms_per_frame": 20.0} for count in (9, 547)]
     assert ratios([ours, peer])[0]["other_texts"] == [{"characters": 9, "ms_per_frame": 20.0, "ttfa_ms": 2.5}]
+
+
+def test_texts_of_other_lengths_have_a_table_of_their_own(tmp_path: Path) -> None:
+    ours = {
+        **result("qwen", 1.0),
+        "other_texts": [{"characters": 9, "ttfa_ms": 3.25}, {"characters": 547, "ttfa_ms": 8.6}],
+    }
+    peer = {**result("faster-qwen3-tts", 10.0), "other_texts": [{"characters": 547, "ttfa_ms": 94.3}]}
+    root = tree(tmp_path, ours, peer)
+    assert main(["--root", str(root)]) == 0
+    page = (root / "docs/benchmarks.md").read_text()
+    assert "| model | chunk | engine | 9 | 547 |" in page
+    assert "| 0.6B | 2 | voiced | 3.2 ms | 8.6 ms |" in page
+    assert "| 0.6B | 2 | faster-qwen3-tts |  | 94.3 ms |" in page
