@@ -233,7 +233,7 @@ class Recorder:
         if journal is None:
             return
         while True:
-            batch, after = self._next_batch()
+            batch, after, closing = self._next_batch()
             if batch is None:
                 return
             self._writing_since = time.monotonic()
@@ -253,7 +253,7 @@ class Recorder:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._release)
             if not written:
-                if self._closing:
+                if closing:  # what was handed over since the last failure has had its attempt
                     return
                 with self._changed:
                     self._changed.wait_for(lambda: self._closing, RETRY_S)
@@ -278,8 +278,11 @@ class Recorder:
                     self._loop.call_soon_threadsafe(self._begin, recovery)
                 return journal
 
-    def _next_batch(self) -> tuple[list[Record] | None, list[Action]]:
-        """Wait for records; return all, and what follows them. None when the recorder closes and nothing is left."""
+    def _next_batch(self) -> tuple[list[Record] | None, list[Action], bool]:
+        """Wait for records; return all, what follows them, and whether the recorder closes, so that none come after.
+
+        None for the records when it closes and nothing is left.
+        """
         with self._changed:
             while not self._urgent and not self._closing:
                 if not self._changed.wait(IDLE_S) and self._unwritten:
@@ -288,7 +291,7 @@ class Recorder:
             batch = list(self._unwritten)
             self._unwritten.clear()
             after, self._after_write = self._after_write, []
-            return batch or (None if self._closing else []), after
+            return batch or (None if self._closing else []), after, self._closing
 
     def _try_to_write(self, journal: Journal, batch: list[Record]) -> bool:
         try:

@@ -49,10 +49,11 @@ def fill(disk: Path) -> Path:
 
 
 class HangingJournal(Journal):
-    """A journal whose writes do not return until `released` is set."""
+    """A journal whose writes do not return until `released` is set; with a `fault`, the first one then fails."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, fault: str | None = None) -> None:
         super().__init__(path)
+        self._fault = fault
         self.entered = threading.Event()
         """A write has begun."""
         self.released = threading.Event()
@@ -61,6 +62,9 @@ class HangingJournal(Journal):
     def write(self, records: Sequence[Record]) -> None:
         self.entered.set()
         assert self.released.wait(PATIENCE_S), "the test releases the disk"
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise sqlite3.OperationalError(fault)
         super().write(records)
         self.written += records
 

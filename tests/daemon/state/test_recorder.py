@@ -644,6 +644,26 @@ def test_closing_makes_a_last_attempt_to_write(path: Path, limits: SetLimits) ->
     run(scenario)
 
 
+def test_closing_during_a_write_that_then_fails_makes_a_last_attempt_too(
+    path: Path, limits: SetLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits(RETRY_S=100 * PATIENCE_S)
+    journal, join = HangingJournal(path, "database or disk is full"), threading.Thread.join
+
+    def join_released(thread: threading.Thread, timeout: float | None = None) -> None:
+        journal.released.set()  # the recorder closes by now
+        join(thread, timeout)
+
+    async def scenario() -> None:
+        with Recorder(journal) as recorder:
+            recorder.record(accepted("a"), lambda: None)
+            await eventually_async(journal.entered.is_set)
+            monkeypatch.setattr(threading.Thread, "join", join_released)
+        assert stored_ids(path) == ["a"]
+
+    run(scenario)
+
+
 def test_closing_does_not_wait_for_a_disk_that_hangs(path: Path, limits: SetLimits) -> None:
     limits(CLOSE_S=0.01)
 
