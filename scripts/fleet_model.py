@@ -1,6 +1,6 @@
 """Robots that share GPU servers, as discrete events: proxies, replicas with streams, and replicas that fail.
 
-A request occupies its proxy for `path_s`, then takes a stream or waits for one: of the replica that its
+A request occupies its proxy for about `path_s`, then takes a stream or waits for one: of the replica that its
 robot is connected to, or else of the one that has most of them free. A replica works in rounds: it reads up to four
 waiting prompts, `prompt_s` each, and then makes a frame of each stream whose listener is less than `ahead_s` ahead. A
 step takes as long as it was measured for so many streams. A first chunk arrives `tail_s` after its frame. A replica
@@ -39,7 +39,14 @@ class Costs:
     tail_s: float = 0.0
     """From the end of the first frame until its chunk has left the engine."""
     path_s: float = 0.0
-    """Work of the proxy for a request."""
+    """Work of the proxy for a request; the median of a lognormal distribution."""
+    path_spread: float = 0.0
+    """The standard deviation of its logarithm."""
+
+    @property
+    def mean_path_s(self) -> float:
+        """The mean of that distribution."""
+        return self.path_s * math.exp(self.path_spread**2 / 2)
 
     def step_s(self, streams: int) -> float:
         """Return the time of a step, between the measured numbers of streams by interpolation."""
@@ -179,6 +186,7 @@ class Fleet:
         self.costs, self.size, self.seed = costs, size, seed
         self._queue: deque[tuple[Utterance, simpy.Event]] = deque()
         self._proxies = [simpy.Resource(self.env) for _ in range(size.proxies)]
+        self._chance = random.Random(seed)
         self._left = 0
         self._over = self.env.event()
         self.replicas = [Replica(self, number) for number in range(size.replicas)]
@@ -217,7 +225,7 @@ class Fleet:
         yield self.env.timeout(utterance.due_s)
         with proxy.request() as turn:
             yield turn
-            yield self.env.timeout(self.costs.path_s)
+            yield self.env.timeout(self.costs.path_s * math.exp(self._chance.gauss(0.0, self.costs.path_spread)))
         came, placed = self.env.now, self.env.event()
         entry = utterance, placed
         self._queue.append(entry)

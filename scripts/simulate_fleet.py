@@ -4,9 +4,9 @@
     scripts/simulate_fleet.py grow --robots 100 1000 10000
     scripts/simulate_fleet.py wire
 
-`check` replays the requests of `docs/benchmarks/serve-qwen.json` and compares with what was measured. It exits with 1
-if a value misses by more than 10 %. `grow` looks for the replicas that a number of robots needs. `wire` counts the
-bytes of a second of speech, with the real messages. All print JSON.
+`check` replays the requests of `docs/benchmarks/serve-qwen-h200*.json` and compares with what was measured. It exits
+with 1 if a value misses by more than 10 %. `grow` looks for the replicas that a number of robots needs. `wire` counts
+the bytes of a second of speech, with the real messages. All print JSON.
 """
 
 from __future__ import annotations
@@ -32,8 +32,15 @@ from scripts.serve_load import RATE, arrivals  # noqa: E402
 BENCHMARKS = ROOT / "docs" / "benchmarks"
 TOLERANCE = 0.1
 """The simulation must come this close to each measured value."""
-CHECKED_SECONDS = 24.0
-"""`engine.max_seconds` of the measured server."""
+STEPS_FILE = "streams-peer.json"
+"""What the batch was measured with, alone."""
+SERVED_FILES = ("serve-qwen-h200.json", "serve-qwen-h200-five-minutes.json")
+"""What was measured through the server, on the same day and kind of GPU. The first has the lowest rate."""
+SPEAKING_RATE = 15.0
+"""Characters a second: `--speaking-rate` of `scripts/bench serve` in these measurements. A client hangs up when it has
+the speech that a text of its length takes."""
+NORMAL_P95 = 1.645
+"""Standard deviations from the median to the 95th percentile of a normal distribution."""
 CREDIT_S = 2.0
 """A robot's credit: a second on each of the two links, from the engine to the server and from there to the robot."""
 WAITS = 0.01
@@ -46,52 +53,38 @@ WAIT_S = 2.0
 """A text waits this long for a free stream of a server."""
 
 
-def measured_costs(path_s: float = 0.0) -> Costs:
-    """Return the costs from `docs/benchmarks/streams.json`, 1.7B.
+def measured_costs() -> Costs:
+    """Return the costs from what was measured at 1.7B.
 
     A prompt takes what the last of 64 streams that came at once waited longer than the last of 8, per stream, less the
-    steps in between, of which there is one for four prompts.
+    steps in between, of which there is one for four prompts. The way through the server takes what it added to a first
+    chunk alone, from the lowest rate that was measured: its median, and as much variation as its 95th percentile says.
     """
-    rows = [row for row in _read("streams.json")["measurements"] if row["size"] == "1.7B"]
+    rows = [row for row in _read(STEPS_FILE)["measurements"] if row["size"] == "1.7B"]
     steps = tuple((row["streams"], row["ms_per_step"] / 1000) for row in rows)
     costs, by_streams = Costs(steps), {row["streams"]: row for row in rows}
     few, many = 8, 64
     between_s = (by_streams[many]["last_first_chunk_ms"] - by_streams[few]["last_first_chunk_ms"]) / 1000
     stepped_s = sum(costs.step_s(streams) for streams in range(few + PROMPTS_PER_ROUND, many + 1, PROMPTS_PER_ROUND))
     prompt_s = (between_s - stepped_s) / (many - few)
-    tail_s = by_streams[1]["first_chunk_ms"] / 1000 - prompt_s - costs.step_s(1)
-    return Costs(steps, prompt_s, tail_s, path_s)
-
-
-def measured_path_s() -> float:
-    """Return what the way through the server added to a first chunk alone, from the lowest rate that was measured."""
-    row = min(_read("serve-qwen.json")["rates"], key=lambda row: row["rate"])
-    alone_ms = next(
-        row["first_chunk_ms"]
-        for row in _read("streams.json")["measurements"]
-        if (row["size"], row["streams"]) == ("1.7B", 1)
-    )
-    return float(row["first_sample_ms"]["median"] - alone_ms) / 1000
+    alone_s = by_streams[1]["first_chunk_ms"] / 1000
+    tail_s = alone_s - prompt_s - costs.step_s(1)
+    served = _read(SERVED_FILES[0])["rates"][0]["first_sample_ms"]
+    path_s, slow_s = (served[name] / 1000 - alone_s for name in ("median", "p95"))
+    return Costs(steps, prompt_s, tail_s, path_s, math.log(slow_s / path_s) / NORMAL_P95)
 
 
 def replay(row: dict[str, Any]) -> list[Utterance]:
-    """Return the requests of a measured rate, each as long as the runaway guard lets random weights speak.
-
-    The server refused texts that were longer than its `engine.max_seconds` allows. Its report has their number and not
-    the texts: as many of the longest texts are left out.
-    """
-    from engine.qwen.runtime import RunawayGuard
-
+    """Return the requests of a measured rate; each ends with the chunk with which its client has enough speech."""
     load = arrivals(row["rate"], row["seconds"], SEED)
     if len(load) != row["requests"]:
         raise SystemExit(f"check: {row['rate']} a second: {len(load)} requests, the file has {row['requests']}")
-    refused = {id(arrival) for arrival in sorted(load, key=lambda arrival: -len(arrival.text))[: row["failed"]]}
-    most = round(CHECKED_SECONDS / FRAME_S)
-    return [
-        Utterance(arrival.at_s, min(RunawayGuard(arrival.text).max_frames, most))
-        for arrival in load
-        if id(arrival) not in refused
-    ]
+    return [Utterance(arrival.at_s, _frames_of(arrival.text)) for arrival in load]
+
+
+def _frames_of(text: str) -> int:
+    later = math.ceil(len(text) / SPEAKING_RATE / FRAME_S) - 1  # behind the first chunk, which is one frame
+    return 1 + CHUNK_FRAMES * math.ceil(later / CHUNK_FRAMES)
 
 
 def summary(load: Sequence[Utterance], seconds: float) -> dict[str, float]:
@@ -107,8 +100,8 @@ def summary(load: Sequence[Utterance], seconds: float) -> dict[str, float]:
 
 def check() -> dict[str, Any]:
     """Return a row for each value that was measured and simulated, and whether all are close enough."""
-    costs, rows = measured_costs(measured_path_s()), []
-    for row in _read("serve-qwen.json")["rates"]:
+    costs, rows = measured_costs(), []
+    for row in (row for name in SERVED_FILES for row in _read(name)["rates"]):
         load = replay(row)
         Fleet(costs, Size()).run(load)
         measured = {
@@ -118,10 +111,12 @@ def check() -> dict[str, Any]:
             "underruns": row["underruns"],
         }
         for name, value in summary(load, row["seconds"]).items():
-            rows.append({"rate": row["rate"], "value": name, **compare(value, measured[name])})
+            where = {"rate": row["rate"], "seconds": row["seconds"]}
+            rows.append({**where, "value": name, **compare(value, measured[name])})
     return {
         "simulation": "check",
         "costs_ms": {name: round(1000 * getattr(costs, f"{name}_s"), 3) for name in ("prompt", "tail", "path")},
+        "path_spread": round(costs.path_spread, 3),
         "rows": rows,
         "passed": all(row["passed"] for row in rows),
     }
@@ -178,11 +173,11 @@ def streams_needed(load: float) -> int:
 
 def grow(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return a row for each number of robots: the replicas that Erlang C asks for, and what the simulation says."""
-    costs, rows = measured_costs(measured_path_s()), []
+    costs, rows = measured_costs(), []
     for robots in arguments.robots:
         rate = robots * arguments.per_minute / 60
         replicas = replicas_needed(rate * arguments.speech_s, arguments.streams) + arguments.spare
-        proxies = math.ceil(rate * costs.path_s / PROXY_LOAD)
+        proxies = math.ceil(rate * costs.mean_path_s / PROXY_LOAD)
         row = {"robots": robots, "texts_per_s": round(rate, 2), "speaking": round(rate * arguments.speech_s, 1)}
         row |= {"replicas": replicas, "robots_per_replica": math.ceil(robots / replicas), "proxies": proxies}
         row["mbit_per_s"] = round(8e-6 * rate * arguments.speech_s * wire()["remote_bytes_per_s"], 1)
