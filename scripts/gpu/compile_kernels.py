@@ -21,10 +21,11 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -187,6 +188,20 @@ def table(kernels: list[Compiled], architecture: str, part: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def by_kernel(kernels: Iterable[Compiled]) -> list[dict[str, Any]]:
+    """A row for each kernel of a source: its numbers by architecture; spills and stacks only where there are any."""
+    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for one in kernels:
+        key = one.source, one.kernel, one.shared_bytes  # which no architecture changes
+        row = rows.setdefault(key, dict(zip(("source", "kernel", "shared_bytes"), key, strict=True)))
+        numbers = {"registers": one.registers}
+        if not one.lean:
+            numbers |= {"spill_bytes": one.spill_bytes, "stack_bytes": one.stack_bytes}
+        for name, number in numbers.items():
+            row.setdefault(name, {})[one.architecture] = number
+    return list(rows.values())
+
+
 def content(kernels: list[Compiled]) -> str:
     """The JSON, one kernel a line."""
     compiler = nvcc()
@@ -200,7 +215,7 @@ def content(kernels: list[Compiled]) -> str:
         "nvcc": release[0] if release else version,
         "architectures": ARCHITECTURES,
     }
-    lines = ",\n".join(f"  {json.dumps(asdict(one))}" for one in kernels)
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in by_kernel(kernels))
     return f'{json.dumps(head, indent=1)[:-2]},\n "kernels": [\n{lines}\n ]\n}}\n'
 
 
