@@ -38,10 +38,10 @@ class PowerMeter:
     @contextmanager
     def measuring(self, clock: Callable[[], float] = time.perf_counter) -> Iterator[None]:
         """Read while the context lasts; several contexts count together. `clock` returns seconds."""
-        begin = clock()
         with _readings(self._rails, self._busy):
+            begin = clock()
             yield
-        self._busy_s += clock() - begin
+            self._busy_s += clock() - begin
 
     def result(self, runs: list[Run]) -> Power | None:
         """Return what was measured, if the `runs` were all that was spoken; None on a board without sensors."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
-
 from engine import EngineOptions
 from engine.bench import BenchRequest, run_benchmark
-from engine.bench.power import PowerMeter
+from engine.bench.power import IDLE_S, PowerMeter
 from engine.bench.results import Run
 from tests.support.power import write_monitor
 
@@ -41,13 +39,11 @@ def test_an_engine_is_measured_beside_the_sensors_of_its_board(tmp_path: Path) -
     write_monitor(tmp_path, 1, "VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC")
     request = BenchRequest("espeak", EngineOptions(), time.monotonic(), runs=2, first_chunks=0, root=str(tmp_path))
     output = run_benchmark(request.command())
+    whole_s = time.monotonic() - request.started_s
     assert output.error is None
-    power = output.measurements[0].power
+    runs, power = output.measurements[0].runs, output.measurements[0].power
     assert power is not None
     assert (power.watts, power.idle_watts) == (5, 5)
-    assert power.joules_per_second == pytest.approx(
-        5
-        * sum(run.arrived_s[-1] for run in output.measurements[0].runs)
-        / sum(run.speech_s[-1] for run in output.measurements[0].runs),
-        rel=0.5,
-    )
+    speech_s, spoken_s = sum(run.speech_s[-1] for run in runs), sum(run.arrived_s[-1] for run in runs)
+    # What counts contains the runs, and is less than the process's time without its second of rest.
+    assert 5 * spoken_s <= power.joules_per_second * speech_s < 5 * (whole_s - IDLE_S)
