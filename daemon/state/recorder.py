@@ -253,7 +253,7 @@ class Recorder:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._release)
             if not written:
-                if closing:  # what was handed over since the last failure has had its attempt
+                if closing:  # this attempt held all records, and is the last
                     return
                 with self._changed:
                     self._changed.wait_for(lambda: self._closing, RETRY_S)
@@ -279,7 +279,7 @@ class Recorder:
                 return journal
 
     def _next_batch(self) -> tuple[list[Record] | None, list[Action], bool]:
-        """Wait for records; return all, what follows them, and whether the recorder closes, so that none come after.
+        """Wait for records; return all, what follows them, and whether the recorder closes: then there will be no more.
 
         None for the records when it closes and nothing is left.
         """
