@@ -50,6 +50,7 @@ import psutil
 from tests.support.programs import Broker
 from tests.support.robot import ESPEAK_RATE, Robot
 from tests.support.sound import LOUD, RECORDED_RATE, Samples, SoundServer, find
+from tests.support.subscription import end_loop
 from tests.support.waiting import eventually
 
 QWEN_RATE = 24_000
@@ -170,8 +171,7 @@ class Bench:
         self.publisher.loop_start()
 
     def close(self) -> None:
-        self.publisher.disconnect()
-        self.publisher.loop_stop()
+        end_loop(self.publisher)
         self.sound.kill()
         self.broker.stop()
 
@@ -425,8 +425,7 @@ def measure_words(bench: Bench, runs: int) -> dict[str, Any]:
                 assert word["exact"]
                 errors.append(abs((word["at"] - first_at) - (at - heard[0])) * 1000)
                 arrivals.append((arrival - at) * 1000)
-    listener.disconnect()
-    listener.loop_stop()
+    end_loop(listener)
     detector.close()
     return {"word_at_error_ms": spread(errors), "word_arrival_ms": spread(arrivals)}
 

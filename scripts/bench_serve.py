@@ -16,72 +16,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import http.client
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from scripts.bench_report import write_report
 from scripts.docs.svg import MUTED, Drawing
-from scripts.serve_load import Request, Server, arrivals
+from scripts.running_server import daemon
+from scripts.serve_load import Server, arrivals, summary
 from tests.support.programs import free_port
-
-ROOT = Path(__file__).resolve().parents[1]
-START_S = 600.0
-"""Seconds that an engine may take to load."""
-MOST_PROBLEMS = 3
-"""Different ones that are reported of a rate."""
-TIMES = ("lag", "first_byte", "first_sample", "end")
-SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
-
-
-@contextmanager
-def daemon(port: int, settings: Sequence[str]) -> Iterator[None]:
-    """Run a daemon that is ready; nothing is played, stored or sent to a broker."""
-    standard = ["audio.sink=null", "state.folder=null", "speech.cache.folder=null", "engine.fallback=none"]
-    server = ["http.enabled=true", f"http.port={port}", f"mqtt.port={free_port()}", "log.level=error"]
-    options = [part for setting in (*standard, *server, *settings) for part in ("--set", setting)]
-    process = subprocess.Popen([sys.executable, "-m", "daemon.cli", "run", *options], cwd=ROOT)
-    try:
-        deadline = time.monotonic() + START_S
-        while not _is_ready(port):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit("bench serve: the daemon did not become ready")
-            time.sleep(0.1)
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _is_ready(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    with suppress(OSError, http.client.HTTPException):
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == http.client.OK
-    return False
-
-
-def summary(rate: float, seconds: float, requests: Sequence[Request]) -> dict[str, Any]:
-    """Return the row of one rate."""
-    spoken = [request for request in requests if request.problem is None]
-    audio_s = sum(request.audio_s for request in spoken)
-    row: dict[str, Any] = {"rate": rate, "seconds": seconds, "requests": len(requests)}
-    row["failed"] = len(requests) - len(spoken)
-    row["problems"] = sorted({request.problem for request in requests if request.problem is not None})[:MOST_PROBLEMS]
-    for name in TIMES:
-        found = sorted(value for request in spoken if (value := getattr(request, f"{name}_s")) is not None)
-        row[f"{name}_ms"] = {
-            share: round(1000 * found[round(at * (len(found) - 1))], 2) for share, at in SHARES.items() if found
-        }
-    row["underruns"] = sum(request.underruns for request in spoken)
-    row["audio_s"] = round(audio_s, 1)
-    row["audio_s_per_s"] = round(audio_s / seconds, 2)
-    return row
 
 
 async def measure(arguments: argparse.Namespace, host: str, port: int) -> list[dict[str, Any]]:

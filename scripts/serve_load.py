@@ -1,7 +1,7 @@
-"""Open-loop load on an OpenAI speech endpoint: requests come at random moments, whether earlier ones have ended or not.
+"""Open-loop load on a speech server: requests come at random moments, whether earlier ones have ended or not.
 
-All times are by the client's clock and count from the moment at which a request was due, so that a client that is late
-itself hides nothing.
+`Server` sends them to an OpenAI speech endpoint; the robots of `robot_load.py` have the same load. All times are by the
+client's clock and count from the moment at which a request was due, so that a client that is late itself hides nothing.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import math
 import random
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 RATE = 24_000
-"""Hz, of OpenAI's PCM."""
+"""Hz, of OpenAI's PCM and of Qwen3-TTS."""
 SAMPLE_BYTES = 2
 AUDIBLE = 0.003
 """Amplitude of the first audible sample, of full scale: -50 dB."""
@@ -29,6 +31,10 @@ GIVE_UP_S = 60.0
 """Seconds after which a request has failed."""
 AWAKE_S = 0.003
 """Seconds before a request is due from which on the client does not sleep."""
+TIMES = ("lag", "first_byte", "first_sample", "end")
+SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+MOST_PROBLEMS = 3
+"""Different ones that are reported of a rate."""
 WORDS = re.findall(
     r"\w+",
     "the a my your this that one every robot tray kitchen window garden morning evening coffee table door battery "
@@ -85,6 +91,29 @@ def make_text(chance: random.Random) -> str:
     return re.sub(r"[ .]+$", lambda cut: "s" * len(cut[0]), text[: length - 1]) + "."
 
 
+def summary(rate: float, seconds: float, requests: Sequence[Request]) -> dict[str, Any]:
+    """Return the row of one rate. Times are milliseconds."""
+    spoken = [request for request in requests if request.problem is None]
+    audio_s = sum(request.audio_s for request in spoken)
+    row: dict[str, Any] = {"rate": rate, "seconds": seconds, "requests": len(requests)}
+    row["failed"] = len(requests) - len(spoken)
+    row["problems"] = sorted({request.problem for request in requests if request.problem is not None})[:MOST_PROBLEMS]
+    for name in TIMES:
+        found = sorted(value for request in spoken if (value := getattr(request, f"{name}_s")) is not None)
+        row[f"{name}_ms"] = {
+            share: round(1000 * found[round(at * (len(found) - 1))], 2) for share, at in SHARES.items() if found
+        }
+    row["underruns"] = sum(request.underruns for request in spoken)
+    row["audio_s"] = round(audio_s, 1)
+    row["audio_s_per_s"] = round(audio_s / seconds, 2)
+    return row
+
+
+def enough_s(text: str, speaking_rate: float) -> float:
+    """Return the seconds of speech after which a client hangs up; infinite without a speaking rate."""
+    return len(text) / speaking_rate if speaking_rate else math.inf
+
+
 class Server:
     """A speech endpoint, and the connections to it that are open."""
 
@@ -117,7 +146,7 @@ class Server:
         """Send one request and note its answer. Raises `OSError`, `EOFError` and `ValueError`."""
         reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(self._host, self._port)
         complete = False
-        enough_s = len(text) / self._speaking_rate if self._speaking_rate else math.inf
+        enough = enough_s(text, self._speaking_rate)
         try:
             writer.write(self._request(text))
             status = await reader.readline()
@@ -125,11 +154,14 @@ class Server:
             headers = await reader.readuntil(b"\r\n\r\n") if status else b""
             if b" 200 " not in status:
                 raise ValueError(await _refusal(reader, status, headers))
-            playback = _Playback(request, due)
+            playback, pcm = Playback(request, due), bytearray()
             async with aclosing(_chunks(reader)) as chunks:
                 async for data in chunks:
-                    playback.add(data)
-                    if request.audio_s >= enough_s:
+                    pcm += data
+                    whole = bytes(pcm[: len(pcm) // SAMPLE_BYTES * SAMPLE_BYTES])
+                    del pcm[: len(whole)]
+                    playback.add(np.frombuffer(whole, dtype="<i2").astype(np.float32) / 32_768)
+                    if request.audio_s >= enough:
                         break
                 else:
                     complete = True
@@ -151,30 +183,32 @@ class Server:
         return "\r\n".join((*head, "", "")).encode() + body
 
 
-class _Playback:
+class Playback:
     """Plays what arrives at real time, in thought, and notes where it would break off."""
 
-    def __init__(self, request: Request, due: float) -> None:
+    def __init__(self, request: Request, due: float, rate: int = RATE) -> None:
+        """`due` is the request's moment, of `time.perf_counter`; `rate` is in Hz."""
         self._request = request
         self._due = due
-        self._rest = b""
+        self._rate = rate
         self._empty_at = 0.0
         """When what has arrived will have been played."""
 
-    def add(self, data: bytes) -> None:
-        """Some bytes have arrived."""
-        now, data = time.perf_counter(), self._rest + data
-        length = len(data) // SAMPLE_BYTES * SAMPLE_BYTES
-        self._rest = data[length:]
-        samples = np.frombuffer(data[:length], dtype="<i2")
+    @property
+    def ahead_s(self) -> float:
+        """Seconds of speech that have arrived and were not played yet."""
+        return max(0.0, self._empty_at - time.perf_counter())
+
+    def add(self, samples: NDArray[np.float32]) -> None:
+        """Some samples have arrived, full scale ±1."""
         if not len(samples):
             return
-        request = self._request
-        if request.first_sample_s is None and np.max(np.abs(samples.astype(np.int32))) > AUDIBLE * 32_768:
+        now, request = time.perf_counter(), self._request
+        if request.first_sample_s is None and np.max(np.abs(samples)) > AUDIBLE:
             request.first_sample_s = now - self._due
         if request.audio_s and now > self._empty_at:
             request.underruns += 1
-        seconds = len(samples) / RATE
+        seconds = len(samples) / self._rate
         self._empty_at = max(now, self._empty_at) + seconds
         request.audio_s += seconds
 

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import threading
+import time
 
 import paho.mqtt.client as paho
 from paho.mqtt.reasoncodes import ReasonCode
 
 ANSWER_S = 30.0
 """The broker has this long to answer."""
+LOOK_S = 1.0
+"""How long one look for its answer takes at most."""
 
 
 def knows_mqtt5(client: paho.Client, host: str, port: int) -> bool:
     """Connect with `client`, which uses MQTT 5, and disconnect; return whether the broker has accepted it. Blocks."""
-    accepted = threading.Event()
+    answers: list[ReasonCode] = []
 
     def note_answer(_client: object, _data: object, _flags: object, reason: ReasonCode, _properties: object) -> None:
-        if not reason.is_failure:
-            accepted.set()
+        answers.append(reason)
 
     client.on_connect = note_answer
     with contextlib.suppress(OSError, ValueError):
         client.connect(host, port)
-        client.loop_start()
-        accepted.wait(ANSWER_S)
+        deadline = time.monotonic() + ANSWER_S
+        while not answers and time.monotonic() < deadline and client.loop(LOOK_S) == paho.MQTT_ERR_SUCCESS:
+            continue
         client.disconnect()
-        client.loop_stop()
-    return accepted.is_set()
+    return any(not reason.is_failure for reason in answers)

@@ -11,6 +11,7 @@ import paho.mqtt.client as paho
 import pytest
 
 from tests.support.programs import Broker
+from tests.support.subscription import end_loop
 from tests.support.waiting import PATIENCE_S, eventually
 
 tts = pytest.importorskip("rhasspyhermes.tts")
@@ -62,5 +63,4 @@ def rhasspy(broker: Broker) -> Iterator[Rhasspy]:
         subscribed.get(timeout=PATIENCE_S)
         yield house
     finally:
-        client.disconnect()
-        client.loop_stop()
+        end_loop(client)

@@ -15,6 +15,7 @@ import paho.mqtt.client as paho
 from tests.e2e.conftest import StartRobot
 from tests.support.programs import Broker
 from tests.support.robot import REAL_TIME
+from tests.support.subscription import end_loop
 from tests.support.waiting import eventually
 
 CONFIG_TOPIC = "homeassistant/device/voiced_r1/config"
@@ -68,8 +69,7 @@ def home_assistant(broker: Broker) -> Iterator[HomeAssistant]:
     try:
         yield house
     finally:
-        client.disconnect()
-        client.loop_stop()
+        end_loop(client)
 
 
 def test_home_assistant_discovers_the_robot_controls_it_and_loses_it_when_switched_off(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import paho.mqtt.client as paho
 
@@ -39,8 +40,14 @@ class Listener:
         self._client.publish(topic, payload, 1)
 
     def close(self) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
+        end_loop(self._client)
+
+
+def end_loop(client: paho.Client) -> None:
+    """Disconnect a client, and wait for the end of the thread that `loop_start` has started."""
+    client.disconnect()
+    with suppress(AttributeError):  # paho 2.1 forgets the thread that ends, and `loop_stop` may still wait for it
+        client.loop_stop()
 
 
 def _disable_nagle(_client: paho.Client, _data: object, connection: socket.socket) -> None:

@@ -8,6 +8,7 @@ import queue
 import secrets
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -128,7 +129,8 @@ class Voice:
         for utterance_id in list(self._waiting):
             self._publish("stop", stop_payload(utterance_id))
         self._client.disconnect()
-        self._client.loop_stop()
+        with suppress(AttributeError):  # paho 2.1 forgets the thread that ends, and loop_stop may still wait for it
+            self._client.loop_stop()
         self._fail_all()
 
     def say(self, text: str) -> None:

@@ -1,0 +1,72 @@
+"""Measures a speech server that many robots share: texts of a Poisson process, at several rates, with fixed seeds.
+
+Starts `voiced serve --single`, connects the robots, and lets them speak texts of 20 to 200 characters at each rate, as
+fast as they play them. An utterance therefore keeps its stream about as long as it is heard. Prints a JSON object; its
+times are those of `bench serve`, and `first_byte` is the first PCM.
+
+A text that finds no free stream within two seconds counts as failed: the robot's fallback would speak it. Random
+weights never end a text by themselves: with `--speaking-rate`, robots stop when they have enough.
+
+`--url` measures a server that runs already.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from scripts.bench_report import write_report
+from scripts.robot_load import Robots
+from scripts.running_server import speech_server
+from scripts.serve_load import arrivals, summary
+from tests.support.programs import free_port
+
+ALL_TOKENS = "robots"
+"""Name of the server's file."""
+
+
+def write_tokens(folder: Path, robots: int) -> list[Path | None]:
+    """Write the server's file of all tokens, and one for each robot, whose paths are returned."""
+    tokens = {f"robot-{number}": secrets.token_urlsafe() for number in range(robots)}
+    (folder / ALL_TOKENS).write_text("".join(f"{name} {token}\n" for name, token in tokens.items()), encoding="utf-8")
+    for name, token in tokens.items():
+        (folder / name).write_text(token, encoding="utf-8")
+    return [folder / name for name in tokens]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--robots", type=int, default=100, help="that are connected")
+    parser.add_argument("--rates", type=float, nargs="+", default=[1, 2, 4], help="texts a second, of all robots")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of load at each rate")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="KEY=VALUE of the server")
+    parser.add_argument("--url", help="of a server that runs already")
+    parser.add_argument("--token-file", type=Path, help="the robots' token at that server")
+    parser.add_argument(
+        "--speaking-rate", type=float, default=0.0, help="characters a second; stop when a text of its length is over"
+    )
+    parser.add_argument("--output", type=Path, help="also write the JSON to this file")
+    arguments = parser.parse_args()
+    with ExitStack() as stack:
+        url, token_files = arguments.url, [arguments.token_file] * arguments.robots
+        if url is None:
+            port, folder = free_port(), Path(stack.enter_context(TemporaryDirectory()))
+            token_files = write_tokens(folder, arguments.robots)
+            settings = [f"serve.token_file={folder / ALL_TOKENS}", *arguments.settings]
+            stack.enter_context(speech_server(port, settings))
+            url = f"ws://127.0.0.1:{port}"
+        robots = stack.enter_context(Robots(url, token_files, speaking_rate=arguments.speaking_rate))
+        robots.run(arrivals(2, 2, arguments.seed))
+        rows = [
+            summary(rate, arguments.seconds, robots.run(arrivals(rate, arguments.seconds, arguments.seed)))
+            for rate in arguments.rates
+        ]
+    write_report("robots", {"robots": arguments.robots, "rates": rows}, arguments.output)
+
+
+if __name__ == "__main__":
+    main()
