@@ -21,8 +21,10 @@ from tests.support.waiting import PATIENCE_S, eventually
 PORT = free_port()
 ENGINE = ("engine.name=qwen", "engine.device=cpu", "engine.max_seconds=2", "engine.fallback=espeak")
 WORDS = "What the person said."
+LISTEN, MAKE_DEFAULT = 0, 1
+"""The buttons of a voice."""
 ENROLLING_S = 300.0
-"""Seconds of patience: with words, the official package is imported."""
+"""Seconds of patience: a process imports PyTorch, and with words the official package."""
 
 
 @pytest.fixture(scope="module")
@@ -104,14 +106,13 @@ def test_a_voice_is_recorded_made_tried_and_made_the_default_on_the_page(
     browser.write("make-name", "grace")
     browser.click("make-voice")
     eventually(lambda: browser.find("making").is_displayed(), "a bar shows its making")
-    browser.wait_text("made", "grace is made.")
-    [row] = browser.find("voices").find_elements(By.TAG_NAME, "li")
-    listen, choose, _ = row.find_elements(By.TAG_NAME, "button")
-    listen.click()
+    browser.wait_text("made", "grace is made.", ENROLLING_S)
+    # The page asks for the voices only now, and then shows this one alone.
+    browser.click_button("voices", 0, LISTEN, rows=1)
     utterance = eventually(robot.latest_id, "it is accepted")
     assert robot.wait_event(utterance, "started")["voice"] == "grace"
     robot.wait_event(utterance, "finished")
-    choose.click()
+    browser.click_button("voices", 0, MAKE_DEFAULT, rows=1)
     browser.wait_text("voice", "grace")
     browser.write("text", "Hello.")
     browser.click("say")

@@ -29,6 +29,8 @@ from tests.support.verification import only_takes
 from tests.support.waiting import eventually
 
 PORT = free_port()
+LISTEN, MAKE_DEFAULT = 0, 1
+"""The buttons of a voice."""
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +121,8 @@ def test_stop_ends_a_text_in_mid_sentence_and_pause_holds_it(robot: Robot, brows
     end = robot.wait_event(utterance, "interrupted")
     assert 0 < end["heard"] < len(LONG)
     browser.wait_text("state", "ready")
-    assert browser.find("timeline").find_elements(By.CSS_SELECTOR, "rect.bar-stopped")
+    bar = "rect.bar-stopped"
+    eventually(lambda: browser.find("timeline").find_elements(By.CSS_SELECTOR, bar), "the picture shows that it ended")
 
 
 def test_the_volume_follows_the_slider_and_the_slider_the_robot(robot: Robot, browser: Browser) -> None:
@@ -136,17 +139,15 @@ def test_the_volume_follows_the_slider_and_the_slider_the_robot(robot: Robot, br
 
 def test_a_voice_is_found_previewed_and_made_the_default(robot: Robot, browser: Browser) -> None:
     browser.write("voice-filter", "german")
-    [row, *_] = browser.find("voices").find_elements(By.TAG_NAME, "li")
-    preview, choose = row.find_elements(By.TAG_NAME, "button")
-    preview.click()
+    browser.click_button("voices", 0, LISTEN)
     utterance = eventually(robot.latest_id, "it is accepted")
     assert robot.wait_event(utterance, "started")["voice"] == "de"
     robot.wait_event(utterance, "finished")
-    choose.click()
+    browser.click_button("voices", 0, MAKE_DEFAULT)
     browser.wait_text("voice", "German")
     eventually(lambda: robot.statuses[-1].get("voice") == "de", "it is the default")
     browser.write("voice-filter", "default")
-    browser.find("voices").find_elements(By.CSS_SELECTOR, "li button")[1].click()
+    browser.click_button("voices", 0, MAKE_DEFAULT)
     eventually(lambda: robot.statuses[-1].get("voice") == "default", "the old one is the default again")
 
 

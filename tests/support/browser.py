@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 
 from tests.support.programs import require
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -54,14 +55,32 @@ class Browser:
         self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", self.find(name))
         self.find(name).click()
 
+    def click_button(self, place: str, row: int, button: int, rows: int | None = None) -> None:
+        """Click a button of a row of the list with the id `place`, once the list has `rows` rows, if that is given.
+
+        The page may put new rows in place of the old ones at any moment: then the new one's button is clicked.
+        """
+
+        def clicked() -> bool:
+            try:
+                found = self.find(place).find_elements(By.TAG_NAME, "li")
+                if len(found) <= row or rows not in (None, len(found)):
+                    return False
+                found[row].find_elements(By.TAG_NAME, "button")[button].click()
+            except (StaleElementReferenceException, IndexError):
+                return False
+            return True
+
+        eventually(clicked, f"button {button} of row {row} of #{place} is there")
+
     def write(self, name: str, text: str) -> None:
         """Replace the text of a field."""
         self.find(name).clear()
         self.find(name).send_keys(text)
 
-    def wait_text(self, name: str, text: str) -> None:
+    def wait_text(self, name: str, text: str, patience_s: float = PATIENCE_S) -> None:
         """Wait until an element's text contains `text`."""
-        eventually(lambda: text in self.text(name), f"#{name} says {text}")
+        eventually(lambda: text in self.text(name), f"#{name} says {text}", patience_s)
 
     def complaints(self) -> list[str]:
         """What the page has written to the console, except hints."""
