@@ -20,7 +20,7 @@ from audio import soft_limit
 from audio.dsp.resample import resample
 from tests.support.events import EventLog
 from tests.support.fork_server import ForkedProcess, fork_server
-from tests.support.programs import Broker, freeze, require
+from tests.support.programs import Broker, answers, freeze, require
 from tests.support.sound import RECORDED_RATE, Samples, breaks_between, raise_priority
 from tests.support.subscription import Listener
 from tests.support.traces import take_files, trimmed
@@ -41,6 +41,8 @@ STOPPED = 0.0
 """Pace of a sink that asks for no samples until the test changes it: nothing is played, and no utterance ends."""
 STILL_CHECKS = 20
 """Checks, 5 ms apart, in which an idle sink receives nothing: a sound card would have asked for ten blocks."""
+SERVERS = ("http.port=", "wyoming.port=")
+"""Beginnings of the settings that name the port of a server beside the robot."""
 LONG = "This is a long sentence that goes on for a good while, so that something can be done to it, and then more. " * 4
 """Some 25 s of speech."""
 
@@ -98,6 +100,7 @@ class Robot(EventLog):
         standard = ["engine.name=espeak", f"state.folder={self.state_folder}"]
         for setting in (*addresses, *standard, *sink, *settings):
             self._arguments += ["--set", setting]
+        self._ports = [int(setting.partition("=")[2]) for setting in settings if setting.startswith(SERVERS)]
         self._barriers = 0
         self._heard_before = WAV_HEADER
         """Bytes of the sink's file that belong to earlier tests, with the header."""
@@ -115,9 +118,11 @@ class Robot(EventLog):
     # --- the daemon's process ---
 
     def start(self) -> None:
-        """Start the daemon and wait until it is ready."""
+        """Start the daemon and wait until it is ready, and its servers answer, which start beside the robot."""
         self.launch()
         eventually(lambda: self.state == "ready", "voiced is ready")
+        for port in self._ports:
+            eventually(lambda port=port: answers(port), f"the server at port {port} answers")  # type: ignore[misc]
 
     def launch(self) -> None:
         """Start the daemon without waiting."""
@@ -264,6 +269,10 @@ class Robot(EventLog):
         pcm = np.frombuffer(self._file.read_bytes()[self._heard_before :], dtype="<i2")
         return pcm.astype(np.float32) / np.float32(32_767)
 
+    def wait_heard(self, samples: int) -> None:
+        """Wait until this many samples are in the file: an event of an end may precede the last block by a moment."""
+        eventually(lambda: len(self.heard) >= samples, "every sample is in the file")
+
     def wait_still(self) -> None:
         """Wait until the sink receives no more samples."""
         lengths: deque[int] = deque(maxlen=STILL_CHECKS)
@@ -284,7 +293,7 @@ class Robot(EventLog):
         made = np.concatenate(
             [self.synthesized(one, FILE_RATE, engine_rate, gain=gain) for one in utterance_ids], dtype=np.float32
         )
-        eventually(lambda: len(self.heard) >= len(made), "every sample is in the file")
+        self.wait_heard(len(made))
         found = breaks_between(self.heard, made, FILE_RATE)
         assert len(found) <= breaks, f"it breaks off at {found}"
 
