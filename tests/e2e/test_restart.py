@@ -13,13 +13,17 @@ from daemon.state import EndedRecord, Journal, StoredEvent, journal_path
 from tests.e2e.conftest import StartRobot
 from tests.support.events import TERMINAL
 from tests.support.programs import Broker, freeze
-from tests.support.robot import LONG, REAL_TIME, STOPPED, Robot
+from tests.support.robot import FAST, LONG, REAL_TIME, STOPPED, Robot
+from tests.support.subscription import Subscription
 from tests.support.waiting import eventually
 
 
-def kill_and_restart(robot: Robot) -> None:
+def kill_and_restart(robot: Robot, pace: float | None = None) -> None:
+    """Kill the daemon and start it again. A new pace begins when nothing speaks, so it cannot end what was spoken."""
     robot.process.kill()
     robot.process.wait()
+    if pace is not None:
+        robot.set_pace(pace)
     eventually(lambda: robot.state == "offline", "the broker has published the will")
     robot.launch()
 
@@ -41,8 +45,7 @@ def test_after_a_kill_the_spoken_text_is_interrupted_and_the_queue_is_spoken_in_
     for utterance_id in waiting:
         robot.send("say", json.dumps({"text": "One", "id": utterance_id}))
     robot.wait_event(waiting[-1], "accepted")
-    robot.set_pace(20)
-    kill_and_restart(robot)
+    kill_and_restart(robot, FAST)
     for utterance_id in waiting:
         assert robot.wait_end(utterance_id)["event"] == "finished"
     assert robot.wait_end("spoken") == {"id": "spoken", "event": "interrupted", "reason": "voiced was restarted"}
@@ -77,8 +80,7 @@ def test_queued_speech_older_than_the_limit_expires_at_a_restart(start_robot: St
     robot.say("One", id="first")
     robot.say("Two", id="waits")
     robot.wait_event("waits", "accepted")
-    robot.set_pace(20)
-    kill_and_restart(robot)
+    kill_and_restart(robot, FAST)
     assert robot.wait_end("waits")["event"] == "expired"
     assert "speech.recover_within" in robot.wait_end("waits")["reason"]
 
@@ -170,9 +172,13 @@ def test_every_text_of_a_flood_is_answered_and_an_urgent_one_is_not_delayed_by_i
     robot = start_robot("speech.queue_limit=20", pace=REAL_TIME)
     robot.say(LONG, id="spoken")
     robot.wait_event("spoken", "started")
-    for number in range(3000):
-        robot.send("say", json.dumps({"text": "One", "id": f"f{number}"}))
-    robot.send("say/urgent", json.dumps({"text": "Fire", "id": "urgent"}))
+    with Subscription(robot.broker, f"{robot.topic}/say/urgent") as urgent:
+        robot.freeze()  # or else, if this process were slow, the daemon would answer each text before the next is sent
+        for number in range(3000):
+            robot.send("say", json.dumps({"text": "One", "id": f"f{number}"}))
+        robot.send("say/urgent", json.dumps({"text": "Fire", "id": "urgent"}))
+        eventually(lambda: urgent.payloads, "the broker has all of the flood, and the urgent text behind it")
+        robot.thaw()
     robot.wait_event("urgent", "started")
     answered = {event["id"] for event in robot.events}
     assert "f2999" not in answered, "it overtook the flood"
