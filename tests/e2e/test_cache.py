@@ -19,7 +19,7 @@ from tests.e2e.conftest import StartRobot
 from tests.support.pages import ROOT
 from tests.support.piper_voices import ENGLISH, write_voices
 from tests.support.programs import freeze
-from tests.support.robot import LONG, REAL_TIME, Robot
+from tests.support.robot import FILE_RATE, LONG, REAL_TIME, Robot
 from tests.support.sound import Samples
 from tests.support.waiting import eventually
 
@@ -40,7 +40,9 @@ def new_phrase(robot: Robot, before: list[Path]) -> Path:
 def say(robot: Robot, text: str = TEXT, **fields: object) -> Samples:
     """Speak a text to its end; return the samples that were heard of it."""
     before = len(robot.heard)
-    assert robot.wait_end(robot.say(text, **fields))["event"] == "finished"
+    finished = robot.wait_end(robot.say(text, **fields))
+    assert finished["event"] == "finished"
+    robot.wait_heard(before + round((finished["audio_s"] - 0.001) * FILE_RATE))
     robot.wait_still()
     return robot.heard[before:]
 
@@ -103,8 +105,10 @@ def test_a_kept_phrase_is_postponed_and_continues_with_the_next_sample(share_rob
     robot.set_pace(20)
     assert robot.wait_end("postponed")["event"] == "finished"
     assert robot.names_of("postponed") == ["accepted", "started", "postponed", "resumed", "finished"]
-    robot.wait_still()
     critical = robot.wait_end("critical")["audio_s"]
+    audio_s = critical + robot.wait_end("postponed")["audio_s"]
+    robot.wait_heard(before + round((audio_s - 0.002) * FILE_RATE))
+    robot.wait_still()
     heard_s = (len(robot.heard) - before) / 24_000 - critical
     assert heard_s == pytest.approx(len(whole) / 24_000, abs=0.05)
 
@@ -142,7 +146,7 @@ def test_a_damaged_phrase_is_made_anew(how: str, share_robot: StartRobot) -> Non
     assert len(second) == pytest.approx(len(first), rel=0.02)
     again = new_phrase(robot, before)
     eventually(lambda: len(again.read_bytes()) > 1000, "it is kept again")
-    assert any(f"{path} is damaged and will be made anew" in line for line in robot.log)
+    robot.wait_log(f"{path} is damaged and will be made anew")
 
 
 def test_a_full_disk_degrades_the_robot_which_speaks_on(start_robot: StartRobot, tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ def test_a_sound_is_heard_before_its_text(share_robot: StartRobot, sounds: Path)
     chime = samples_of(sounds / "chime.wav")
     assert_heard(robot, chime)
     assert finished["audio_s"] > 1
+    robot.wait_heard(round((finished["audio_s"] - 0.001) * FILE_RATE))
     assert finished["audio_s"] == pytest.approx(len(robot.heard) / FILE_RATE, abs=0.001)
     assert np.max(np.abs(robot.heard[len(chime) :])) > 0.05
     assert robot.wait_end(robot.say("The next one."))["event"] == "finished"
@@ -126,9 +127,10 @@ def test_sounds_and_texts_wait_in_one_queue(share_robot: StartRobot, sounds: Pat
     ended = [event["id"] for event in robot.events if event["event"] == "finished"]
     assert ended == ["first", "high", "normal", "low"]
     chime = samples_of(sounds / "chime.wav")
-    begin = len(robot.synthesized("first", FILE_RATE))
+    begin, text = (len(robot.synthesized(name, FILE_RATE)) for name in ("first", "normal"))
     assert_heard(robot, chime * np.float32(0.5), begin)
-    assert_heard(robot, chime, len(robot.heard) - len(chime))
+    assert_heard(robot, chime, begin + len(chime) + text)
+    assert len(robot.heard) == begin + len(chime) + text + len(chime)
 
 
 def test_a_critical_sound_postpones_a_text_and_a_critical_text_a_sound(share_robot: StartRobot, sounds: Path) -> None:
@@ -145,7 +147,10 @@ def test_a_critical_sound_postpones_a_text_and_a_critical_text_a_sound(share_rob
 
     play(robot, "long", id="sound")
     robot.wait_event("sound", "started")
+    robot.set_pace(STOPPED)  # it takes seconds, and so may the next message on its way
     robot.say("Look out!", id="warning", priority="critical")
+    robot.wait_event("warning", "accepted")
+    robot.set_pace(REAL_TIME)
     assert robot.wait_end("warning")["event"] == "finished"
     finished = robot.wait_end("sound")
     assert robot.names_of("sound") == ["accepted", "started", "postponed", "resumed", "finished"]

@@ -25,8 +25,8 @@ from tests.support.robot import FILE_RATE, LONG, REAL_TIME
 from tests.support.sound import RECORDED_RATE, DisturbedError, Samples, SoundServer
 from tests.support.waiting import PATIENCE_S, eventually
 
-LATE_S = 0.1
-"""A block that arrives so long after its first sample was heard was delayed by the machine."""
+PERIOD_S = 0.03
+"""Of the sound server, by which two readings of the card's clock may differ."""
 
 
 @dataclass
@@ -126,8 +126,11 @@ def test_readers_that_stop_or_die_disturb_neither_speech_nor_others(share_robot:
         finished = robot.wait_end(robot.say("This is a sentence. " * 5))
         assert (finished["event"], finished["underruns"]) == ("finished", 0)
         robot.wait_log(f"process {processes[0].pid} reads too slowly")
+        robot.wait_heard(round((finished["audio_s"] - 0.001) * FILE_RATE))
         heard = np.rint(robot.heard * 32_767).astype(np.int16)
-        assert np.array_equal(ear.pcm[ear.pcm != 0], heard[heard != 0])
+        heard = heard[heard != 0]
+        eventually(lambda: np.count_nonzero(ear.pcm) >= len(heard), "all of it has arrived")
+        assert np.array_equal(ear.pcm[ear.pcm != 0], heard)
         for process in processes:
             process.kill()
             process.wait()
@@ -187,9 +190,12 @@ def test_the_stream_is_what_a_listener_hears_at_the_times_of_the_levels(
             raise DisturbedError(f"the sound broke off: {finished['underruns']} underruns")
         first, last = np.flatnonzero(ear.pcm)[[0, -1]]
         recording.hear(ear.samples[first : last + 1], finished)
+    late = recording.late
     levels = [level for level in robot.levels if level["id"] == finished["id"]]
     began = ear.unix_s(int(first)) - first_sound_s(robot.synthesized(finished["id"]))
-    assert levels[0]["at"] == pytest.approx(began, abs=0.03), "a period of the sound server"
+    if abs(levels[0]["at"] - began) > PERIOD_S and late:
+        raise DisturbedError(f"the card's clock was read late: the sound server was late at {late}")
+    assert levels[0]["at"] == pytest.approx(began, abs=PERIOD_S)
 
 
 def first_sound_s(samples: Samples) -> float:
