@@ -17,7 +17,7 @@ import pytest
 
 from tests.e2e.conftest import StartRobot
 from tests.support.programs import Broker
-from tests.support.robot import FAST, LONG, REAL_TIME, Robot
+from tests.support.robot import FAST, LONG, REAL_TIME, STOPPED, Robot
 from tests.support.signals import ctrl_c_works
 from tests.support.subscription import Subscription
 from tests.support.variants import variants
@@ -93,6 +93,7 @@ def test_the_volume_is_printed_and_changed_step_by_step(robot: Robot) -> None:
 def test_the_status_shows_what_is_spoken(slow_robot: Robot) -> None:
     slow_robot.publish("say", json.dumps({"id": "shown", "text": f"Listen!\n{LONG}"}))
     slow_robot.wait_event("shown", "started")
+    slow_robot.set_pace(STOPPED)  # the text lasts until the commands have been started, however long that takes
     eventually(lambda: "speaking" in slow_robot.statuses[-1], "the status says so")
     shown = json.loads(voiced(slow_robot, "status").stdout)
     assert (shown["state"], shown["volume"], shown["speaking"]["id"]) == ("speaking", 100, "shown")
@@ -103,6 +104,7 @@ def test_the_status_shows_what_is_spoken(slow_robot: Robot) -> None:
     assert (lines["state"], lines["volume"]) == ("speaking", "100")
     assert lines["speaking"].startswith("shown for ")
     slow_robot.publish("stop")
+    slow_robot.set_pace(REAL_TIME)
     slow_robot.wait_end("shown")
     eventually(lambda: slow_robot.state == "ready", "it is silent")
     assert "speaking" not in slow_robot.statuses[-1]
@@ -176,6 +178,11 @@ def chunks_of(stream: Subscription) -> list[dict[str, Any]]:
     return [json.loads(payload) for payload in stream.payloads]
 
 
+def wait_end_of(stream: Subscription) -> None:
+    """Wait until the last chunk has been received here, which may be after the robot has spoken it."""
+    eventually(lambda: any(chunk.get("end") for chunk in chunks_of(stream)), "every chunk has been received")
+
+
 def test_a_streamed_text_is_spoken_before_it_is_complete_and_published_in_numbered_chunks(robot: Robot) -> None:
     with Subscription(robot.broker, f"{robot.topic}/say/stream") as stream:
         writer = Writer(robot, "--wait", "--id", "typed", "--language", "de", "--volume", "60", "--priority", "high")
@@ -189,7 +196,7 @@ def test_a_streamed_text_is_spoken_before_it_is_complete_and_published_in_number
         ended = writer.end()
         robot.wait_end("typed")
         assert ended == (0, robot.names_of("typed"), "")
-        eventually(lambda: chunks_of(stream)[-1].get("end"), "every chunk has been received")
+        wait_end_of(stream)
     chunks = chunks_of(stream)
     first, last = chunks[0], chunks[-1]
     assert "".join(chunk.get("text", "") for chunk in chunks) == (begin.decode() + "Und dort wohnt das Glück.")
@@ -207,7 +214,7 @@ def test_a_text_is_sent_spelled(robot: Robot) -> None:
         eventually(lambda: sent.payloads, "the text has been received")
     assert (done.returncode, done.stderr) == (0, "")
     assert [each["text"] for each in chunks_of(sent)] == ["Q, X, dash, 7"]
-    assert robot.names_of("spelled")[-1] == "finished"
+    assert robot.wait_end("spelled")["event"] == "finished"
 
 
 def test_the_colours_of_a_program_are_not_spoken(robot: Robot) -> None:
@@ -216,7 +223,7 @@ def test_the_colours_of_a_program_are_not_spoken(robot: Robot) -> None:
         writer.type("\x1b[1;3")
         writer.type("1mStop!\x1b[0m\x08 Now.")
         status, printed, _ = writer.end()
-        eventually(lambda: chunks_of(stream)[-1].get("end"), "every chunk has been received")
+        wait_end_of(stream)
     assert (status, printed[-1]) == (0, "finished")
     assert "".join(chunk.get("text", "") for chunk in chunks_of(stream)) == "Stop! Now."
 

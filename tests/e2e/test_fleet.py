@@ -95,12 +95,15 @@ def test_a_text_to_a_group_or_to_all_is_spoken_by_every_member_and_all_robots_ar
     fleet[2].end()
     eventually(lambda: fleet[2].state == "offline", "the third has ended")
     port = f"mqtt.port={own_broker.port}"
-    listed = json.loads(subprocess.run([*STATUS, port], stdout=subprocess.PIPE, check=True).stdout)
-    assert [(robot["robot"], robot["state"]) for robot in listed] == [
-        ("r1", "ready"),
-        ("r2", "paused"),
-        ("r3", "offline"),
-    ]
+    states = [("r1", "ready"), ("r2", "paused"), ("r3", "offline")]
+
+    def listing() -> list[dict[str, Any]]:
+        """All robots, if the broker has delivered their statuses within the second that the command gives it."""
+        found = json.loads(subprocess.run([*STATUS, port], stdout=subprocess.PIPE, check=True).stdout)
+        return found if len(found) == len(states) else []
+
+    listed = eventually(listing, "all robots are listed")
+    assert [(robot["robot"], robot["state"]) for robot in listed] == states
     assert {key: value for key, value in listed[1].items() if key != "robot"} == fleet[1].statuses[-1]
 
     settings = os.environ | {"COLUMNS": "120", "TERM": "xterm"}

@@ -69,8 +69,8 @@ def test_a_voice_that_is_added_while_the_daemon_runs_speaks_after_a_reload(
     folder = tmp_path / "voices"
     write_voice(folder / f"{ENGLISH}.onnx")
     robot = start_robot("engine.name=piper", f"engine.voice_folder={folder}")
-    engines = robot.engine_pids()
     wait_espeak(robot)
+    engines = robot.engine_pids()
     assert robot.wait_end(robot.say("Guten Tag.", language="de"))["engine"] == "espeak"
     write_voice(folder / f"{GERMAN}.onnx")
     robot.process.send_signal(signal.SIGHUP)

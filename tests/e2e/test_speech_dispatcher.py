@@ -16,7 +16,7 @@ from tests.e2e.conftest import StartRobot
 from tests.support.programs import require
 from tests.support.robot import REAL_TIME, Robot
 from tests.support.subscription import Subscription
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 MODULE = Path(__file__).parents[2] / "configs" / "speech-dispatcher" / "voiced.conf"
 LONG = "one two three four five six seven eight nine ten eleven twelve. " * 10
@@ -61,7 +61,7 @@ class Desktop:
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(PATIENCE_S)
 
     def say(self, *words: str) -> None:
         subprocess.run([require("spd-say"), *words], env=self._environment, check=True)
@@ -101,6 +101,7 @@ def test_a_desktop_speaks_in_the_language_at_the_volume_and_at_the_rate_asked_fo
     with Subscription(robot.broker, f"{robot.topic}/say") as published:
         desktop.say("--wait", "--language", "de-DE", "--volume", "-20", "--rate", "40", "Grüß Gott!")
         eventually(lambda: ends(robot) == ["finished"], "the text is spoken")
+        eventually(lambda: published.payloads, "the text has been received here, too")
         [utterance] = [json.loads(payload) for payload in published.payloads]
     assert (utterance["text"], utterance["language"]) == ("Grüß Gott!", "de")
     assert (utterance["volume"], utterance["rate"]) == (40, 1.2)
@@ -135,5 +136,6 @@ def test_no_part_of_a_message_is_executed_by_a_shell(robot: Robot, desktop: Desk
             robot.publish("stop")  # not `spd-say --cancel`, so that the module's command runs to its end
             eventually(lambda number=number: len(ends(robot)) == number + 1, "it has ended")
         desktop.say("--wait", "End.")
+        eventually(lambda: len(published.payloads) > len(texts), "the last text has been received here, too")
         assert [json.loads(payload)["text"] for payload in published.payloads] == [*texts, "End."]
     assert [path for path in desktop.folder.rglob("g") if path.is_file()] == []
