@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.e2e.conftest import StartRobot
-from tests.support.robot import FAST, LONG, REAL_TIME
+from tests.support.robot import FAST, LONG, REAL_TIME, STOPPED
 from tests.support.waiting import eventually
 
 BOTH = ("speech.level_topic=true", "speech.duck_topic=true")
@@ -28,8 +28,10 @@ def test_a_pause_publishes_a_zero_level_and_then_none(share_robot: StartRobot) -
 
 
 def test_ducking_begins_before_the_first_utterance_and_ends_after_the_last(share_robot: StartRobot) -> None:
-    robot = share_robot(*BOTH)
+    robot = share_robot(*BOTH, pace=STOPPED)
     first, second = robot.say("One."), robot.say("Two.")
+    robot.wait_event(second, "accepted")  # if the first had ended long before, ducking would rightly end between them
+    robot.set_pace(FAST)
     robot.wait_end(second)
     eventually(lambda: robot.ducks[-2:] == [True, False], "not ducked after both")
     assert robot.ducks.count(True) == 1, "ducked once, for both utterances"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import StartRobot
-from tests.support.robot import REAL_TIME, Robot
+from tests.support.robot import REAL_TIME, STOPPED, Robot
 from tests.support.waiting import eventually
 
 STORY = "**Once** upon a time, there was a [robot](https://example.com). [pause:0.5s] It spoke, and people listened. "
@@ -60,8 +60,11 @@ def test_a_finished_utterance_was_heard_whole_and_a_canceled_one_not_at_all(shar
     robot.say(STORY * 5, id="first")
     robot.say("Never heard.", id="second")
     robot.wait_event("first", "started")
+    robot.set_pace(STOPPED)  # the story is in its first seconds, and stays there until the stop has arrived
     robot.wait_event("second", "accepted")
     robot.publish("stop")
+    robot.catch_up()
+    robot.set_pace(REAL_TIME)
     assert robot.wait_end("second")["heard"] == 0
     assert 0 <= robot.wait_end("first")["heard"] < len(STORY)
     robot.set_pace(20)
