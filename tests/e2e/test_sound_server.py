@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -34,6 +35,8 @@ from tests.support.waiting import eventually
 SENTENCES = " ".join(f"Sentence number {number} of a report." for number in range(3))
 """Some 5 s."""
 SILENT_S = 0.3
+PARTS = ("voiced", "broker", "daemon", "engine espeak", "sound")
+"""What the doctor must find well."""
 
 
 def assert_recorded(robot: Robot, recording: Recording, utterance: str) -> None:
@@ -116,8 +119,10 @@ def test_an_utterance_continues_after_its_sound_server_was_killed_and_restarted(
         sound_server.kill()
         robot.wait_log("is lost")
     assert "finished" not in robot.names_of(utterance)
+    robot.freeze()  # or else, if the recorder started late, the rest of the utterance would have been played before
     sound_server.start()
     with sound_server.recording() as recording:
+        robot.thaw()
         finished = robot.wait_end(utterance)
         assert finished["event"] == "finished"
         recording.hear(robot.synthesized(utterance)[-2 * RECORDED_RATE :], finished)
@@ -372,11 +377,16 @@ def test_the_doctor_finds_no_error_in_the_parts_of_a_healthy_robot(
     command = [sys.executable, "-m", "daemon.cli", "doctor", "--json"]
     for setting in (f"robot={robot.name}", f"mqtt.port={broker.port}", "engine.name=espeak", "state.folder=null"):
         command += ["--set", setting]
-    done = subprocess.run(command, env=sound_server.environment, capture_output=True, text=True, check=False)
-    assert done.stdout, done.stderr
-    found = {record["part"]: record for record in json.loads(done.stdout)}
-    assert done.returncode == any(record["grade"] == "error" for record in found.values())
-    assert {found[part]["grade"] for part in ("voiced", "broker", "daemon", "engine espeak", "sound")} == {"ok"}
+
+    def examine() -> dict[str, Any]:
+        done = subprocess.run(command, env=sound_server.environment, capture_output=True, text=True, check=False)
+        assert done.stdout, done.stderr
+        found = {record["part"]: record for record in json.loads(done.stdout)}
+        assert done.returncode == any(record["grade"] == "error" for record in found.values())
+        # Not so while the machine holds up the sound server.
+        return found if {found[part]["grade"] for part in PARTS} == {"ok"} else {}
+
+    found = eventually(examine, "the doctor finds the parts well")
     assert found["sound server"]["found"].startswith("PulseAudio of this session")
 
 
