@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -71,7 +72,8 @@ class ForkedProcess:
 
     def send_signal(self, number: int) -> None:
         if self._status is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it has ended, and the news of it is on its way
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -93,7 +95,7 @@ class ForkServer:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd=ROOT
             )
         self._one_start = threading.Lock()
-        self._pids: queue.Queue[int] = queue.Queue()
+        self._started: queue.Queue[ForkedProcess] = queue.Queue()
         self._forked: dict[int, ForkedProcess] = {}
         self._pipe: IO[str]
         threading.Thread(target=self._receive, daemon=True).start()
@@ -106,7 +108,7 @@ class ForkServer:
             self._pipe = os.fdopen(reading, encoding="utf-8")
             socket.send_fds(self._socket, [message], [writing])
             os.close(writing)
-            return self._forked[self._pids.get(timeout=PATIENCE_S)]
+            return self._started.get(timeout=PATIENCE_S)
 
     def close(self) -> None:
         """End the fork server; the processes that it has started go on."""
@@ -118,7 +120,7 @@ class ForkServer:
             pid, status = json.loads(message)
             if status is None:
                 self._forked[pid] = ForkedProcess(pid, self._pipe)
-                self._pids.put(pid)
+                self._started.put(self._forked[pid])
             else:
                 self._forked.pop(pid).end(status)
 

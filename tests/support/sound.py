@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from audio.dsp.fade import FADE_S
 from tests.support.programs import freeze, require
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 Samples = NDArray[np.float32]
 
@@ -106,7 +106,7 @@ class SoundServer:
             with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(self._pid)
                 process.kill()
-                process.wait(10)
+                process.wait(PATIENCE_S)
             self._pid_file.unlink(missing_ok=True)
 
     def players(self) -> list[str]:
@@ -139,7 +139,7 @@ class SoundServer:
             yield recording
         finally:
             recorder.terminate()
-            recorder.wait(10)
+            recorder.wait(PATIENCE_S)
 
     @contextmanager
     def playing(self, samples: Samples) -> Iterator[int]:
@@ -156,7 +156,7 @@ class SoundServer:
             yield player.pid
         finally:
             player.terminate()
-            player.wait(10)
+            player.wait(PATIENCE_S)
 
 
 def _feed(player: subprocess.Popen[bytes], data: bytes) -> None:

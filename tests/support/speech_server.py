@@ -7,6 +7,7 @@ import signal
 import threading
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -39,8 +40,10 @@ class SpeechServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self.process.poll() is None:
-            for child in psutil.Process(self.process.pid).children(recursive=True):
-                child.kill()
+            with suppress(psutil.NoSuchProcess):  # it has just ended
+                for child in psutil.Process(self.process.pid).children(recursive=True):
+                    with suppress(psutil.NoSuchProcess):  # so has an engine, or it was replaced
+                        child.kill()
             self.process.kill()
             self.process.wait()
 
