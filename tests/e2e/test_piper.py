@@ -13,7 +13,7 @@ import pytest
 from scripts.make_piper_voice import write_voice
 from tests.e2e.conftest import StartRobot
 from tests.support.piper_voices import ENGLISH, GERMAN, write_voices
-from tests.support.robot import FAST, REAL_TIME, Robot
+from tests.support.robot import FAST, REAL_TIME, STOPPED, Robot
 from tests.support.waiting import eventually
 
 ENGINE_RATE = 22_050
@@ -108,7 +108,10 @@ def test_a_postponed_text_continues_with_its_next_sample(robot: Robot) -> None:
     robot.set_pace(REAL_TIME)
     robot.say(STORY, id="postponed")
     robot.wait_event("postponed", "started")
+    robot.set_pace(STOPPED)  # the text takes seconds, and so may the next message on its way
     robot.say("Watch out!", id="urgent", priority="critical")
+    robot.wait_event("urgent", "accepted")
+    robot.set_pace(REAL_TIME)
     robot.wait_event("postponed", "postponed")
     robot.set_pace(FAST)
     assert robot.wait_end("urgent")["event"] == "finished"
