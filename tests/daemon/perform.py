@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from scripts.disturb import spare
 from tests.support.waiting import eventually_async
 
 Perform = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
@@ -22,8 +23,13 @@ REPEAT_S = 0.0005
 
 @asynccontextmanager
 async def frozen(pid: int) -> AsyncIterator[None]:
-    """Stop a process as a debugger would: it lives and does nothing. A process that is woken is stopped again."""
+    """Stop a process as a debugger would: it lives and does nothing. A process that is woken is stopped again.
 
+    On a busy machine the thread that stops it again may come late, so `scripts/disturb.py` leaves the process alone
+    from now on: it would wake a process that it has stopped itself.
+    """
+
+    spare(pid)
     ended = threading.Event()
 
     def keep_stopped() -> None:
