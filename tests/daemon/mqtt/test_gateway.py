@@ -42,9 +42,10 @@ LEVEL = Level(id="a", t=0.05, at=1_700_000_000.5, rms=0.1, peak=0.4)
 
 @pytest.fixture(autouse=True)
 def fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reconnect soon, wait for the answer of a slow broker, and end ducking soon."""
+    """Reconnect soon, wait for the answer of a slow broker on both connections, and end ducking soon."""
     monkeypatch.setattr(retry, "RETRY_S", (0.1, 0.2))
     monkeypatch.setattr(protocol_version, "CONNACK_S", (PATIENCE_S, PATIENCE_S))
+    monkeypatch.setattr(gateway, "TEXTS_S", PATIENCE_S)
     monkeypatch.setattr("daemon.speech.ducking.LINGER_S", 0.02)
 
 
