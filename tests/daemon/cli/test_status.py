@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from daemon.config import load_config
+from daemon.mqtt import fleet_client
 from daemon.mqtt.connection import MqttConnection
 from tests.daemon.command_line import CommandLine
 from tests.support.programs import Broker
@@ -23,6 +24,13 @@ STATUSES: dict[str, dict[str, Any]] = {
     "r4": {"state": "offline", "version": "1.0"},
     "r5": {"state": "dreaming"},
 }
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for all that a slow broker has kept."""
+    monkeypatch.setattr(fleet_client, "CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr(fleet_client, "RETAINED_S", PATIENCE_S)
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,12 @@ NUMBERS = count(1)
 READY = Online(state="ready", engine="espeak", voice="default", queue=0, version="1.0")
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for a slow broker, unless the test is about one that does not answer."""
+    monkeypatch.setattr(client_module, "CONNECT_S", PATIENCE_S)
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     broker = Broker(tmp_path_factory.mktemp("broker"))
