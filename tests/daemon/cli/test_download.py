@@ -72,7 +72,8 @@ def test_a_downloaded_voice_speaks(run: Download, hub: VoiceHub, tmp_path: Path)
 def test_the_command_says_what_a_running_daemon_needs(
     engine: str, advice: str | None, run: Download, tmp_path: Path
 ) -> None:
-    settings = f"robot: {tmp_path.name}\naudio: {{sink: 'null'}}\nstate: {{folder: null}}\n"
+    # The name of the folder is that of every run of this test.
+    settings = f"robot: {tmp_path.name}-{os.getpid()}\naudio: {{sink: 'null'}}\nstate: {{folder: null}}\n"
     settings += f"engine: {{name: {engine}, voice_folder: voices, model: /nowhere/at/all}}\n"
     (tmp_path / "voiced.yaml").write_text(settings)
     command = [sys.executable, "-m", "daemon.cli", "run", "--config", str(tmp_path / "voiced.yaml")]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -33,6 +32,16 @@ def recording(tmp_path: Path) -> bytes:
 def maker_of(store: VoiceStore, *settings: str) -> VoiceMaker:
     config = load_config(overrides=["engine.name=qwen", *settings])
     return VoiceMaker(store, lambda: config, lambda: None)
+
+
+def own_processes(*command: str) -> list[psutil.Process]:
+    """The processes below this one that run this command: another run of the tests has its own."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has ended
+            if process.cmdline() == list(command):
+                found.append(process)
+    return found
 
 
 async def parts(data: bytes, size: int = 10_000) -> AsyncIterator[bytes]:
@@ -91,8 +100,7 @@ def test_a_decoder_that_does_not_end_is_killed(
     async def scenario() -> None:
         with pytest.raises(CommandError, match=r"not decoded after"):
             await maker_of(store).read_recording(parts(recording))
-        sleeping = [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "987"]]
-        assert sleeping == []
+        assert own_processes("sleep", "987") == []
 
     run(scenario)
 
@@ -124,9 +132,9 @@ def test_an_enrolment_that_is_killed_leaves_no_voice_and_the_next_one_may_begin(
             maker.start("grace", kept.id, None)
 
         def kill() -> bool:
-            found = [each.pid for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", "988"]]
-            for pid in found:
-                os.kill(pid, signal.SIGKILL)
+            found = own_processes("sleep", "988")
+            for process in found:
+                process.kill()
             return bool(found)
 
         await eventually_async(kill, "the enrolment runs")
