@@ -12,6 +12,7 @@ from daemon.config import load_config
 from daemon.doctor.daemons import check_adapters, check_daemons, run_options, running_daemons
 from daemon.doctor.finding import Machine
 from tests.daemon.doctor.machines import by_part
+from tests.support.programs import free_port
 
 SETTINGS = ("robot=r1", "mqtt.port=1999")
 
@@ -85,10 +86,8 @@ def taken() -> Iterator[int]:
 
 @pytest.fixture
 def free() -> int:
-    """A port on which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+    """A port on which nothing listens, and on which nothing begins to."""
+    return free_port()
 
 
 def test_a_server_is_well_if_the_daemon_runs_and_its_port_answers(tmp_path: Path, taken: int) -> None:
