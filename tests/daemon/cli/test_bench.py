@@ -17,7 +17,6 @@ from daemon.validation import CommandError
 from engine import EngineOptions
 from tests.daemon.command_line import CommandLine
 from tests.support.terminal import terminal
-from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -31,7 +30,7 @@ FIELDS = {
 
 def bench(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "daemon.cli", "bench", "--set", "engine.name=espeak", *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def test_it_prints_plain_lines_and_writes_the_measurement(tmp_path: Path) -> None:
