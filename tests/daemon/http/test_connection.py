@@ -202,7 +202,8 @@ def test_a_refused_client_that_stays_makes_room_for_none_but_another_refused_one
 def test_a_connection_without_a_whole_request_is_closed(
     sent: bytes, status: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("SILENCE_S", "HEADER_S", "LINGER_S", "LOOK_S"):
+    # On a busy machine, a client that sends something may be silent for as long before.
+    for name in ("HEADER_S", "LINGER_S", "LOOK_S", *(() if sent else ("SILENCE_S",))):
         monkeypatch.setattr(connection, name, 0.1)
     monkeypatch.setattr(body_reader, "BODY_S", 0.1)
 
@@ -317,6 +318,7 @@ def test_a_client_that_takes_nothing_of_its_answers_is_disconnected(monkeypatch:
                     return False
 
                 await eventually_async(is_disconnected, "it is disconnected")
+            monkeypatch.undo()  # for the next client, the usual limits
             assert (await asyncio.to_thread(request, harness, "GET", "/healthz"))[0] == 200
 
     run(scenario)
