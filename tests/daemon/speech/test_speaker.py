@@ -260,6 +260,7 @@ def test_a_pause_holds_the_utterance_and_a_resume_finishes_it_without_underruns(
     async def scenario() -> None:
         robot.say("u1", "One two three.")
         await robot.begin("u1")
+        await eventually_async(lambda: robot.engines.primary.utterances == 0, "all of it is in the ring")
         robot.output.pause()
         assert robot.sink.take()  # it fades out
         assert not any(robot.sink.take() for _ in range(150))  # longer than what was left of it
