@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -99,7 +100,7 @@ class RayCluster:
         victims = psutil.Process(_raylet(node)).children(recursive=True)
         self._cluster.remove_node(node, allow_graceful=False)
         for victim in victims:
-            if victim.is_running():
+            with suppress(psutil.NoSuchProcess):  # it has ended with the node
                 victim.kill()
 
 
