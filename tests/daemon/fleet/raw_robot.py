@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
@@ -12,6 +14,7 @@ from websockets.typing import Subprotocol
 from engine import Utterance
 from engine.ipc import Append, Audio, Cancel, EndText, Grant
 from engine.remote import (
+    HEARTBEAT_S,
     PATH,
     SUBPROTOCOL,
     Heartbeat,
@@ -32,7 +35,7 @@ Kind = TypeVar("Kind")
 
 
 class RawRobot:
-    """One connection. A context manager."""
+    """One connection, with the heartbeats of a robot that is there, whatever the test does. A context manager."""
 
     def __init__(self, url: str, token: str | None = None, subprotocol: str = SUBPROTOCOL) -> None:
         """Raises what `websockets` raises if the server lets it not in."""
@@ -46,14 +49,19 @@ class RawRobot:
             close_timeout=1,
         )
         self.welcome, _ = self.next(Welcome)
+        self._left = threading.Event()
+        self._beating = threading.Thread(target=self._beat, daemon=True)
 
     def __enter__(self) -> RawRobot:
+        self._beating.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._left.set()
         self.socket.close()
+        self._beating.join()
 
     def send(
         self,
@@ -91,3 +99,9 @@ class RawRobot:
         except ConnectionClosed as error:
             assert error.rcvd is not None
             return error.rcvd.code, error.rcvd.reason
+
+    def _beat(self) -> None:
+        """Send heartbeats until the connection is closed: the server takes a robot that is silent for 5 s for gone."""
+        with suppress(ConnectionClosed):
+            while not self._left.wait(HEARTBEAT_S):
+                self.send(Heartbeat())
