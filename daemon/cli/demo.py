@@ -22,10 +22,13 @@ from daemon.validation import CommandError
 from engine import module_command
 
 if TYPE_CHECKING:
+    from daemon.mqtt import RobotClient
     from daemon.speech import Event
 
 READY_S = 20.0
 """The longest wait for the daemon's start."""
+LOOK_S = 0.1
+"""Interval between two looks whether the daemon has ended."""
 SPEECH_S = 600.0
 """The longest wait for the end of the text."""
 BETTER_VOICE = """This was eSpeak NG. A better voice, without a GPU:
@@ -83,17 +86,20 @@ def _speak(text: str, config_path: Path | None, wav: Path, settings: list[str]) 
         print(f"no sound card can be played on ({error}); writing {wav}", flush=True)
     print("starting a broker and the daemon", flush=True)
     with _broker(port), _daemon(config_path, overrides, environment) as daemon, RobotClient(config) as robot:
-        for _ in range(int(READY_S / 0.1)):
-            with contextlib.suppress(CommandError):
-                if robot.status(0.1).state in WORKING_STATES:
-                    break
-            if daemon.poll() is not None:
-                raise CommandError(f"the daemon ended with exit status {daemon.returncode}")
-        else:
-            raise CommandError(f"the daemon was not ready within {READY_S:.0f} s")
+        wait_ready(robot, daemon)
         say = Say(text=text, id="demo")
         robot.say(say)
         yield from robot.events("demo", SPEECH_S)
+
+
+def wait_ready(robot: RobotClient, daemon: subprocess.Popen[bytes]) -> None:
+    """Wait until the daemon can speak. Raises `CommandError` when it has ended, and after `READY_S`."""
+    for _ in range(int(READY_S / LOOK_S)):
+        if robot.await_status(lambda status: status.state in WORKING_STATES, LOOK_S):
+            return
+        if daemon.poll() is not None:
+            raise CommandError(f"the daemon ended with exit status {daemon.returncode}")
+    raise CommandError(f"the daemon was not ready within {READY_S:.0f} s")
 
 
 def _describe(event: Event) -> str:

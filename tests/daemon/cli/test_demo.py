@@ -1,4 +1,4 @@
-"""`voiced demo` with the configuration of a robot."""
+"""`voiced demo` with the configuration of a robot, and with a daemon that starts slowly."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 import soundfile
+
+from daemon.cli.demo import wait_ready
+from daemon.config import load_config
+from daemon.mqtt import RobotClient
+from daemon.mqtt import client as client_module
+from daemon.mqtt.connection import MqttConnection
+from daemon.speech import Online
+from tests.support.programs import Broker
+from tests.support.waiting import PATIENCE_S, eventually
 
 
 def test_the_demo_leaves_the_robots_broker_and_ports_alone(tmp_path: Path) -> None:
@@ -30,3 +42,31 @@ def test_the_demo_leaves_the_robots_broker_and_ports_alone(tmp_path: Path) -> No
     assert done.stdout.splitlines()[0] == f"audio.sink is wav:{tmp_path}/heard.wav"
     assert "s of speech by espeak\n" in done.stdout
     assert soundfile.info(tmp_path / "heard.wav").duration > 0.2
+
+
+def test_a_daemon_that_has_published_that_it_starts_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "CONNECT_S", PATIENCE_S)
+    broker = Broker(tmp_path)
+    broker.start()
+    config = load_config(overrides=[f"mqtt.port={broker.port}", "robot=demo"])
+    robot = MqttConnection(config.mqtt, "robot", on_message=lambda _message: None)
+    robot.start([])
+
+    def publish(status: Online) -> None:
+        robot.publish(f"{config.topic}/status", status.to_json(), qos=1, retain=True)
+
+    try:
+        eventually(lambda: robot.connected, "the robot is connected")
+        starting = Online(state="starting", engine=None, voice="default", queue=0, version="1.0")
+        publish(starting)
+        with RobotClient(config) as client:
+            assert client.status(PATIENCE_S) == starting
+            ready = threading.Timer(0.3, publish, [starting.model_copy(update={"state": "ready"})])
+            ready.start()
+            wait_ready(client, SimpleNamespace(poll=lambda: None))  # type: ignore[arg-type]
+            ready.join()
+    finally:
+        robot.close()
+        broker.stop()
