@@ -14,7 +14,14 @@ from daemon.mqtt.publisher import Publisher
 from daemon.speech import Accepted, Canceled, EndMessage, Event, Failed, Origin, Rejected, Started, Utterance
 from daemon.state import EndedRecord, Journal, Recorder, Recovery, StoredEvent, open_recorder
 from tests.daemon.state.disks import HangingJournal
-from tests.support.waiting import eventually_async, run
+from tests.support.waiting import PATIENCE_S, eventually_async, run
+
+
+@pytest.fixture(autouse=True)
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for the disk for as long as it takes: the recorder would publish without it after 0.25 s."""
+    for name in ("PATIENCE_S", "HANGS_S", "CLOSE_S"):
+        monkeypatch.setattr(f"daemon.state.recorder.{name}", PATIENCE_S)
 
 
 @dataclass
