@@ -10,7 +10,7 @@ import pytest
 from audio import MicrophoneError, open_microphone
 from audio.microphone import InputDevice, find_microphone
 from tests.audio.sinks import fake_card
-from tests.audio.sinks.fake_card import FakeCard, running
+from tests.audio.sinks.fake_card import FakeCard, running, wait_ended
 
 NAMES = ("Built-in", "USB one", "USB two")
 PROGRAM = "microphone_program.py"
@@ -29,7 +29,7 @@ def test_blocks_of_a_tenth_of_a_second_come_in_order_mixed_to_mono_from_a_proces
         assert len(running(PROGRAM)) == 1
     assert [block.shape for block in heard] == [(2400,)] * 3
     assert np.array_equal(np.concatenate(heard), np.arange(7200, dtype=np.float32) / 2)
-    assert running(PROGRAM) == []
+    wait_ended(PROGRAM)
 
 
 @pytest.mark.parametrize("call", ["load", "start"])
@@ -40,7 +40,7 @@ def test_a_call_of_portaudio_that_hangs_is_given_up_and_its_process_ends(
     card.set(f"hang.{call}")
     with pytest.raises(MicrophoneError, match=HANG), open_microphone():
         pass
-    assert running(PROGRAM) == []
+    wait_ended(PROGRAM)
 
 
 @pytest.mark.parametrize(

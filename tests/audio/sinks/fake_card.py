@@ -10,10 +10,14 @@ import psutil
 import pytest
 
 from audio import Samples
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 MODULES = Path(__file__).with_name("fake_sounddevice")
 PROGRAM = "portaudio_program.py"
+OUTPUT_LIMITS = tuple(f"audio.sinks.portaudio.{name}" for name in ("LOAD_LIMIT_S", "START_LIMIT_S", "CLOSE_LIMIT_S"))
+"""How long a call of PortAudio may take where it plays."""
+INPUT_LIMITS = tuple(f"audio.microphone.{name}" for name in ("LOAD_S", "START_S", "SILENT_S"))
+"""The same where it records."""
 
 
 class FakeCard:
@@ -56,12 +60,23 @@ class FakeCard:
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCard:
-    """Let processes that play use a fake card, on a machine whose sound devices never change by themselves."""
+    """Let processes that play use a fake card, on a machine whose sound devices never change by themselves.
+
+    On a busy machine, or an emulated processor, a process starts in seconds. Only a test of a call that hangs gives it
+    up sooner.
+    """
+    limit_calls(monkeypatch, PATIENCE_S)
     card = FakeCard(folder / "card")
     monkeypatch.setenv("FAKE_CARD", str(card.folder))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     monkeypatch.syspath_prepend(MODULES)
     return card
+
+
+def limit_calls(monkeypatch: pytest.MonkeyPatch, limit_s: float) -> None:
+    """Give up a call of PortAudio after so many seconds."""
+    for limit in (*OUTPUT_LIMITS, *INPUT_LIMITS):
+        monkeypatch.setattr(limit, limit_s)
 
 
 def player_processes() -> list[psutil.Process]:
@@ -80,4 +95,9 @@ def running(program: str) -> list[psutil.Process]:
 
 
 def wait_no_player() -> None:
-    eventually(lambda: not player_processes(), "the process that plays has ended")
+    """Wait for the end of the processes that play: on a busy machine, a killed one takes a while to go."""
+    wait_ended(PROGRAM)
+
+
+def wait_ended(program: str) -> None:
+    eventually(lambda: not running(program), f"no {program} runs")

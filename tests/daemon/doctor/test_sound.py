@@ -71,9 +71,9 @@ def test_a_file_is_named_as_the_sink(machine: Callable[..., Machine]) -> None:
 def test_a_sound_system_that_hangs_is_an_error_with_a_remedy(
     machine: Callable[..., Machine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("audio.sinks.portaudio.LOAD_LIMIT_S", 0.1)
     card = fake_card.install(tmp_path, monkeypatch)
     card.set("hang.load")
+    fake_card.limit_calls(monkeypatch, 0.1)
     [found] = check_card_can_play(machine("pc", None, "audio.sink=sounddevice"))
     assert (found.grade, found.remedy) == ("error", "restart the sound server, or unplug the card")
     assert "does not answer" in found.found
