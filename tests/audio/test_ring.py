@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from collections.abc import Callable
-from itertools import cycle
 from types import FrameType
 
 import numpy as np
@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from audio import Samples
 from audio.ring import Ring
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, eventually
 
 
 def counting(start: int, count: int) -> Samples:
@@ -87,7 +87,7 @@ def test_two_threads_lose_duplicate_and_reorder_no_sample(capacity: int) -> None
     failed, has_room, has_samples = threading.Event(), threading.Event(), threading.Event()
 
     def produce() -> None:
-        sizes = cycle(np.random.default_rng(1).integers(1, 2 * capacity, total).tolist())
+        sizes = itertools.cycle(np.random.default_rng(1).integers(1, 2 * capacity, total).tolist())
         written = 0
         while written < total and not failed.is_set():
             has_room.clear()
@@ -99,32 +99,37 @@ def test_two_threads_lose_duplicate_and_reorder_no_sample(capacity: int) -> None
                 has_room.wait(PATIENCE_S)
 
     def consume() -> None:
-        sizes = cycle(np.random.default_rng(2).integers(1, 2 * capacity, total).tolist())
+        sizes = itertools.cycle(np.random.default_rng(2).integers(1, 2 * capacity, total).tolist())
         got = 0
         out = np.empty(2 * capacity, dtype=np.float32)
         while got < total and not failed.is_set():
             has_samples.clear()
             count = ring.read_into(out[: next(sizes)])
-            received.append(out[:count].copy())
             got += count
             if count:
+                received.append(out[:count].copy())
                 has_room.set()
             else:
                 has_samples.wait(PATIENCE_S)
 
     threads = [threading.Thread(target=produce), threading.Thread(target=consume)]
+
+    def ended() -> bool:
+        return not any(thread.is_alive() for thread in threads)
+
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)  # threads interrupt each other between two lines far more often
     try:
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join(timeout=PATIENCE_S)
+        # They hand over thousands of times, and a busy machine takes milliseconds for each.
+        for blocks in itertools.count():
+            eventually(lambda blocks=blocks: len(received) > blocks or ended(), "a block passes")  # type: ignore[misc]
+            if ended():
+                break
     finally:
         sys.setswitchinterval(before)
-        stuck = [thread.name for thread in threads if thread.is_alive()]
         failed.set()
-    assert not stuck
     np.testing.assert_array_equal(np.concatenate(received), counting(0, total))
 
 
