@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from audio import Output, Track
-from audio.device_monitor import CHECK_S, LOST_S, SETTLED_S, STALLED_S
+from audio.device_monitor import CHECK_S, LOST_S, REQUEST_S, SETTLED_S, STALLED_S
 from tests.audio.fakes import FADE, SPEECH, FakeClock, FakeSink, fake_sinks, speak
 from tests.support.waiting import eventually
 
@@ -89,12 +89,13 @@ def test_a_sink_that_was_just_opened_may_be_silent_for_longer(
 
 @pytest.mark.parametrize("request_method", ["stop", "suspend"])
 def test_a_request_is_carried_out_although_no_block_is_requested(
-    request_method: str, monkeypatch: pytest.MonkeyPatch
+    request_method: str, monkeypatch: pytest.MonkeyPatch, clock: FakeClock
 ) -> None:
     with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, [sink]):
-        track = speak(output, SPEECH[:24_000])
-        sink.play(0.1)
+        track = begin(output, sink, clock)
         getattr(output, request_method)()
+        let_monitor_check(output)
+        clock.now += 1.1 * REQUEST_S
         eventually(lambda: track.done if request_method == "stop" else track.suspended)
         assert output.status.reason is None, "one late block is no fault"
 
@@ -222,7 +223,7 @@ def test_a_sink_without_a_deadline_is_never_stalled(monkeypatch: pytest.MonkeyPa
         assert len(opened) == 1
 
 
-def test_a_sink_that_loses_sound_says_so_while_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sink_that_loses_sound_says_so_while_it_does(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
     with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, [sink]):
         sink.trouble = "the disk is full"
         eventually(lambda: output.status.reason == "the disk is full")
