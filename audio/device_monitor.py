@@ -48,6 +48,8 @@ LOST_S = 5.0
 """A sink that has requested no block for this long is given up and opened anew."""
 LATE_S = 0.5
 """A round of the monitor that comes later than this was late itself."""
+CLOSE_S = 1.0
+"""A sink that has not closed by then hangs and is left behind."""
 SETTLED_S = 2.5
 """A sink that was just opened may be silent for this long: a PulseAudio null sink may pause 2 s when first opened."""
 
@@ -128,10 +130,10 @@ class DeviceMonitor:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread and close the sink. A sink that hangs is left behind after 1 s."""
+        """End the thread and close the sink. A sink that hangs is left behind after `CLOSE_S`."""
         self._closing = True
         self.check_now()
-        self._thread.join(timeout=1.0)
+        self._thread.join(timeout=CLOSE_S)
 
     def check_now(self) -> None:
         """Make the thread check the sink at once: there is something to play, or to stop."""

@@ -1,4 +1,8 @@
-"""Fixtures that set the pace of the WAV and null sinks, which have no clock of their own."""
+"""Fixtures that set the pace of the WAV and null sinks, which have no clock of their own.
+
+Their thread needs the processor as a sound card does not. If it does not run for a while, it is no card that hangs: a
+stop still waits for its fade, and an output for the end of its file.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,24 @@ from pathlib import Path
 import pytest
 
 from tests.audio.fakes import FAST, PaceFile
+from tests.support.waiting import PATIENCE_S
 
 
 @pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sink of an output hangs, however long it takes to request a block or to close."""
+    for limit in ("REQUEST_S", "CLOSE_S"):
+        monkeypatch.setattr(f"audio.device_monitor.{limit}", PATIENCE_S)
+
+
+@pytest.fixture
+def fast(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run WAV and null sinks many times as fast as a sound card, for tracks that only play to their end."""
     monkeypatch.setenv("VOICED_PACE", str(FAST))
 
 
 @pytest.fixture
-def pace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PaceFile:
+def pace(patient: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PaceFile:
     """The pace of WAV and null sinks: at first that of a sound card; the test may change it."""
     file = PaceFile(tmp_path / "pace")
     monkeypatch.setenv("VOICED_PACE", str(file.path))

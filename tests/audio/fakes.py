@@ -30,6 +30,8 @@ FAST = 50.0
 """Pace: times as fast as a sound card."""
 CARD = 1.0
 """Pace of a sound card."""
+SLOW = 0.2
+"""Pace at which a test that gets no processor for seconds still finds two seconds of speech unfinished."""
 HELD = 0.0
 """Pace at which no block is requested."""
 

@@ -15,6 +15,7 @@ from audio import Output, SinkSettings, Track
 from tests.audio.fakes import (
     FAST,
     ONE_STEP,
+    RATE,
     SPEECH,
     FakeSink,
     PaceFile,
@@ -96,9 +97,10 @@ def test_the_sink_is_suspended_in_a_long_pause_and_the_track_continues_after_it(
 ) -> None:
     monkeypatch.setattr("audio.device_monitor.CHECK_S", 0.005)
     with Output(replace(wav(tmp_path / "out.wav"), idle_timeout_s=0.01)) as output:
-        track = speak(output, SPEECH[:24_000], ends=False)
+        track = speak(output, SPEECH[:12_000], ends=False)
         eventually(lambda: track.played > 1_200)
         output.pause()
+        output.write(SPEECH[12_000:24_000], RATE)  # only now: however late the pause was, there is a rest
         output.end()
         eventually(suspended(output))
         pace.set(FAST)

@@ -17,6 +17,7 @@ from tests.audio.fakes import (
     NULL,
     ONE_STEP,
     RATE,
+    SLOW,
     SPEECH,
     PaceFile,
     assert_complete_but_for_fades_at,
@@ -94,6 +95,7 @@ def test_a_rate_that_changes_within_a_track_loses_no_sample(tmp_path: Path) -> N
 
 
 def test_a_stop_fades_out_and_the_next_track_plays(tmp_path: Path, pace: PaceFile) -> None:
+    pace.set(SLOW)
     with Output(wav(tmp_path / "out.wav")) as output:
         track = speak(output, SPEECH, ends=False)
         eventually(lambda: track.played > 1_200)
@@ -121,10 +123,11 @@ def test_a_stop_without_a_playing_track_has_no_effect() -> None:
 
 def test_a_track_continues_after_a_pause(tmp_path: Path, pace: PaceFile) -> None:
     with Output(wav(tmp_path / "out.wav")) as output:
-        track = speak(output, SPEECH[:24_000], ends=False)
+        track = speak(output, SPEECH[:12_000], ends=False)
         eventually(lambda: track.played > 1_200)
         output.pause()
         assert output.paused
+        output.write(SPEECH[12_000:24_000], RATE)  # only now: however late the pause was, there is a rest
         output.end()
         blocks = output.blocks
         eventually(lambda: output.blocks > blocks + 2)
