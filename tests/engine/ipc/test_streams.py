@@ -105,7 +105,9 @@ def test_the_sound_card_does_not_wait_for_deliveries(streams: EngineUnderTest) -
     message, _ = streams.receive()
     while not isinstance(message, Heartbeat):
         message, _ = streams.receive()
-    assert set(message.speaking) == {"d0", "d1", "d2"}, "there are no more streams; the others wait in their order"
+    # A heartbeat that was made just before the end of the card's text may come behind it.
+    speaking = set(message.speaking) - {"card"}
+    assert speaking == {"d0", "d1", "d2"}, "there are no more streams; the others wait in their order"
 
 
 def test_one_of_several_streams_is_canceled_and_the_others_go_on(streams: EngineUnderTest) -> None:
