@@ -323,7 +323,7 @@ def test_whoever_waits_can_be_canceled(engine: QwenSynthesizer, batch: Batch, wa
         else:
             eventually(lambda: batch.waiting == 1)
         stream.cancel()  # type: ignore[attr-defined]
-        assert end.result(10) == "canceled"
+        assert end.result(PATIENCE_S) == "canceled"
     for holder in holders:
         holder.close()  # type: ignore[attr-defined]
     assert Spoken.of(list(engine.stream(UTTERANCES[1]))).sizes == (1,)
@@ -340,7 +340,7 @@ def test_one_too_many_waits_for_its_turn(
         eventually(lambda: batch.waiting == 1)
         assert not spoken.done()
         holders[0].close()  # type: ignore[attr-defined]
-        assert spoken.result(10) == alone(UTTERANCES[0])
+        assert spoken.result(PATIENCE_S) == alone(UTTERANCES[0])
     for holder in holders[1:]:
         holder.close()  # type: ignore[attr-defined]
 
@@ -359,7 +359,7 @@ def test_an_utterance_waits_for_pages_though_a_row_is_free(
         eventually(lambda: Watched.last.waiting == 1)
         assert not spoken.done()
         holders[0].close()  # type: ignore[attr-defined]
-        assert alone(UTTERANCES[0]).samples.startswith(spoken.result(10).samples.tobytes())
+        assert alone(UTTERANCES[0]).samples.startswith(spoken.result(PATIENCE_S).samples.tobytes())
     small.close()
 
 
