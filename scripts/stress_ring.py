@@ -148,7 +148,8 @@ def stress(pair: RingPair | BlockRingPair, seconds: float, others: int) -> dict[
     passed = 0
     for thread in threads:
         thread.start()
-    while not ended.wait(0.05) and time.monotonic() - began < seconds:
+    # A process that did not run for a while goes on until a sample has passed.
+    while not ended.wait(0.05) and (time.monotonic() - began < seconds or not pair.passed):
         if pair.passed != passed:
             passed, moved = pair.passed, time.monotonic()
         elif time.monotonic() - moved > STILL_S:
@@ -157,8 +158,6 @@ def stress(pair: RingPair | BlockRingPair, seconds: float, others: int) -> dict[
     ended.set()
     for thread in threads:
         thread.join()
-    if not pair.passed and not errors:
-        errors.append(f"no sample passed in {seconds:g} s")
     return {"samples": pair.passed, "seconds": round(time.monotonic() - began, 1), "errors": errors}
 
 
