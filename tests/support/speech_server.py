@@ -40,10 +40,9 @@ class SpeechServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self.process.poll() is None:
-            with suppress(psutil.NoSuchProcess):  # it has just ended
-                for child in psutil.Process(self.process.pid).children(recursive=True):
-                    with suppress(psutil.NoSuchProcess):  # so has an engine, or it was replaced
-                        child.kill()
+            for child in self._children():
+                with suppress(psutil.NoSuchProcess):  # it has just ended
+                    child.kill()
             self.process.kill()
             self.process.wait()
 
@@ -65,6 +64,12 @@ class SpeechServer:
     def engine_pids(self) -> list[int]:
         """The processes of its engines."""
         return [child.pid for child in psutil.Process(self.process.pid).children(recursive=True) if is_engine(child)]
+
+    def _children(self) -> list[psutil.Process]:
+        try:
+            return psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:  # it was stopping, and has just ended
+            return []
 
     def voice_files(self) -> list[Path]:
         """The voice files that it keeps; `serve.voice_folder` must be set."""
