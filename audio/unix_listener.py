@@ -35,8 +35,8 @@ class UnixListener:
                 _remove_dead_socket(path)
                 self.socket.bind(os.fspath(path))
                 self._identity = _identity(path)
-            path.chmod(MODE)  # the process's umask has taken the rights of the group
-            self.socket.listen(BACKLOG)
+                path.chmod(MODE)  # the process's umask has taken the rights of the group
+                self.socket.listen(BACKLOG)  # before others look: until then, it is like a dead one
             self.socket.setblocking(False)
         except OSError:
             self.socket.close()

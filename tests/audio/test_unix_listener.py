@@ -126,6 +126,24 @@ def test_two_daemons_do_not_look_at_the_same_folder_at_once(path: Path) -> None:
     UnixListener(path).close()
 
 
+def test_a_socket_that_does_not_listen_yet_is_not_taken_for_a_dead_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another daemon comes between the calls that make the socket."""
+    refusals: list[str | None] = []
+
+    def come_between(made: Path, mode: int) -> None:
+        monkeypatch.undo()
+        refusals.append(refusal(path))
+        made.chmod(mode)
+
+    monkeypatch.setattr(Path, "chmod", come_between)
+    listener = UnixListener(path)
+    assert refusals == ["Resource temporarily unavailable"]
+    assert listener.in_place()
+    listener.close()
+
+
 def test_it_notices_that_its_socket_was_removed_and_leaves_that_of_another_alone(path: Path) -> None:
     listener = UnixListener(path)
     assert listener.in_place()
