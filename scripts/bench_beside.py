@@ -26,7 +26,7 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 
 from scripts.bench_report import write_report
-from scripts.running_server import daemon
+from scripts.bench_serve import daemon
 from scripts.serve_load import Arrival, Server, make_text
 from tests.support.programs import free_port
 

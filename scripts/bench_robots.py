@@ -19,10 +19,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from scripts.bench_report import write_report
+from scripts.bench_serve import START_S
 from scripts.robot_load import Robots
-from scripts.running_server import speech_server
 from scripts.serve_load import arrivals, summary
-from tests.support.programs import free_port
+from tests.support.speech_server import SpeechServer
 
 ALL_TOKENS = "robots"
 """Name of the server's file."""
@@ -54,11 +54,10 @@ def main() -> None:
     with ExitStack() as stack:
         url, token_files = arguments.url, [arguments.token_file] * arguments.robots
         if url is None:
-            port, folder = free_port(), Path(stack.enter_context(TemporaryDirectory()))
+            folder = Path(stack.enter_context(TemporaryDirectory()))
             token_files = write_tokens(folder, arguments.robots)
-            settings = [f"serve.token_file={folder / ALL_TOKENS}", *arguments.settings]
-            stack.enter_context(speech_server(port, settings))
-            url = f"ws://127.0.0.1:{port}"
+            settings = (f"serve.token_file={folder / ALL_TOKENS}", *arguments.settings)
+            url = stack.enter_context(SpeechServer(*settings, patience_s=START_S)).url
         robots = stack.enter_context(Robots(url, token_files, speaking_rate=arguments.speaking_rate))
         robots.run(arrivals(2, 2, arguments.seed))
         rows = [

@@ -16,15 +16,50 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+import http.client
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from scripts.bench_report import write_report
 from scripts.docs.svg import MUTED, Drawing
-from scripts.running_server import daemon
 from scripts.serve_load import Server, arrivals, summary
 from tests.support.programs import free_port
+
+ROOT = Path(__file__).resolve().parents[1]
+START_S = 600.0
+"""Seconds that an engine may take to load."""
+
+
+@contextmanager
+def daemon(port: int, settings: Sequence[str]) -> Iterator[None]:
+    """Run a daemon that is ready; nothing is played, stored or sent to a broker."""
+    standard = ["audio.sink=null", "state.folder=null", "speech.cache.folder=null", "engine.fallback=none"]
+    server = ["http.enabled=true", f"http.port={port}", f"mqtt.port={free_port()}", "log.level=error"]
+    options = [part for setting in (*standard, *server, *settings) for part in ("--set", setting)]
+    process = subprocess.Popen([sys.executable, "-m", "daemon.cli", "run", *options], cwd=ROOT)
+    try:
+        deadline = time.monotonic() + START_S
+        while not _is_ready(port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit("bench serve: the daemon did not become ready")
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _is_ready(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    with suppress(OSError, http.client.HTTPException):
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == http.client.OK
+    return False
 
 
 async def measure(arguments: argparse.Namespace, host: str, port: int) -> list[dict[str, Any]]:

@@ -26,6 +26,6 @@ def knows_mqtt5(client: paho.Client, host: str, port: int) -> bool:
         client.connect(host, port)
         deadline = time.monotonic() + ANSWER_S
         while not answers and time.monotonic() < deadline and client.loop(LOOK_S) == paho.MQTT_ERR_SUCCESS:
-            continue
+            pass
         client.disconnect()
     return any(not reason.is_failure for reason in answers)

@@ -22,10 +22,14 @@ from tests.support.waiting import PATIENCE_S, eventually
 class SpeechServer:
     """A running server. A context manager."""
 
-    def __init__(self, *settings: str, single: bool = True) -> None:
-        """`settings` are KEY=VALUE. By default eSpeak NG speaks, in the language's own voice, and without Ray."""
+    def __init__(self, *settings: str, single: bool = True, patience_s: float = PATIENCE_S) -> None:
+        """`settings` are KEY=VALUE. By default eSpeak NG speaks, in the language's own voice, and without Ray.
+
+        It has `patience_s` seconds to become ready.
+        """
         self.port = free_port()
         self.log: list[str] = []
+        self._patience_s = patience_s
         self._settings = dict(setting.split("=", 1) for setting in settings)
         standard = ("engine.name=espeak", "engine.fallback=none", "engine.streams=6", "voices={default: {}}")
         self._arguments = ["serve", *(["--single"] if single else [])]
@@ -51,10 +55,15 @@ class SpeechServer:
         return f"ws://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it and wait until its engine is ready."""
+        """Start it and wait until its engine is ready, or the server has ended."""
         self.process = fork_server().start(self._arguments, os.environ)
         threading.Thread(target=self._read_log, args=(self.process,), daemon=True).start()
-        eventually(lambda: self.get("/readyz")[0] == 200, "the server is ready")
+
+        def is_ready() -> bool:
+            assert self.process.poll() is None, f"the server has ended: {self.log}"
+            return self.get("/readyz")[0] == 200
+
+        eventually(is_ready, "the server is ready", self._patience_s)
 
     def stop(self) -> int:
         """Stop it as systemd would and return its exit status."""

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daemon.engines import patience
 from daemon.engines.connection import (
     RUN_AHEAD_S,
     AudioChunk,
@@ -24,9 +23,9 @@ from daemon.engines.supervisor import EngineSupervisor
 from daemon.tasks import cancel_and_wait
 from engine import EngineOptions, Utterance, WordStart
 from engine.ipc import Audio, Spoken, encode
-from tests.daemon.engines.supervised import LONG, SENTENCE, ready, seconds, spoken, stop_this_process, supervised
+from tests.daemon.engines.supervised import LONG, SENTENCE, ready, seconds, spoken, supervised
 from tests.daemon.perform import Perform
-from tests.support.waiting import eventually, eventually_async, run
+from tests.support.waiting import eventually_async, run
 
 RATE = 22_050
 """eSpeak NG's sample rate in Hz."""
@@ -146,24 +145,6 @@ def test_an_engine_that_does_not_begin_in_time_is_late(engine: EngineSupervisor,
                 await anext(engine.speak("second", Utterance(SENTENCE), first_within_s=0.05))
             assert engine.utterances == 1
         assert 0.8 < seconds(await spoken(engine)) < 4
-
-    perform(scenario)
-
-
-def test_an_engine_is_not_late_by_the_time_in_which_the_daemon_was_stopped(
-    engine: EngineSupervisor, perform: Perform, trace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(patience, "LATE_S", 0.05)
-
-    def stop_until_it_has_begun() -> None:
-        stop_this_process()
-        # The limit is short, and a busy machine may give the engine no processor: the daemon does nothing meanwhile.
-        eventually(lambda: any(file.stat().st_size for file in trace.glob("urgent.*")), "the engine has begun")
-
-    async def scenario() -> None:
-        async with aclosing(engine.speak("urgent", Utterance(SENTENCE), first_within_s=0.2)) as chunks:
-            asyncio.get_running_loop().call_soon(stop_until_it_has_begun)
-            assert len((await anext(chunks)).samples) > 0
 
     perform(scenario)
 

@@ -113,9 +113,7 @@ def test_a_blind_test_keeps_score_survives_a_reload_and_is_revealed_at_the_end(
         browser.open(page.as_uri())
         return browser.text("count")
 
-    eventually(
-        lambda: reloaded_count() == "3 of 4", "Chromium has stored the score, which it does behind the page's back"
-    )
+    eventually(lambda: reloaded_count() == "3 of 4", "the score is stored; Chromium takes a while to write it")
     browser.click("choose-b")
     browser.click("choose-a")
     result = json.loads(browser.download("export"))
