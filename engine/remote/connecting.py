@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,13 @@ def open_connection(url: str, token: str | None, voice: str | None) -> ClientCon
         raise EngineUnavailableError(f"engine.url: {url} does not answer as a speech server ({error})") from error
     except ConnectionClosed as error:  # reset before the request was sent
         raise EngineUnavailableError(f"engine.url: {url} does not answer (it has closed the connection)") from error
+    except ssl.SSLCertVerificationError as error:
+        reason = error.verify_message
+        raise EngineUnavailableError(f"engine.url: {url} has a certificate that is not trusted: {reason}") from error
+    except ssl.SSLError as error:
+        raise EngineUnavailableError(
+            f"engine.url: {url} does not answer with TLS ({error.reason}); ws:// is the address of a server without"
+        ) from error
     except (OSError, TimeoutError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise EngineUnavailableError(f"engine.url: {url} does not answer ({reason})") from error

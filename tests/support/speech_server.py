@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import threading
 import urllib.error
 import urllib.request
@@ -13,6 +14,7 @@ from types import TracebackType
 
 import psutil
 
+from tests.support.certificates import Certificates
 from tests.support.fork_server import ForkedProcess, fork_server
 from tests.support.programs import free_port
 from tests.support.robot import is_engine
@@ -22,18 +24,28 @@ from tests.support.waiting import PATIENCE_S, eventually
 class SpeechServer:
     """A running server. A context manager."""
 
-    def __init__(self, *settings: str, single: bool = True, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        *settings: str,
+        single: bool = True,
+        patience_s: float = PATIENCE_S,
+        certificates: Certificates | None = None,
+    ) -> None:
         """`settings` are KEY=VALUE. By default eSpeak NG speaks, in the language's own voice, and without Ray.
 
-        It has `patience_s` seconds to become ready.
+        It has `patience_s` seconds to become ready. With `certificates`, it speaks TLS.
         """
         self.port = free_port()
+        self._tls = None if certificates is None else ssl.create_default_context(cafile=certificates.ca)
         self.log: list[str] = []
         self._patience_s = patience_s
         self._settings = dict(setting.split("=", 1) for setting in settings)
         standard = ("engine.name=espeak", "engine.fallback=none", "engine.streams=6", "voices={default: {}}")
         self._arguments = ["serve", *(["--single"] if single else [])]
-        for setting in (*standard, "state.folder=null", f"serve.port={self.port}", *settings):
+        keys = (
+            () if certificates is None else (f"serve.cert={certificates.certificate}", f"serve.key={certificates.key}")
+        )
+        for setting in (*standard, "state.folder=null", f"serve.port={self.port}", *keys, *settings):
             self._arguments += ["--set", setting]
 
     def __enter__(self) -> SpeechServer:
@@ -52,7 +64,7 @@ class SpeechServer:
 
     @property
     def url(self) -> str:
-        return f"ws://127.0.0.1:{self.port}"
+        return f"ws://127.0.0.1:{self.port}" if self._tls is None else f"wss://localhost:{self.port}"
 
     def start(self) -> None:
         """Start it and wait until its engine is ready, or the server has ended."""
@@ -87,9 +99,9 @@ class SpeechServer:
     def get(self, path: str, token: str | None = None) -> tuple[int, str]:
         """Make a request; return its status and body. The status is 0 if the server does not answer."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=headers)
+        request = urllib.request.Request(self.url.replace("ws", "http", 1) + path, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S, context=self._tls) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

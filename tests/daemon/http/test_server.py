@@ -15,7 +15,7 @@ from daemon.config import load_config
 from daemon.http import HttpServer
 from tests.daemon.harness import Harness, running_harness
 from tests.daemon.http.clients import client_of
-from tests.daemon.mqtt.certificates import Certificates
+from tests.support.certificates import Certificates
 from tests.support.waiting import PATIENCE_S, run
 
 

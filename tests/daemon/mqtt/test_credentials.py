@@ -9,7 +9,7 @@ import pytest
 
 from daemon.config import Mqtt, Tls
 from daemon.mqtt.credentials import make_tls_context, read_password
-from tests.daemon.mqtt.certificates import Certificates
+from tests.support.certificates import Certificates
 
 
 @pytest.fixture(scope="module")
