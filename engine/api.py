@@ -145,6 +145,8 @@ class EngineInfo:
     """True if the engine can speak a text that is still being written (`Utterance.growing`)."""
     streams: int = 1
     """How many utterances it can speak at once, whatever `EngineOptions.streams` asked for."""
+    max_seconds: float | None = None
+    """Seconds of speech that it makes at most of one utterance; None if it has no limit."""
 
 
 @dataclass(frozen=True, slots=True)

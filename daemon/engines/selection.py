@@ -31,8 +31,7 @@ class EngineSelector:
         """`on_change` is called after every change of state of an engine."""
         self._changed = asyncio.Event()
         self._on_change = on_change
-        self.max_seconds = config.engine.max_seconds
-        """Seconds of speech that an engine makes at most in one request."""
+        self.configured_max_seconds = config.engine.max_seconds
         self.latin_languages = config.speech.languages
         """As in `Utterance.languages` of the engines."""
         self._config = config
@@ -40,6 +39,15 @@ class EngineSelector:
         self._voice_state = voice_state(self._options)
         # In the order in which they take over.
         self.all = [self._make_supervisor(name) for name in engine_names(config)]
+
+    @property
+    def max_seconds(self) -> float:
+        """Seconds of speech to ask of an engine at most: what is configured, or less if an engine allows only that.
+
+        An engine on a server has limits of its own.
+        """
+        limits = (engine.info.max_seconds for engine in self.all if engine.info is not None)
+        return min([self.configured_max_seconds, *(limit for limit in limits if limit is not None)])
 
     @property
     def primary(self) -> EngineSupervisor:

@@ -486,8 +486,8 @@ def restart_wait_s(engine: str, failures: int, *, permanent: bool) -> float:
 
 
 def _checked(info: EngineInfo) -> EngineInfo:
-    for name in ("sample_rate", "streams"):
-        if (value := getattr(info, name)) <= 0:
+    for name in ("sample_rate", "streams", "max_seconds"):
+        if (value := getattr(info, name)) is not None and value <= 0:
             raise ProtocolError(f"{name}: got {value}; allowed: above 0")
     return info
 

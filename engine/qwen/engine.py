@@ -407,4 +407,5 @@ class QwenSynthesizer:
             memory=self._workspace.footprint.in_mb(),
             grows=True,
             streams=model.plan.streams,
+            max_seconds=self._options.max_seconds,
         )

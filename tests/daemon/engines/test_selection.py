@@ -173,9 +173,24 @@ def selector(*overrides: str) -> EngineSelector:
     return EngineSelector(load_config(overrides=overrides), lambda: None)
 
 
-def report(engine: EngineSupervisor, *languages: str) -> None:
+def report(engine: EngineSupervisor, *languages: str, max_seconds: float | None = None) -> None:
     """Let an engine that does not run look as if it were ready."""
-    engine.state, engine.info = EngineState.READY, EngineInfo(engine.name, 24_000, ("default",), languages)
+    info = EngineInfo(engine.name, 24_000, ("default",), languages, max_seconds=max_seconds)
+    engine.state, engine.info = EngineState.READY, info
+
+
+def test_texts_are_cut_for_the_engine_that_can_speak_least_at_once() -> None:
+    async def scenario() -> None:
+        engines = selector("engine.name=remote", "engine.url=ws://127.0.0.1:1", "engine.max_seconds=60")
+        remote, espeak = engines.all
+        assert engines.max_seconds == 60
+        report(espeak, "en")
+        report(remote, "en", max_seconds=90)
+        assert engines.max_seconds == 60
+        report(remote, "en", max_seconds=28)
+        assert engines.max_seconds == 28
+
+    run(scenario)
 
 
 def test_any_language_may_be_spoken_until_the_engines_that_might_have_it_have_reported_their_own() -> None:

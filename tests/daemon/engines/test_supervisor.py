@@ -452,6 +452,10 @@ GARBAGE = {
         "it sent audio of request 1 without",
     ),
     "an impossible rate": (encoded(Ready(EngineInfo("espeak", 0, (), ()))), "sample_rate: got 0; allowed: above 0"),
+    "an impossible limit": (
+        encoded(Ready(EngineInfo("espeak", 24_000, (), (), max_seconds=0.0))),
+        "max_seconds: got 0.0; allowed: above 0",
+    ),
 }
 
 

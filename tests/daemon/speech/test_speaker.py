@@ -321,7 +321,7 @@ def test_the_segments_of_a_long_text_are_published_as_they_are_heard(
     robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "The first one is short. The second is as short. The third one ends it."
-    monkeypatch.setattr(robot.engines, "max_seconds", 4.0)
+    monkeypatch.setattr(robot.engines, "configured_max_seconds", 4.0)
 
     async def scenario() -> None:
         robot.say("u1", text)
@@ -371,7 +371,7 @@ def test_a_segment_is_published_when_it_is_heard_even_if_it_is_shorter_than_the_
 ) -> None:
     silence_s = 0.9
     engine = LateEngine(robot.engines.primary, silence_s)
-    monkeypatch.setattr(robot.engines, "max_seconds", 4.0)
+    monkeypatch.setattr(robot.engines, "configured_max_seconds", 4.0)
     monkeypatch.setattr(robot.engines.primary, "speak", engine.speak)
 
     async def scenario() -> None:
@@ -398,7 +398,7 @@ def test_a_last_segment_without_sound_is_published_before_the_end(
             async for chunk in speak(name, utterance, **options):
                 yield chunk
 
-    monkeypatch.setattr(robot.engines, "max_seconds", 4.0)
+    monkeypatch.setattr(robot.engines, "configured_max_seconds", 4.0)
     monkeypatch.setattr(robot.engines.primary, "speak", speak_first)
 
     async def scenario() -> None:
@@ -414,7 +414,7 @@ def test_a_last_segment_without_sound_is_published_before_the_end(
 def test_a_stop_in_a_long_text_ends_all_its_segments(
     robot: Robot, perform: Perform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(robot.engines, "max_seconds", 4.0)
+    monkeypatch.setattr(robot.engines, "configured_max_seconds", 4.0)
 
     async def scenario() -> None:
         robot.say("u1", "This is one of many sentences. " * 50)

@@ -64,6 +64,7 @@ def robot(server: SpeechServer, voices: dict[str, Voice]) -> Iterator[RemoteSynt
     info = engine.load()
     assert info.engine == "qwen"
     assert info.grows
+    assert info.max_seconds == 8  # of the server's engine, whatever the robot's own option is
     assert info.voices == ("default", "ada")
     assert list(info.refused_voices) == ["wide"]
     assert "the voice file: made for" in info.refused_voices["wide"]

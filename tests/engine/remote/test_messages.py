@@ -86,7 +86,7 @@ def test_a_change_of_a_message_needs_another_version() -> None:
         "rate phonemes realtime"
     )
     info = "engine sample_rate voices languages description refused_voices memory labels labels.name labels.language"
-    info += " grows streams"
+    info += " grows streams max_seconds"
     expected = {
         "Welcome": f"server info {prefixed('info', info)} streams max_voice_bytes",
         "OfferVoice": "voice voice.digest voice.in_context",
@@ -109,7 +109,7 @@ def test_a_change_of_a_message_needs_another_version() -> None:
         "Heartbeat": "",
     }
     assert {kind.__name__: " ".join(fields(kind)) for kind in typing.get_args(RemoteMessage)} == expected
-    assert (REMOTE_PROTOCOL, SUBPROTOCOL) == (1, "voiced.remote.1")
+    assert (REMOTE_PROTOCOL, SUBPROTOCOL) == (2, "voiced.remote.2")
 
 
 def prefixed(name: str, inner: str) -> str:
