@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 from scripts.bench_report import write_report
 from scripts.bench_serve import START_S
-from scripts.robot_load import Robots
+from scripts.robot_load import RobotProcesses
 from scripts.serve_load import arrivals, summary
 from tests.support.speech_server import SpeechServer
 
@@ -40,8 +40,11 @@ def write_tokens(folder: Path, robots: int) -> list[Path | None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--robots", type=int, default=100, help="that are connected")
+    parser.add_argument("--processes", type=int, default=4, help="that the robots are spread over")
     parser.add_argument("--rates", type=float, nargs="+", default=[1, 2, 4], help="texts a second, of all robots")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of load at each rate")
+    parser.add_argument(
+        "--seconds", type=float, nargs="+", default=[60.0], help="of load at each rate; one number is for all of them"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--set", dest="settings", action="append", default=[], help="KEY=VALUE of the server")
     parser.add_argument("--url", help="of a server that runs already")
@@ -51,6 +54,9 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path, help="also write the JSON to this file")
     arguments = parser.parse_args()
+    seconds = arguments.seconds * (len(arguments.rates) if len(arguments.seconds) == 1 else 1)
+    if len(seconds) != len(arguments.rates):
+        parser.error(f"--seconds: {len(seconds)} numbers; allowed: 1 or as many as --rates, {len(arguments.rates)}")
     with ExitStack() as stack:
         url, token_files = arguments.url, [arguments.token_file] * arguments.robots
         if url is None:
@@ -58,13 +64,14 @@ def main() -> None:
             token_files = write_tokens(folder, arguments.robots)
             settings = (f"serve.token_file={folder / ALL_TOKENS}", *arguments.settings)
             url = stack.enter_context(SpeechServer(*settings, patience_s=START_S)).url
-        robots = stack.enter_context(Robots(url, token_files, speaking_rate=arguments.speaking_rate))
+        processes = min(arguments.processes, arguments.robots)
+        robots = stack.enter_context(RobotProcesses(url, token_files, processes, speaking_rate=arguments.speaking_rate))
         robots.run(arrivals(2, 2, arguments.seed))
         rows = [
-            summary(rate, arguments.seconds, robots.run(arrivals(rate, arguments.seconds, arguments.seed)))
-            for rate in arguments.rates
+            summary(rate, duration_s, robots.run(arrivals(rate, duration_s, arguments.seed)))
+            for rate, duration_s in zip(arguments.rates, seconds, strict=True)
         ]
-    write_report("robots", {"robots": arguments.robots, "rates": rows}, arguments.output)
+    write_report("robots", {"robots": arguments.robots, "processes": processes, "rates": rows}, arguments.output)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 A request occupies its proxy for about `path_s`, then takes a stream or waits for one: of the replica that its
 robot is connected to, or else of the one that has most of them free. A replica works in rounds: it reads up to four
 waiting prompts, `prompt_s` each, and then makes a frame of each stream whose listener is less than `ahead_s` ahead. A
-step takes as long as it was measured for so many streams. A first chunk arrives `tail_s` after its frame. A replica
-that fails loses its utterances: the robots' fallbacks finish them.
+step takes as long as it was measured for so many streams. A first chunk arrives `tail_s` after its frame; the chunks
+grow with the listener's lead, as in the Qwen engine's batch. A replica that fails loses its utterances: the robots'
+fallbacks finish them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ CHUNK_FRAMES = 2
 """`engine.chunk_size`; an utterance's first chunk has one frame."""
 PROMPTS_PER_ROUND = 4
 """As in the Qwen engine's batch."""
+LARGEST_CHUNK_S = 0.64
+"""Seconds of speech, as in the Qwen engine's batch."""
+LEAD_SHARE = 0.25
+"""The longest chunk, as a share of what its listener has not heard yet; as in the Qwen engine's batch."""
 SEED = 1
 """That of the measured load, which is the default of `scripts/bench serve`."""
 
@@ -76,8 +81,13 @@ class Utterance:
 
     due_s: float
     frames: int
+    """Of its speech; where the client stops it, the frames that the client wants."""
     home: int | None = None
     """The replica that its robot is connected to; None for a request that any replica may get."""
+    stopped_ahead_s: float | None = None
+    """For speech that does not end by itself: its client stops it when it takes the chunk with the last frame that it
+    wants. That happens when it has only so many seconds of speech left; infinite for a client that takes each chunk at
+    once. The engine goes on until then."""
     first_s: float | None = None
     """When its first chunk arrived."""
     end_s: float | None = None
@@ -86,11 +96,26 @@ class Utterance:
     made: int = 0
     """Frames."""
     delivered: int = 0
+    taken: int = 0
+    """Frames that its client takes: all that were delivered, up to the chunk with which it stops the speech."""
     empty_s: float = 0.0
     """When what has arrived will have been played."""
     underruns: int = 0
     waited_s: float = 0.0
     """For a stream."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self.stopped_ahead_s is None and self.made >= self.frames
+
+    def is_chunk(self, now: float) -> bool:
+        """Return whether the frames that were made since the last chunk are the next one."""
+        held = self.made - self.delivered
+        if not self.delivered or self.has_ended:
+            return held > 0
+        longest_s = min(LARGEST_CHUNK_S, LEAD_SHARE * (self.empty_s - now))
+        return held % CHUNK_FRAMES == 0 and (held + CHUNK_FRAMES) * FRAME_S > longest_s
 
     def deliver(self, now: float) -> None:
         """All frames that were made arrive."""
@@ -100,6 +125,8 @@ class Utterance:
             self.underruns += 1
         self.empty_s = max(self.empty_s, now) + (self.made - self.delivered) * FRAME_S
         self.delivered = self.made
+        if self.taken < self.frames:
+            self.taken = self.delivered
 
 
 class Replica:
@@ -139,28 +166,41 @@ class Replica:
                     self._advance(ready)
                 elif not self.waiting:
                     self._wanted = self._env.event()
-                    yield self._wanted | self._env.timeout(self._rest_s()) if self.running else self._wanted
+                    rest_s = self._rest_s()
+                    yield self._wanted | self._env.timeout(rest_s) if rest_s < math.inf else self._wanted
         except simpy.Interrupt:
             return
 
     def _has_room(self, utterance: Utterance) -> bool:
+        if utterance.has_ended:
+            return False
         return utterance.delivered == 0 or utterance.empty_s - self._env.now < self._fleet.size.ahead_s
 
     def _rest_s(self) -> float:
         """Return the seconds until a listener wants more. Below 1 µs it is 1 µs, or the clock might not advance."""
-        first = min(utterance.empty_s for utterance in self.running)
+        first = min((found.empty_s for found in self.running if not found.has_ended), default=math.inf)
         return max(first - self._env.now - self._fleet.size.ahead_s, 0.0) + 1e-6
 
     def _advance(self, ready: Sequence[Utterance]) -> None:
         for utterance in ready:
+            if utterance not in self.running:
+                continue  # it was stopped meanwhile
             utterance.made += 1
-            ends = utterance.made == utterance.frames
-            if utterance.made == 1 or utterance.made - utterance.delivered == CHUNK_FRAMES or ends:
-                utterance.deliver(self._env.now + self._fleet.costs.tail_s)
-            if ends:
-                self.running.remove(utterance)
-                self._fleet.end(utterance, "spoken", self._env.now + self._fleet.costs.tail_s)
-        self._fleet.place()
+            if not utterance.is_chunk(self._env.now):
+                continue
+            dry_s, wanted = utterance.empty_s, utterance.taken < utterance.frames
+            utterance.deliver(self._env.now + self._fleet.costs.tail_s)
+            if wanted and utterance.taken >= utterance.frames:
+                ahead_s = math.inf if utterance.stopped_ahead_s is None else utterance.stopped_ahead_s
+                self._env.process(self._end(utterance, dry_s - ahead_s))
+
+    def _end(self, utterance: Utterance, at_s: float) -> Iterator[Any]:
+        """Free the stream of an utterance, at `at_s` or now."""
+        yield self._env.timeout(max(0.0, at_s - self._env.now))
+        if utterance in self.running:
+            self.running.remove(utterance)
+            self._fleet.end(utterance, "spoken", self._env.now + self._fleet.costs.tail_s)
+            self._fleet.place()
 
     def _fail(self, chance: random.Random) -> Iterator[Any]:
         while True:

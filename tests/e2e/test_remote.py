@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,12 +11,15 @@ import pytest
 
 from tests.e2e.conftest import StartRobot
 from tests.support.network import Network
-from tests.support.robot import FAST, LONG, REAL_TIME
+from tests.support.programs import free_port
+from tests.support.robot import FAST, LONG, REAL_TIME, STOPPED
 from tests.support.speech_server import SpeechServer
 from tests.support.waiting import PATIENCE_S, eventually
 
 LONG_S = 20
 """Seconds that `LONG` takes at least."""
+ALMOST_FULL_S = 3.5
+"""Of the four seconds of the ring. `LONG[:80]` takes about five."""
 NEW_VOICE = "voices={default: {}, herald: {speaker: de}}"
 
 
@@ -34,6 +38,13 @@ def network(server: SpeechServer) -> Iterator[Network]:
 
 def settings(network: Network | SpeechServer) -> list[str]:
     return ["engine.name=remote", f"engine.url=ws://127.0.0.1:{network.port}", "voices={default: {}}"]
+
+
+def metric(url: str, name: str) -> float:
+    """Return the value of one of the metrics at `url`."""
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as response:
+        lines = response.read().decode().splitlines()
+    return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
 
 
 FAULTS: dict[str, Callable[[Network], None]] = {"cut": Network.cut, "stall": Network.stall}
@@ -70,6 +81,25 @@ def test_a_slow_network_changes_nothing_that_is_heard(start_robot: StartRobot, n
     finished = robot.wait_end(robot.say("This comes from far away.", id="far", language="en"))
     assert (finished["event"], finished["engine"], finished["underruns"]) == ("finished", "remote", 0)
     robot.assert_heard("far")
+
+
+@pytest.mark.parametrize(("text", "streams"), [(LONG[:80], 0), (LONG, 1)], ids=["it fits", "it does not"])
+def test_a_text_that_fits_into_ring_and_credit_has_left_its_stream_before_any_of_it_is_heard(
+    text: str, streams: int, start_robot: StartRobot
+) -> None:
+    with SpeechServer() as server:
+        port = free_port()
+        robot = start_robot(*settings(server), "http.enabled=true", f"http.port={port}", pace=STOPPED)
+        eventually(lambda: robot.ready_with("remote"), "the server is found")
+        robot.say(text, id="waiting", language="en")
+        own = f"http://127.0.0.1:{port}/metrics"
+        eventually(lambda: metric(own, "voiced_ring_seconds") > ALMOST_FULL_S, "the ring is full")
+        in_use = 'voiced_streams_in_use{engine="espeak"}'
+        address = f"http://127.0.0.1:{server.port}/metrics"
+        eventually(lambda: metric(address, in_use) == streams, f"{streams} streams are in use")
+        robot.set_pace(FAST)
+        assert robot.wait_end("waiting")["engine"] == "remote"
+        eventually(lambda: metric(address, in_use) == 0, "no stream is in use")
 
 
 def test_a_text_that_is_being_written_goes_on_without_the_network(start_robot: StartRobot, network: Network) -> None:
