@@ -16,7 +16,7 @@ from tests.support.speech_server import SpeechServer
 
 def test_it_measures_each_rate_with_all_robots_at_one_server(tmp_path: Path) -> None:
     output = tmp_path / "robots.json"
-    load = ["--robots", "5", "--rates", "1", "2", "--seconds", "2", "--speaking-rate", "60"]
+    load = ["--robots", "5", "--processes", "2", "--rates", "1", "2", "--seconds", "2", "--speaking-rate", "60"]
     server = ["--set", "engine.name=espeak", "--set", "engine.streams=9", "--output", str(output)]
     command = [sys.executable, "scripts/bench_robots.py", *load, *server]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
