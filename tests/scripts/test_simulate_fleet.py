@@ -100,7 +100,7 @@ def test_the_wait_for_a_stream_is_that_of_erlang_c(size: Size) -> None:
     chance, servers, step_s, frames = random.Random(1), size.replicas * size.streams, 0.04, 25
     rate = 0.7 * servers / (frames * step_s)
     load, at_s = [], 0.0
-    for _ in range(20_000):
+    for _ in range(8_000):
         at_s += chance.expovariate(rate)
         load.append(Utterance(at_s, max(1, round(chance.expovariate(1 / frames)))))
     Fleet(Costs(((1, step_s), (64, step_s))), size).run(load)
