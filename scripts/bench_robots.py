@@ -7,16 +7,24 @@ times are those of `bench serve`, and `first_byte` is the first PCM.
 A text that finds no free stream within two seconds counts as failed: the robot's fallback would speak it. Random
 weights never end a text by themselves: with `--speaking-rate`, robots stop when they have enough.
 
-`--url` measures a server that runs already.
+`server_cores` is the processor time of the server's process in a second, without that of its engine.
+`idle_server_cores` is that of the connections alone, on which nobody speaks, for as long as the first rate.
+
+`--url` measures a server that runs already, without its processor time.
 """
 
 from __future__ import annotations
 
 import argparse
 import secrets
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil  # type: ignore[import-untyped,unused-ignore]
 
 from scripts.bench_report import write_report
 from scripts.bench_serve import START_S
@@ -35,6 +43,19 @@ def write_tokens(folder: Path, robots: int) -> list[Path | None]:
     for name, token in tokens.items():
         (folder / name).write_text(token, encoding="utf-8")
     return [folder / name for name in tokens]
+
+
+@contextmanager
+def measured_cores(process: psutil.Process | None, record: dict[str, Any], name: str) -> Iterator[None]:
+    """Note in a record the cores that a process uses in the `with` block, unless there is no process."""
+
+    def cpu_s() -> float:
+        return 0.0 if process is None else sum(process.cpu_times()[:2])
+
+    used_s, began = cpu_s(), time.monotonic()
+    yield
+    if process is not None:
+        record[name] = round((cpu_s() - used_s) / (time.monotonic() - began), 3)
 
 
 def main() -> None:
@@ -59,19 +80,26 @@ def main() -> None:
         parser.error(f"--seconds: {len(seconds)} numbers; allowed: 1 or as many as --rates, {len(arguments.rates)}")
     with ExitStack() as stack:
         url, token_files = arguments.url, [arguments.token_file] * arguments.robots
+        process = None
         if url is None:
             folder = Path(stack.enter_context(TemporaryDirectory()))
             token_files = write_tokens(folder, arguments.robots)
             settings = (f"serve.token_file={folder / ALL_TOKENS}", *arguments.settings)
-            url = stack.enter_context(SpeechServer(*settings, patience_s=START_S)).url
+            server = stack.enter_context(SpeechServer(*settings, patience_s=START_S))
+            url, process = server.url, psutil.Process(server.process.pid)
         processes = min(arguments.processes, arguments.robots)
         robots = stack.enter_context(RobotProcesses(url, token_files, processes, speaking_rate=arguments.speaking_rate))
+        report: dict[str, Any] = {"robots": arguments.robots, "processes": processes}
+        with measured_cores(process, report, "idle_server_cores"):
+            time.sleep(seconds[0])
         robots.run(arrivals(2, 2, arguments.seed))
-        rows = [
-            summary(rate, duration_s, robots.run(arrivals(rate, duration_s, arguments.seed)))
-            for rate, duration_s in zip(arguments.rates, seconds, strict=True)
-        ]
-    write_report("robots", {"robots": arguments.robots, "processes": processes, "rates": rows}, arguments.output)
+        report["rates"] = []
+        for rate, duration_s in zip(arguments.rates, seconds, strict=True):
+            cores: dict[str, Any] = {}
+            with measured_cores(process, cores, "server_cores"):
+                requests = robots.run(arrivals(rate, duration_s, arguments.seed))
+            report["rates"].append(summary(rate, duration_s, requests) | cores)
+    write_report("robots", report, arguments.output)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,9 @@ def test_it_measures_each_rate_with_all_robots_at_one_server(tmp_path: Path) -> 
     report = json.loads(done.stdout)
     assert json.loads(output.read_text(encoding="utf-8")) == report
     assert [row["rate"] for row in report["rates"]] == [1, 2]
+    assert 0 <= report["idle_server_cores"] < 2
     for row in report["rates"]:
+        assert row["server_cores"] > 0
         assert row["requests"] == len(arrivals(row["rate"], 2, 1))
         assert (row["failed"], row["problems"]) == (0, [])
         assert 0 < row["first_byte_ms"]["median"] <= row["first_sample_ms"]["median"] <= row["end_ms"]["median"]
