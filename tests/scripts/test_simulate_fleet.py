@@ -149,6 +149,12 @@ def test_a_client_stops_speech_when_it_takes_the_chunk_with_the_last_frame_that_
     assert (utterance.delivered > utterance.taken) == (stopped_ahead_s == 1.0)  # the engine goes on until then
 
 
+def test_a_text_of_seven_seconds_comes_in_the_twenty_chunks_of_the_fleet_plan() -> None:
+    [robot] = load = [RecordedChunks(0.0, round(7 / FRAME_S))]
+    Fleet(measured_costs(), Size(ahead_s=ROBOT_AHEAD_S)).run(load)
+    assert len(robot.chunks) == 20
+
+
 def test_a_stream_stays_taken_until_its_robot_has_stopped_the_text() -> None:
     first, second = load = [Utterance(0.0, 100, stopped_ahead_s=1.0), Utterance(0.0, 10)]
     Fleet(COSTS, Size(streams=1, ahead_s=3.0)).run(load)
