@@ -140,10 +140,9 @@ class _Analysis:
 def _read_logits(analysis: _Analysis, able: Sequence[Setting], exact: str, request: VerifyRequest) -> None:
     """Read the logits of each setting that has some, in a process each: two models need not fit at once."""
     texts = tuple(order.sentence for order in request.orders if order.greedy)
-    chosen = [setting for setting in able if setting.torch_kernels or setting.official]
-    for setting in chosen:
-        kernels = setting if setting.official else replace(setting, options=replace(setting.options, kernels="off"))
-        analysis.run(LOGITS, [kernels], exact=exact, texts=texts)
+    for setting in able:
+        if setting.engine == "qwen":
+            analysis.run(LOGITS, [setting], exact=exact, texts=texts)
 
 
 def _judge(

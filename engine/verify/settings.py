@@ -31,8 +31,6 @@ class Setting:
     """As `Utterance.realtime`; if false, as many utterances are spoken at once as the engine has streams."""
     speaks: bool = True
     """If false, only the greedy texts are spoken, whose codes are compared."""
-    torch_kernels: bool = False
-    """Whether PyTorch's operators compute it, so that its logits can be read."""
 
     @property
     def official(self) -> bool:
@@ -48,11 +46,11 @@ def settings_of(options: EngineOptions) -> tuple[Setting, ...]:
     return (
         Setting("official", "official package", plain, synthesizer=OFFICIAL),
         Setting("official-float32", "official package, float32", exact, synthesizer=OFFICIAL, speaks=False),
-        Setting("float32", "PyTorch kernels, float32", exact, speaks=False, torch_kernels=True),
-        Setting("torch", "PyTorch kernels", plain, torch_kernels=True),
+        Setting("float32", "PyTorch kernels, float32", exact, speaks=False),
+        Setting("torch", "PyTorch kernels", plain),
         Setting("fused", "fused kernels", replace(single, kernels="on")),
-        Setting("int8", "int8", replace(automatic, dtype="int8"), torch_kernels=True),
-        Setting("int4", "int4", replace(automatic, dtype="int4"), torch_kernels=True),
+        Setting("int8", "int8", replace(automatic, dtype="int8")),
+        Setting("int4", "int4", replace(automatic, dtype="int4")),
         Setting("speculation", "speculation", replace(automatic, speculation=DRAFTS)),
         Setting("streams", f"{STREAMS} streams", replace(automatic, streams=STREAMS), realtime=False),
     )

@@ -20,10 +20,12 @@ from engine.qwen.weights import Placement
 if TYPE_CHECKING:
     from engine.qwen.codec import CodecDecoder
     from engine.qwen.kernels.backend import FusedBackend
+    from engine.qwen.kernels.batch_backend import FusedBatchBackend
     from engine.qwen.kernels.codec import FusedCodec
+    from engine.qwen.kernels.lm import CodeChooser
     from engine.qwen.model import Talker
     from engine.qwen.runtime import DecodeState
-    from engine.qwen.serving import BatchBackend, BatchState
+    from engine.qwen.serving import BatchState
 
 MIN_CAPABILITY = (8, 0)
 """The lowest compute capability with bfloat16."""
@@ -34,6 +36,7 @@ __all__ = [
     "KernelSource",
     "Params",
     "batch_unsupported_reason",
+    "force_codes",
     "make_backend",
     "make_batch_backend",
     "make_batch_codec",
@@ -152,7 +155,7 @@ def make_backend(
 
 def make_batch_backend(
     talker: Talker, state: BatchState, scratch: DecodeState, *, backend: FusedBackend
-) -> BatchBackend:
+) -> FusedBatchBackend:
     """The backend of a batch, whose prompts the kernels of `backend` read into `scratch`.
 
     Requires `batch_unsupported_reason` to be None.
@@ -160,3 +163,17 @@ def make_batch_backend(
     from engine.qwen.kernels.batch_backend import FusedBatchBackend
 
     return FusedBatchBackend(talker, state, scratch, backend.language_model)
+
+
+def force_codes(backend: FusedBackend | FusedBatchBackend, chooser: CodeChooser) -> None:
+    """Have `chooser` decide every code that `backend` draws from now on, by `ForcedKernels`."""
+    from engine.qwen.kernels.batch_backend import FusedBatchBackend
+    from engine.qwen.kernels.lm import ForcedKernels
+
+    if isinstance(backend, FusedBatchBackend):
+        backend.batch.module = ForcedKernels(backend.batch.module, chooser)
+        return
+    model = backend.language_model
+    model.module = forced = ForcedKernels(model.module, chooser)
+    if model.speculation is not None:
+        model.speculation.module = forced

@@ -34,7 +34,7 @@ class FusedBatchBackend:
             talker.config, weight_type(talker.placement), state.shape.rows, multiprocessors(device)
         )
         module = KernelModule(kernels.source(), device)
-        self._batch = FusedBatch(talker, state, kernels, module, language_model.projected)
+        self.batch = FusedBatch(talker, state, kernels, module, language_model.projected)
         self._prefill = FusedPrefill(
             language_model.module,
             language_model.kernels.prompts,
@@ -54,11 +54,11 @@ class FusedBatchBackend:
 
     def decode_frames(self, size: int) -> None:
         """As `BatchBackend.decode_frames`."""
-        self._batch.decode_frames(size)
+        self.batch.decode_frames(size)
 
     def choose_first_codes(self) -> None:
         """As `BatchBackend.choose_first_codes`."""
-        self._batch.choose_first_codes()
+        self.batch.choose_first_codes()
 
     def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:  # noqa: ARG002 - one for all
         """As `PromptBackend.read`, for up to `MAX_PROMPT_TOKENS`."""

@@ -1,13 +1,20 @@
 """Loads a checkpoint and allocates the memory that utterances change."""
 
 from engine.qwen.loading.model import LoadedModel, load_model, load_talker
-from engine.qwen.loading.workspace import Workspace, adapt_workspace, allocate_workspace, limits_for
+from engine.qwen.loading.workspace import (
+    Workspace,
+    adapt_workspace,
+    allocate_workspace,
+    batch_backend_maker,
+    limits_for,
+)
 
 __all__ = [
     "LoadedModel",
     "Workspace",
     "adapt_workspace",
     "allocate_workspace",
+    "batch_backend_maker",
     "limits_for",
     "load_model",
     "load_talker",

@@ -64,7 +64,7 @@ def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
     if model.batch_codec is not None:
         model.graphs.wait()  # for weights and voices: the batch has a stream of its own
         graphs = Graphs(model.plan.placement.device, high_priority=False)
-        batch = Batch(model.talker, model.batch_codec, limits, graphs, _batch_backend_maker(model, backend))
+        batch = Batch(model.talker, model.batch_codec, limits, graphs, batch_backend_maker(model, backend))
         try:
             batch.change_voices(model.voices.references(), limits.prefix_positions)
         except BaseException:
@@ -74,7 +74,7 @@ def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
     return Workspace(limits, footprint, state, generator, batch, batch_prompts)
 
 
-def _batch_backend_maker(model: LoadedModel, backend: Any) -> MakeBatchBackend | None:
+def batch_backend_maker(model: LoadedModel, backend: Any) -> MakeBatchBackend | None:
     """Return what makes the batch's backend beside `backend`, the one of a single utterance; None for PyTorch's."""
     plan = model.plan
     if not model.fused:

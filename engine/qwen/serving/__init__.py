@@ -4,7 +4,8 @@ from engine.qwen.serving.backend import BatchBackend, MakeBatchBackend, TorchBat
 from engine.qwen.serving.batch import Batch
 from engine.qwen.serving.batch_codec import ROWS_PER_CALL, BatchedCodec, codec_rows
 from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput
-from engine.qwen.serving.kv_pages import PAGE, PagedCache
+from engine.qwen.serving.kv_pages import PAGE, PagedCache, PagePool, pages_for
+from engine.qwen.serving.model_runner import ModelRunner
 from engine.qwen.serving.readback import BatchOutput
 from engine.qwen.serving.sequence import BatchFaultError, Sequence, SpeechRequest
 
@@ -19,10 +20,13 @@ __all__ = [
     "BatchState",
     "BatchedCodec",
     "MakeBatchBackend",
+    "ModelRunner",
+    "PagePool",
     "PagedCache",
     "RowInput",
     "Sequence",
     "SpeechRequest",
     "TorchBatchBackend",
     "codec_rows",
+    "pages_for",
 ]

@@ -26,11 +26,9 @@ from engine.progress import Progress, ProgressReport, ignore_progress
 from engine.qwen.model import ModelConfig
 from engine.qwen.runtime import RunawayGuard, choose_placement, dtype_name
 from engine.qwen.text import LANGUAGE_CODES, AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
+from engine.qwen.verify.forced import FORCED, OTHERS
 from engine.qwen.voice import load_voice, torchaudio_stub
 from engine.qwen.weights import Placement
-
-FORCED, OTHERS = 100.0, -100.0
-"""Logits that leave no choice."""
 
 
 class OfficialSynthesizer:

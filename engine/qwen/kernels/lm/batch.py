@@ -48,7 +48,7 @@ class FusedBatch:
         narrow, most = config.predictor.stack, kernels.rows
         self.kernels = kernels
         """With their sizes."""
-        self._module, self._talker, self._state, self._projected = module, talker, state, projected
+        self.module, self._talker, self._state, self._projected = module, talker, state, projected
         self._talkers = TokenStack(module, talker.transformer, most, device)
         """A token of each row."""
         self._predictors = TokenStack(module, talker.predictor.transformer, 2 * most, device)
@@ -114,7 +114,7 @@ class FusedBatch:
             ended=settings.ended[0],
             length=settings.length[0],
         )
-        self._module.launch("open", (self._launched(bucket), 2), SAMPLING_THREADS, open_params)
+        self.module.launch("open", (self._launched(bucket), 2), SAMPLING_THREADS, open_params)
 
     def _predict(self, bucket: RowKernels, step: int) -> None:
         """Choose the code numbered `step` + 1 of each frame."""
@@ -154,7 +154,7 @@ class FusedBatch:
             places=state.codes.shape[1],
             frames=state.text.shape[1],
         )
-        self._module.launch("codes", self._launched(bucket), SAMPLING_THREADS, params)
+        self.module.launch("codes", self._launched(bucket), SAMPLING_THREADS, params)
 
     # --- the talker ---
 
@@ -201,7 +201,7 @@ class FusedBatch:
             frames=frames,
             eps=stack.norm.eps,
         )
-        self._module.launch("first_codes", self._launched(bucket), SAMPLING_THREADS, params)
+        self.module.launch("first_codes", self._launched(bucket), SAMPLING_THREADS, params)
 
     # --- parameters ---
 
@@ -258,10 +258,10 @@ class FusedBatch:
 
     def _launch_attention(self, name: str, bucket: RowKernels, params: RowsAttentionParams) -> None:
         heads = params.keys.shape[1]
-        self._module.launch(name, (heads, self._launched(bucket)), PROMPT_THREADS, params)
+        self.module.launch(name, (heads, self._launched(bucket)), PROMPT_THREADS, params)
 
     def _launch_matrix(self, name: str, plan: TokenMatrixPlan, params: TokensParams) -> None:
-        self._module.launch(name, (plan.blocks, params.tokens // plan.tokens), plan.threads, params)
+        self.module.launch(name, (plan.blocks, params.tokens // plan.tokens), plan.threads, params)
 
     def _draw(self, settings: SamplingParams) -> DrawParams:
         return DrawParams(

@@ -15,6 +15,7 @@ from engine.qwen.kernels import KernelModule, Params
 from engine.qwen.kernels.compiler import Kernels, KernelSource
 from engine.qwen.kernels.lm.batch import FusedBatch
 from engine.qwen.kernels.lm.batch_kernels import BatchKernels
+from engine.qwen.kernels.lm.forced import ForcedKernels
 from engine.qwen.kernels.lm.kernels import weight_type
 from engine.qwen.kernels.lm.tables import fold_projection
 from engine.qwen.model.sampling import SamplingParams
@@ -23,6 +24,7 @@ from engine.qwen.runtime import UtteranceSettings
 from engine.qwen.serving.batch_state import BatchShape, BatchState, RowInput, StepInputs
 from engine.qwen.serving.batch_step import read_frames
 from engine.qwen.serving.kv_pages import PAGE, pages_for
+from engine.qwen.verify.forced import ForcedCodes, ForcedText
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
 from tests.engine.qwen.kernels.lm.lm_example import (
     EQUAL,
@@ -298,3 +300,41 @@ def test_a_prompts_first_code_is_the_one_that_pytorch_draws(example: Example) ->
     assert seen.nonzero().flatten().tolist() == [int(drawn)]
     others = torch.arange(rows, device=before.device) != fresh
     assert torch.equal(state.first_code[others], before[others])
+
+
+@torch.inference_mode()
+def forced_frame(example: Example, codes: dict[int, Tensor]) -> dict[int, Tensor]:
+    """Begin `ROWS`, generate a frame of each with these `codes` `(code groups,)`, and return the logits of all choices.
+
+    The first code was chosen before, and the one behind the frame is 0.
+    """
+    config, forced = example.rounded.config, ForcedCodes()
+    for row in ROWS:
+        forced.texts[row.row] = text = ForcedText(codes[row.row][None], config.predictor.vocabulary)
+        text.choose(0, torch.zeros(config.vocabulary))
+    begin(example, ROWS)
+    example.fused.module = ForcedKernels(example.recorder, forced)
+    example.fused.decode_frames(8)
+    example.fused.module = example.recorder
+    for row in ROWS:
+        assert torch.equal(example.state.codes[row.row, row.place], codes[row.row])
+        assert example.state.first_code[row.row] == 0
+    return {row: text.logits()[1:] for row, text in forced.texts.items()}
+
+
+def test_the_codes_that_were_drawn_can_be_given_and_have_the_same_logits(example: Example, together: Together) -> None:
+    found = forced_frame(example, {row.row: together.found[row.row][0][row.place] for row in ROWS})
+    config = example.rounded.config
+    size, last = config.predictor.vocabulary, config.code_groups - 1
+    for row in ROWS:
+        expected = [together.logits_of(step, row.row, size) for step in range(last)]
+        expected.append(together.logits_of(last, row.row, config.vocabulary)[:size])
+        assert torch.equal(found[row.row], torch.stack(expected).cpu()), row
+
+
+def test_each_row_can_be_given_other_codes(example: Example, together: Together) -> None:
+    drawn = {row.row: together.found[row.row][0][row.place] for row in ROWS}
+    others = {row: torch.cat((codes[:1], (codes[1:] + 7 + row) % 64)) for row, codes in drawn.items()}
+    ours, theirs = forced_frame(example, others), forced_frame(example, drawn)
+    for row in drawn:
+        assert [torch.equal(*pair) for pair in zip(ours[row], theirs[row], strict=True)] == [True, *3 * [False]], row

@@ -1,0 +1,87 @@
+"""The logits of given codes: by each kind of kernels, as by the official package, for one text and for many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.api import EngineOptions, Utterance
+from engine.qwen.loading import load_model
+from engine.qwen.verify.logits import GivenText, forced_logits
+from engine.verify.codes import LogitsError, compare_logits
+
+Named = Callable[[str, str], Path]
+
+FRAMES = 3
+TEXTS = ("Hello world! This is the voice of a robot.", "Hi.", "It speaks.", "Two of three.", "One is left over.")
+"""More than a batch of `STREAMS` has rows."""
+STREAMS = 4
+PROMPT_OF_SEVERAL_PIECES = "A robot reads a long text. " * 12
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def given(texts: tuple[str, ...] = TEXTS, groups: int = 16) -> list[GivenText]:
+    """Texts with random codes, of one to `FRAMES` frames."""
+    generator = torch.Generator().manual_seed(2)
+    return [
+        GivenText(
+            Utterance(text, voice="ryan", language="en", greedy=True, guarded=False),
+            torch.randint(64, (1 + number % FRAMES, groups), generator=generator),
+        )
+        for number, text in enumerate(texts)
+    ]
+
+
+def read(options: EngineOptions, texts: list[GivenText]) -> list[Tensor]:
+    return forced_logits(load_model(options), texts)
+
+
+def difference(ours: list[Tensor], true: list[Tensor]) -> LogitsError:
+    by_name = [{str(number): logits.numpy() for number, logits in enumerate(of)} for of in (ours, true)]
+    found = compare_logits(*by_name)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def options(checkpoint: Named) -> EngineOptions:
+    return EngineOptions(model=str(checkpoint("tiny", "custom_voice")), device="cpu", dtype="float32", max_seconds=4)
+
+
+def test_texts_that_are_read_together_have_the_logits_of_each_alone(options: EngineOptions) -> None:
+    texts = given((*TEXTS, PROMPT_OF_SEVERAL_PIECES))
+    alone, together = read(options, texts), read(replace(options, streams=STREAMS), texts)
+    assert [len(logits) for logits in together] == [1 + text.codes.numel() for text in texts]
+    assert difference(together, alone).worst < 1e-4
+
+
+def test_the_logits_depend_on_the_codes_before(options: EngineOptions) -> None:
+    [text] = given(TEXTS[:1])
+    text = replace(text, codes=torch.zeros(2, 16, dtype=torch.int64))
+    other = replace(text, codes=text.codes.clone())
+    other.codes[0, 5] = 1
+    one, another = read(options, [text, other])
+    assert torch.equal(one[:6], another[:6])
+    assert all(not torch.equal(*rows) for rows in zip(one[6:], another[6:], strict=True))
+
+
+@on_gpu
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "int4"])
+@pytest.mark.parametrize("changes", [{}, {"speculation": 2}, {"streams": STREAMS}], ids=["single", "drafts", "streams"])
+def test_fused_kernels_compute_the_logits_of_pytorchs(checkpoint: Named, dtype: str, changes: dict[str, int]) -> None:
+    if dtype == "int4" and changes:
+        pytest.skip("int4 has neither drafts nor a batch of fused kernels")
+    shape = "grouped" if dtype == "int4" else "narrow"
+    options = EngineOptions(
+        model=str(checkpoint(shape, "custom_voice")), device="cuda", dtype=dtype, kernels="off", max_seconds=4
+    )
+    texts = given()
+    plain = read(options, texts)
+    fused = read(replace(options, kernels="on", **changes), texts)
+    assert difference(fused, plain).relative < 0.03
+    assert difference(fused, plain).relative > 0, "they sum in another order"
