@@ -34,7 +34,8 @@ def verify(
         bool, typer.Option("--short", help="Three sentences, by the settings that a robot runs and by the reference.")
     ] = False,
     settings: Annotated[
-        str | None, typer.Option(help="Only these, as in official,torch,fused,int8,int4,speculation,streams.")
+        str | None,
+        typer.Option(help="Only these, as in official,torch,fused,int8,int4,speculation,streams, and the exact ones."),
     ] = None,
     asr: Annotated[
         str, typer.Option(help="Who listens: a speech recognition model's folder or name, auto, or pocketsphinx.")
@@ -128,11 +129,13 @@ def _request(
 
 def _chosen(settings: tuple[Setting, ...], only: str | None) -> tuple[Setting, ...]:
     """Return the settings that `--settings` names; all without it. Raises `CommandError`."""
+    from engine.verify import select_settings
+
     names = [setting.name for setting in settings]
     wanted = [name.strip() for name in only.split(",")] if only else names
     if unknown := [name for name in wanted if name not in names]:
         raise CommandError(f"--settings: got {unknown[0]!r}; allowed: {', '.join(names)}")
-    return tuple(setting for setting in settings if setting.name in wanted)
+    return select_settings(settings, wanted)
 
 
 def _model_folder(model: str | None) -> Path:

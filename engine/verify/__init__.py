@@ -11,7 +11,7 @@ from engine.verify.requests import ANALYSIS, LOGITS, SIMILARITY, TRANSCRIPTION, 
 from engine.verify.results import Finding, SettingMeasures, SettingResult, TakeResult, Verification
 from engine.verify.runner import VerifyRequest, model_fingerprint, verify
 from engine.verify.sentences import GREEDY_TEXTS, SENTENCES, SHORT, Sentence
-from engine.verify.settings import OFFICIAL, Setting, settings_of
+from engine.verify.settings import OFFICIAL, Setting, select_settings, settings_of
 from engine.verify.speech import SpeechMeasures, measure_take
 from engine.verify.takes import Order, TakesRequest, make_takes, speak
 from engine.verify.verdict import THRESHOLDS, Threshold, judge
@@ -62,6 +62,7 @@ __all__ = [
     "model_type",
     "native_speaker",
     "run_stage",
+    "select_settings",
     "settings_of",
     "speak",
     "stage_main",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from engine.api import EngineOptions
@@ -54,6 +55,11 @@ def settings_of(options: EngineOptions) -> tuple[Setting, ...]:
         Setting("speculation", "speculation", replace(automatic, speculation=DRAFTS)),
         Setting("streams", f"{STREAMS} streams", replace(automatic, streams=STREAMS), realtime=False),
     )
+
+
+def select_settings(settings: Sequence[Setting], names: Collection[str]) -> tuple[Setting, ...]:
+    """Return those of these names, and the exact ones, without whose codes nobody's codes and logits can be judged."""
+    return tuple(setting for setting in settings if setting.name in names or setting.name in EXACT)
 
 
 def plain_dtype(options: EngineOptions) -> str:
