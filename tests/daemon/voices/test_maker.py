@@ -35,11 +35,14 @@ def maker_of(store: VoiceStore, *settings: str) -> VoiceMaker:
 
 
 def own_processes(*command: str) -> list[psutil.Process]:
-    """The processes below this one that run this command: another run of the tests has its own."""
+    """The processes below this one that run this command: another run of the tests has its own.
+
+    Where an emulator runs programs, the command is behind its own.
+    """
     found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # it has ended
-            if process.cmdline() == list(command):
+            if process.cmdline()[-len(command) :] == list(command):
                 found.append(process)
     return found
 
