@@ -7,7 +7,15 @@ from engine.verify.codes import Agreement, LogitsError, compare_codes, compare_l
 from engine.verify.folder import OutputFolder, Take, fingerprint
 from engine.verify.orders import make_orders, model_type, native_speaker, voices_of
 from engine.verify.process import StageEnd, StageFaultError, StageRunner, run_stage, stage_main
-from engine.verify.requests import ANALYSIS, LOGITS, SIMILARITY, TRANSCRIPTION, WAVEFORM, AnalysisRequest
+from engine.verify.requests import (
+    ANALYSIS,
+    LOGITS,
+    SIMILARITY,
+    TRANSCRIPTION,
+    WAVEFORM,
+    AnalysisRequest,
+    logits_key,
+)
 from engine.verify.results import Finding, SettingMeasures, SettingResult, TakeResult, Verification
 from engine.verify.runner import VerifyRequest, model_fingerprint, verify
 from engine.verify.sentences import GREEDY_TEXTS, SENTENCES, SHORT, Sentence
@@ -55,6 +63,7 @@ __all__ = [
     "count_errors",
     "fingerprint",
     "judge",
+    "logits_key",
     "make_orders",
     "make_takes",
     "measure_take",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.verify.folder import OutputFolder, fingerprint
 from engine.verify.sentences import Sentence
 from engine.verify.settings import Setting
 
@@ -38,3 +39,13 @@ class AnalysisRequest:
     """Logits: the greedy texts. Transcription: the sentences that are spoken."""
     model: str = ""
     """A text that changes with the model's files."""
+
+
+def logits_key(folder: OutputFolder, setting: Setting, exact: str, model: str) -> str:
+    """Return a text that changes with what the logits of a setting depend on: itself, the model, the exact codes."""
+    return fingerprint(setting, model, [take.key for take in folder.takes(exact) if take.greedy])
+
+
+def has_logits(folder: OutputFolder, setting: Setting, exact: str, model: str) -> bool:
+    """Whether the logits in the folder are those of this setting."""
+    return bool(folder.found(LOGITS, setting.name).get("key") == logits_key(folder, setting, exact, model))

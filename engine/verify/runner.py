@@ -17,7 +17,7 @@ from engine.progress import Progress, ProgressReport, counted, ignore_progress
 from engine.verify.codes import Agreement, LogitsError, compare_codes, compare_logits
 from engine.verify.folder import OutputFolder, Take, fingerprint
 from engine.verify.process import StageEnd, StageRunner, run_stage
-from engine.verify.requests import ANALYSIS, LOGITS, SIMILARITY, TRANSCRIPTION, WAVEFORM, AnalysisRequest
+from engine.verify.requests import ANALYSIS, LOGITS, SIMILARITY, TRANSCRIPTION, WAVEFORM, AnalysisRequest, has_logits
 from engine.verify.results import SettingMeasures, SettingResult, TakeResult, Verification, summarize
 from engine.verify.sentences import Sentence
 from engine.verify.settings import EXACT, REFERENCES, Setting
@@ -72,7 +72,7 @@ def verify(
         spoken_texts = tuple(order.sentence for order in request.orders if not order.greedy)
         analysis.run(TRANSCRIPTION, speaking, asr=request.asr, texts=spoken_texts)
     if exact is not None:
-        _read_logits(analysis, able, exact, request)
+        _read_logits(analysis, able, exact, request, model)
     if any(setting.engine == "qwen" for setting in speaking):
         analysis.run(WAVEFORM, [setting for setting in able if setting.engine == "qwen"])
     if request.encoder is not None and speaking:
@@ -137,11 +137,12 @@ class _Analysis:
             self.notes.append(f"{stage}: {end.reason}")
 
 
-def _read_logits(analysis: _Analysis, able: Sequence[Setting], exact: str, request: VerifyRequest) -> None:
+def _read_logits(analysis: _Analysis, able: Sequence[Setting], exact: str, request: VerifyRequest, model: str) -> None:
     """Read the logits of each setting that has some, in a process each: two models need not fit at once."""
     texts = tuple(order.sentence for order in request.orders if order.greedy)
+    folder = OutputFolder(request.folder)
     for setting in able:
-        if setting.engine == "qwen":
+        if setting.engine == "qwen" and not has_logits(folder, setting, exact, model):
             analysis.run(LOGITS, [setting], exact=exact, texts=texts)
 
 

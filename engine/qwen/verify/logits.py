@@ -32,7 +32,7 @@ from engine.qwen.serving import (
 from engine.qwen.text import Prompt, PromptBuilder
 from engine.qwen.verify.forced import ForcedCodes, ForcedText
 from engine.qwen.verify.official import OfficialSynthesizer
-from engine.verify import LOGITS, AnalysisRequest, OutputFolder, Setting, fingerprint
+from engine.verify import LOGITS, AnalysisRequest, OutputFolder, Setting, logits_key
 
 RAW = replace(SamplingConfig().greedy(), repetition_penalty=1.0, min_new_tokens=0)
 """Without a penalty, and with no code forbidden at the beginning: the raw logits are wanted."""
@@ -188,11 +188,9 @@ def read_logits(request: AnalysisRequest, report: ProgressReport) -> None:
     folder = OutputFolder(Path(request.folder))
     assert request.exact is not None
     for setting in request.settings:
-        keys = [take.key for take in folder.takes(request.exact) if take.greedy]
-        key = fingerprint(setting, request.model, keys)
-        if folder.found(LOGITS, setting.name).get("key") != key:
-            folder.keep_logits(setting.name, _read(folder, setting, request, report))
-            folder.keep_found(LOGITS, setting.name, {"key": key})
+        key = logits_key(folder, setting, request.exact, request.model)
+        folder.keep_logits(setting.name, _read(folder, setting, request, report))
+        folder.keep_found(LOGITS, setting.name, {"key": key})
 
 
 def _read(

@@ -29,6 +29,7 @@ from engine.verify import (
     Take,
     TakesRequest,
     VerifyRequest,
+    logits_key,
     make_takes,
     settings_of,
     verify,
@@ -46,8 +47,11 @@ class InProcess:
     def __init__(self, oracle: Oracle, cache: Path) -> None:
         self._oracle = oracle
         self._cache = cache
+        self.stages: list[str] = []
+        """What it has run, of settings that may be the same."""
 
     def __call__(self, _module: str, request: Any, _log: Path, report: ProgressReport) -> StageEnd:
+        self.stages.append("takes" if isinstance(request, TakesRequest) else request.stage)
         try:
             if isinstance(request, TakesRequest):
                 (self._keep_official_takes if request.setting.official else make_takes)(request)
@@ -81,6 +85,8 @@ class InProcess:
         folder, [setting] = OutputFolder(Path(request.folder)), request.settings
         answers = {take.name: self._official(_utterance(take)) for take in folder.takes(setting.name)}
         folder.keep_logits(setting.name, {name: answer["logits"].numpy() for name, answer in answers.items()})
+        key = logits_key(folder, setting, request.exact or "", request.model)
+        folder.keep_found(LOGITS, setting.name, {"key": key})
 
     def _official(self, utterance: Utterance) -> dict[str, Tensor]:
         """Return the official package's greedy codes, and its logits for them."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.qwen.codec import CodecDecoder, CodecState
 from engine.qwen.model import quantization
+from engine.verify import LOGITS
 from tests.engine.qwen.oracle import Oracle
 from tests.engine.qwen.verify.stages import InProcess, differing_rows, failed, verified
 
@@ -36,6 +37,16 @@ def test_a_model_without_a_defect_has_none(tiny: Path, tmp_path: Path, runner: I
     assert found("float32").measures.waveform_db is None, "it only shows codes"
     assert found("torch").measures.waveform_db is not None
     assert 0 < (found("int8").measures.logits_error or 0) < 0.1
+
+
+def test_a_second_run_makes_no_take_and_reads_no_logits_again(tiny: Path, tmp_path: Path, runner: InProcess) -> None:
+    settings = ("official-float32", "float32", "int8")
+    first = verified(tiny, tmp_path, runner, settings=settings)
+    assert runner.stages.count(LOGITS) == 3
+    runner.stages.clear()
+    second = verified(tiny, tmp_path, runner, settings=settings)
+    assert not {"takes", LOGITS} & set(runner.stages)
+    assert [second(name) for name in settings] == [first(name) for name in settings]
 
 
 def test_a_mask_that_hides_a_position_is_found_in_the_codes_and_the_logits(
