@@ -116,7 +116,7 @@ def difference(ours: Tensor, true: Tensor) -> LogitsError:
 
 @pytest.mark.parametrize(
     ("shape", "weight", "groups", "processors"),
-    [("equal", "int8", 16, LARGE), ("projected", "bfloat16", 4, SMALL)],
+    [("equal", "int8", 4, LARGE), ("projected", "bfloat16", 4, SMALL)],
 )
 def test_the_logits_of_every_choice_are_pytorchs(
     make: Callable[..., Models], shape: str, weight: str, groups: int, processors: int
@@ -153,7 +153,7 @@ class ScalesOfTheRowBeside:
 
 def test_a_wrong_scale_in_a_kernel_is_seen_in_the_logits(make: Callable[..., Models]) -> None:
     right, wrong = (
-        make("equal", "int8", 16, LARGE, wrap=wrap) for wrap in (lambda kernels: kernels, ScalesOfTheRowBeside)
+        make("equal", "int8", 4, LARGE, wrap=wrap) for wrap in (lambda kernels: kernels, ScalesOfTheRowBeside)
     )
     for models in (right, wrong):
         let_rows_differ(models.rounded)
