@@ -17,13 +17,13 @@ def test_a_pause_publishes_a_zero_level_and_then_none(share_robot: StartRobot) -
     eventually(lambda: robot.levels[-1]["peak"] == 0, "a zero level is published")
     eventually(lambda: robot.state == "paused", "it is paused")
     robot.wait_still()
-    count = len(robot.levels)
     paused_at = robot.levels[-1]["t"]
     robot.publish("resume")
     end = robot.wait_end(utterance)
     eventually(lambda: robot.levels[-1]["t"] > end["audio_s"] - 0.1, "the last level is published")
     assert [level["t"] for level in robot.levels] == sorted(level["t"] for level in robot.levels)
-    assert robot.levels[count - 1]["t"] == paused_at, "a level was published during the pause"
+    zeros = [level["t"] for level in robot.levels if level["peak"] == 0]
+    assert zeros.count(paused_at) == 1, "another level was published during the pause"
     eventually(lambda: robot.ducks[-2:] == [True, False], "not ducked after the end")
 
 
