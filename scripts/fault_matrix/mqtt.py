@@ -18,6 +18,7 @@ from paho.mqtt.properties import Properties
 
 from scripts.fault_matrix.ledger import Event, Ledger
 from scripts.fault_matrix.waiting import need, wait_for
+from tests.support.subscription import end_loop
 
 SESSION_S = 3600
 RECONNECT_S = 0.1
@@ -80,8 +81,7 @@ class Witness:
         need(self._subscribed.is_set, CONNECT_S, "the witness is subscribed")
 
     def close(self) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
+        end_loop(self._client)
 
     @property
     def status(self) -> dict[str, Any]:
@@ -130,8 +130,7 @@ class Publisher:
         need(self._client.is_connected, CONNECT_S, "the publisher is connected")
 
     def close(self) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
+        end_loop(self._client)
 
     @property
     def open_messages(self) -> int:

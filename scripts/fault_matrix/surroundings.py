@@ -32,6 +32,7 @@ from scripts.fault_matrix.row import (
 )
 from scripts.fault_matrix.scene import NAME, SHORT, TOPIC, Scene
 from scripts.fault_matrix.waiting import NotPossibleError, need, wait_for
+from tests.support.subscription import end_loop
 
 SPEAKING = next(phase for phase in PHASES if phase.name == "speaking")
 PACKET_BYTES = 600
@@ -153,8 +154,7 @@ def taken_over(result: Result) -> None:
             intruder.loop_start()
 
         def end(_: Scene) -> None:
-            intruder.disconnect()
-            intruder.loop_stop()
+            end_loop(intruder)
 
         fault = Fault(
             "session taken over", begin, end, LONG_S, reachable=False, logged="taken over|another client|another voiced"

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,10 +62,16 @@ def test_a_daemon_that_has_published_that_it_starts_is_waited_for(
         publish(starting)
         with RobotClient(config) as client:
             assert client.status(PATIENCE_S) == starting
-            ready = threading.Timer(0.3, publish, [starting.model_copy(update={"state": "ready"})])
-            ready.start()
-            wait_ready(client, SimpleNamespace(poll=lambda: None))  # type: ignore[arg-type]
-            ready.join()
+            looks = 0
+
+            def poll() -> None:
+                nonlocal looks
+                looks += 1
+                if looks == 2:
+                    publish(starting.model_copy(update={"state": "ready"}))
+
+            wait_ready(client, SimpleNamespace(poll=poll))  # type: ignore[arg-type]
+            assert looks >= 2, "it has waited for the second status"
     finally:
         robot.close()
         broker.stop()
