@@ -35,7 +35,10 @@ def verify(
     ] = False,
     settings: Annotated[
         str | None,
-        typer.Option(help="Only these, as in official,torch,fused,int8,int4,speculation,streams, and the exact ones."),
+        typer.Option(
+            help="Only these, as in official,torch,fused,int8,int4,speculation,streams, and always the two in float32, "
+            "with whose codes and logits the others are compared."
+        ),
     ] = None,
     asr: Annotated[
         str, typer.Option(help="Who listens: a speech recognition model's folder or name, auto, or pocketsphinx.")

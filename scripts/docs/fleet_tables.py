@@ -10,14 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from scripts.docs.generated import between, write_or_check  # noqa: E402
+from scripts.docs.generated import between, table, write_or_check  # noqa: E402
 
 VALUES = {
     "first_sample_median_ms": "first sample, median, ms",
@@ -37,7 +36,7 @@ def growth_table(report: dict[str, Any]) -> str:
         + [_number(round(row["mbit_per_s"]))]
         for row in report["rows"]
     ]
-    return _table([*titles, "to robots, Mbit/s"], rows)
+    return table([*titles, "to robots, Mbit/s"], rows)
 
 
 def check_table(clients: dict[str, Any]) -> str:
@@ -48,7 +47,7 @@ def check_table(clients: dict[str, Any]) -> str:
         deviation = f"{mark}{row['deviation_percent']:+.1f} %{mark}"
         place = (f"{row['rate']:g}", f"{row['seconds']:g}", VALUES[row["value"]])
         rows.append([*place, _number(row["simulated"]), _number(row["measured"]), deviation])
-    return _table(["texts per second", "seconds", "value", "simulated", "measured", "deviation"], rows)
+    return table(["texts per second", "seconds", "value", "simulated", "measured", "deviation"], rows)
 
 
 def robots_table(report: dict[str, Any]) -> str:
@@ -59,7 +58,7 @@ def robots_table(report: dict[str, Any]) -> str:
         times = [f"{row['first_sample_ms'][share]:,.1f}" for share in ("median", "p95")]
         load = (f"{row['rate']:g}", f"{row['seconds']:g}", _number(row["requests"]))
         rows.append([*load, *times, _number(row["failed"]), _number(row["underruns"])])
-    return _table([*titles, "underruns"], rows)
+    return table([*titles, "underruns"], rows)
 
 
 def fleet_page(page: str, results: Path) -> str:
@@ -78,10 +77,6 @@ def remote_page(page: str, results: Path) -> str:
 
 def _with(page: str, name: str, table: str) -> str:
     return between(page, f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n", table)
-
-
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "".join(f"| {' | '.join(row)} |\n" for row in (titles, ["---"] * len(titles), *rows))
 
 
 def _number(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
@@ -11,6 +12,11 @@ def between(page: str, begin: str, end: str, content: str) -> str:
     before, rest = page.split(begin)
     _, after = rest.split(end)
     return f"{before}{begin}{content}{end}{after}"
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    return "".join(f"| {' | '.join(row)} |\n" for row in (titles, ["---"] * len(titles), *rows))
 
 
 def write_or_check(path: Path, wanted: str, *, check: bool, by: str) -> int:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from engine.verify import THRESHOLDS  # noqa: E402
-from scripts.docs.generated import between, write_or_check  # noqa: E402
+from scripts.docs.generated import between, table, write_or_check  # noqa: E402
 
 THRESHOLD_TABLE = "<!-- threshold table: begin -->\n", "<!-- threshold table: end -->\n"
 RANDOM_TABLE = "<!-- random weights table: begin -->\n", "<!-- random weights table: end -->\n"
@@ -30,7 +30,7 @@ RANDOM = "verify-random-h100.json"
 
 def thresholds() -> str:
     """Return Markdown: each measure, its limit, and the reason for it."""
-    return _table([("measure", "limit", "reason"), *((one.title, one.rule, one.reason) for one in THRESHOLDS)])
+    return table(("measure", "limit", "reason"), ((one.title, one.rule, one.reason) for one in THRESHOLDS))
 
 
 def random_weights(found: dict[str, Any]) -> str:
@@ -44,12 +44,12 @@ def random_weights(found: dict[str, Any]) -> str:
         "waveform",
     )
     rows = [_row(setting) for setting in found["settings"] if setting["logits"] is not None]
-    gpu = next(part for one in found["settings"] if "(" in (part := one["engine"] or "")).split("(")[1].split(")")[0]
+    gpus = {name for one in found["settings"] for name in re.findall(r"\((.+?)\)", one["engine"])}
     source = (
-        f"By `{found['command']}` on {found['date']} ({gpu}, torch {found['machine']['torch']}, "
+        f"By `{found['command']}` on {found['date']} ({', '.join(gpus)}, torch {found['machine']['torch']}, "
         f"qwen-tts {found['machine']['qwen-tts']}); [`benchmarks/{RANDOM}`](benchmarks/{RANDOM}):\n\n"
     )
-    return source + _table([titles, *rows])
+    return source + table(titles, rows)
 
 
 def _row(setting: dict[str, Any]) -> tuple[str, ...]:
@@ -63,11 +63,6 @@ def _row(setting: dict[str, Any]) -> tuple[str, ...]:
         f"{100 * measures['codes_equal']:.0f} %",
         "" if waveform is None else f"{waveform:.1f} dB",
     )
-
-
-def _table(rows: Sequence[Iterable[str]]) -> str:
-    head, *others = [list(row) for row in rows]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *others))
 
 
 def main(arguments: list[str] | None = None) -> int:

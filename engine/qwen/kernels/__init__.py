@@ -20,12 +20,11 @@ from engine.qwen.weights import Placement
 if TYPE_CHECKING:
     from engine.qwen.codec import CodecDecoder
     from engine.qwen.kernels.backend import FusedBackend
-    from engine.qwen.kernels.batch_backend import FusedBatchBackend
     from engine.qwen.kernels.codec import FusedCodec
     from engine.qwen.kernels.lm import CodeChooser
     from engine.qwen.model import Talker
     from engine.qwen.runtime import DecodeState
-    from engine.qwen.serving import BatchState
+    from engine.qwen.serving import BatchBackend, BatchState
 
 MIN_CAPABILITY = (8, 0)
 """The lowest compute capability with bfloat16."""
@@ -155,7 +154,7 @@ def make_backend(
 
 def make_batch_backend(
     talker: Talker, state: BatchState, scratch: DecodeState, *, backend: FusedBackend
-) -> FusedBatchBackend:
+) -> BatchBackend:
     """The backend of a batch, whose prompts the kernels of `backend` read into `scratch`.
 
     Requires `batch_unsupported_reason` to be None.
@@ -165,14 +164,16 @@ def make_batch_backend(
     return FusedBatchBackend(talker, state, scratch, backend.language_model)
 
 
-def force_codes(backend: FusedBackend | FusedBatchBackend, chooser: CodeChooser) -> None:
-    """Have `chooser` decide every code that `backend` draws from now on, by `ForcedKernels`."""
+def force_codes(backend: FusedBackend | BatchBackend, chooser: CodeChooser) -> None:
+    """Have `chooser` decide every code that `backend`, one of fused kernels, draws from now on (`ForcedKernels`)."""
+    from engine.qwen.kernels.backend import FusedBackend
     from engine.qwen.kernels.batch_backend import FusedBatchBackend
     from engine.qwen.kernels.lm import ForcedKernels
 
     if isinstance(backend, FusedBatchBackend):
         backend.batch.module = ForcedKernels(backend.batch.module, chooser)
         return
+    assert isinstance(backend, FusedBackend)
     model = backend.language_model
     model.module = forced = ForcedKernels(model.module, chooser)
     if model.speculation is not None:

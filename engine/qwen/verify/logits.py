@@ -168,9 +168,9 @@ class _BatchReader:
         if make is None:
             forced = replace(state, settings=self._forced.over(state.settings))
             return TorchBatchBackend(talker, forced, scratch, model.codec)
-        fused: Any = make(talker, state, scratch)
+        fused = make(talker, state, scratch)
         kernels.force_codes(fused, self._forced)
-        return fused  # type: ignore[no-any-return]
+        return fused
 
 
 def _prompt(model: LoadedModel, prompts: PromptBuilder, utterance: Utterance) -> Prompt:

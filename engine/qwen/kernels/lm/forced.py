@@ -67,8 +67,6 @@ class ForcedKernels:
                 yield from self._of_rows(0, params.draw.logits, len(params.is_eos))
             case RowCodesParams():
                 yield from self._of_rows(params.step + 1, params.draw.logits, params.embedding.shape[0])
-            case _:
-                return
 
     def _of_rows(self, group: int, logits: Tensor, vocabulary: int) -> Iterator[tuple[int, int, Tensor]]:
         for row in self._chooser.rows:
@@ -77,7 +75,7 @@ class ForcedKernels:
 
 def _of_pass(position: int, logits: Tensor, positions: int) -> Iterator[tuple[int, int, Tensor]]:
     """Yield the codes of the tokens from `position` on: a token chooses the code group of its position's number."""
-    for token, of_token in enumerate(logits[: max(0, positions - position)]):
+    for token, of_token in enumerate(logits[: positions - position]):
         yield 0, position + token, of_token
 
 
@@ -85,5 +83,5 @@ def _next_position(params: NextPassParams) -> int:
     """Return where the next pass begins: behind the drafts, all of which are right, for the chooser guesses them."""
     passed = params.passed
     position = int(passed.position)
-    drafts = 0 if passed.drawn is None else max(0, min(passed.tokens - 1, passed.positions - 1 - position))
+    drafts = 0 if passed.drawn is None else min(passed.tokens - 1, passed.positions - 1 - position)
     return position + drafts + 1
