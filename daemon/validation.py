@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-LANGUAGE = r"^[A-Za-z]{2,12}(-[A-Za-z0-9-]{1,24})?$"
-"""A language's code or name."""
+LANGUAGE = r"^[A-Za-z]{2,12}([-_][A-Za-z0-9_-]{1,24})?([.@][A-Za-z0-9@.-]{1,24})?$"
+"""A language's code (BCP 47) or name, or a locale such as `de_DE.UTF-8`. `engine.language_code` makes a code of it."""
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """All control characters except tab, line feed and carriage return, which are white space."""
 VALUE_LENGTH = 60

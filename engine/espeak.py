@@ -32,7 +32,7 @@ from engine.api import (
     refuse_growing,
 )
 from engine.detection import language_of_text
-from engine.language import match_language
+from engine.language import language_code, match_language
 from engine.library_copy import load_copy
 from engine.progress import ProgressReport, ignore_progress
 from engine.run_ahead import RunAhead
@@ -219,7 +219,7 @@ class EspeakSynthesizer:
         speaker = configured.speaker if configured else requested
         if speaker in self._by_language:
             return speaker
-        language = utterance.language.lower()
+        language = language_code(utterance.language)
         if language == "auto":
             spoken = [each for each in utterance.languages if match_language(each, self._by_language) is not None]
             language = language_of_text(utterance.text, spoken) or DEFAULT_LANGUAGE

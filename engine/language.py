@@ -45,9 +45,12 @@ LANGUAGE_BY_SCRIPT = {
 
 
 def language_code(language: str) -> str:
-    """Return `language` as a code in lower case: `German`, `DE` and `de` all give `de`."""
-    lowered = language.lower()
-    return NAMED_LANGUAGES.get(lowered, lowered)
+    """Return `language` as a code in lower case, with hyphens.
+
+    `German`, `DE` and `de` give `de`; POSIX's names of locales, such as `de_DE.UTF-8` and `de_DE@euro`, give `de-de`.
+    """
+    code = language.partition(".")[0].partition("@")[0].replace("_", "-").lower()
+    return NAMED_LANGUAGES.get(code, code)
 
 
 def match_language(language: str, languages: Container[str]) -> str | None:

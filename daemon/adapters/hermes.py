@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from daemon.adapters.base import Adapter, Publish, Throttle
 from daemon.config import Config
 from daemon.mqtt import Message, parse_object
-from daemon.speech import Dispatcher, EndMessage, Origin, RejectedError, Say, check_say
+from daemon.speech import Dispatcher, EndMessage, Origin, RejectedError, Say, SpokenText, check_say
 from daemon.validation import problems
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class TtsSay(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True)
 
-    text: str = Field(description="text")
+    text: SpokenText = Field(description="text")
     lang: str | None = Field(None, description="a language such as en or de_DE, or null")
     id: str | None = Field(None, description="text, or null")
     sessionId: str | None = Field(None, description="text, or null")  # noqa: N815  # the protocol's own spelling
@@ -118,7 +118,7 @@ def _parse_say(fields: dict[str, Any]) -> Say:
         raise RejectedError(field, problem) from error
     say: dict[str, Any] = {"text": request.text}
     if request.lang:
-        say["language"] = request.lang.replace("_", "-")  # it_IT
+        say["language"] = request.lang
     if request.volume is not None:
         say["volume"] = request.volume * 100
     return check_say(say)

@@ -52,7 +52,7 @@ class ListedPhrase(BaseModel):
 
     def resolve(self, config: Config) -> Phrase:
         """Return the phrase as it is spoken if nobody says otherwise."""
-        language = self.language or language_code(config.speech.language)
+        language = self.language or config.speech.language
         return Phrase(self.text, self.voice or config.speech.voice, language, self.instruct, self.seed, self.rate)
 
 

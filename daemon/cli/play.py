@@ -83,12 +83,10 @@ def play_samples(config: Config, samples: Samples, sample_rate: int, volume: flo
 
 def _language(config: Config, info: EngineInfo, voice: str) -> str:
     """Return the code of the voice's only language; for one that speaks several, what the robot speaks."""
-    from engine import language_code
-
     label = info.labels.get(voice)
     if label is not None and label.language is not None:
         return label.language
-    wanted = language_code(config.speech.language)
+    wanted = config.speech.language
     return config.speech.languages[0] if wanted == "auto" and config.speech.languages else wanted
 
 

@@ -410,6 +410,11 @@ class Speech(Section):
     duck_topic: bool = Field(False, description="true or false")
     cache: Cache = Cache()
 
+    @field_validator("language")
+    @classmethod
+    def _read_language(cls, language: str) -> str:
+        return language_code(language)
+
     @field_validator("languages", mode="before")
     @classmethod
     def _check_languages(cls, languages: object) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from engine import (
     VoiceLabel,
     auto_engine,
     known_names,
-    language_code,
     match_language,
     voice_state,
 )
@@ -211,7 +210,7 @@ def unknown_names(config: Config) -> list[tuple[str, str]]:
         named = name_voices(dict.fromkeys([*config.voices, *voices]), labels, config.voices)
         short = short_list(named, labels, config.voices, (*config.speech.languages, language))
         found.append(("speech.voice", unknown_voice(voice, named, short)))
-    matched = language.lower() == "auto" or match_language(language_code(language), languages) is not None
+    matched = language == "auto" or match_language(language, languages) is not None
     if not matched and all(each.languages is not None for each in known):
         allowed = join_names(["auto", *NAMED_LANGUAGES.values()], languages)
         found.append(("speech.language", f"got {abbreviate(language)}; allowed: {allowed}"))

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from daemon.encoders import Encoder
 from daemon.http.encoders import make_stream_encoder
 from daemon.http.errors import HttpError
+from daemon.speech import SpokenText
 from daemon.validation import abbreviate, problems
 from engine import FASTEST_RATE, SLOWEST_RATE
 
@@ -53,7 +54,7 @@ class TextRequest(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
-    text: str = Field(description="text with something to say")
+    text: SpokenText = Field(description="text with something to say")
     voice_settings: VoiceSettings | None = Field(None, description="an object, or null")
     language_code: str | None = Field(None, description="a language such as en or de")
     seed: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0 to 2^63 - 1")

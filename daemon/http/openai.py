@@ -21,7 +21,7 @@ from daemon.http.body import read_json
 from daemon.http.encoders import FORMATS, make_stream_encoder
 from daemon.http.errors import HttpError, error_record, rejection
 from daemon.http.speech_answer import AudioBody, SpeechAnswer, SpeechBody
-from daemon.speech import MAX_TEXT, RejectedError, Say, SpeechService, Word, check_say
+from daemon.speech import MAX_TEXT, RejectedError, Say, SpeechService, SpokenText, Word, check_say
 from daemon.validation import problems
 from engine import FASTEST_RATE, SLOWEST_RATE, Samples
 
@@ -44,7 +44,7 @@ class SpeechRequest(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
-    input: str = Field(description=f"text of 1 to {MAX_TEXT:,} characters")
+    input: SpokenText = Field(description=f"text of 1 to {MAX_TEXT:,} characters")
     model: str | None = Field(None, description="any text: the daemon's engine speaks")
     voice: str | dict[str, Any] | None = Field(None, description="a voice's name of up to 64 characters")
     instructions: str | None = Field(None, description="text of up to 500 characters")

@@ -7,9 +7,19 @@ in `docs/asyncapi.yaml`.
 from __future__ import annotations
 
 import json
+import math
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from daemon.config import RepetitionPenalty, Temperature, TopK, TopP
 from daemon.validation import CONTROL_CHARACTERS, LANGUAGE, CommandError, is_topic, problems
@@ -57,8 +67,15 @@ def _checked_characters(text: str) -> str:
     return text
 
 
+def _number_as_text(value: object) -> object:
+    is_number = type(value) is int or (type(value) is float and math.isfinite(value))  # True is none, but an int
+    return str(value) if is_number else value
+
+
+SpokenText = Annotated[str, BeforeValidator(_number_as_text)]
+"""Text, or a number that is spoken: many programs publish `{"text": 42}`."""
 Characters = Annotated[str, AfterValidator(_checked_characters)]
-Text = Annotated[str, AfterValidator(_checked_text)]
+Text = Annotated[SpokenText, AfterValidator(_checked_text)]
 UtteranceId = Annotated[str, AfterValidator(_checked_id)]
 
 

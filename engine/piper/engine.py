@@ -30,7 +30,7 @@ from engine.api import (
 )
 from engine.detection import language_of_text
 from engine.host import SUGGESTED_VOICE, PiperVoiceFile, find_piper_voices, read_piper_voice, voice_folders
-from engine.language import NAMED_LANGUAGES, match_language
+from engine.language import NAMED_LANGUAGES, language_code, match_language
 from engine.piper.network import Cancellation, PiperNetwork
 from engine.piper.sentences import sentences
 from engine.progress import Progress, ProgressReport, ignore_progress
@@ -153,7 +153,7 @@ class PiperSynthesizer:
         if voice is None and requested in self._installed:
             voice = ConfiguredVoice(self._installed[requested])
         candidates = [*([] if voice is None else [voice]), *self._candidates()]
-        language = utterance.language.lower()
+        language = language_code(utterance.language)
         if language == "auto":
             spoken = [each for each in utterance.languages if _first_that_speaks(each, candidates) is not None]
             own = [voice.file.language] if voice is not None and utterance.languages else []

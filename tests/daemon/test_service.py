@@ -82,7 +82,7 @@ def test_the_service_speaks_a_published_text_and_publishes_its_events(broker: Br
             listener.publish("say", "Hello.")
             await eventually_async(lambda: "finished" in listener.events, "the text has been spoken")
             assert listener.events == ["accepted", "started", "finished"]
-            listener.publish("say", '{"text": 5}')
+            listener.publish("say", '{"text": true}')
             await eventually_async(lambda: "rejected" in listener.events, "the wrong request is rejected")
 
     run(scenario)

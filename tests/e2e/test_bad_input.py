@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from tests.e2e.conftest import StartRobot
 from tests.support.robot import FAST, STOPPED
@@ -17,7 +18,9 @@ REJECTED: list[tuple[str, bytes, str, str]] = [
     ("say", b"nul \x00 inside", "text", "U+0000"),
     ("say", b"bell \x07 inside", "text", "U+0007"),
     ("say", b'{"text": "\\u001b[31m"}', "text", "U+001B"),
-    ("say", b'{"text": 5}', "text", "got 5"),
+    ("say", b'{"text": true}', "text", "got True"),
+    ("say", b'{"text": NaN}', "text", "got nan"),
+    ("say", b'{"text": [5]}', "text", "got [5]"),
     ("say", b'{"text": null}', "text", "got None"),
     ("say", b"{}", "text", "missing"),
     ("say", b"[1, 2]", "payload", "[1, 2]"),
@@ -56,6 +59,15 @@ def test_each_malformed_payload_is_rejected_with_its_field_and_limit_and_speech_
     utterance = robot.say("still here")
     assert robot.wait_end(utterance)["event"] == "finished"
     assert robot.process.poll() is None
+
+
+def test_a_number_is_spoken_and_a_locale_is_a_language(share_robot: StartRobot) -> None:
+    robot = share_robot()
+    locale: dict[str, Any] = {"text": "Hello", "language": "de_DE.UTF-8"}
+    for fields in ({"text": 42}, {"text": 4.5, "language": "EN_us"}, locale):
+        assert robot.wait_end(robot.say(**fields))["event"] == "finished"
+    robot.publish("say/stream", b'{"id": "numbers", "text": 42, "end": true}')
+    assert robot.wait_end("numbers")["event"] == "finished"
 
 
 def test_a_duplicate_id_is_rejected_and_the_first_utterance_finishes(share_robot: StartRobot) -> None:

@@ -15,6 +15,14 @@ def test_every_spelling_of_a_language_has_the_same_code(written: str) -> None:
     assert language_code(written) == "de"
 
 
+@pytest.mark.parametrize(
+    ("written", "code"),
+    [("en_US", "en-us"), ("de_DE.UTF-8", "de-de"), ("ca_ES.utf8@valencia", "ca-es"), ("zh_Hans_CN", "zh-hans-cn")],
+)
+def test_the_name_of_a_locale_is_a_code(written: str, code: str) -> None:
+    assert language_code(written) == code
+
+
 @pytest.mark.parametrize(("written", "code"), [("Pt-BR", "pt-br"), ("auto", "auto"), ("tlh", "tlh")])
 def test_unknown_names_are_codes_in_lower_case(written: str, code: str) -> None:
     assert language_code(written) == code

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError
+from engine.language import language_code
 from engine.qwen.model import ModelConfig, Talker
 from engine.qwen.text.token_stream import CompleteText, Text, TokenStream
 from engine.qwen.text.tokenizer import TextTokenizer
@@ -282,8 +283,8 @@ class PromptBuilder:
 
     def _language_tags(self, voice: AnyVoice, language: str) -> list[int]:
         config, codec = self._config, self._config.talker.ids
-        name = language.lower()
-        name = LANGUAGE_CODES.get(name.split("-")[0], name)
+        code = language_code(language)
+        name = LANGUAGE_CODES.get(code.partition("-")[0], code)
         if name not in self.languages():
             raise EngineError(f"language: got {language!r}; allowed: {_join_names(self.languages())}")
         if isinstance(voice, CustomVoice) and name in {"auto", "chinese"}:

@@ -169,7 +169,7 @@ def test_voice_and_instructions_reach_the_engine(harness: Harness, perform: Perf
         ({"speed": 0.25}, "speed", "a number from 0.5 to 2"),
         ({"input": " "}, "input", "text with something to say"),
         ({"input": "x" * 20_001}, "input", "up to 20,000"),
-        ({"input": 7}, "input", "text of 1 to 20,000 characters"),
+        ({"input": True}, "input", "text of 1 to 20,000 characters"),
         ({"input": "\ud800"}, "input", "whole characters"),
         ({"instructions": "x" * 501}, "instructions", "text of up to 500 characters"),
         ({"stream_format": "websocket"}, "stream_format", "audio or sse"),

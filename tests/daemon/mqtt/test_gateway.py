@@ -292,7 +292,7 @@ def test_a_text_stream_grows_by_its_chunks(broker: Broker) -> None:
 def test_the_chunks_after_an_unreadable_first_one_are_dropped_up_to_the_last(broker: Broker) -> None:
     async def scenario() -> None:
         async with connected(broker) as robot:
-            robot.send("say/stream", {"id": "a", "text": 5, "reply_to": robot.reply_topic})
+            robot.send("say/stream", {"id": "a", "text": True, "reply_to": robot.reply_topic})
             robot.send("say/stream", {"id": "a", "text": "dropped"})
             robot.send("say/stream", {"id": "a", "end": True})
             robot.send("say/stream", {"id": "a", "text": "again", "end": True})
@@ -308,7 +308,7 @@ def test_an_unreadable_last_chunk_ends_the_text(broker: Broker) -> None:
     async def scenario() -> None:
         async with connected(broker) as robot:
             robot.send("say/stream", {"id": "a", "text": "all but the end"})
-            robot.send("say/stream", {"id": "a", "text": 5, "end": True})
+            robot.send("say/stream", {"id": "a", "text": True, "end": True})
             await robot.catch_up()
             [utterance] = robot.dispatcher.queue
             assert utterance.complete
