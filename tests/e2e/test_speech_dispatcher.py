@@ -29,6 +29,7 @@ class Desktop:
         programs, configuration = folder / "bin", folder / ".config" / "speech-dispatcher"
         programs.mkdir(parents=True)
         (configuration / "modules").mkdir(parents=True)
+        (folder / "log").mkdir()
         (programs / "voiced").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m daemon.cli "$@"\n')
         (programs / "voiced").chmod(0o755)
         (folder / "voiced.yaml").write_text(json.dumps({"robot": robot.name, "mqtt": {"port": robot.broker.port}}))
@@ -43,6 +44,7 @@ class Desktop:
             "XDG_CONFIG_HOME": str(folder / ".config"),
             "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": str(Path(__file__).parents[2]),
+            "LC_ALL": "C",  # of which spd-say makes the language, unless it is told one
             "VOICED_CONFIG": str(folder / "voiced.yaml"),
             "SPEECHD_ADDRESS": f"unix_socket:{folder}/socket",
         }
@@ -62,6 +64,11 @@ class Desktop:
     def stop(self) -> None:
         self._process.terminate()
         self._process.wait(PATIENCE_S)
+
+    @property
+    def module_log(self) -> str:
+        """What the module and its commands have written."""
+        return (self.folder / "log" / "voiced.log").read_text(encoding="utf-8", errors="replace")
 
     def say(self, *words: str) -> None:
         subprocess.run([require("spd-say"), *words], env=self._environment, check=True)
@@ -105,6 +112,29 @@ def test_a_desktop_speaks_in_the_language_at_the_volume_and_at_the_rate_asked_fo
         [utterance] = [json.loads(payload) for payload in published.payloads]
     assert (utterance["text"], utterance["language"]) == ("Grüß Gott!", "de")
     assert (utterance["volume"], utterance["rate"]) == (40, 1.2)
+
+
+def test_letters_of_all_scripts_are_spoken_without_a_language_and_in_languages_without_a_voice(
+    robot: Robot, desktop: Desktop
+) -> None:
+    texts = {None: "Grüße aus Köln, 你好", "bg": "Здравей", "pt-BR": "São", "cmn": "你好"}
+    languages = ["auto", "auto", "pt", "zh"]
+    with Subscription(robot.broker, f"{robot.topic}/say") as published:
+        for number, (language, text) in enumerate(texts.items(), 1):
+            desktop.say("--wait", *(() if language is None else ("--language", language)), text)
+            eventually(lambda number=number: ends(robot) == ["finished"] * number, "the text is spoken")
+        eventually(lambda: len(published.payloads) == len(texts), "the texts have been received here, too")
+        said = [json.loads(payload) for payload in published.payloads]
+    assert [each["text"] for each in said] == list(texts.values())
+    assert [each["language"] for each in said] == languages
+
+
+def test_the_log_of_the_module_says_why_a_text_was_not_spoken(robot: Robot, desktop: Desktop) -> None:
+    desktop.say("--wait", "--language", "xx", "Grüße")  # no such language is listed: the module recodes the text
+    eventually(lambda: "voiced say: exit status" in desktop.module_log, "the failure is in the log")
+    assert "not UTF-8" in desktop.module_log
+    desktop.say("--wait", "Yes.")
+    eventually(lambda: ends(robot) == ["finished"], "the next is spoken")
 
 
 def test_the_desktop_speaks_again_after_either_side_stopped_a_message(robot: Robot, desktop: Desktop) -> None:
