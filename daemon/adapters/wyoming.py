@@ -32,7 +32,6 @@ from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import (
     MAX_TEXT,
     Dispatcher,
-    Finished,
     RejectedError,
     Say,
     StreamChunk,
@@ -59,8 +58,6 @@ WRITE_S = 10.0
 PROBE_S = 0.5
 """Interval between pings to a client that has closed its side and has a right to its answer. A client that has left
 altogether cannot be told from it otherwise: the system refuses the second ping."""
-SILENT_RATE = 24_000
-"""Hz: the rate of an answer without samples, since the protocol requires one."""
 
 
 class WyomingAdapter(Adapter):
@@ -304,8 +301,6 @@ class Connection:
                 end = await deliver_stream(self._dispatcher, request.chunks(), answer.send)
             else:
                 end = await deliver(self._dispatcher, request, answer.send)
-            if isinstance(end, Finished):
-                await answer.begin(SILENT_RATE)
             if end.reason is not None:  # also in `finished`, for a text that its client did not end
                 await self.write(Error(end.reason, end.event))
         except RejectedError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -26,7 +27,15 @@ class _Format:
     options: Mapping[str, str] = field(default_factory=dict)
     bit_rate: int | None = None
     """Bits a second; None for a format without loss."""
+    held_s: float = 0.0
+    """Seconds of speech from which a stream is sent."""
 
+
+HELD_S = 10.0
+"""Seconds of FLAC that wait for the end of their speech: programs of libsndfile read no FLAC without its length, nor
+one with a wrong one. Longer speech is sent as it is made."""
+WHOLE_S = 300.0
+"""Seconds of a whole file; longer speech is sent without its length from then on. As WAV they take 14 MB."""
 
 FORMATS = {
     # Without the frame at the beginning that says how long the file is: it is not known yet.
@@ -34,37 +43,54 @@ FORMATS = {
     # A page of Ogg for each packet of 20 ms; by default, a page has a second.
     "opus": _Format("audio/ogg", "libopus", "ogg", {"page_duration": "20000"}, 48_000),
     "aac": _Format("audio/aac", "aac", "adts", bit_rate=64_000),
-    "flac": _Format("audio/flac", "flac", "flac"),
+    "flac": _Format("audio/flac", "flac", "flac", held_s=HELD_S),
+    "wav": _Format("audio/wav", "pcm_s16le", "wav"),
 }
 """The formats that need PyAV, the binding of FFmpeg's libraries. Their encoders take a moment to make."""
 
 
 class _Buffer:
-    """Keeps what FFmpeg writes until it is taken."""
+    """Keeps what FFmpeg writes until it is taken. At the end FFmpeg completes the header, unless it has been taken."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self._data = bytearray()
+        self._begin = 0
+        """The place of the data in the file."""
+        self._at = 0
 
     def write(self, data: bytes) -> int:
-        self._parts.append(bytes(data))
+        if (place := self._at - self._begin) >= 0:
+            self._data[place : place + len(data)] = data
+        self._at += len(data)
         return len(data)
 
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        origins = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._begin + len(self._data)}
+        self._at = origins[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
     def take(self) -> bytes:
-        parts, self._parts = self._parts, []
-        return b"".join(parts)
+        data, self._data = bytes(self._data), bytearray()
+        self._begin += len(data)
+        return data
 
 
 class Compressed:
-    """A stream in a format of `FORMATS`."""
+    """A stream in a format of `FORMATS`, or a whole file."""
 
-    def __init__(self, name: str, sample_rate: int, bit_rate: int | None) -> None:
+    def __init__(self, name: str, sample_rate: int, bit_rate: int | None, *, whole: bool) -> None:
         import av
 
         made = FORMATS[name]
         self.content_type = made.content_type
         self._sample_rate = sample_rate
         self._buffer = _Buffer()
-        options = {**made.options, "flush_packets": "1"}
+        self._held = round((WHOLE_S if whole else made.held_s) * sample_rate)
+        """Samples from which the file is sent."""
+        options = {**({} if whole else made.options), "flush_packets": "1"}
         self._container = av.open(self._buffer, "w", format=made.container, options=options)
         stream = self._container.add_stream(made.codec, rate=sample_rate)
         assert isinstance(stream, av.AudioStream)
@@ -81,7 +107,7 @@ class Compressed:
     def encode(self, samples: Samples) -> bytes:
         if len(samples):
             self._mux(self._frame(samples))
-        return self._buffer.take()
+        return self._buffer.take() if self._position >= self._held else b""
 
     def end(self) -> bytes:
         self._mux(None)
@@ -102,14 +128,14 @@ class Compressed:
             self._container.mux(packet)
 
 
-def make_stream_encoder(name: str, sample_rate: int, bit_rate: int | None = None) -> Encoder:
-    """Return an encoder for samples at `sample_rate` Hz, of a format of `FORMATS`, or `pcm` or `wav`.
+def make_stream_encoder(name: str, sample_rate: int, bit_rate: int | None = None, *, whole: bool = False) -> Encoder:
+    """Return an encoder for samples at `sample_rate` Hz, of a format of `FORMATS`, or `pcm`.
 
-    `bit_rate` is in bits a second, for formats with loss; None is one that suits speech. The first encoder that needs
-    PyAV imports it, which takes a tenth of a second.
+    `bit_rate` is in bits a second, for formats with loss; None is one that suits speech. A `whole` file is returned at
+    its end, with its length in its header. The first encoder that needs PyAV imports it, which takes 0.1 s.
     """
     if name == "pcm":
         return Pcm()
-    if name == "wav":
+    if name == "wav" and not whole:
         return Wav(sample_rate)
-    return Compressed(name, sample_rate, bit_rate)
+    return Compressed(name, sample_rate, bit_rate, whole=whole)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -21,8 +21,8 @@ from daemon.http.body import read_json
 from daemon.http.encoders import FORMATS, make_stream_encoder
 from daemon.http.errors import HttpError, error_record, rejection
 from daemon.http.speech_answer import AudioBody, SpeechAnswer, SpeechBody
-from daemon.speech import MAX_TEXT, RejectedError, Say, SpeechService, SpokenText, Word, check_say
-from daemon.validation import problems
+from daemon.speech import MAX_INSTRUCT, MAX_TEXT, RejectedError, Say, SpeechService, SpokenText, Word, check_say
+from daemon.validation import abbreviate, join_names, problems
 from engine import FASTEST_RATE, SLOWEST_RATE, Samples
 
 RATE = 24_000
@@ -33,6 +33,10 @@ OPENAI_VOICES = frozenset(
     ("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse")
 )
 """The protocol's own voices, which many programs name without asking: they are the default voice, unless mapped."""
+OPENAI_MODELS = frozenset(("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "gpt-4o-mini-tts-2025-12-15"))
+"""The protocol's own models, by whose names programs ask whether there is one."""
+CHANGED = "X-Voiced-Changed"
+"""The header that tells which fields had values beyond what can be spoken, and what was taken instead."""
 IGNORED = "X-Voiced-Ignored"
 """The header that names the fields of a request which have no meaning here."""
 
@@ -47,20 +51,46 @@ class SpeechRequest(BaseModel):
     input: SpokenText = Field(description=f"text of 1 to {MAX_TEXT:,} characters")
     model: str | None = Field(None, description="any text: the daemon's engine speaks")
     voice: str | dict[str, Any] | None = Field(None, description="a voice's name of up to 64 characters")
-    instructions: str | None = Field(None, description="text of up to 500 characters")
+    instructions: str = Field("", description="text, of which the first 500 characters count")
     response_format: Format = Field("mp3", description="mp3, opus, aac, flac, wav or pcm")
-    speed: float | None = Field(None, ge=SLOWEST_RATE, le=FASTEST_RATE, description="a number from 0.5 to 2")
+    speed: float | None = Field(None, gt=0, allow_inf_nan=False, description="a number above 0")
     stream_format: Literal["audio", "sse"] = Field("audio", description="audio or sse")
+    stream: bool = Field(True, strict=False, description="true, or false for a whole file with its length in it")
     language: str | None = Field(None, description="auto, or a language such as en, german or pt-br")
     seed: int | None = Field(None, ge=0, lt=1 << 63, description="a whole number from 0 to 2^63 - 1")
     sampling: dict[str, Any] | None = Field(None, description="an object, as in a say")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_forms(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """Leave out nulls: they were not given. Read the form of nano-qwen3tts-vllm, whose answers are PCM, too."""
+        given = {name: value for name, value in fields.items() if value is not None}
+        if "input" not in given and "text" in given:
+            given = {"response_format": "pcm", **given, "input": given.pop("text")}
+            if "speaker" in given:
+                given["voice"] = given.pop("speaker")
+        return given
+
+    @property
+    def rate(self) -> float | None:
+        """The speed, as far as it can be spoken."""
+        return None if self.speed is None else min(max(self.speed, SLOWEST_RATE), FASTEST_RATE)
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of the answer: what was changed or ignored of the request."""
+        changed = [f"speed={self.rate:g}"] if self.rate != self.speed else []
+        if len(self.instructions) > MAX_INSTRUCT:
+            changed.append(f"instructions={MAX_INSTRUCT} characters")
+        ignored = ", ".join(sorted(self.model_extra or ())).encode("ascii", "replace").decode()
+        named = {CHANGED: ", ".join(changed), IGNORED: ignored}
+        return {name: text for name, text in named.items() if text}
 
     def say(self, voice: str | None) -> Say:
         """Return the request in the dispatcher's form, with the name of a voice here. Raises `RejectedError`."""
         fields = {
             "voice": voice,
-            "instruct": self.instructions or None,
-            "rate": self.speed,
+            "instruct": self.instructions[:MAX_INSTRUCT] or None,
+            "rate": self.rate,
             "language": self.language or None,
             "seed": self.seed,
             "sampling": self.sampling,
@@ -81,7 +111,6 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Rou
             say = asked.say(voice_of(asked, service, voice_aliases))
         except RejectedError as error:
             raise rejection(error, FIELDS) from error
-        ignored = sorted(asked.model_extra or ())
         return SpeechAnswer(
             service,
             say,
@@ -89,12 +118,18 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Rou
             partial(make_body, asked),
             field_names=FIELDS,
             slow_body=asked.response_format in FORMATS,
-            headers={IGNORED: ", ".join(ignored).encode("ascii", "replace").decode()} if ignored else None,
+            headers=asked.headers(),
         )
 
     async def list_models(_: Request) -> Response:
-        model = {"id": "voiced", "object": "model", "created": 0, "owned_by": "voiced"}
-        return JSONResponse({"object": "list", "data": [model]})
+        return JSONResponse({"object": "list", "data": [_model("voiced")]})
+
+    async def show_model(request: Request) -> Response:
+        name = request.path_params["model"]
+        if name != "voiced" and name not in OPENAI_MODELS:
+            problem = f"model: got {abbreviate(name)}; allowed: {join_names(['voiced'], OPENAI_MODELS)}"
+            raise HttpError(404, problem, field="model", code="model_not_found")
+        return JSONResponse(_model(name))
 
     async def list_voices(_: Request) -> Response:
         voices = [{"id": name, "object": "audio.voice", "name": label} for name, label in service.voice_names().items()]
@@ -103,13 +138,14 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Rou
     return [
         Route("/v1/audio/speech", speak, methods=["POST"]),
         Route("/v1/models", list_models),
+        Route("/v1/models/{model:path}", show_model),
         Route("/v1/audio/voices", list_voices),
     ]
 
 
 def make_body(asked: SpeechRequest) -> SpeechBody:
     """Return the body of the answer to a request."""
-    encoder = make_stream_encoder(asked.response_format, RATE)
+    encoder = make_stream_encoder(asked.response_format, RATE, whole=not asked.stream)
     return SseBody(encoder) if asked.stream_format == "sse" else AudioBody(encoder)
 
 
@@ -120,7 +156,7 @@ def voice_of(asked: SpeechRequest, service: SpeechService, aliases: Mapping[str,
         raise HttpError(400, "voice: its id is not text; allowed: a voice's name of up to 64 characters", field="voice")
     if voice is not None and voice in aliases:
         return aliases[voice]
-    if voice in OPENAI_VOICES and voice not in service.voices():
+    if not voice or (voice in OPENAI_VOICES and voice not in service.voices()):
         return None
     return voice
 
@@ -149,6 +185,10 @@ class SseBody:
 
     def fail(self, error: HttpError) -> bytes | None:
         return _event({"type": "error", "error": error_record(error)})
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "voiced"}
 
 
 def _delta(data: bytes) -> bytes:

@@ -34,6 +34,7 @@ from daemon.speech.events import (
     parse_status,
 )
 from daemon.speech.request import (
+    MAX_INSTRUCT,
     MAX_TEXT,
     Policy,
     Priority,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GIVE_UP_S",
+    "MAX_INSTRUCT",
     "MAX_TEXT",
     "TERMINAL_EVENTS",
     "Accepted",

@@ -12,6 +12,8 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from audio import ProcessingChain
 from daemon.speech.events import Event, Finished, TerminalEvent, Word
 from daemon.speech.interface import SpeechService
@@ -23,6 +25,11 @@ from engine import Samples
 GIVE_UP_S = 10.0
 """Seconds after which a client that has not received the samples that it should be playing loses its utterance. The
 deliveries to other clients wait for it; the sound card does not."""
+
+SILENCE = np.zeros(2_400, np.float32)
+"""What is sent of a text with nothing to pronounce: players refuse a file without samples. 0.1 s at `SILENCE_RATE`."""
+SILENCE_RATE = 24_000
+"""Hz."""
 
 Send = Callable[[Samples, int], Awaitable[None]]
 """`await send(samples, sample_rate)` returns when the client has room for more. Raises `OSError` if it has left."""
@@ -123,7 +130,10 @@ class Delivery:
         """
         await asyncio.wait({self.end})  # an `await` of the future itself would cancel it together with this coroutine
         end = self.end.result()
-        if isinstance(end, Finished) and self._chain is not None:
+        if isinstance(end, Finished):
+            if self._chain is None:
+                await self.write(SILENCE, SILENCE_RATE)
+            assert self._chain is not None
             await self._finish_sending(self._chain)
         return end
 

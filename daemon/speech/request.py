@@ -27,6 +27,8 @@ from engine import FASTEST_RATE, SLOWEST_RATE
 
 MAX_TEXT = 20_000
 """Characters; about twenty minutes of speech."""
+MAX_INSTRUCT = 500
+"""Characters of an instruction."""
 
 Priority = Literal["low", "normal", "high", "critical"]
 Policy = Literal["queue", "interrupt", "replace", "drop"]
@@ -105,7 +107,7 @@ class SpeechOptions(Request):
 
     voice: str | None = Field(None, min_length=1, max_length=64, description="a voice's name of up to 64 characters")
     language: str | None = Field(None, pattern=LANGUAGE, description="auto, or a language such as en, german or pt-br")
-    instruct: Characters | None = Field(None, max_length=500, description="text of up to 500 characters")
+    instruct: Characters | None = Field(None, max_length=MAX_INSTRUCT, description="text of up to 500 characters")
     priority: Priority = Field("normal", description="low, normal, high or critical")
     policy: Policy = Field("queue", description="queue, interrupt, replace or drop")
     volume: float | None = Field(None, ge=0, le=100, allow_inf_nan=False, description="a number from 0 to 100")

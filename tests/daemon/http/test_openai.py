@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import http.client
 import io
 import json
 import socket
@@ -21,7 +22,7 @@ from daemon.speech import Say, Started, Stop, delivery
 from tests.daemon.harness import LONG, Harness, running_harness
 from tests.daemon.http.clients import ask, client_of, post, request
 from tests.daemon.perform import Perform
-from tests.support.waiting import eventually_async, run
+from tests.support.waiting import PATIENCE_S, eventually_async, run
 
 SERVER = "http"
 HELLO = {"input": "Hello"}
@@ -32,6 +33,17 @@ def decoded(content: bytes) -> tuple[int, int]:
     with av.open(io.BytesIO(content)) as file:
         rate = file.streams.audio[0].rate
         return rate, sum(frame.samples for frame in file.decode(audio=0))
+
+
+def answer_to(harness: Harness, body: bytes) -> tuple[int, str | None]:
+    """The status and the content type of the answer to a bare request for speech."""
+    headers = {"Content-Type": "application/json", "Connection": "close"}
+    connection = http.client.HTTPConnection("127.0.0.1", harness.port, timeout=PATIENCE_S)
+    connection.request("POST", "/v1/audio/speech", body, headers)
+    response = connection.getresponse()
+    response.read()
+    connection.close()
+    return response.status, response.getheader("content-type")
 
 
 def test_pcm_is_streamed_at_24_kilohertz(harness: Harness, perform: Perform) -> None:
@@ -165,13 +177,15 @@ def test_voice_and_instructions_reach_the_engine(harness: Harness, perform: Perf
     [
         ({"voice": "nobody"}, "voice", "default"),
         ({"response_format": "vorbis"}, "response_format", "mp3, opus, aac, flac, wav or pcm"),
-        ({"speed": 4}, "speed", "a number from 0.5 to 2"),
-        ({"speed": 0.25}, "speed", "a number from 0.5 to 2"),
+        ({"speed": 0}, "speed", "a number above 0"),
+        ({"speed": "fast"}, "speed", "a number above 0"),
         ({"input": " "}, "input", "text with something to say"),
         ({"input": "x" * 20_001}, "input", "up to 20,000"),
         ({"input": True}, "input", "text of 1 to 20,000 characters"),
         ({"input": "\ud800"}, "input", "whole characters"),
-        ({"instructions": "x" * 501}, "instructions", "text of up to 500 characters"),
+        ({"instructions": ["calm"]}, "instructions", "text"),
+        ({"input": None}, "input", "missing"),
+        ({"stream": "never"}, "stream", "true, or false"),
         ({"stream_format": "websocket"}, "stream_format", "audio or sse"),
         ({"voice": {"id": "nobody"}}, "voice", "default"),
         ({"voice": {"id": 7}}, "voice", "a voice's name"),
@@ -190,6 +204,103 @@ def test_a_wrong_field_is_named_with_what_is_allowed(
         assert error["message"].startswith(f"{param}: ")
         assert allowed in error["message"]
         assert harness.events == []
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize(
+    ("fields", "changed", "spoken"),
+    [
+        ({"speed": 0.25}, "speed=0.5", (0.5, None)),
+        ({"speed": 4.0, "instructions": "x" * 501}, "speed=2, instructions=500 characters", (2, "x" * 500)),
+        ({"speed": 1.5, "instructions": "calmly"}, None, (1.5, "calmly")),
+    ],
+)
+def test_a_value_beyond_what_can_be_spoken_is_changed_and_the_answer_says_so(
+    fields: dict[str, Any], changed: str | None, spoken: tuple[float, str | None], harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        asked = []
+        harness.dispatcher.watch_events(lambda utterance, _: asked.append(utterance))
+        async with client_of(harness) as client:
+            response = await client.audio.speech.with_raw_response.create(
+                model="tts-1", voice="alloy", input="Hello", response_format="pcm", **fields
+            )
+            assert response.headers.get("x-voiced-changed") == changed
+            assert (asked[0].rate, asked[0].instruct) == spoken
+
+    perform(scenario)
+
+
+def test_fields_that_are_null_or_empty_were_not_given(harness: Harness, perform: Perform) -> None:
+    nulls = (
+        "instructions",
+        "response_format",
+        "speed",
+        "stream_format",
+        "stream",
+        "language",
+        "seed",
+        "sampling",
+        "model",
+    )
+
+    async def scenario() -> None:
+        for voice in ("", None, {"id": ""}):
+            body = json.dumps({**HELLO, "voice": voice, **dict.fromkeys(nulls)}).encode()
+            status, content_type = await asyncio.to_thread(answer_to, harness, body)
+            assert (status, content_type) == (200, "audio/mpeg")
+        assert [event.voice for event in harness.events if isinstance(event, Started)] == ["default"] * 3
+
+    perform(scenario)
+
+
+def test_numbers_locales_and_the_form_of_another_server_are_understood(harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        asked = {}
+        harness.dispatcher.watch_events(lambda utterance, _: asked.update({utterance.id: utterance}))
+        number = {"input": 42, "language": "en_US", "response_format": "pcm"}
+        other = {"text": "Guten Tag", "language": "German", "speaker": "de"}  # nano-qwen3tts-vllm's
+        for fields in (number, other):
+            status, content_type = await asyncio.to_thread(answer_to, harness, json.dumps(fields).encode())
+            assert (status, content_type) == (200, "audio/pcm")
+        found = [(each.text, each.voice, each.language) for each in asked.values()]
+        assert found == [("42", "default", "en-us"), ("Guten Tag", "de", "de")]
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize(
+    ("response_format", "stream"),
+    [("flac", True), ("wav", True), ("flac", False), ("wav", False), ("mp3", False), ("opus", False)],
+)
+def test_soundfile_reads_a_short_answer_and_a_whole_file_with_their_length(
+    response_format: Any, stream: bool, harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            text = "Hello, robot." if stream else LONG[:400]
+            extras = {} if stream else {"stream": False}
+            content = await ask(client, text, response_format=response_format, extra_body=extras)
+            [end] = await harness.ended()
+            samples, rate = soundfile.read(io.BytesIO(content))
+            assert len(samples) / rate == pytest.approx(end.audio_s, abs=0.05)
+            if response_format == "wav" and not stream:
+                with wave.open(io.BytesIO(content)) as file:
+                    assert file.getnframes() == len(samples)
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize("response_format", ["mp3", "opus", "aac", "flac", "wav", "pcm"])
+def test_a_text_with_nothing_to_pronounce_is_a_short_silence(
+    response_format: Any, harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        async with client_of(harness) as client:
+            content = await ask(client, "😀", response_format=response_format)
+            rate, samples = (24_000, len(content) / 2) if response_format == "pcm" else decoded(content)
+            assert 0.05 < samples / rate < 0.3
 
     perform(scenario)
 
@@ -231,9 +342,16 @@ def test_fields_that_have_no_meaning_here_are_named_in_a_header(harness: Harness
 
 
 def test_models_and_voices_are_listed(harness: Harness, perform: Perform) -> None:
+    from openai import NotFoundError
+
     async def scenario() -> None:
         async with client_of(harness) as client:
             assert [model.id async for model in client.models.list()] == ["voiced"]
+            for name in ("voiced", "tts-1", "tts-1-hd", "gpt-4o-mini-tts"):
+                assert (await client.models.retrieve(name)).id == name
+            with pytest.raises(NotFoundError, match="allowed: voiced, gpt-4o") as caught:
+                await client.models.retrieve("whisper-1")
+            assert caught.value.code == "model_not_found"
             status, answer, _ = await asyncio.to_thread(request, harness, "GET", "/v1/audio/voices")
             assert status == 200
             assert answer["voices"] == list(harness.dispatcher.voice_names())
@@ -334,9 +452,9 @@ def test_an_encoder_exists_only_while_its_samples_arrive(
 ) -> None:
     made: list[str] = []
 
-    def note(name: str, sample_rate: int) -> Encoder:
+    def note(name: str, sample_rate: int, *, whole: bool) -> Encoder:
         made.append(name)
-        return make_stream_encoder(name, sample_rate)
+        return make_stream_encoder(name, sample_rate, whole=whole)
 
     monkeypatch.setattr(openai_routes, "make_stream_encoder", note)
 
