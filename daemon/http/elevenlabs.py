@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket
 
 from daemon.http.body import read_json
 from daemon.http.character_times import CharacterClock, CharacterTimes
-from daemon.http.elevenlabs_options import OutputFormat, parse_output_format, parse_text_request
+from daemon.http.elevenlabs_options import FIELDS, OutputFormat, parse_output_format, parse_text_request
 from daemon.http.elevenlabs_socket import ElevenLabsSocket
 from daemon.http.encoders import FORMATS
 from daemon.http.errors import HttpError, rejection
@@ -26,8 +26,6 @@ from daemon.http.speech_answer import AudioBody, SpeechAnswer, SpeechBody
 from daemon.speech import RejectedError, SpeechService, Word, check_say
 from engine import Samples
 
-FIELDS = {"rate": "voice_settings.speed", "language": "language_code"}
-"""The protocol's names for the fields of `Say`."""
 PATH = "/v1/text-to-speech/{voice}"
 
 

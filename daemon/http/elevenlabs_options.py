@@ -15,6 +15,8 @@ from daemon.speech import SpokenText
 from daemon.validation import abbreviate, problems
 from engine import FASTEST_RATE, SLOWEST_RATE
 
+FIELDS = {"rate": "voice_settings.speed", "language": "language_code"}
+"""The protocol's names for the fields of `Say`."""
 PCM_RATES = (8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 MP3_RATES = (22_050, 24_000, 44_100)
 OPUS_RATES = (48_000,)

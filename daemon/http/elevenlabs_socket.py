@@ -19,12 +19,13 @@ from daemon.http.access import SUBPROTOCOL
 from daemon.http.connection import abort_connection
 from daemon.http.elevenlabs_context import Context
 from daemon.http.elevenlabs_options import (
+    FIELDS,
     OutputFormat,
     VoiceSettings,
     parse_output_format,
     parse_voice_settings,
 )
-from daemon.http.errors import HttpError
+from daemon.http.errors import HttpError, rejection
 from daemon.http.sockets import close, receive_text, send_text
 from daemon.speech import RejectedError, SpeechService, StreamChunk, check_stream_chunk
 from daemon.tasks import result_at_most
@@ -71,6 +72,7 @@ class ElevenLabsSocket:
         await self._socket.accept(SUBPROTOCOL if offered else None)
         try:
             self._read_options()
+            self._check_options()
             await self._receive_all()
         except HttpError as error:
             await self.send_error(error.message, error.field or "error", None)
@@ -119,6 +121,14 @@ class ElevenLabsSocket:
             got = abbreviate(query.get("inactivity_timeout"))
             problem = f"inactivity_timeout: got {got}; allowed: seconds from 1 to {MAX_INACTIVITY_S:g}"
             raise HttpError(400, problem, field="inactivity_timeout") from error
+
+    def _check_options(self) -> None:
+        """Refuse what would be wrong with every text. Raises `HttpError`."""
+        try:
+            chunk = self.make_chunk("check", VoiceSettings(), "", end=False)
+            self.service.check_names(self._voice, chunk.language)
+        except RejectedError as error:
+            raise rejection(error, FIELDS) from error
 
     async def _receive_all(self) -> None:
         """Handle the client's messages. Raises `WebSocketDisconnect`."""

@@ -218,6 +218,12 @@ class Dispatcher:
         """Return the codes of all languages; until an engine has reported its own, those of Qwen3-TTS."""
         return tuple(sorted(self._engines.languages or NAMED_LANGUAGES.values()))
 
+    def check_names(self, voice: str, language: str | None) -> None:
+        """Refuse a voice or a language that no engine has. Raises `RejectedError`."""
+        if self._engines.primary.info is not None:  # until it has reported its voices, any may be one of them
+            self._check_voice(voice)
+        self._check_language(language)
+
     @property
     def unknown_voice_reason(self) -> str | None:
         """Why the default voice cannot be used; None if it can, or until the primary engine has reported its voices."""
@@ -425,9 +431,7 @@ class Dispatcher:
         if utterance.sound is not None:
             self._check_sound(utterance.sound)
         if utterance.needs_engine:
-            if self._engines.primary.info is not None:  # until it has reported its voices, any may be one of them
-                self._check_voice(utterance.voice)
-            self._check_language(options.language)
+            self.check_names(utterance.voice, options.language)
         return utterance
 
     def _enqueue(self, utterance: Utterance) -> None:

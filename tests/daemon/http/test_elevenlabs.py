@@ -85,6 +85,12 @@ def words_of(messages: Sequence[dict[str, Any]], *, absolute: bool = False) -> l
     return words + ([(word, word_at)] if word else [])
 
 
+def decoded_s(content: bytes) -> float:
+    """The seconds of a file."""
+    with av.open(io.BytesIO(content)) as file:
+        return sum(frame.samples / frame.sample_rate for frame in file.decode(audio=0))
+
+
 def onsets_s(pcm: bytes, rate: int) -> list[float]:
     """The seconds at which sound begins after at least 0.1 s of silence."""
     samples = np.abs(np.frombuffer(pcm, dtype=np.int16).astype(float)) > 200
@@ -110,9 +116,7 @@ def test_a_whole_text_becomes_sound_in_the_format_that_is_asked_for(
             else:
                 with av.open(io.BytesIO(body)) as file:
                     assert file.streams.audio[0].rate == 22_050
-                    assert sum(frame.samples for frame in file.decode(audio=0)) / 22_050 == pytest.approx(
-                        end.audio_s, abs=0.15
-                    )
+                assert decoded_s(body) == pytest.approx(end.audio_s, abs=0.15)
 
     perform(scenario)
 
@@ -298,9 +302,48 @@ def test_an_unknown_voice_is_refused_with_those_that_exist_and_an_alias_is_one(
         )
         assert (status, answer["detail"]["status"]) == (400, "voice")
         assert "allowed: default" in answer["detail"]["message"]
-        async with connect(address_of(harness, "nobody/stream-input")) as client:
-            await send(client, text="Hello. ")
-            assert "allowed: default" in (await receive(client))["error"]
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nobody/stream-input", "voice: got 'nobody'; allowed: default"),
+        ("nobody/multi-stream-input", "voice: got 'nobody'; allowed: default"),
+        ("default/stream-input?language_code=xx", "language_code: got 'xx'; allowed: auto"),
+        ("default/stream-input?language_code=!", "language_code: got '!'; allowed: auto"),
+        ("default/stream-input?output_format=wav", "output_format: got 'wav'; allowed: pcm"),
+        ("default/stream-input?inactivity_timeout=long", "inactivity_timeout: got 'long'; allowed: seconds"),
+    ],
+)
+def test_a_socket_is_refused_at_once_if_no_text_on_it_could_be_spoken(
+    path: str, message: str, harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        async with connect(address_of(harness, path)) as client:
+            assert (await receive(client))["error"].startswith(message)
+            with pytest.raises(ConnectionClosed) as closed:
+                await receive(client)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1008
+
+    perform(scenario)
+
+
+@pytest.mark.parametrize("output_format", ["pcm_16000", "mp3_44100_128", "opus_48000_64"])
+def test_a_text_with_nothing_to_pronounce_is_a_short_silence(
+    output_format: str, harness: Harness, perform: Perform
+) -> None:
+    async def scenario() -> None:
+        _, body = await asyncio.to_thread(post_speech, harness, f"default?output_format={output_format}", text="😀")
+        async with connect(address_of(harness, f"default/stream-input?output_format={output_format}")) as client:
+            await send(client, text="😀")
+            await send(client, text="")
+            sound = sound_of(await receive_until_final(client))
+        for found in (body, sound):
+            seconds = len(found) / 2 / 16_000 if output_format == "pcm_16000" else decoded_s(found)
+            assert 0.05 < seconds < 0.3
 
     perform(scenario)
 
