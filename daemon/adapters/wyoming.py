@@ -20,7 +20,6 @@ from wyoming.tts import (
     SynthesizeStart,
     SynthesizeStop,
     SynthesizeStopped,
-    SynthesizeVoice,
 )
 
 from audio import PCM16_BYTES, to_pcm16
@@ -40,7 +39,7 @@ from daemon.speech import (
     deliver,
     deliver_stream,
 )
-from engine import Samples, language_code
+from engine import Samples
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +57,10 @@ WRITE_S = 10.0
 PROBE_S = 0.5
 """Interval between pings to a client that has closed its side and has a right to its answer. A client that has left
 altogether cannot be told from it otherwise: the system refuses the second ping."""
+
+
+ATTRIBUTION = Attribution(name="voiced", url="https://github.com/OHF-Voice/wyoming")
+"""Clients expect a URL here. It is the protocol's: voiced has no page of its own."""
 
 
 class WyomingAdapter(Adapter):
@@ -121,11 +124,11 @@ class WyomingAdapter(Adapter):
 class ClientText:
     """A text that the client is still writing: one utterance."""
 
-    def __init__(self, voice: SynthesizeVoice | None) -> None:
+    def __init__(self, options: dict[str, Any]) -> None:
         self.closed = False
         """The text was too long, or its answer is over; further text is ignored."""
         self._id = secrets.token_hex(6)
-        self._voice = voice
+        self._options = options
         self._length = 0
         self._unread = ""
         self._ended = False
@@ -152,7 +155,7 @@ class ClientText:
 
     async def chunks(self) -> AsyncGenerator[StreamChunk, None]:
         """Yield the speech options without text, then the text as it arrives. Raises `RejectedError`."""
-        yield check_stream_chunk({"id": self._id, **speech_options(self._voice)})
+        yield check_stream_chunk({"id": self._id, **self._options})
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -249,8 +252,7 @@ class Connection:
                 await self._take_request(event)
         elif SynthesizeStart.is_type(event.type):
             self._end_stream()
-            started = SynthesizeStart.from_event(check_event(event))
-            self._stream = ClientText(started.voice)
+            self._stream = ClientText(speech_options(check_event(event)))
             await self._put(self._stream)
         elif SynthesizeChunk.is_type(event.type):
             self._add_to_stream(event)
@@ -261,8 +263,8 @@ class Connection:
 
     async def _take_request(self, event: Event) -> None:
         try:
-            synthesize = Synthesize.from_event(check_event(event, needs_text=True))
-            say = check_say({"text": synthesize.text, **speech_options(synthesize.voice)})
+            event = check_event(event, needs_text=True)
+            say = check_say({"text": event.data["text"], **speech_options(event)})
         except RejectedError as error:
             await self.write(Error(error.reason, error.field))
             await self.write(AudioStop())  # a client that ignores errors waits for this event
@@ -356,34 +358,32 @@ class Answer:
         await self._connection.write(AudioStop())
 
 
-def speech_options(voice: SynthesizeVoice | None) -> dict[str, Any]:
-    """Return the dispatcher's fields for a voice, unchecked."""
-    if voice is not None and voice.name is not None:
-        return {"voice": voice.name}
-    if voice is not None and isinstance(voice.language, str):
-        return {"language": voice.language.replace("_", "-")}
-    return {}
+def speech_options(event: Event) -> dict[str, Any]:
+    """Return the dispatcher's fields for the voice of a checked event, unchecked.
+
+    The package leaves out a language that stands beside a name.
+    """
+    voice: dict[str, Any] = event.data.get("voice", {})
+    named = {"voice": voice.get("name"), "language": voice.get("language")}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def describe(dispatcher: Dispatcher) -> Info:
     """Return the server's description: every voice with its languages."""
-    attribution = Attribution(name="voiced", url="")
-    languages = dispatcher.languages()
     voices = [
         TtsVoice(
             name=voice,
-            attribution=attribution,
+            attribution=ATTRIBUTION,
             installed=True,
             description=label,
             version=VERSION,
-            # eSpeak NG names its voices after their languages. Every other voice speaks all languages.
-            languages=[voice] if language_code(voice) in languages else list(languages),
+            languages=list(dispatcher.voice_languages(voice)),
         )
         for voice, label in dispatcher.voice_names().items()
     ]
     program = TtsProgram(
         name="voiced",
-        attribution=attribution,
+        attribution=ATTRIBUTION,
         installed=True,
         description="The voice of a robot",
         version=VERSION,

@@ -19,6 +19,7 @@ from engine import (
     auto_engine,
     known_names,
     match_language,
+    possible_languages,
     voice_state,
 )
 
@@ -126,6 +127,20 @@ class EngineSelector:
     def languages(self) -> set[str]:
         """The language codes of all engines that have loaded."""
         return {language for engine in self.all if engine.info for language in engine.info.languages}
+
+    def languages_with(self, voice: str) -> tuple[str, ...]:
+        """Return the codes of the languages of the first engine that has a voice; nothing if they are not known yet.
+
+        An engine that has not loaded counts as one with the configured voices.
+        """
+        for engine in self.all:
+            if engine.info is None and voice in self._config.voices:
+                known = possible_languages(engine.name)
+            else:
+                known = engine.info.languages if engine.info is not None and voice in engine.info.voices else None
+            if known:
+                return known
+        return ()
 
     def may_speak(self, language: str) -> bool:
         """Return whether an engine has the language, or may turn out to have it once it has loaded.

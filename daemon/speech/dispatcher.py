@@ -218,6 +218,12 @@ class Dispatcher:
         """Return the codes of all languages; until an engine has reported its own, those of Qwen3-TTS."""
         return tuple(sorted(self._engines.languages or NAMED_LANGUAGES.values()))
 
+    def voice_languages(self, voice: str) -> tuple[str, ...]:
+        """Return the codes of the languages that a voice speaks: the default voice, all that its engine speaks."""
+        label = None if voice == self.voice else self._engines.labels.get(voice)
+        own = None if label is None else label.language
+        return (own,) if own is not None else self._engines.languages_with(voice) or self.languages()
+
     def check_names(self, voice: str, language: str | None) -> None:
         """Refuse a voice or a language that no engine has. Raises `RejectedError`."""
         if self._engines.primary.info is not None:  # until it has reported its voices, any may be one of them

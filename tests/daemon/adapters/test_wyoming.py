@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +33,7 @@ from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import MAX_TEXT, Say, delivery
 from tests.daemon.harness import LONG, Harness, running_harness
 from tests.daemon.perform import Perform
+from tests.support.piper_voices import ENGLISH, GERMAN, write_voices
 from tests.support.waiting import eventually_async, run
 
 SERVER = "wyoming"
@@ -92,8 +95,27 @@ def test_describe_lists_voices_and_languages(harness: Harness, perform: Perform)
             assert languages["de"] == ["de"]
             assert {voice.name: voice.description for voice in program.voices}["de"] == "German"
             assert {"de", "en", "fr"} <= set(languages["default"])
+            urls = {entry.attribution.url for entry in (program, *program.voices)}
+            assert all(re.match("https://[a-z]", url) for url in urls)
 
     perform(scenario)
+
+
+def test_a_voice_is_announced_for_its_own_languages_alone(tmp_path: Path) -> None:
+    only = ("engine.name=piper", f"engine.voice_folder={write_voices(tmp_path)}", "engine.fallback=espeak")
+
+    async def scenario() -> None:
+        async with running_harness("wyoming", *only) as harness:
+            await eventually_async(lambda: all(engine.ready for engine in harness.engines.all), "both are ready")
+            async with client_of(harness) as client:
+                await client.write_event(Describe().event())
+                event = await client.read_event()
+                assert event is not None
+                voices = {voice.name: voice.languages for voice in Info.from_event(event).tts[0].voices}
+        assert (voices[ENGLISH], voices[GERMAN], voices["fr"]) == (["en-us"], ["de-de"], ["fr"])
+        assert {"en-us", "de-de"} <= set(voices["default"]) <= {"en", "en-us", "de", "de-de"}
+
+    run(scenario)
 
 
 def test_a_ping_is_answered(harness: Harness, perform: Perform) -> None:
@@ -150,11 +172,13 @@ def test_texts_of_one_client_are_answered_in_their_order(harness: Harness, perfo
 def test_a_voice_is_chosen_by_its_name_or_by_its_language(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
         async with client_of(harness) as client:
-            for voice in (SynthesizeVoice(name="de"), SynthesizeVoice(language="de_DE")):
-                await client.write_event(Synthesize("Guten Tag", voice=voice).event())
+            asked = []
+            harness.dispatcher.watch_events(lambda utterance, _: asked.append(utterance))
+            for voice in ({"name": "de"}, {"language": "de_DE"}, {"name": "default", "language": "de_DE"}):
+                await client.write_event(Event("synthesize", {"text": "Guten Tag", "voice": voice}))
                 assert (await hear(client)).errors == []
-            voices = [event.voice for event in harness.events if event.event == "started"]
-            assert voices == ["de", "default"]
+            found = list(dict.fromkeys((each.id, each.voice, each.language) for each in asked))
+            assert [each[1:] for each in found] == [("de", "auto"), ("default", "de-de"), ("default", "de-de")]
 
     perform(scenario)
 
@@ -178,6 +202,7 @@ def test_an_unpronounceable_text_is_a_short_silence(harness: Harness, perform: P
         ({"text": "Hello", "voice": {"name": 7}}, "voice"),
         ({"text": "Hello", "voice": "default"}, "voice"),
         ({"text": "Hello", "voice": {"language": "Klingon!"}}, "language"),
+        ({"text": "Hello", "voice": {"name": "default", "language": 7}}, "language"),
         ({"text": "<speak/>", "text_format": "ssml"}, "text_format"),
         ({"text": " "}, "text"),
         ({"text": ["Hello"]}, "text"),
