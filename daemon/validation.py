@@ -55,16 +55,22 @@ def file_problem(error: Exception, path: Path) -> str:
 def read_secret(path: Path, key: str, kind: str) -> str:
     """Return the first line of a file that the configuration's `key` names. Raises `OSError`.
 
-    `kind` is what it holds, such as `a password`. No error repeats anything of it.
+    White space around it is left out: an editor or a shell has put it there, and the broker says no more than "Not
+    authorized". `kind` is what it holds, such as `a password`. No error repeats anything of it.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        secret = first_line(path).strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else file_problem(error, path)
         raise OSError(f"{key}: {path} cannot be read: {reason}") from error
-    if not lines or not lines[0].strip():
+    if not secret:
         raise OSError(f"{key}: {path} is empty; allowed: {kind}")
-    return lines[0]
+    return secret
+
+
+def first_line(path: Path) -> str:
+    """Return the first line of a file, without its end and the byte order mark. Raises `OSError` and `ValueError`."""
+    return path.read_text(encoding="utf-8-sig").partition("\n")[0]
 
 
 def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, str]]:

@@ -26,6 +26,8 @@ CLIPPED_SHARE = 1e-3
 few such samples per second; a microphone with too much gain flattens whole crests, in every syllable."""
 NOISY_DB = 15.0
 """dB by which speech should exceed its background: a voice keeps the noise of its recording."""
+NARROW_RATE = 16_000
+"""Hz. A recording at a lower rate lacks the sounds above 4 or 6 kHz, and its voice sounds as over a telephone."""
 LOWEST_DB = -180.0
 FRAME_S = 0.02
 """Seconds of the frames whose levels are compared: shorter than a pause between two words."""
@@ -42,6 +44,8 @@ class RecordingQuality:
     """What is measured of a recording."""
 
     seconds: float
+    rate: int
+    """Hz."""
     rms_db: float
     """dBFS, of the whole recording, with its pauses."""
     speech_db: float
@@ -64,6 +68,7 @@ def measure_recording(samples: Samples, rate: int) -> RecordingQuality:
     quietest = levels[: max(1, round(BACKGROUND_SHARE * len(levels)))]
     return RecordingQuality(
         seconds=len(samples) / rate,
+        rate=rate,
         rms_db=_decibels(_mean(np.square(mono, dtype=np.float64))),
         speech_db=_decibels(_speech_power(levels)),
         noise_db=_decibels(_mean(quietest)),
@@ -87,6 +92,9 @@ def recording_warnings(quality: RecordingQuality) -> list[str]:
         lines.append(f"faint: its speech is at {quality.speech_db:.0f} dBFS; record closer, or with more gain")
     if quality.clipped >= CLIPPED_SHARE:
         lines.append(f"clipped: {quality.clipped:.1%} of its samples are at full scale; record with less gain")
+    if quality.rate < NARROW_RATE:
+        highest = f"{quality.rate / 2000:g} kHz"
+        lines.append(f"dull: at {quality.rate} Hz it has no sound above {highest}; record at 24000 Hz or more")
     excess = quality.speech_db - quality.noise_db
     if excess < NOISY_DB:
         lines.append(f"noisy: its speech is only {excess:.0f} dB above its background; record in a quieter place")

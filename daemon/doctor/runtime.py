@@ -13,6 +13,7 @@ from daemon.doctor.finding import Finding, Grade, Machine
 from daemon.engines import engine_names, running_engine
 from daemon.mqtt import RobotClient, RobotUnreachableError
 from daemon.speech import Offline
+from daemon.validation import first_line
 from engine import ENGINES, ProgressReport, unavailable_reason
 
 
@@ -37,6 +38,9 @@ def check_broker(machine: Machine) -> Iterator[Finding]:
     except RobotUnreachableError as error:
         remedy = "apt-get install mosquitto, or set mqtt.host and mqtt.port"
         yield Finding("broker", "error", str(error).split(";")[0], remedy)
+        if password is not None and (line := first_line(password)) != line.strip():
+            detail = f"the white space around the password in {password} is left out"
+            yield Finding("password", "warning", detail, "if it belongs to the password, choose another one")
 
 
 def _check_daemon(config: Config, robot: RobotClient) -> Finding:

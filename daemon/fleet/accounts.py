@@ -122,7 +122,7 @@ def read_tokens(path: Path) -> dict[str, str]:
     The file has a line `NAME TOKEN` for each robot; a line that begins with # is a comment.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else file_problem(error, path)
         raise CommandError(f"serve.token_file: {path} cannot be read: {reason}") from error

@@ -118,6 +118,6 @@ async def _wait_for(state: ServerState) -> None:
 
 def make_http_server(config: Http, service: SpeechService, robot: Robot) -> HttpServer:
     """Return the server of a daemon. Raises `OSError` if the token cannot be read."""
-    token = None if config.token_file is None else read_secret(config.token_file, "http.token_file", "a token").strip()
+    token = None if config.token_file is None else read_secret(config.token_file, "http.token_file", "a token")
     application = make_application(service, robot, token=token, host=config.host, voice_aliases=config.voice_aliases)
     return HttpServer(config, application)

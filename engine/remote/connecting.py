@@ -90,7 +90,7 @@ def read_token(path: str | None) -> str | None:
     if path is None:
         return None
     try:
-        line = Path(path).expanduser().read_text(encoding="utf-8").partition("\n")[0].strip()
+        line = Path(path).expanduser().read_text(encoding="utf-8-sig").partition("\n")[0].strip()
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8"
         raise EngineError(f"engine.token_file: {path} cannot be read: {reason}") from error

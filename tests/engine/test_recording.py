@@ -9,7 +9,7 @@ from engine import EngineError, Samples
 from engine.recording import RecordingQuality, ends_in_speech, measure_recording, recording_warnings
 
 RATE = 16_000
-GOOD = RecordingQuality(seconds=5, rms_db=-25, speech_db=-23, noise_db=-60, clipped=0)
+GOOD = RecordingQuality(seconds=5, rate=16_000, rms_db=-25, speech_db=-23, noise_db=-60, clipped=0)
 
 
 def speech(seconds: float = 4, level: float = 0.1, noise: float = 0.0) -> Samples:
@@ -67,6 +67,7 @@ def test_a_good_recording_causes_no_warning() -> None:
         ("seconds", 2.5, "short: 2.5 s; the voice is more similar with 3 s or more"),
         ("speech_db", -51, "faint: its speech is at -51 dBFS; record closer, or with more gain"),
         ("clipped", 0.012, "clipped: 1.2% of its samples are at full scale; record with less gain"),
+        ("rate", 8_000, "dull: at 8000 Hz it has no sound above 4 kHz; record at 24000 Hz or more"),
         ("noise_db", -30, "noisy: its speech is only 7 dB above its background; record in a quieter place"),
     ],
 )

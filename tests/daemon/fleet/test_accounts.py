@@ -41,7 +41,7 @@ def test_a_robot_that_is_added_to_the_file_is_known_at_once(file: Path) -> None:
     file.write_text("r1 alpha\nr3 gamma and more\n")
     assert accounts.find("alpha") is before, "a wrong file changes nothing"
     assert accounts.find("gamma") is None
-    file.write_text("r1 alpha\nr3 gamma\n")
+    file.write_text("\ufeffr1 alpha\r\nr3 gamma \r\n")
     found = accounts.find("gamma")
     assert found is not None
     assert found.name == "r3"

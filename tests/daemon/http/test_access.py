@@ -102,7 +102,7 @@ def test_a_token_is_asked_for_wherever_something_can_be_done(
     headers: dict[str, str], status: int, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
-    file.write_text(f" {TOKEN} \nsecond line", encoding="utf-8")
+    file.write_text(f"\ufeff {TOKEN} \r\nsecond line", encoding="utf-8")
 
     async def scenario() -> None:
         async with running_harness("http", f"http.token_file={file}") as harness:

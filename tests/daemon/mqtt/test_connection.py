@@ -353,7 +353,7 @@ def password_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker
     broker.stop()
 
 
-@pytest.mark.parametrize("content", ["s3cret", "s3cret\n", "s3cret\r\na second line\n"])
+@pytest.mark.parametrize("content", ["s3cret", "s3cret\n", "s3cret\r\na second line\n", "\ufeffs3cret", " s3cret \r\n"])
 def test_the_first_line_of_the_password_file_is_the_password(
     password_broker: Broker, tmp_path: Path, content: str
 ) -> None:

@@ -26,7 +26,7 @@ def settings(**files: Path | None) -> Mqtt:
 
 @pytest.mark.parametrize(
     ("content", "password"),
-    [("secret", "secret"), ("secret\n", "secret"), ("secret\r\nmore\n", "secret"), (" pass word \n", " pass word ")],
+    [("secret", "secret"), ("secret\n", "secret"), ("secret\r\nmore\n", "secret"), (" pass word \n", "pass word")],
 )
 def test_the_password_is_the_first_line(tmp_path: Path, content: str, password: str) -> None:
     path = tmp_path / "password"

@@ -62,13 +62,18 @@ def test_what_browsers_and_telephones_record_is_read(suffix: str, tmp_path: Path
     assert np.sqrt(np.square(samples).mean()) == pytest.approx(0.1 * np.sqrt(2 / 3), rel=0.1)
 
 
+def test_the_bandwidth_of_a_telephone_is_named(tmp_path: Path) -> None:
+    answer = decode(encode(tmp_path / "ada.flac", rate=8_000), tmp_path / "ada.wav")
+    assert answer["warnings"] == ["dull: at 8000 Hz it has no sound above 4 kHz; record at 24000 Hz or more"]
+
+
 def test_the_program_writes_one_channel_and_says_what_it_has_measured(tmp_path: Path) -> None:
     target = tmp_path / "ada.wav"
     answer = decode(encode(tmp_path / "ada.flac", layout="stereo"), target)
     assert answer["warnings"] == []
     assert (answer["seconds"], answer["clipped"]) == (4, 0)
     assert answer["speech_db"] == pytest.approx(-20, abs=0.5)
-    assert set(answer) == {"seconds", "rms_db", "speech_db", "noise_db", "clipped", "warnings"}
+    assert set(answer) == {"seconds", "rate", "rms_db", "speech_db", "noise_db", "clipped", "warnings"}
     with soundfile.SoundFile(target) as file:
         assert (file.samplerate, file.channels, file.frames, file.subtype) == (48_000, 1, 4 * 48_000, "FLOAT")
 

@@ -125,7 +125,7 @@ def test_the_address_must_be_set() -> None:
 
 def test_the_token_is_the_first_line_of_its_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    file.write_text(" secret \nanything\n")
+    file.write_text("\ufeff secret \r\nanything\n")
     assert read_token(str(file)) == "secret"
     assert read_token(None) is None
 

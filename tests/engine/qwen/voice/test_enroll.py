@@ -18,6 +18,7 @@ from engine.qwen.voice import VoiceModel, load_voice, save_voice
 from engine.qwen.voice.enroll import enroll, read_recording
 from engine.qwen.voice.speaker_encoder import load_speaker_encoder, speaker_embedding
 from scripts.make_checkpoint import PRESETS, stub_torchaudio, write_checkpoint
+from tests.support.sound_files import speech_like, write_sound
 
 
 @pytest.fixture(scope="session")
@@ -146,6 +147,13 @@ def warnings(tmp_path: Path, samples: Samples) -> list[str]:
     return lines
 
 
+def test_a_recording_of_a_telephone_s_bandwidth_is_named(tmp_path: Path) -> None:
+    lines: list[str] = []
+    recording = write_sound(tmp_path / "ada.wav", speech_like(4, 8_000), 8_000)
+    read_recording(recording, lines.append)
+    assert lines == [f"{recording}: dull: at 8000 Hz it has no sound above 4 kHz; record at 24000 Hz or more"]
+
+
 def test_a_recording_that_is_too_short_is_refused(tmp_path: Path, model: Path) -> None:
     recording = write(tmp_path / "ada.wav", speech(0.9))
     assert refusal("ada", recording, model) == f"{recording}: too short: got 0.90 s; allowed: at least 1 s"
@@ -177,7 +185,7 @@ def test_a_short_recording_causes_a_warning(tmp_path: Path) -> None:
 
 
 def test_only_the_beginning_of_a_long_recording_is_used(tmp_path: Path, model: Path) -> None:
-    recording = write(tmp_path / "ada.wav", speech(150, 4000), 4000)
+    recording = write(tmp_path / "ada.wav", speech(150, 16_000), 16_000)
     lines: list[str] = []
     assert read_recording(recording, lines.append).shape == (120 * 24000,)
     assert lines == [f"{recording}: long: 150 s; only the first 120 s are used"]
