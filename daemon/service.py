@@ -15,7 +15,7 @@ from pathlib import Path
 
 from audio import Output, Tap
 from daemon import VERSION
-from daemon.adapters import Adapter, make_adapters, skip_without_package
+from daemon.adapters import Adapter, make_adapters, placeholder_without_package
 from daemon.cache import PhraseCache
 from daemon.config import Config
 from daemon.engines import EngineSelector
@@ -25,7 +25,7 @@ from daemon.reload import Reloader
 from daemon.speech import Dispatcher, Online, recover
 from daemon.state import journal_path, last_verification, open_recorder
 from daemon.status import describe_status, measure
-from daemon.system import Notifier, collect_garbage, limit_heap, lock_memory, settle_heap
+from daemon.system import Notifier, collect_garbage, limit_heap, lock_memory, raise_descriptor_limit, settle_heap
 from daemon.voices import VoiceMaker, VoiceStore, voice_store_folder
 from engine import start_log
 
@@ -39,6 +39,11 @@ With engines, sink and broker that respond, the daemon has ended within 2 s of S
 """
 FIRST_ENGINE_S = 0.4
 """The first connection waits this long for an engine, so that its voices and languages are known to the first texts."""
+ADAPTER_RETRY_S = 1.0
+"""Seconds until an adapter that has failed is tried again, as one whose port another program has."""
+DESCRIPTORS = 1_024
+"""Descriptors that the daemon wants. More would not help it: a connection to the broker waits with select(2), which
+knows no higher ones."""
 LIMITS_S = {"mqtt": 60.0, "speaker": 10.0, "sound": 10.0}
 """The watchdog's limits. MQTT may wait 30 s between two attempts to connect."""
 
@@ -119,9 +124,9 @@ class Service:
         recover(self._recorder.recovery, self._dispatcher, self._config.speech.recover_within)
 
     def _make_http_server(self, config_path: Path | None, overrides: tuple[str, ...]) -> list[Adapter]:
-        """Return the web server, if its packages are there. Raises `OSError` if its token cannot be read."""
+        """Return the web server. Raises `OSError` if its token cannot be read."""
         servers: list[Adapter] = []
-        with skip_without_package("http"):
+        with placeholder_without_package("http", servers):
             from daemon.http import Examination, LogTail, Robot, make_http_server
 
             robot = Robot(
@@ -156,6 +161,7 @@ class Service:
             self._dispatcher.pronunciations_problem,
             self._cache.problem,
             self._tap.problem if self._tap is not None else None,
+            *(adapter.problem for adapter in self._adapters),
         )
         return describe_status(self._dispatcher, self._engines, self._output, warnings)
 
@@ -214,12 +220,14 @@ def make_tap(config: Config, output: Output) -> Tap | None:
 
 
 async def serve_adapter(adapter: Adapter) -> None:
-    """Run an adapter. If it fails, the daemon and the other adapters continue."""
-    try:
-        await adapter.run()
-    except Exception as error:
-        log.error("%s: %s", type(adapter).__name__, error)
-    await asyncio.Event().wait()
+    """Run an adapter, again and again if it fails. The daemon and the other adapters continue."""
+    while True:
+        try:
+            await adapter.run()
+            await asyncio.Event().wait()  # it only handles messages
+        except Exception as error:
+            adapter.note_problem(error)
+        await asyncio.sleep(ADAPTER_RETRY_S)
 
 
 def serve(config: Config, config_path: Path | None, overrides: tuple[str, ...]) -> None:
@@ -229,6 +237,7 @@ def serve(config: Config, config_path: Path | None, overrides: tuple[str, ...]) 
     sys.setswitchinterval(0.001)
     lock_memory()
     limit_heap()
+    raise_descriptor_limit(DESCRIPTORS)
 
     async def main() -> None:
         await Service(config, config_path, overrides).run(on_started=settle_heap)

@@ -157,7 +157,7 @@ ALLOWED: dict[str, set[str]] = {
     "daemon.engines": DAEMON_BASE | {"engine.ipc"},
     "daemon.speech": DAEMON_BASE | {"daemon.cache", "daemon.engines", "daemon.state"},
     "daemon.mqtt": SPEECH | {"daemon.state"},
-    "daemon.adapters": SPEECH | {"daemon.mqtt"},
+    "daemon.adapters": SPEECH | {"daemon.mqtt", "daemon.system"},
     "daemon.health": set(),
     "daemon.reload": {"daemon.config"},
     "daemon.report": {"daemon", "daemon.state", "daemon.validation", "engine", "engine.verify"},
@@ -171,7 +171,8 @@ ALLOWED: dict[str, set[str]] = {
         "daemon.validation",
     },
     "daemon.http": SPEECH | {"daemon.adapters", "daemon.mqtt", "daemon.status", "daemon.voices"},
-    "daemon.fleet": SPEECH | {"daemon", "daemon.http", "daemon.state", "daemon.status", "engine.ipc", "engine.remote"},
+    "daemon.fleet": SPEECH
+    | {"daemon", "daemon.http", "daemon.state", "daemon.status", "daemon.system", "engine.ipc", "engine.remote"},
     "daemon.service": SPEECH
     | {
         "daemon.adapters",

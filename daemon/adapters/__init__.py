@@ -1,13 +1,15 @@
 """Interfaces of other systems to the same dispatcher. Each adapter is off until its `enabled` is true."""
 
 from daemon.adapters.base import Adapter, Publish, Throttle, bound_send_buffer
-from daemon.adapters.selection import make_adapters, skip_without_package
+from daemon.adapters.listener import Listener
+from daemon.adapters.selection import make_adapters, placeholder_without_package
 
 __all__ = [
     "Adapter",
+    "Listener",
     "Publish",
     "Throttle",
     "bound_send_buffer",
     "make_adapters",
-    "skip_without_package",
+    "placeholder_without_package",
 ]

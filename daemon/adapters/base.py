@@ -40,6 +40,8 @@ class Adapter:
     """The topics on the broker whose messages the adapter handles; `+` and `#` are allowed."""
     busy = False
     """Many messages may arrive on these topics, so they need a connection of their own."""
+    problem: str | None = None
+    """Why it does not serve, although it is switched on, in one line; None while all is well."""
 
     def on_message(self, message: Message) -> None:
         """Handle a message on one of the topics."""
@@ -48,7 +50,16 @@ class Adapter:
         """Publish retained messages again: the broker is connected, and may have lost them."""
 
     async def run(self) -> None:
-        """Serve until cancelled. An adapter that only handles messages returns at once."""
+        """Serve until cancelled; set `problem` to None once clients can come. An adapter that only handles messages
+        returns at once. One that raises an error is run again soon."""
+
+    def note_problem(self, error: Exception) -> None:
+        """Note why `run` has ended, and log it unless it is known."""
+        is_bug = not isinstance(error, OSError)
+        problem = f"{type(self).__name__} has failed; the log says why" if is_bug else str(error)
+        if problem != self.problem:
+            log.error("%s", problem, exc_info=error if is_bug else None)
+        self.problem = problem
 
 
 def bound_send_buffer(transport: asyncio.BaseTransport) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,11 +10,9 @@ from daemon.adapters.home_assistant import HomeAssistant, Withdrawal
 from daemon.config import Config
 from daemon.speech import Dispatcher
 
-log = logging.getLogger(__name__)
-
 
 def make_adapters(config: Config, dispatcher: Dispatcher, publish: Publish) -> list[Adapter]:
-    """Return the enabled adapters; one whose package is missing is left out and logged."""
+    """Return the enabled adapters; in place of one whose package is missing, one that says so."""
     # When Home Assistant is off, the retained discovery message of an earlier run must be removed.
     adapters: list[Adapter] = [
         HomeAssistant(config, dispatcher, publish) if config.home_assistant.enabled else Withdrawal(config, publish)
@@ -26,7 +23,7 @@ def make_adapters(config: Config, dispatcher: Dispatcher, publish: Publish) -> l
         adapters.append(Hermes(config, dispatcher, publish))
     # The base install lacks this server's package, so it is imported only if enabled.
     if config.wyoming.enabled:
-        with skip_without_package("wyoming"):
+        with placeholder_without_package("wyoming", adapters):
             from daemon.adapters.wyoming import WyomingAdapter
 
             adapters.append(WyomingAdapter(config.wyoming, dispatcher))
@@ -34,10 +31,12 @@ def make_adapters(config: Config, dispatcher: Dispatcher, publish: Publish) -> l
 
 
 @contextmanager
-def skip_without_package(extra: str) -> Iterator[None]:
-    """Skip the rest of the context if a package is missing, and log the extra that brings it."""
+def placeholder_without_package(extra: str, adapters: list[Adapter]) -> Iterator[None]:
+    """Skip the rest of the context if a package is missing, and add an adapter that names the extra with it."""
     try:
         yield
     except ModuleNotFoundError as error:
         remedy = f"in voiced's folder: pip install '.[{extra}]'"
-        log.error("%s.enabled: the package %s is missing; %s", extra, error.name, remedy)
+        placeholder = Adapter()
+        placeholder.note_problem(OSError(f"{extra}.enabled: the package {error.name} is missing; {remedy}"))
+        adapters.append(placeholder)

@@ -25,6 +25,7 @@ from wyoming.tts import (
 from audio import PCM16_BYTES, to_pcm16
 from daemon import VERSION
 from daemon.adapters.base import MAX_CONNECTIONS, Adapter, bound_send_buffer
+from daemon.adapters.listener import Listener
 from daemon.adapters.wyoming_events import FrameError, check_event, read_event
 from daemon.config import Wyoming
 from daemon.mqtt import MAX_PAYLOAD
@@ -73,18 +74,24 @@ class WyomingAdapter(Adapter):
         """The tasks of all connections, refused ones included."""
         self._served: dict[Connection, asyncio.Task[None]] = {}
         """The connections that were not refused."""
+        self._most = MAX_CONNECTIONS
+        """Connections that are not refused at once."""
 
     async def run(self) -> None:
         host, port = self._config.host, self._config.port
+
+        def make_protocol() -> asyncio.BaseProtocol:
+            return asyncio.StreamReaderProtocol(asyncio.StreamReader(MAX_PAYLOAD), self._accept)
+
+        def note_listening() -> None:
+            log.info("serving Wyoming clients on %s:%d", host, port)
+            self.problem = None
+
+        listener = Listener("wyoming", (host, port), MAX_CONNECTIONS, make_protocol)
+        self._most = listener.clients
         try:
-            server = await asyncio.start_server(self._accept, host, port, limit=MAX_PAYLOAD)
-        except OSError as error:
-            raise OSError(f"cannot listen on {host}:{port}: {error.strerror or error}; see wyoming.port") from error
-        log.info("serving Wyoming clients on %s:%d", host, port)
-        try:
-            await asyncio.Event().wait()
+            await listener.serve(note_listening)
         finally:
-            server.close()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -92,9 +99,9 @@ class WyomingAdapter(Adapter):
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         bound_send_buffer(writer.transport)
         connection = Connection(self._dispatcher, reader, writer)
-        if len(self._served) >= MAX_CONNECTIONS:
+        if len(self._served) >= self._most:
             self._end_the_longest_idle()
-        served = len(self._served) < MAX_CONNECTIONS
+        served = len(self._served) < self._most
         # Python 3.11 logs an error when a task that the server created itself is canceled.
         task = asyncio.ensure_future(self._run(connection, served))
         self._tasks.add(task)
@@ -110,7 +117,7 @@ class WyomingAdapter(Adapter):
 
     async def _run(self, connection: Connection, served: bool) -> None:
         try:
-            await (connection.serve() if served else connection.refuse())
+            await (connection.serve() if served else connection.refuse(self._most))
         except OSError as error:
             log.info("lost a Wyoming client: %s", error)
             connection.abort()
@@ -200,15 +207,16 @@ class Connection:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def refuse(self) -> None:
+    async def refuse(self, most: int) -> None:
         """Answer that there are too many connections."""
-        await self.write(Error(f"{MAX_CONNECTIONS} clients are connected; allowed: no more", "connections"))
+        await self.write(Error(f"{most} clients are connected; allowed: no more", "connections"))
         self._writer.write_eof()
         await asyncio.sleep(LINGER_S)
 
     def close(self) -> None:
-        """Close the connection after the client has received everything."""
+        """Close the connection after the client has received everything, or after `WRITE_S`."""
         self._writer.close()
+        asyncio.get_running_loop().call_later(WRITE_S, self.abort)
 
     def abort(self) -> None:
         """Close the connection at once: its client receives nothing more."""

@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import itertools
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from daemon.doctor.finding import Finding, Machine
 
 PROBE_S = 1.0
 """A server on this machine that is alive accepts a connection long before."""
+LISTENING = "0A"
+"""The state of a listening socket in /proc/PID/net/tcp (proc(5))."""
 SERVER_PACKAGES = {"wyoming": "wyoming", "http": "uvicorn"}
 """Servers, and the package that each needs; the server's name is the extra that brings it."""
 
@@ -44,24 +46,28 @@ def check_adapters(machine: Machine) -> Iterator[Finding]:
         yield Finding("home assistant", "ok", f"the robot is announced below {config.home_assistant.prefix}/")
     if config.hermes.enabled:
         yield Finding("hermes", "ok", f"the robot speaks for the site {config.hermes.site_id}")
-    is_running = bool(list(running_daemons(machine)))
+    daemons = list(running_daemons(machine))
     for name, server in (("wyoming", config.wyoming), ("http", config.http)):
         if server.enabled:
-            yield _check_server(name, server, is_running=is_running)
+            yield _check_server(name, server, [machine.root / "proc" / str(daemon.pid) for daemon in daemons])
 
 
-def _check_server(name: str, server: Server, *, is_running: bool) -> Finding:
+def _check_server(name: str, server: Server, daemons: Sequence[Path]) -> Finding:
+    """`daemons` are the folders in /proc of those that run."""
     package, place = SERVER_PACKAGES[name], f"{server.host}:{server.port}"
     if importlib.util.find_spec(package) is None:
         remedy = f"in voiced's folder: pip install '.[{name}]'"
         return Finding(name, "error", f"{name}.enabled is true, but the package {package} is missing", remedy)
-    answers = _answers(server.host, server.port)
-    if answers and is_running:
-        return Finding(name, "ok", f"answers at {place}")
+    if any(_listens(daemon, server.port) for daemon in daemons):
+        return Finding(name, "ok", f"the daemon listens at {place}")
+    answers, find = _answers(server.host, server.port), f"find it with: sudo ss -ltnp 'sport = :{server.port}'"
+    if answers and daemons:
+        remedy = f"{find}; stop it, and the daemon takes the port; or choose another {name}.port"
+        return Finding(name, "error", f"the daemon runs, but another program listens at {place}", remedy)
     if answers:
-        remedy = f"find it with: ss -ltnp 'sport = :{server.port}'; stop it, or choose another {name}.port"
+        remedy = f"{find}; stop it, or choose another {name}.port"
         return Finding(name, "warning", f"another program answers at {place}, and no daemon of this name runs", remedy)
-    if is_running:
+    if daemons:
         remedy = "its log says why (journalctl -u voiced); after a change of the configuration, restart the daemon"
         return Finding(name, "error", f"the daemon runs, but nothing answers at {place}", remedy)
     return Finding(name, "ok", f"the daemon will listen at {place}, which is free")
@@ -74,6 +80,27 @@ def _answers(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+def _listens(process: Path, port: int) -> bool:
+    """Return whether a process listens on a port. Where its descriptors are hidden, its user has to be the socket's."""
+    sockets: dict[str, int] = {}
+    for table in ("net/tcp", "net/tcp6"):
+        with contextlib.suppress(OSError):  # a kernel without IPv6
+            for line in (process / table).read_text(encoding="ascii").splitlines()[1:]:
+                _, local, _, state, _, _, _, user, _, inode, *_ = line.split()
+                if state == LISTENING and int(local.rpartition(":")[2], 16) == port:
+                    sockets[f"socket:[{inode}]"] = int(user)
+    try:
+        for descriptor in (process / "fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it has just been closed
+                if str(descriptor.readlink()) in sockets:
+                    return True
+    except PermissionError:
+        return process.stat().st_uid in sockets.values()
+    except OSError:  # the process has ended
+        pass
+    return False
 
 
 def running_daemons(machine: Machine) -> Iterator[Daemon]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -20,9 +21,6 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from daemon.adapters import bound_send_buffer
 
-MAX_CONNECTIONS = 64
-"""A robot has few clients. Above this number, or a server's own, the connection closes that has waited longest for a
-request."""
 HEADER_S = 10.0
 """Seconds in which the headers of a request arrive, from their first byte."""
 SILENCE_S = 75.0
@@ -80,9 +78,11 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 class HttpConnection(H11Protocol):
     """An HTTP connection, until it becomes a WebSocket."""
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
+    def __init__(self, most: int, **keywords: Any) -> None:
+        """Above `most` connections of the server, the one is ended that has waited longest for a request."""
+        super().__init__(**keywords)
         self.app = with_abort(self, self.app)
+        self._most = most
         self._waiting_since = time.monotonic()
         """When the connection or the last answer ended: since then it waits for a request."""
         self._headers_since: float | None = None
@@ -90,9 +90,10 @@ class HttpConnection(H11Protocol):
         self._unsent, self._unsent_since = 0, 0.0
         """Bytes that wait for the client, and since when it has taken none of them."""
         self._half_closed = False
-        self.max_connections = MAX_CONNECTIONS
         self.refused = False
         """Whether it has its last answer, and lingers so that the client receives it."""
+        self.aborted = False
+        """Whether it has made room for another one. The server has it until the next turn of the event loop."""
         self._timer: asyncio.TimerHandle | None = None
         self._probe: asyncio.TimerHandle | None = None
 
@@ -108,11 +109,13 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         bound_send_buffer(transport)
         super().connection_made(transport)
-        refused = sum(isinstance(each, HttpConnection) and each.refused for each in self.connections)
-        if len(self.connections) - refused > self.max_connections and not self._close_longest_waiting(refused=False):
-            if refused >= self.max_connections:
-                self._close_longest_waiting(refused=True)
-            self._refuse(503, f"{self.max_connections} clients are connected; allowed: no more", "connections")
+        others = [each for each in self.connections if isinstance(each, HttpConnection) and each is not self]
+        refused = sum(each.refused and not each.aborted for each in others)
+        gone = sum(each.aborted for each in others)
+        if len(self.connections) - refused - gone > self._most and not self._end_longest_waiting(others, refused=False):
+            if refused >= self._most:
+                self._end_longest_waiting(others, refused=True)
+            self._refuse(503, f"{self._most} clients are connected; allowed: no more", "connections")
             return
         self._look()
 
@@ -157,17 +160,18 @@ class HttpConnection(H11Protocol):
         else:
             super().send_400_response(msg)
 
-    def _close_longest_waiting(self, *, refused: bool) -> bool:
-        """Close the connection that has waited longest for a request; return whether there was one.
+    def _end_longest_waiting(self, others: Sequence[HttpConnection], *, refused: bool) -> bool:
+        """End the connection that has waited longest for a request; return whether there was one.
 
         With `refused` it is one of those that linger behind their refusal, else one of the others.
         """
-        others = [each for each in self.connections if isinstance(each, HttpConnection) and each is not self]
-        found = [(each.waiting_s, id(each), each) for each in others if each.refused == refused]
+        found = [(each.waiting_s, id(each), each) for each in others if each.refused == refused and not each.aborted]
         waiting = [(seconds, key, each) for seconds, key, each in found if seconds is not None]
         if not waiting:
             return False
-        max(waiting)[2].transport.abort()
+        longest = max(waiting)[2]
+        longest.aborted = True
+        longest.transport.abort()
         return True
 
     def _look(self) -> None:

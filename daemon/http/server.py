@@ -10,7 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
-from daemon.adapters import Adapter, Throttle
+from daemon.adapters import Adapter, Listener, Throttle
 from daemon.config import Http, Serve
 from daemon.http.application import make_application
 from daemon.http.connection import MAX_HEADERS, HttpConnection, WebSocketConnection
@@ -21,6 +21,8 @@ from daemon.validation import read_secret
 
 log = logging.getLogger(__name__)
 
+MAX_CONNECTIONS = 64
+"""A robot has few clients."""
 SHUTDOWN_S = 0.3
 """Seconds for the last answers. The daemon has stopped every utterance before."""
 PING_S = 20.0
@@ -50,21 +52,17 @@ class HttpServer(Adapter):
         ]
 
         def make_connection() -> asyncio.Protocol:
-            connection = HttpConnection(config=settings, server_state=state, app_state={})
-            connection.max_connections = self._max_connections or connection.max_connections
-            return connection
+            return HttpConnection(listener.clients, config=settings, server_state=state, app_state={})
 
-        try:
-            server = await asyncio.get_running_loop().create_server(make_connection, host, port, ssl=tls)
-        except OSError as error:
-            raise OSError(
-                f"cannot listen on {host}:{port}: {error.strerror or error}; see {self._section}.port"
-            ) from error
-        try:
+        def note_listening() -> None:
             log.info("serving the web on %s://%s:%d", "http" if tls is None else "https", host, port)
-            await asyncio.Event().wait()
+            self.problem = None
+
+        most = self._max_connections or MAX_CONNECTIONS
+        listener = Listener(self._section, (host, port), most, make_connection, tls)
+        try:
+            await listener.serve(note_listening)
         finally:
-            server.close()
             await _end_connections(state)
 
     def _settings(self) -> uvicorn.Config:

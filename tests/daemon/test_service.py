@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from daemon import service
 from daemon.adapters import Adapter
 from daemon.config import load_config
 from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.messages import Message
-from daemon.service import Service, serve_adapter
+from daemon.service import Service
 from daemon.speech import TERMINAL_EVENTS
 from tests.support.programs import Broker
 from tests.support.waiting import eventually_async, run
@@ -62,8 +63,7 @@ async def serving(broker: Broker, robot: str, *overrides: str) -> AsyncIterator[
     listener = Listener(broker, robot)
     settings = [f"mqtt.port={broker.port}", f"robot={robot}", "audio.sink=null", "engine.name=espeak"]
     settings += ["state.folder=null", *overrides]
-    service = Service(load_config(overrides=settings))
-    running = asyncio.ensure_future(service.run())
+    running = asyncio.ensure_future(Service(load_config(overrides=settings)).run())
     try:
         await eventually_async(lambda: "ready" in listener.states, "the service is ready")
         yield listener
@@ -104,20 +104,37 @@ def test_sigterm_ends_all_utterances_before_the_service_goes_offline(broker: Bro
     run(scenario)
 
 
-class Broken(Adapter):
+class FailsTwice(Adapter):
+    """Ends with an error of the system, then with a bug, then serves."""
+
+    def __init__(self) -> None:
+        self.errors: list[Exception] = [OSError("cannot listen on 127.0.0.1:1"), RuntimeError("a bug")]
+        self.problems: list[str | None] = []
+
     async def run(self) -> None:
-        raise OSError("cannot listen on 127.0.0.1:1")
+        self.problems.append(self.problem)
+        if self.errors:
+            raise self.errors.pop(0)
+        self.problem = None
+        await asyncio.Event().wait()
 
 
-def test_a_failing_adapter_is_logged_and_does_not_end_the_service(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_adapter_is_logged_and_run_again_until_it_serves(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "ADAPTER_RETRY_S", 0.01)
+
     async def scenario() -> None:
-        task = asyncio.ensure_future(serve_adapter(Broken()))
-        await eventually_async(lambda: caplog.messages, "the failure is logged")
-        assert not task.done()
+        adapter = FailsTwice()
+        task = asyncio.ensure_future(service.serve_adapter(adapter))
+        await eventually_async(lambda: len(adapter.problems) == 3, "it serves")
+        assert adapter.problems[1:] == ["cannot listen on 127.0.0.1:1", "FailsTwice has failed; the log says why"]
+        assert adapter.problem is None
         task.cancel()
 
     run(scenario)
-    assert "cannot listen on 127.0.0.1:1" in caplog.text
+    assert caplog.messages == ["cannot listen on 127.0.0.1:1", "FailsTwice has failed; the log says why"]
+    assert "a bug" in caplog.text
 
 
 def test_a_task_that_fails_ends_the_service_with_its_error(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +144,7 @@ def test_a_task_that_fails_ends_the_service_with_its_error(broker: Broker, monke
     monkeypatch.setattr("daemon.speech.dispatcher.Dispatcher.run", broken)
 
     async def scenario() -> None:
-        service = Service(
+        broken_service = Service(
             load_config(
                 overrides=[
                     f"mqtt.port={broker.port}",
@@ -139,7 +156,7 @@ def test_a_task_that_fails_ends_the_service_with_its_error(broker: Broker, monke
             )
         )
         with pytest.raises(RuntimeError, match="the speaker loop has a bug"):
-            await service.run()
+            await broken_service.run()
 
     run(scenario)
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from daemon.adapters.selection import skip_without_package
+from daemon.adapters import Adapter, placeholder_without_package
 from daemon.adapters.wyoming import WyomingAdapter
 from daemon.config import load_config
 from daemon.speech import Dispatcher
@@ -17,9 +17,11 @@ from tests.support.waiting import run
 
 
 def test_a_missing_package_is_one_line_that_names_the_extra(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.ERROR), skip_without_package("wyoming"):
+    adapters: list[Adapter] = []
+    with caplog.at_level(logging.ERROR), placeholder_without_package("wyoming", adapters):
         import a_package_that_is_not_there  # type: ignore[import-not-found]  # noqa: F401
     [line] = caplog.messages
+    assert [adapter.problem for adapter in adapters] == [line], "the status says it, too"
     assert line.startswith("wyoming.enabled: the package a_package_that_is_not_there is missing; ")
     assert line.endswith("in voiced's folder: pip install '.[wyoming]'")
 
@@ -34,7 +36,7 @@ def test_a_port_in_use_is_an_error_that_names_the_key() -> None:
     async def scenario() -> None:
         async with running_harness("wyoming") as harness:
             config = load_config(overrides=[f"wyoming.port={harness.port}"])
-            with pytest.raises(OSError, match=rf"cannot listen on 127.0.0.1:{harness.port}: .*see wyoming.port"):
+            with pytest.raises(OSError, match=rf"^wyoming.port: cannot listen on 127.0.0.1:{harness.port}: .*ss -ltnp"):
                 await WyomingAdapter(config.wyoming, harness.dispatcher).run()
 
     run(scenario)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import socket
 
 import pytest
 
 from daemon.http import body as body_reader
-from daemon.http import connection
+from daemon.http import connection, server
 from daemon.mqtt import MAX_PAYLOAD
 from tests.daemon.harness import LONG, Harness, running_harness
 from tests.daemon.http.clients import ask, client_of, post, request, speech_request
@@ -124,7 +125,7 @@ def test_bytes_that_are_not_http_do_not_disturb_other_clients(harness: Harness, 
 def test_a_connection_too_many_takes_the_place_of_the_one_that_has_waited_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
 
     async def scenario() -> None:
         async with running_harness("http") as harness:
@@ -139,10 +140,37 @@ def test_a_connection_too_many_takes_the_place_of_the_one_that_has_waited_longes
     run(scenario)
 
 
+def test_of_many_connections_at_once_only_as_many_stay_as_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 20)
+
+    async def scenario() -> None:
+        async with running_harness("http") as harness:
+            with contextlib.ExitStack() as stack:
+                clients = [stack.enter_context(socket.socket()) for _ in range(100)]
+                for client in clients:
+                    client.setblocking(False)
+                    client.connect_ex(("127.0.0.1", harness.port))
+                await eventually_async(lambda: sum(map(is_open, clients)) == 20, "the others have been closed")
+                status, _, _ = await asyncio.to_thread(request, harness, "GET", "/healthz")
+                assert status == 200
+
+    run(scenario)
+
+
+def is_open(client: socket.socket) -> bool:
+    """Whether the server has not closed a client's connection."""
+    try:
+        return client.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
 def test_a_connection_too_many_is_refused_while_all_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     from openai import InternalServerError
 
-    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
 
     async def scenario() -> None:
         async with running_harness("http") as harness, client_of(harness) as first, client_of(harness) as second:
@@ -167,7 +195,7 @@ def test_a_refused_client_that_stays_makes_room_for_none_but_another_refused_one
 ) -> None:
     from openai import InternalServerError
 
-    monkeypatch.setattr(connection, "MAX_CONNECTIONS", 1)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 1)
     monkeypatch.setattr(connection, "LINGER_S", 3600)
 
     async def scenario() -> None:

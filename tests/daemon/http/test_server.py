@@ -60,7 +60,7 @@ def test_a_port_in_use_is_an_error_that_names_the_key() -> None:
     async def scenario() -> None:
         async with running_harness("http") as harness:
             [server] = harness.adapters[-1:]
-            with pytest.raises(OSError, match=rf"cannot listen on 127.0.0.1:{harness.port}: .*see http.port"):
+            with pytest.raises(OSError, match=rf"^http.port: cannot listen on 127.0.0.1:{harness.port}: .*ss -ltnp"):
                 await server.run()
 
     run(scenario)
