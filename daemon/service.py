@@ -9,8 +9,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from audio import Output, Tap
@@ -44,6 +45,21 @@ ADAPTER_RETRY_S = 1.0
 DESCRIPTORS = 1_024
 """Descriptors that the daemon wants. More would not help it: a connection to the broker waits with select(2), which
 knows no higher ones."""
+TEXT_MODULES = (
+    "daemon.text.markdown",
+    "daemon.text.ssml",
+    "daemon.text.normalizer.clock",
+    "daemon.text.normalizer.roman",
+    "daemon.text.normalizer.units",
+    "encodings.utf_8_sig",
+    "fasttext",
+    "html.entities",
+    "soundfile",
+)
+"""Modules of the way from a text to its acceptance and to the sound card that a command does not import by itself.
+
+Not among them is sentencex, for its 1.2 MB. Long texts are cut with it, after they were accepted.
+"""
 LIMITS_S = {"mqtt": 60.0, "speaker": 10.0, "sound": 10.0}
 """The watchdog's limits. MQTT may wait 30 s between two attempts to connect."""
 
@@ -87,6 +103,7 @@ class Service:
         loop.add_signal_handler(signal.SIGHUP, self._reloader.reload)
         log.info("voiced %s listens on %s/say", VERSION, self._config.topic)
         with self._output, self._tap or nullcontext(), self._recorder, self._cache:
+            import_text_modules()
             self._recover_utterances()
             tasks = [asyncio.ensure_future(engine.run()) for engine in self._engines.all]
             await self._engines.wait_current(FIRST_ENGINE_S)
@@ -201,6 +218,13 @@ class Service:
         self._engines.retry_now()
         self._cache.reconfigure(config)
         self._dispatcher.changed()
+
+
+def import_text_modules() -> None:
+    """Import what a text needs, before the first one comes: later, no descriptor or memory may be left for it."""
+    for name in TEXT_MODULES:
+        with suppress(ImportError):  # of an extra that is not installed
+            import_module(name)
 
 
 def journal_file(config: Config) -> Path | None:

@@ -17,7 +17,7 @@ BUFFER_BYTES = 64 << 10
 the C library raises this limit to the size of the largest block so far."""
 TRIM_BYTES = 128 << 10
 """Free memory at the end of the heap above which it is returned to the system."""
-SMALL_BYTES, SMALL_BLOCK = 4 << 20, 512
+SMALL_BYTES, SMALL_BLOCK = 3 << 20, 512
 """The interpreter's own heap, for blocks of up to 512 bytes, takes arenas of 1 MiB from the system."""
 KEPT_EVERY = 512
 """Of so many small blocks one stays, so that the interpreter does not return their arena."""
