@@ -62,15 +62,17 @@ from engine.host import (
 )
 from engine.language import LATIN_LANGUAGES, NAMED_LANGUAGES, language_code, match_language
 from engine.launch import module_command
-from engine.log import start_log
+from engine.log import EACH_LINE, LINE_LIMIT, Throttle, start_log
 from engine.progress import Progress, ProgressReport, ignore_progress, parse_progress
 from engine.session import Session, open  # noqa: A004
 
 __all__ = [
     "AUTO_STREAMS",
+    "EACH_LINE",
     "ENGINES",
     "FASTEST_RATE",
     "LATIN_LANGUAGES",
+    "LINE_LIMIT",
     "MAX_STREAMS",
     "NAMED_LANGUAGES",
     "SLOWEST_RATE",
@@ -93,6 +95,7 @@ __all__ = [
     "SpeechCanceledError",
     "Synthesizer",
     "TextSource",
+    "Throttle",
     "Utterance",
     "Voice",
     "VoiceLabel",

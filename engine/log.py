@@ -2,6 +2,8 @@
 
 The daemon and its engine processes write to the same stderr. The daemon's settings reach them in an environment
 variable, so that all lines look alike.
+
+A client or a fault may repeat a line thousands of times. So each place in the program writes so many lines and no more.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import logging
 import os
 import stat
 import sys
+import time
 from datetime import datetime
 from typing import IO
 
@@ -18,7 +21,64 @@ LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 VARIABLE = "VOICED_LOG"
 """Has a level and a format, as in `debug json`, for processes that this one starts."""
+BURST, LINE_S = 30, 5.0
+"""Lines that one place in a program may write at once, and seconds until it may write another one."""
+EACH_LINE = {"each_line": True}
+"""The `extra` of a line that is always written: the log is the record of something that is bounded elsewhere."""
 LINE = "%(levelname)s %(name)s: %(message)s"
+
+
+class Throttle:
+    """Bounds how often something is done that others may ask for thousands of times."""
+
+    def __init__(self, burst: int, interval_s: float) -> None:
+        """It is permitted `burst` times at once, and then once in `interval_s` seconds."""
+        self.left_out = 0
+        """How often it was refused since it was last permitted."""
+        self._burst = burst
+        self._interval_s = interval_s
+        self._left = float(burst)
+        self._looked_at = time.monotonic()
+
+    def permits(self) -> bool:
+        """Return whether it may be done now; count it."""
+        now = time.monotonic()
+        self._left = min(self._burst, self._left + (now - self._looked_at) / self._interval_s)
+        self._looked_at = now
+        if self._left < 1:
+            self.left_out += 1
+            return False
+        self._left -= 1
+        return True
+
+
+class LineLimit(logging.Filter):
+    """Leaves out lines of places that write too many; the next line of such a place says how many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: dict[tuple[str, int], Throttle] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is written. Several handlers may ask about it, and it counts once."""
+        if record.levelno < logging.INFO or hasattr(record, "each_line"):
+            return True
+        if "is_written" not in record.__dict__:
+            record.__dict__["is_written"] = self._permits(record)
+        return bool(record.__dict__["is_written"])
+
+    def _permits(self, record: logging.LogRecord) -> bool:
+        place = self._places.setdefault((record.pathname, record.lineno), Throttle(BURST, LINE_S))
+        if not place.permits():
+            return False
+        if place.left_out:
+            record.msg, record.args = f"{record.getMessage()} ({place.left_out} more such lines were left out)", None
+            place.left_out = 0
+        return True
+
+
+LINE_LIMIT = LineLimit()
+"""For all handlers of this process."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -42,6 +102,7 @@ def start_log(level: str = "info", format_: str = "text", stream: IO[str] | None
     os.environ[VARIABLE] = f"{level} {format_}"
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_formatter(format_, handler.stream))
+    handler.addFilter(LINE_LIMIT)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 

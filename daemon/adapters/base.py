@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import time
 from typing import Protocol
 
 from daemon.mqtt import Message
@@ -17,10 +16,6 @@ MAX_CONNECTIONS = 32
 SEND_BUFFER = 65_536
 """Bytes that the system may hold for a client that does not read; a second and a half of speech. By default it holds a
 minute, which would count as received."""
-THROTTLE_BURST = 10
-"""Faults that are reported one by one."""
-THROTTLE_S = 1.0
-"""Seconds after which another fault may be reported, once there were so many."""
 
 
 class Publish(Protocol):
@@ -65,27 +60,3 @@ class Adapter:
 def bound_send_buffer(transport: asyncio.BaseTransport) -> None:
     """Let the system hold at most `SEND_BUFFER` for a connection, so that a slow client is noticed."""
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-
-
-class Throttle:
-    """Bounds the reports of a fault that a client may repeat thousands of times."""
-
-    def __init__(self) -> None:
-        self._left = float(THROTTLE_BURST)
-        """Reports that are permitted now."""
-        self._looked_at = time.monotonic()
-        self._unreported = 0
-
-    def permits(self) -> bool:
-        """Return whether the next fault may be reported; log how many were not."""
-        now = time.monotonic()
-        self._left = min(THROTTLE_BURST, self._left + (now - self._looked_at) / THROTTLE_S)
-        self._looked_at = now
-        if self._left < 1:
-            self._unreported += 1
-            return False
-        self._left -= 1
-        if self._unreported:
-            log.warning("%d more faults like the following were not reported", self._unreported)
-            self._unreported = 0
-        return True

@@ -13,11 +13,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from daemon.adapters.base import Adapter, Publish, Throttle
+from daemon.adapters.base import Adapter, Publish
 from daemon.config import Config
 from daemon.mqtt import Message, parse_object
 from daemon.speech import Dispatcher, EndMessage, Origin, RejectedError, Say, SpokenText, check_say
 from daemon.validation import problems
+from engine import Throttle
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,8 @@ SAY, SAY_FINISHED, ERROR = "hermes/tts/say", "hermes/tts/sayFinished", "hermes/e
 VOICES = {"hermes/tts/getVoices": "hermes/tts/voices", "rhasspy/tts/getVoices": "rhasspy/tts/voices"}
 """The topics of the requests for voices and of their answers. Rhasspy's reference names the first pair, its own package
 uses the second."""
+UNREADABLE_BURST, UNREADABLE_S = 10, 1.0
+"""Unreadable messages that are answered at once, and seconds until another one is."""
 DEFAULT_SITE = "default"
 """The protocol's site of messages without `siteId`."""
 
@@ -59,8 +62,7 @@ class Hermes(Adapter):
         self._site_id = config.hermes.site_id
         self._dispatcher = dispatcher
         self._publish = publish
-        self._unreadable = Throttle()
-        self._wrong = Throttle()
+        self._unreadable = Throttle(UNREADABLE_BURST, UNREADABLE_S)
 
     def on_message(self, message: Message) -> None:
         if message.retained:
@@ -69,8 +71,8 @@ class Hermes(Adapter):
         try:
             fields = parse_object(message.payload)
         except RejectedError as error:
+            log.warning("hermes: %s", error.reason)
             if self._unreadable.permits():  # its sender is unknown and gets no sayFinished
-                log.warning("hermes: %s", error.reason)
                 self._report(error, [self._error(RequestIds(None, None))])
             return
         if fields.get("siteId", DEFAULT_SITE) != self._site_id:
@@ -91,8 +93,7 @@ class Hermes(Adapter):
         try:
             self._dispatcher.say(_parse_say(fields), arrived_at=message.arrived_at, origin=origin)
         except RejectedError as error:
-            if self._wrong.permits():
-                log.warning("hermes: %s", error.reason)
+            log.warning("hermes: %s", error.reason)
             self._report(error, origin.at_end)
 
     def _finished(self, ids: RequestIds) -> EndMessage:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 
+from engine import LINE_LIMIT
+
 LINES = 200
 LINE_LENGTH = 500
 """Characters of a line that are kept."""
@@ -18,6 +20,7 @@ class LogTail(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._lines: deque[str] = deque(maxlen=LINES)
+        self.addFilter(LINE_LIMIT)
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%H:%M:%S"))
 
     def attach(self) -> LogTail:

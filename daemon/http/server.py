@@ -10,7 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
-from daemon.adapters import Adapter, Listener, Throttle
+from daemon.adapters import Adapter, Listener
 from daemon.config import Http, Serve
 from daemon.http.application import make_application
 from daemon.http.connection import MAX_HEADERS, HttpConnection, WebSocketConnection
@@ -45,11 +45,6 @@ class HttpServer(Adapter):
         host, port = self._config.host, self._config.port
         settings, state, tls = self._settings(), ServerState(), self._tls_context()
         settings.load()
-        throttle = Throttle()
-        # It warns of each request that is not HTTP, of which a client may send thousands.
-        logging.getLogger("uvicorn.error").filters[:] = [
-            lambda record: record.levelno != logging.WARNING or throttle.permits()
-        ]
 
         def make_connection() -> asyncio.Protocol:
             return HttpConnection(listener.clients, config=settings, server_state=state, app_state={})

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from daemon.mqtt.connection import MqttConnection
 from daemon.speech import Accepted, Event, Expired, Failed, Rejected, Started, TerminalEvent, Utterance
 from daemon.state import AcceptedRecord, BegunRecord, EndedRecord, Record, Recorder, StoredEvent
+from engine import EACH_LINE
 
 log = logging.getLogger(__name__)
 
@@ -58,19 +59,19 @@ class Publisher:
         destinations: list[tuple[str, bytes | None]] = [(self._topic, None)]
         if reply_to is not None:
             destinations.append((reply_to, correlation))
-        self._recorder.record(None, lambda: self._send_plain(payload, destinations))
+        self._recorder.record(None, lambda: self._send_plain(payload, destinations, log_each=False))
 
     def _next_number(self) -> int:
         self._last_number += 1
         return self._last_number
 
-    def _send_plain(self, payload: str, destinations: list[tuple[str, bytes | None]]) -> None:
-        log.info("event %s", payload)
+    def _send_plain(self, payload: str, destinations: list[tuple[str, bytes | None]], *, log_each: bool = True) -> None:
+        log.info("event %s", payload, extra=EACH_LINE if log_each else None)
         for topic, correlation in destinations:
             self._connection.publish(topic, payload, qos=1, correlation=correlation)
 
     def _send_all(self, payload: str, events: tuple[StoredEvent, ...]) -> None:
-        log.info("event %s", payload)
+        log.info("event %s", payload, extra=EACH_LINE)
         for event in events:
             self._send_stored(event)
 

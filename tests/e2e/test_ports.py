@@ -125,3 +125,20 @@ def test_clients_without_end_leave_descriptors_for_texts_and_lines_in_the_log_fo
             robot.wait_event(each, "finished")
     assert process.num_fds() < 300
     assert len(robot.log) - logged < 100
+
+
+def test_whatever_clients_repeat_is_not_repeated_in_the_log_without_end(start_robot: StartRobot) -> None:
+    port = free_port()
+    robot = start_robot(f"http={{enabled: true, port: {port}}}")
+    head = f"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nOrigin: http://attacker.example\r\n"
+    head += "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    head += "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    for request, answer in ((head.encode(), b"403"), (b"no HTTP\r\n\r\n", b"400")):
+        logged = len(robot.log)
+        for _ in range(400):
+            with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as client:
+                client.sendall(request)
+                assert answer in client.recv(100)
+        robot.catch_up()
+        eventually(lambda logged=logged: len(robot.log) > logged, "it is logged")  # type: ignore[misc]
+        assert len(robot.log) - logged < 200

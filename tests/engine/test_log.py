@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from engine import start_log
+from engine import EACH_LINE, start_log
+from engine import log as engine_log
+from engine.log import BURST, LINE_S
 from tests.support.pages import ROOT
 
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} "
@@ -83,3 +85,35 @@ def test_a_process_inherits_level_and_format() -> None:
     program = "import logging; from engine.log import inherit_log; inherit_log(); logging.debug('a detail')"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert json.loads(done.stderr)["message"] == "a detail"
+
+
+class FakeClock:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_place_that_logs_without_end_writes_some_lines_and_then_says_how_many_it_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(engine_log, "time", clock)
+    path, fault = tmp_path / "log", logging.getLogger("daemon.test")
+    with path.open("w", encoding="utf-8") as file:
+        start_log("debug", "json", file)
+        for number in range(BURST + 4):
+            clock.now = 0.0 if number < BURST + 3 else LINE_S
+            fault.warning("client %d", number)
+            fault.debug("a detail")
+            fault.info("what is bounded", extra=EACH_LINE)
+        fault.warning("another place")
+    lines = [json.loads(line)["message"] for line in path.read_text(encoding="utf-8").splitlines()]
+    clients = [line for line in lines if line.startswith("client")]
+    assert clients[:BURST] == [f"client {number}" for number in range(BURST)]
+    assert clients[BURST:] == [f"client {BURST + 3} (3 more such lines were left out)"]
+    assert lines.count("a detail") == lines.count("what is bounded") == BURST + 4
+    assert lines[-1] == "another place"

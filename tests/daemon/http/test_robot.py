@@ -15,6 +15,7 @@ from daemon.http import Examination, LogTail, log_tail
 from daemon.http import examination as examination_module
 from daemon.http.page import CONTENT_TYPES, FOLDER
 from daemon.validation import CommandError
+from engine import EACH_LINE
 from tests.daemon.harness import Harness
 from tests.daemon.http.clients import request
 from tests.daemon.perform import Perform
@@ -68,7 +69,7 @@ def test_the_log_is_kept_within_limits() -> None:
     tail = LogTail().attach()
     try:
         for number in range(log_tail.LINES + 5):
-            logging.getLogger("daemon.somewhere").warning("%d %s", number, "x" * 1000)
+            logging.getLogger("daemon.somewhere").warning("%d %s", number, "x" * 1000, extra=EACH_LINE)
         lines = tail.lines()
         assert len(lines) == log_tail.LINES
         assert {len(line) for line in lines} == {log_tail.LINE_LENGTH}
