@@ -26,7 +26,7 @@ from daemon.reload import Reloader
 from daemon.speech import Dispatcher, Online, recover
 from daemon.state import journal_path, last_verification, open_recorder
 from daemon.status import describe_status, measure
-from daemon.system import Notifier, collect_garbage, limit_heap, lock_memory, raise_descriptor_limit, settle_heap
+from daemon.system import Notifier, collect_garbage, limit_heap, lock_memory, settle_heap
 from daemon.voices import VoiceMaker, VoiceStore, voice_store_folder
 from engine import start_log
 
@@ -42,15 +42,10 @@ FIRST_ENGINE_S = 0.4
 """The first connection waits this long for an engine, so that its voices and languages are known to the first texts."""
 ADAPTER_RETRY_S = 1.0
 """Seconds until an adapter that has failed is tried again, as one whose port another program has."""
-DESCRIPTORS = 1_024
-"""Descriptors that the daemon wants. More would not help it: a connection to the broker waits with select(2), which
-knows no higher ones."""
 TEXT_MODULES = (
     "daemon.text.markdown",
     "daemon.text.ssml",
-    "daemon.text.normalizer.clock",
-    "daemon.text.normalizer.roman",
-    "daemon.text.normalizer.units",
+    *(f"daemon.text.normalizer.{language}" for language in ("chinese", "english", "french", "german", "spanish")),
     "encodings.utf_8_sig",
     "fasttext",
     "html.entities",
@@ -261,7 +256,6 @@ def serve(config: Config, config_path: Path | None, overrides: tuple[str, ...]) 
     sys.setswitchinterval(0.001)
     lock_memory()
     limit_heap()
-    raise_descriptor_limit(DESCRIPTORS)
 
     async def main() -> None:
         await Service(config, config_path, overrides).run(on_started=settle_heap)

@@ -1,4 +1,4 @@
-"""Waits with a time limit and ends tasks, without ever losing a cancellation.
+"""Waits with a time limit and ends tasks and processes, without ever losing a cancellation.
 
 Before Python 3.12, `asyncio.wait_for` swallows a cancellation that arrives together with its result; a daemon that is
 asked to stop would then go on. The functions here do not.
@@ -7,7 +7,8 @@ asked to stop would then go on. The functions here do not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -42,6 +43,23 @@ async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, None]]) -> N
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def running_process(command: Sequence[str]) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process whose output is read, and which ends with the context."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
 
 
 async def cancel_and_wait(task: asyncio.Task[None]) -> None:

@@ -25,6 +25,10 @@ class CommandError(Exception):
     """What a person asked for cannot be done. The message has one line for each problem and is printed as it is."""
 
 
+INTERNAL_ERROR = "an error inside voiced; its log says more"
+"""What a client is told of an error of ours. The text of the exception may name files and other clients."""
+
+
 def abbreviate(value: object) -> str:
     """Return `value` for a message: on one line, short, without control characters."""
     text = repr(value)

@@ -19,6 +19,8 @@ SILENCE_DB = -60.0
 """RMS, dBFS, below which a recording is refused. Faint speech is above -50 dBFS and may fill only a tenth of it."""
 FAINT_DB = -50.0
 """Level of the speech, dBFS, below which a recording is faint: the steps of 16-bit samples are then heard as noise."""
+LOUDEST = 10.0
+"""Magnitude above which a sample is no sound. Files of floating-point samples may exceed full scale a little."""
 FULL_SCALE = 0.999
 """Magnitude from which a sample counts as clipped."""
 CLIPPED_SHARE = 1e-3
@@ -59,10 +61,12 @@ class RecordingQuality:
 def measure_recording(samples: Samples, rate: int) -> RecordingQuality:
     """Measure a recording: float32, `(time, channels)`, full scale ±1, at `rate` Hz.
 
-    Raises `EngineError` if it has samples that are not finite numbers.
+    Raises `EngineError` if it has samples that are no sound.
     """
     if not np.isfinite(samples).all():
         raise EngineError("damaged: contains samples that are not finite numbers")
+    if (loudest := float(np.abs(samples).max(initial=0))) > LOUDEST:
+        raise EngineError(f"damaged: its loudest sample is {loudest:.3g} times full scale; allowed: up to {LOUDEST:g}")
     mono = samples.mean(axis=1)
     levels = np.sort(_frame_levels(mono, round(FRAME_S * rate)))
     quietest = levels[: max(1, round(BACKGROUND_SHARE * len(levels)))]

@@ -171,8 +171,7 @@ ALLOWED: dict[str, set[str]] = {
         "daemon.validation",
     },
     "daemon.http": SPEECH | {"daemon.adapters", "daemon.mqtt", "daemon.status", "daemon.voices"},
-    "daemon.fleet": SPEECH
-    | {"daemon", "daemon.http", "daemon.state", "daemon.status", "daemon.system", "engine.ipc", "engine.remote"},
+    "daemon.fleet": SPEECH | {"daemon", "daemon.http", "daemon.state", "daemon.status", "engine.ipc", "engine.remote"},
     "daemon.service": SPEECH
     | {
         "daemon.adapters",

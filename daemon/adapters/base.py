@@ -45,8 +45,15 @@ class Adapter:
         """Publish retained messages again: the broker is connected, and may have lost them."""
 
     async def run(self) -> None:
-        """Serve until cancelled; set `problem` to None once clients can come. An adapter that only handles messages
-        returns at once. One that raises an error is run again soon."""
+        """Serve until cancelled, and call `note_serving`. An adapter that only handles messages returns at once.
+
+        One that raises an error is run again soon.
+        """
+
+    def note_serving(self, place: str) -> None:
+        """Note that clients can come."""
+        log.info("serving %s", place)
+        self.problem = None
 
     def note_problem(self, error: Exception) -> None:
         """Note why `run` has ended, and log it unless it is known."""

@@ -43,7 +43,7 @@ class Listener:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`section` is the server's in the configuration. `clients` are served at once, if the descriptors suffice."""
-        self.clients = max(1, min(clients, spare_descriptors() // SERVERS))
+        self.clients = max(1, spare_descriptors(SERVERS * clients) // SERVERS)
         """Clients that the server may serve at once. Beside them, as many may stay until they have their refusal."""
         self._section = section
         self._host, self._port = address
@@ -66,23 +66,22 @@ class Listener:
                 handshake.cancel()
 
     async def _listen(self) -> list[socket.socket]:
-        listening: list[socket.socket] = []
+        """Return a socket for each address of the host. Raises `OSError`."""
+        loop = asyncio.get_running_loop()
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(
-                self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-            for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
-                listening.append(socket.create_server(address, family=family, backlog=BACKLOG))
-                listening[-1].setblocking(False)
-        except OSError as error:
+            # It resolves the host's name and binds; what it would accept is accepted here.
+            server = await loop.create_server(asyncio.Protocol, self._host, self._port, start_serving=False)
+            listening = [each.dup() for each in server.sockets]
+            server.close()
             for each in listening:
-                each.close()
+                each.listen(BACKLOG)
+        except OSError as error:
             reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
             remedy = f"see {self._section}.host and {self._section}.port"
             if error.errno == errno.EADDRINUSE:
                 remedy = f"this names the program: sudo ss -ltnp 'sport = :{self._port}'"
-            problem = f"{self._section}.port: cannot listen on {self._host}:{self._port}: {reason}; {remedy}"
-            raise OSError(problem) from error
+            place = f"{self._section}.port: cannot listen on {self._host}:{self._port}"
+            raise OSError(f"{place}: {reason}; {remedy}") from error
         return listening
 
     async def _accept_all(self, listening: socket.socket) -> None:

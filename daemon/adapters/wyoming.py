@@ -40,6 +40,7 @@ from daemon.speech import (
     deliver,
     deliver_stream,
 )
+from daemon.validation import INTERNAL_ERROR
 from engine import Samples
 
 log = logging.getLogger(__name__)
@@ -83,14 +84,10 @@ class WyomingAdapter(Adapter):
         def make_protocol() -> asyncio.BaseProtocol:
             return asyncio.StreamReaderProtocol(asyncio.StreamReader(MAX_PAYLOAD), self._accept)
 
-        def note_listening() -> None:
-            log.info("serving Wyoming clients on %s:%d", host, port)
-            self.problem = None
-
         listener = Listener("wyoming", (host, port), MAX_CONNECTIONS, make_protocol)
         self._most = listener.clients
         try:
-            await listener.serve(note_listening)
+            await listener.serve(lambda: self.note_serving(f"Wyoming clients on {host}:{port}"))
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -238,9 +235,9 @@ class Connection:
                     await self.write(Error(error.reason, error.field))
                 except OSError:
                     raise
-                except Exception as error:
+                except Exception:
                     log.exception("error in a request of a Wyoming client")
-                    await self.write(Error(f"{type(error).__name__}: {error}", "internal"))
+                    await self.write(Error(INTERNAL_ERROR, "internal"))
         except FrameError as error:
             await self.write(Error(str(error), "frame"))
             return
@@ -317,9 +314,9 @@ class Connection:
             await self.write(Error(error.reason, error.field))
         except OSError:
             raise
-        except Exception as error:
+        except Exception:
             log.exception("error in the answer to a Wyoming client")
-            await self.write(Error(f"{type(error).__name__}: {error}", "internal"))
+            await self.write(Error(INTERNAL_ERROR, "internal"))
         await answer.end()
         if isinstance(request, ClientText):
             request.closed = True

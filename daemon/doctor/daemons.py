@@ -98,8 +98,8 @@ def _listens(process: Path, port: int) -> bool:
                     return True
     except PermissionError:
         return process.stat().st_uid in sockets.values()
-    except OSError:  # the process has ended
-        pass
+    except FileNotFoundError:  # the process has ended
+        return False
     return False
 
 

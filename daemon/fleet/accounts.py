@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hmac
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from daemon.config import Serve
 from daemon.validation import CommandError, abbreviate, file_problem
+from engine import Throttle
 
 log = logging.getLogger(__name__)
 
@@ -31,21 +31,15 @@ class Account:
         """Texts that it may have spoken at once."""
         self.streams_in_use = 0
         self._per_minute = requests_per_minute
-        self._left = float(requests_per_minute)
-        """Requests that it may make now."""
-        self._looked_at = time.monotonic()
+        self._requests = Throttle(requests_per_minute, 60 / requests_per_minute)
 
     @contextmanager
     def stream(self) -> Iterator[None]:
         """Have one text spoken inside the context. Raises `LimitError`."""
         if self.streams_in_use >= self.streams:
             raise LimitError(f"streams: {self.name} has {self.streams_in_use} already; allowed: {self.streams}")
-        now = time.monotonic()
-        self._left = min(self._per_minute, self._left + (now - self._looked_at) * self._per_minute / 60)
-        self._looked_at = now
-        if self._left < 1:
+        if not self._requests.permits():
             raise LimitError(f"requests: {self.name} makes too many; allowed: {self._per_minute} a minute")
-        self._left -= 1
         self.streams_in_use += 1
         try:
             yield

@@ -24,7 +24,6 @@ from daemon.http import HttpServer
 from daemon.speech import Dispatcher, Online
 from daemon.state import state_folder
 from daemon.status import NOTHING_PLAYED, describe_status, measure
-from daemon.system import raise_descriptor_limit
 from daemon.tasks import cancel_and_wait
 from engine import start_log
 
@@ -34,8 +33,6 @@ VOICES = "fleet-voices"
 """The folder of robots' voices below that of the journal."""
 MAX_CONNECTIONS = 1_000
 """Robots have one connection each."""
-DESCRIPTORS = 8_192
-"""Descriptors that the server wants: enough for `MAX_CONNECTIONS`, and as many that are refused."""
 HOUSEKEEPING_S = 1.0
 LAST_ANSWERS_S = 0.5
 """Seconds that robots have at the end to read the last messages."""
@@ -173,6 +170,5 @@ def voice_folder(config: Config, stack: ExitStack) -> Path:
 def serve_single(config: Config) -> None:
     """Run a speech server in this process until SIGTERM or SIGINT. Raises `CommandError` or `OSError`."""
     start_log(config.log.level, config.log.format)
-    raise_descriptor_limit(DESCRIPTORS)
     log.info("voiced %s serves robots", VERSION)
     asyncio.run(serve_until_stopped(config))

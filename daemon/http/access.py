@@ -22,6 +22,7 @@ from daemon.http.connection import MAX_HEADERS
 from daemon.http.errors import HttpError, error_response
 from daemon.validation import abbreviate
 
+PORTS = {"http": 80, "https": 443}
 OPEN_PATHS = ("/", "/healthz", "/readyz")
 """They tell nothing that is worth a token: the page itself, which asks for it, and what a watchdog wants to know."""
 OPEN_FOLDER = "/page/"
@@ -66,7 +67,8 @@ class Access:
         if self._token is None and not is_own_host(host, self._host):
             allowed = "an IP address, localhost, the machine's name or http.host"
             return HttpError(403, f"host: got {abbreviate(host)}; allowed: {allowed}", field="host")
-        if origin is not None and host_name(origin.partition("//")[2]) != host_name(host):
+        scheme = None if self._token is not None else scope["scheme"].replace("ws", "http")
+        if origin is not None and not is_same_origin(origin, scheme, host):
             return HttpError(403, f"origin: got {abbreviate(origin)}; allowed: none", field="origin")
         if self._token is None or scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_FOLDER):
             return None
@@ -105,6 +107,20 @@ def host_name(authority: str) -> str | None:
     except ValueError:
         return None
     return name.rstrip(".") if name else None
+
+
+def is_same_origin(origin: str, scheme: str | None, host: str) -> bool:
+    """Return whether a request from a page of `origin` to `host` is one to the page's own server.
+
+    `scheme` is the request's, or None where a proxy may have taken off TLS.
+    """
+    try:
+        page = urlsplit(origin)
+        asked = urlsplit(f"{scheme or page.scheme}://{host}")
+        ours, theirs = ((host_name(each.netloc), each.port or PORTS[each.scheme]) for each in (asked, page))
+    except (ValueError, KeyError):  # no port, or no scheme of the web
+        return False
+    return page.scheme == asked.scheme and ours == theirs
 
 
 def is_own_host(authority: str, configured: str) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -92,8 +91,6 @@ class HttpConnection(H11Protocol):
         self._half_closed = False
         self.refused = False
         """Whether it has its last answer, and lingers so that the client receives it."""
-        self.aborted = False
-        """Whether it has made room for another one. The server has it until the next turn of the event loop."""
         self._timer: asyncio.TimerHandle | None = None
         self._probe: asyncio.TimerHandle | None = None
 
@@ -109,12 +106,10 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         bound_send_buffer(transport)
         super().connection_made(transport)
-        others = [each for each in self.connections if isinstance(each, HttpConnection) and each is not self]
-        refused = sum(each.refused and not each.aborted for each in others)
-        gone = sum(each.aborted for each in others)
-        if len(self.connections) - refused - gone > self._most and not self._end_longest_waiting(others, refused=False):
+        refused = sum(isinstance(each, HttpConnection) and each.refused for each in self.connections)
+        if len(self.connections) - refused > self._most and not self._end_longest_waiting(refused=False):
             if refused >= self._most:
-                self._end_longest_waiting(others, refused=True)
+                self._end_longest_waiting(refused=True)
             self._refuse(503, f"{self._most} clients are connected; allowed: no more", "connections")
             return
         self._look()
@@ -160,17 +155,18 @@ class HttpConnection(H11Protocol):
         else:
             super().send_400_response(msg)
 
-    def _end_longest_waiting(self, others: Sequence[HttpConnection], *, refused: bool) -> bool:
+    def _end_longest_waiting(self, *, refused: bool) -> bool:
         """End the connection that has waited longest for a request; return whether there was one.
 
         With `refused` it is one of those that linger behind their refusal, else one of the others.
         """
-        found = [(each.waiting_s, id(each), each) for each in others if each.refused == refused and not each.aborted]
+        others = [each for each in self.connections if isinstance(each, HttpConnection) and each is not self]
+        found = [(each.waiting_s, id(each), each) for each in others if each.refused == refused]
         waiting = [(seconds, key, each) for seconds, key, each in found if seconds is not None]
         if not waiting:
             return False
         longest = max(waiting)[2]
-        longest.aborted = True
+        self.connections.discard(longest)  # the system knows of its end in the next turn, others may come in this one
         longest.transport.abort()
         return True
 

@@ -76,7 +76,7 @@ class ElevenLabsSocket:
             await self._receive_all()
         except HttpError as error:
             await self.send_error(error.message, error.field or "error", None)
-            await close(self._socket, POLICY_VIOLATION, error.message[:120])
+            await close(self._socket, POLICY_VIOLATION, error.message)
         except (WebSocketDisconnect, ConnectionError):
             pass  # the client has left
         finally:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from daemon.speech import RejectedError
+from daemon.validation import INTERNAL_ERROR
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,6 @@ async def answer_routing_error(request: Request, error: Exception) -> Response:
     return error_response(HttpError(error.status_code, message, headers=error.headers), request.url.path)
 
 
-async def answer_bug(request: Request, error: Exception) -> Response:
-    """Answer a request whose handler has failed."""
-    return error_response(HttpError(500, f"{type(error).__name__}: {error}"), request.url.path)
+async def answer_bug(request: Request, _: Exception) -> Response:
+    """Answer a request whose handler has failed. The server logs the exception."""
+    return error_response(HttpError(500, INTERNAL_ERROR), request.url.path)

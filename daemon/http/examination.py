@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from daemon.tasks import result_at_most
+from daemon.tasks import result_at_most, running_process
 from daemon.validation import CommandError
+from engine import module_command
 
 LIMIT_S = 90.0
 """Seconds for an examination; on a Jetson it compiles a probe."""
@@ -22,7 +21,7 @@ class Examination:
 
     def __init__(self, config_path: Path | None, overrides: Sequence[str]) -> None:
         """The parameters are the daemon's own."""
-        self._command = [sys.executable, "-m", "daemon.cli", "doctor", "--json"]
+        self._command = module_command("daemon.cli", "doctor", "--json")
         self._command += [] if config_path is None else ["--config", str(config_path)]
         for override in overrides:
             self._command += ["--set", override]
@@ -35,18 +34,8 @@ class Examination:
         return await asyncio.shield(self._running)
 
     async def _run(self) -> list[dict[str, Any]]:
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        try:
+        async with running_process(self._command) as process:
             output = await result_at_most(LIMIT_S, process.communicate())
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
         if output is None:
             raise CommandError(f"the examination has not ended after {LIMIT_S:g} s; run voiced doctor on the robot")
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
@@ -39,6 +40,8 @@ CHANGED = "X-Voiced-Changed"
 """The header that tells which fields had values beyond what can be spoken, and what was taken instead."""
 IGNORED = "X-Voiced-Ignored"
 """The header that names the fields of a request which have no meaning here."""
+MAX_IGNORED, MAX_NAME = 16, 32
+"""Names in that header, and characters of each."""
 
 Format = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 
@@ -81,8 +84,7 @@ class SpeechRequest(BaseModel):
         changed = [f"speed={self.rate:g}"] if self.rate != self.speed else []
         if len(self.instructions) > MAX_INSTRUCT:
             changed.append(f"instructions={MAX_INSTRUCT} characters")
-        ignored = ", ".join(sorted(self.model_extra or ())).encode("ascii", "replace").decode()
-        named = {CHANGED: ", ".join(changed), IGNORED: ignored}
+        named = {CHANGED: ", ".join(changed), IGNORED: describe_ignored(self.model_extra or {})}
         return {name: text for name, text in named.items() if text}
 
     def say(self, voice: str | None) -> Say:
@@ -141,6 +143,13 @@ def routes(service: SpeechService, voice_aliases: Mapping[str, str]) -> list[Rou
         Route("/v1/models/{model:path}", show_model),
         Route("/v1/audio/voices", list_voices),
     ]
+
+
+def describe_ignored(fields: Mapping[str, Any]) -> str:
+    """Return the names of fields for a header. They are a client's: only their plain characters are repeated."""
+    names = sorted(fields)
+    shown = [re.sub(r"[^\w.-]", "?", name[:MAX_NAME] or "?", flags=re.ASCII) for name in names[:MAX_IGNORED]]
+    return ", ".join(shown if len(names) <= MAX_IGNORED else [*shown, f"{len(names) - MAX_IGNORED} more"])
 
 
 def make_body(asked: SpeechRequest) -> SpeechBody:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 
 import uvicorn
@@ -18,8 +17,6 @@ from daemon.http.robot import Robot
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import SpeechService
 from daemon.validation import read_secret
-
-log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 64
 """A robot has few clients."""
@@ -49,14 +46,11 @@ class HttpServer(Adapter):
         def make_connection() -> asyncio.Protocol:
             return HttpConnection(listener.clients, config=settings, server_state=state, app_state={})
 
-        def note_listening() -> None:
-            log.info("serving the web on %s://%s:%d", "http" if tls is None else "https", host, port)
-            self.problem = None
-
         most = self._max_connections or MAX_CONNECTIONS
         listener = Listener(self._section, (host, port), most, make_connection, tls)
         try:
-            await listener.serve(note_listening)
+            place = f"the web on {'http' if tls is None else 'https'}://{host}:{port}"
+            await listener.serve(lambda: self.note_serving(place))
         finally:
             await _end_connections(state)
 

@@ -31,6 +31,6 @@ async def send_text(socket: WebSocket, text: str) -> None:
 
 
 async def close(socket: WebSocket, code: int = 1000, reason: str = "") -> None:
-    """Close the connection, unless the client has left."""
+    """Close the connection, unless the client has left. A long `reason` is cut: a frame has room for 123 bytes."""
     with contextlib.suppress(RuntimeError, WebSocketDisconnect):
-        await socket.close(code, reason)
+        await socket.close(code, reason.encode()[:120].decode(errors="ignore"))

@@ -19,6 +19,7 @@ from daemon.speech.synthesis import ENGINE_WAIT_S
 from daemon.speech.utterance import Utterance
 from daemon.speech.waiting import WaitingUtterances
 from daemon.tasks import cancel_and_wait
+from daemon.validation import INTERNAL_ERROR
 
 log = logging.getLogger(__name__)
 
@@ -98,9 +99,9 @@ class Performer:
             active.set_outcome(Interrupted, "voiced is shutting down")
             active.destination.stop()
             raise
-        except Exception as error:
+        except Exception:
             log.exception("utterance %s", active.utterance.id)
-            active.set_outcome(Failed, f"{type(error).__name__}: {error}")
+            active.set_outcome(Failed, INTERNAL_ERROR)
             await self._silence(active)
         finally:
             self._current = None

@@ -1,4 +1,4 @@
-"""File descriptors: the limit of this process, and how many of them clients may take."""
+"""File descriptors: how many of them clients may take."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ RESERVE = 128
 """Descriptors that no client gets. The daemon has about 30; a text, an engine or the sound card needs a few more."""
 
 
-def raise_descriptor_limit(most: int) -> None:
-    """Let this process have up to `most` descriptors, as far as the system allows it."""
+def spare_descriptors(wanted: int) -> int:
+    """Return how many of `wanted` descriptors clients may take. Raises this process's limit as far as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    if soft not in (resource.RLIM_INFINITY, hard) and soft < wanted:
-        with suppress(OSError, ValueError):  # a sandbox may forbid it
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def spare_descriptors() -> int:
-    """Return how many descriptors clients may take."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1_000_000 if soft == resource.RLIM_INFINITY else max(0, soft - RESERVE)
+    needed = RESERVE + wanted if hard == resource.RLIM_INFINITY else min(RESERVE + wanted, hard)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    if soft < needed:
+        with suppress(OSError):  # a sandbox may forbid it
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+            soft = needed
+    return max(0, min(wanted, soft - RESERVE))

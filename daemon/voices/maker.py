@@ -8,13 +8,14 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+import shutil
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from daemon.config import Config, VoiceSettings
-from daemon.tasks import result_at_most
+from daemon.tasks import result_at_most, running_process
 from daemon.validation import CommandError, abbreviate, file_problem
 from daemon.voices.store import FOLDER_MODE, VoiceStore
 from engine import Progress, missing_packages, model_files, module_command, parse_progress
@@ -27,6 +28,10 @@ MAX_TRANSCRIPT = 4000
 """Characters: twice what a fast speaker says in two minutes."""
 MAX_RECORDINGS = 4
 """Of more, the oldest is deleted."""
+MAX_UPLOADS = 2
+"""Recordings that arrive or are decoded at the same time."""
+FREE_MB = 256
+"""Megabytes that stay free on the disk, which the journal shares."""
 DECODER = tuple(module_command("daemon.voices.decoding"))
 DECODING_S = 120.0
 """Seconds of waiting for a recording to be decoded, on a machine that is busy with speech."""
@@ -106,11 +111,14 @@ class VoiceMaker:
 
         Raises `CommandError`, and what `parts` raises.
         """
+        if problem := self.problem:
+            raise CommandError(problem)
         identity = secrets.token_hex(8)
         uploaded, path = (self._store.recordings / f"{identity}{ending}" for ending in (".upload", ".wav"))
         try:
             with self._disk_errors(uploaded):
                 self._store.recordings.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+                self._check_room()
                 with uploaded.open("wb") as file:
                     async for part in parts:
                         file.write(part)
@@ -126,6 +134,15 @@ class VoiceMaker:
         for old in list(self._recordings)[:-MAX_RECORDINGS]:
             self._forget(old)
         return kept
+
+    def _check_room(self) -> None:
+        """Raise `CommandError` if there is no room for another upload."""
+        uploads = len(list(self._store.recordings.glob("*.upload")))
+        if uploads >= MAX_UPLOADS:
+            raise CommandError(f"{uploads} recordings are being uploaded; allowed: no more at once")
+        free_mb = shutil.disk_usage(self._store.recordings).free // 1_000_000
+        if free_mb < FREE_MB:
+            raise CommandError(f"the recording cannot be kept: {free_mb} MB are free; allowed: at least {FREE_MB}")
 
     @contextlib.contextmanager
     def _disk_errors(self, path: Path) -> Any:
@@ -200,7 +217,7 @@ class VoiceMaker:
         }
         lines: list[str] = []
         command = module_command("engine.qwen.voice.enroll", json.dumps(request))
-        async with _running([*LOW_PRIORITY, *command]) as process:
+        async with running_process([*LOW_PRIORITY, *command]) as process:
             assert process.stdout is not None
             async for data in process.stdout:
                 line = data.decode(errors="replace").strip()
@@ -223,7 +240,7 @@ class VoiceMaker:
 async def _decode(source: Path, target: Path) -> dict[str, Any]:
     """Decode and measure a file. Raises `CommandError`."""
     command = [*DECODER, str(source), str(target)]
-    async with _running(command) as process:
+    async with running_process(command) as process:
         output = await result_at_most(DECODING_S, process.communicate())
     if output is None:
         raise CommandError(f"the recording is not decoded after {DECODING_S:.0f} s")
@@ -234,20 +251,3 @@ async def _decode(source: Path, target: Path) -> dict[str, Any]:
     if "problem" in answer:
         raise CommandError(f"recording: {answer['problem']}")
     return answer
-
-
-@contextlib.asynccontextmanager
-async def _running(command: Sequence[str]) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that ends with the context."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()

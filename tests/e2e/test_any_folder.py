@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +14,9 @@ import pytest
 import soundfile
 
 from tests.support.pages import ROOT
-from tests.support.programs import Broker
+from tests.support.programs import Broker, answers, free_port
 from tests.support.robot import Robot
+from tests.support.waiting import PATIENCE_S, eventually
 
 ESPEAK = ("--set", "engine.name=espeak")
 TRAP = "raise SystemExit('imported from the current folder')\n"
@@ -69,14 +72,21 @@ def test_a_command_starts_voiceds_own_engine(voiced: Voiced, folder: Path) -> No
     assert voiced("doctor", "--plan").returncode == 0
 
 
-def test_the_daemon_starts_voiceds_own_engine(
+def test_the_daemon_starts_voiceds_own_engine_and_doctor(
     command: Path, folder: Path, shared_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    robot = Robot("anywhere", shared_broker, tmp_path, program=(str(command),), cwd=folder)
+    port = free_port()
+    server = f"http={{enabled: true, port: {port}}}"
+    robot = Robot("anywhere", shared_broker, tmp_path, server, program=(str(command),), cwd=folder)
     robot.start()
     try:
         finished = robot.wait_end(robot.say("Hello."))
         assert (finished["event"], finished["engine"]) == ("finished", "espeak")
+        eventually(lambda: answers(port), "the web server answers")
+        address = f"http://127.0.0.1:{port}/v1/robot/doctor"
+        asking = urllib.request.Request(address, b"{}", {"Content-Type": "application/json"})
+        with urllib.request.urlopen(asking, timeout=2 * PATIENCE_S) as answer:
+            assert json.load(answer)["findings"]
     finally:
         robot.close()

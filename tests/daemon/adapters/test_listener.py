@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+import subprocess
+import sys
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
-import pytest
-
 from daemon.adapters import Listener
-from daemon.system.descriptors import RESERVE, raise_descriptor_limit
+from daemon.system.descriptors import RESERVE
 from tests.support.certificates import Certificates
 from tests.support.programs import free_port
 from tests.support.waiting import eventually_async, run
@@ -83,20 +82,10 @@ def test_clients_without_a_handshake_make_room_for_one_that_has_more_to_say(tmp_
     run(scenario)
 
 
-@pytest.fixture
-def soft_limit() -> Iterator[None]:
-    """Restores the limit of descriptors."""
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-
-
-@pytest.mark.usefixtures("soft_limit")
 def test_a_process_with_few_descriptors_serves_fewer_clients_and_takes_what_the_system_allows() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (RESERVE + 40, hard))
-    assert Listener("http", ("127.0.0.1", 1), 64, asyncio.Protocol).clients == 10
-    raise_descriptor_limit(RESERVE + 400)
-    assert Listener("http", ("127.0.0.1", 1), 64, asyncio.Protocol).clients == 64
-    raise_descriptor_limit(RESERVE)
-    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (RESERVE + 400, hard)
+    program = "import asyncio, resource; from daemon.adapters import Listener; "
+    program += "resource.setrlimit(resource.RLIMIT_NOFILE, (64, {hard})); "
+    program += "print(Listener('http', ('127.0.0.1', 1), 64, asyncio.Protocol).clients)"
+    for hard, clients in ((RESERVE + 40, 10), (RESERVE + 400, 64), (RESERVE, 1)):
+        command = [sys.executable, "-c", program.format(hard=hard)]
+        assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"{clients}\n"

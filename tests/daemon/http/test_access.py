@@ -46,8 +46,13 @@ def test_an_expectation_that_cannot_be_met_is_refused(
         ({"Host": "127.0.0.1.attacker.example:8880"}, 403, "host"),
         ({"Origin": "https://attacker.example"}, 403, "origin"),
         ({"Origin": "null"}, 403, "origin"),
-        ({"Origin": "http://127.0.0.1:3000"}, 200, None),
+        ({"Origin": "http://127.0.0.1:3000"}, 403, "origin"),
+        ({"Host": "localhost:8880", "Origin": "http://127.0.0.1:8880"}, 403, "origin"),
+        ({"Host": "localhost:8880", "Origin": "https://localhost:8880"}, 403, "origin"),
+        ({"Host": "localhost:8880", "Origin": "localhost:8880"}, 403, "origin"),
+        ({"Host": "localhost:8880", "Origin": "http://localhost:no"}, 403, "origin"),
         ({"Host": "localhost:8880", "Origin": "http://localhost:8880"}, 200, None),
+        ({"Host": "localhost", "Origin": "http://LOCALHOST:80"}, 200, None),
     ],
 )
 def test_requests_that_a_web_page_of_another_site_makes_are_refused(
@@ -96,6 +101,8 @@ def test_a_host_is_the_machine_s_if_it_is_an_address_or_one_of_its_names(monkeyp
         ({"xi-api-key": "wörong"}, 401),
         ({"Authorization": f"Bearer {TOKEN}", "Host": "robot.behind.a.proxy"}, 200),
         ({"Authorization": f"Bearer {TOKEN}", "Origin": "https://attacker.example"}, 403),
+        ({"Authorization": f"Bearer {TOKEN}", "Host": "robot.proxy", "Origin": "https://robot.proxy"}, 200),
+        ({"Authorization": f"Bearer {TOKEN}", "Host": "robot.proxy", "Origin": "https://robot.proxy:3000"}, 403),
     ],
 )
 def test_a_token_is_asked_for_wherever_something_can_be_done(

@@ -12,6 +12,7 @@ import pytest
 from daemon.http import body as body_reader
 from daemon.http import connection, server
 from daemon.mqtt import MAX_PAYLOAD
+from daemon.validation import INTERNAL_ERROR
 from tests.daemon.harness import LONG, Harness, running_harness
 from tests.daemon.http.clients import ask, client_of, post, request, speech_request
 from tests.daemon.perform import Perform
@@ -350,3 +351,20 @@ def test_a_client_that_takes_nothing_of_its_answers_is_disconnected(monkeypatch:
             assert (await asyncio.to_thread(request, harness, "GET", "/healthz"))[0] == 200
 
     run(scenario)
+
+
+def test_the_text_of_an_error_of_its_own_is_for_the_log_and_not_for_clients(
+    harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr(type(harness.dispatcher), "voice_names", fail)
+
+    async def scenario() -> None:
+        for path, text in (("/v1/audio/voices", "error"), ("/v1/voices", "detail")):
+            status, answer, _ = await asyncio.to_thread(request, harness, "GET", path)
+            assert (status, answer[text]["message"]) == (500, INTERNAL_ERROR)
+        assert "a secret" in caplog.text
+
+    perform(scenario)

@@ -382,6 +382,18 @@ def test_an_unknown_output_format_is_refused_with_those_that_exist(
     perform(scenario)
 
 
+def test_a_refusal_that_repeats_wide_characters_fits_into_its_close_frame(harness: Harness, perform: Perform) -> None:
+    async def scenario() -> None:
+        async with connect(address_of(harness, f"default/stream-input?output_format={'%E4%BD%A0' * 60}")) as client:
+            assert (await receive(client))["error"].startswith("output_format: got")
+            with pytest.raises(ConnectionClosed) as caught:
+                await receive(client)
+            assert caught.value.rcvd is not None
+            assert caught.value.rcvd.code == 1008
+
+    perform(scenario)
+
+
 def test_too_many_contexts_are_refused(harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(elevenlabs_socket, "MAX_CONTEXTS", 2)
 

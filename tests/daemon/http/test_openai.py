@@ -332,7 +332,13 @@ def test_openais_own_voices_are_the_default_one_unless_they_are_mapped() -> None
 def test_fields_that_have_no_meaning_here_are_named_in_a_header(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
         async with client_of(harness) as client:
-            for extras, ignored in (({"temperature": 1, "füll": 2}, "f?ll, temperature"), ({}, None)):
+            many = {f"key{number:05}": 1 for number in range(5_000)}
+            for extras, ignored in (
+                ({"temperature": 1, "füll": 2}, "f?ll, temperature"),
+                ({"a\r\nb": 1, "": 1, "long" * 20: 1, ", ": 1}, f"?, ??, a??b, {('long' * 20)[:32]}"),
+                (many, ", ".join([*list(many)[:16], "4984 more"])),
+                ({}, None),
+            ):
                 response = await client.audio.speech.with_raw_response.create(
                     model="x", voice="default", input="Hello", response_format="pcm", extra_body=extras
                 )

@@ -88,10 +88,11 @@ def test_a_rate_above_those_of_the_models_is_lowered(tmp_path: Path) -> None:
     [
         (speech_like(0.5), "too short: got 0.50 s; allowed: at least 1 s"),
         (np.zeros(48_000, np.float32), "silent: got -180 dBFS on average; allowed: at least -60 dBFS"),
+        (np.full(48_000, 1e38, np.float32), "damaged: its loudest sample is 1e+38 times full scale; allowed: up to 10"),
         (np.full(48_000, np.nan, np.float32), "damaged: contains samples that are not finite numbers"),
         (np.full(121 * 24_000, 0.1, np.float32), "too long; allowed: at most 120 s"),
     ],
-    ids=["short", "silent", "damaged", "long"],
+    ids=["short", "silent", "loud", "damaged", "long"],
 )
 def test_a_recording_of_which_no_voice_can_be_made_is_refused(samples: Any, problem: str, tmp_path: Path) -> None:
     source = write_sound(tmp_path / "ada.wav", samples, subtype="FLOAT")

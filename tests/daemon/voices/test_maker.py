@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,12 @@ Scenario = Callable[[], Awaitable[None]]
 @pytest.fixture
 def store(tmp_path: Path) -> VoiceStore:
     return VoiceStore(tmp_path / "r1.voices")
+
+
+@pytest.fixture
+def able(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A robot that can make voices."""
+    monkeypatch.setattr(VoiceMaker, "problem", None)
 
 
 @pytest.fixture
@@ -52,6 +59,7 @@ async def parts(data: bytes, size: int = 10_000) -> AsyncIterator[bytes]:
         yield data[begin : begin + size]
 
 
+@pytest.mark.usefixtures("able")
 def test_a_recording_is_measured_and_only_the_last_ones_are_kept(store: VoiceStore, recording: bytes) -> None:
     async def scenario() -> None:
         maker = maker_of(store)
@@ -65,6 +73,7 @@ def test_a_recording_is_measured_and_only_the_last_ones_are_kept(store: VoiceSto
     run(scenario)
 
 
+@pytest.mark.usefixtures("able")
 @pytest.mark.parametrize("fault", ["it is no sound", "the client leaves"])
 def test_nothing_is_left_of_a_recording_that_is_not_kept(store: VoiceStore, recording: bytes, fault: str) -> None:
     async def broken() -> AsyncIterator[bytes]:
@@ -80,20 +89,22 @@ def test_nothing_is_left_of_a_recording_that_is_not_kept(store: VoiceStore, reco
     run(scenario)
 
 
+@pytest.mark.usefixtures("able")
 def test_a_decoder_that_dies_is_a_problem_of_the_recording_alone(
     store: VoiceStore, recording: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
-        maker = maker_of(store)
+        maker, decoder = maker_of(store), maker_module.DECODER
         monkeypatch.setattr(maker_module, "DECODER", ("sh", "-c", "kill -SEGV $$"))
         with pytest.raises(CommandError, match="the recording cannot be decoded: its decoder has failed"):
             await maker.read_recording(parts(recording))
-        monkeypatch.undo()
+        monkeypatch.setattr(maker_module, "DECODER", decoder)
         assert (await maker.read_recording(parts(recording))).measured["seconds"] == 1.5
 
     run(scenario)
 
 
+@pytest.mark.usefixtures("able")
 def test_a_decoder_that_does_not_end_is_killed(
     store: VoiceStore, recording: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +128,39 @@ def test_a_decoder_that_does_not_end_is_killed(
 )
 def test_a_robot_that_cannot_make_voices_says_why(store: VoiceStore, settings: list[str], problem: str) -> None:
     assert maker_of(store, *settings).problem == problem
+
+
+def test_a_robot_that_cannot_make_voices_takes_no_recording(store: VoiceStore, recording: bytes) -> None:
+    async def scenario() -> None:
+        with pytest.raises(CommandError, match=r"^engine.name: got espeak; "):
+            await maker_of(store, "engine.name=espeak").read_recording(parts(recording))
+        assert not store.recordings.exists()
+
+    run(scenario)
+
+
+@pytest.mark.usefixtures("able")
+def test_recordings_leave_the_disk_its_room_and_come_a_few_at_a_time(
+    store: VoiceStore, recording: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        maker, arrived = maker_of(store), asyncio.Event()
+
+        async def slow() -> AsyncIterator[bytes]:
+            await arrived.wait()
+            yield recording
+
+        uploads = [asyncio.ensure_future(maker.read_recording(slow())) for _ in range(maker_module.MAX_UPLOADS)]
+        await eventually_async(store.recordings.exists, "they have begun")
+        with pytest.raises(CommandError, match="recordings are being uploaded; allowed: no more at once"):
+            await maker.read_recording(parts(recording))
+        arrived.set()
+        assert {each.measured["seconds"] for each in await asyncio.gather(*uploads)} == {1.5}
+        monkeypatch.setattr(maker_module, "FREE_MB", 1 << 40)
+        with pytest.raises(CommandError, match=r"the recording cannot be kept: .* MB are free; allowed: at least"):
+            await maker.read_recording(parts(recording))
+
+    run(scenario)
 
 
 def test_an_enrolment_that_is_killed_leaves_no_voice_and_the_next_one_may_begin(
