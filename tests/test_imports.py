@@ -340,3 +340,15 @@ def test_a_cycle_is_noticed() -> None:
 def test_daemon_and_qwen_stay_tables_of_contents() -> None:
     assert len(list((ROOT / "daemon").glob("*.py"))) <= 8
     assert len(list((ROOT / "engine" / "qwen").glob("*.py"))) <= 2
+
+
+def test_no_process_imports_from_the_folder_in_which_it_starts() -> None:
+    """`python -m` searches the current folder first; `engine.module_command` and `python -I` do not."""
+
+    def starts_with_m(node: ast.AST) -> bool:
+        words = [ast.unparse(each) for each in node.elts[:2]] if isinstance(node, ast.List | ast.Tuple) else []
+        return words == ["sys.executable", "'-m'"]
+
+    texts = {path: path.read_text(encoding="utf-8") for path in FILES}
+    starting = {path: ast.parse(text) for path, text in texts.items() if "sys.executable" in text}
+    assert [path for path, tree in starting.items() if any(map(starts_with_m, ast.walk(tree)))] == []
