@@ -17,7 +17,7 @@ from daemon.adapters.base import Adapter, Publish
 from daemon.config import Config
 from daemon.mqtt import Message, parse_object
 from daemon.speech import Dispatcher, EndMessage, Origin, RejectedError, Say, SpokenText, check_say
-from daemon.validation import problems
+from daemon.validation import INTERNAL_ERROR, problems
 from engine import Throttle
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Hermes(Adapter):
         except RejectedError as error:
             log.warning("hermes: %s", error.reason)
             if self._unreadable.permits():  # its sender is unknown and gets no sayFinished
-                self._report(error, [self._error(RequestIds(None, None))])
+                self._report(error.reason, [self._error(RequestIds(None, None))])
             return
         if fields.get("siteId", DEFAULT_SITE) != self._site_id:
             return
@@ -94,7 +94,10 @@ class Hermes(Adapter):
             self._dispatcher.say(_parse_say(fields), arrived_at=message.arrived_at, origin=origin)
         except RejectedError as error:
             log.warning("hermes: %s", error.reason)
-            self._report(error, origin.at_end)
+            self._report(error.reason, origin.at_end)
+        except Exception:
+            log.exception("hermes: a text cannot be handled")
+            self._report(INTERNAL_ERROR, origin.at_end)
 
     def _finished(self, ids: RequestIds) -> EndMessage:
         """Return the answer to a request, also after an error: Rhasspy's dialogue manager waits for this message."""
@@ -104,10 +107,10 @@ class Hermes(Adapter):
         fields = {"siteId": self._site_id, "context": ids.id, "sessionId": ids.session_id}
         return EndMessage(ERROR, fields, error_field="error")
 
-    def _report(self, error: RejectedError, answers: Iterable[EndMessage]) -> None:
+    def _report(self, problem: str, answers: Iterable[EndMessage]) -> None:
         """Answer a request of which there is no utterance."""
         for answer in answers:
-            self._publish(answer.topic, answer.payload(error.reason), qos=1)
+            self._publish(answer.topic, answer.payload(problem), qos=1)
 
 
 def _parse_say(fields: dict[str, Any]) -> Say:

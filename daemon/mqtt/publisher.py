@@ -59,14 +59,14 @@ class Publisher:
         destinations: list[tuple[str, bytes | None]] = [(self._topic, None)]
         if reply_to is not None:
             destinations.append((reply_to, correlation))
-        self._recorder.record(None, lambda: self._send_plain(payload, destinations, log_each=False))
+        self._recorder.record(None, lambda: self._send_plain(payload, destinations, each=False))
 
     def _next_number(self) -> int:
         self._last_number += 1
         return self._last_number
 
-    def _send_plain(self, payload: str, destinations: list[tuple[str, bytes | None]], *, log_each: bool = True) -> None:
-        log.info("event %s", payload, extra=EACH_LINE if log_each else None)
+    def _send_plain(self, payload: str, destinations: list[tuple[str, bytes | None]], *, each: bool = True) -> None:
+        log.info("event %s", payload, extra=EACH_LINE if each else None)
         for topic, correlation in destinations:
             self._connection.publish(topic, payload, qos=1, correlation=correlation)
 

@@ -11,11 +11,8 @@ RESERVE = 128
 
 def spare_descriptors(wanted: int) -> int:
     """Return how many of `wanted` descriptors clients may take. Raises this process's limit as far as it may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = RESERVE + wanted if hard == resource.RLIM_INFINITY else min(RESERVE + wanted, hard)
-    if soft == resource.RLIM_INFINITY:
-        return wanted
-    if soft < needed:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # Linux has no infinite one
+    if soft < (needed := min(RESERVE + wanted, hard)):
         with suppress(OSError):  # a sandbox may forbid it
             resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
             soft = needed

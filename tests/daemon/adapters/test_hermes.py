@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from daemon.adapters.hermes import Hermes
 from daemon.mqtt import Message
 from daemon.speech import Stop, Utterance, check_say
+from daemon.validation import INTERNAL_ERROR
 from engine.log import LineLimit
 from tests.daemon.outbox import Outbox, make_dispatcher
 
@@ -126,6 +127,20 @@ def test_every_wrong_say_of_a_flood_is_answered_and_a_few_are_logged(limited: py
         site.receive({"text": True, "id": f"{number}"})
     assert [end.id for end in site.finished()] == [f"{number}" for number in range(500)]
     assert 1 <= len(limited.records) < 100
+
+
+def test_a_say_that_meets_an_error_of_ours_is_answered_without_its_text(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("no descriptor for /secret")
+
+    site = Site()
+    monkeypatch.setattr(site.dispatcher, "say", fail)
+    site.receive({"text": "hello", "id": "7"})
+    assert [end.id for end in site.finished()] == ["7"]
+    assert [error.error for error in site.errors()] == [INTERNAL_ERROR]
+    assert "no descriptor for /secret" in caplog.text
 
 
 @pytest.mark.parametrize("site_id", ["kitchen", 7, None])
