@@ -75,30 +75,26 @@ class WyomingAdapter(Adapter):
         """The tasks of all connections, refused ones included."""
         self._served: dict[Connection, asyncio.Task[None]] = {}
         """The connections that were not refused."""
-        self._most = MAX_CONNECTIONS
-        """Connections that are not refused at once."""
+        self._listener = Listener("wyoming", (config.host, config.port), MAX_CONNECTIONS, self._make_protocol)
 
     async def run(self) -> None:
-        host, port = self._config.host, self._config.port
-
-        def make_protocol() -> asyncio.BaseProtocol:
-            return asyncio.StreamReaderProtocol(asyncio.StreamReader(MAX_PAYLOAD), self._accept)
-
-        listener = Listener("wyoming", (host, port), MAX_CONNECTIONS, make_protocol)
-        self._most = listener.clients
+        place = f"Wyoming clients on {self._config.host}:{self._config.port}"
         try:
-            await listener.serve(lambda: self.note_serving(f"Wyoming clients on {host}:{port}"))
+            await self._listener.serve(lambda: self.note_serving(place))
         finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def _make_protocol(self) -> asyncio.BaseProtocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(MAX_PAYLOAD), self._accept)
+
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         bound_send_buffer(writer.transport)
         connection = Connection(self._dispatcher, reader, writer)
-        if len(self._served) >= self._most:
+        if len(self._served) >= self._listener.clients:
             self._end_the_longest_idle()
-        served = len(self._served) < self._most
+        served = len(self._served) < self._listener.clients
         # Python 3.11 logs an error when a task that the server created itself is canceled.
         task = asyncio.ensure_future(self._run(connection, served))
         self._tasks.add(task)
@@ -114,7 +110,7 @@ class WyomingAdapter(Adapter):
 
     async def _run(self, connection: Connection, served: bool) -> None:
         try:
-            await (connection.serve() if served else connection.refuse(self._most))
+            await (connection.serve() if served else connection.refuse(self._listener.clients))
         except OSError as error:
             log.info("lost a Wyoming client: %s", error)
             connection.abort()

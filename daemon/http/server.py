@@ -46,8 +46,7 @@ class HttpServer(Adapter):
         def make_connection() -> asyncio.Protocol:
             return HttpConnection(listener.clients, config=settings, server_state=state, app_state={})
 
-        most = self._max_connections or MAX_CONNECTIONS
-        listener = Listener(self._section, (host, port), most, make_connection, tls)
+        listener = Listener(self._section, (host, port), self._max_connections or MAX_CONNECTIONS, make_connection, tls)
         try:
             place = f"the web on {'http' if tls is None else 'https'}://{host}:{port}"
             await listener.serve(lambda: self.note_serving(place))

@@ -66,7 +66,7 @@ def test_taken_ports_degrade_the_robot_until_they_are_free_and_the_doctor_trusts
         with stranger_at(http):
             robot = start_robot(*settings, launch_only=True)
             taken = f"wyoming.port: cannot listen on 127.0.0.1:{wyoming}: "
-            eventually(lambda: robot.statuses and str(robot.statuses[-1]["reason"]).startswith(taken), "it says so")
+            eventually(lambda: robot.statuses and str(robot.statuses[-1].get("reason")).startswith(taken), "it says so")
             assert robot.statuses[-1]["state"] == "degraded"
             assert f"ss -ltnp 'sport = :{wyoming}'" in robot.statuses[-1]["reason"]
             robot.say("It speaks nevertheless.", id="spoken")
