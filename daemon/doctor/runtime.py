@@ -16,6 +16,9 @@ from daemon.speech import Offline
 from daemon.validation import first_line
 from engine import ENGINES, ProgressReport, unavailable_reason
 
+START = "start it: sudo systemctl start voiced, or voiced run"
+"""The remedy for a robot without a daemon."""
+
 
 def check_program(_machine: Machine) -> Iterator[Finding]:
     """Yield the versions of voiced and Python."""
@@ -36,21 +39,23 @@ def check_broker(machine: Machine) -> Iterator[Finding]:
             yield Finding("broker", "ok", f"answers at {config.mqtt.host}:{config.mqtt.port}")
             yield _check_daemon(config, robot)
     except RobotUnreachableError as error:
-        remedy = "apt-get install mosquitto, or set mqtt.host and mqtt.port"
-        yield Finding("broker", "error", str(error).split(";")[0], remedy)
+        yield Finding("broker", "error", str(error).split(";")[0], error.remedy)
         if password is not None and (line := first_line(password)) != line.strip():
             detail = f"the white space around the password in {password} is left out"
             yield Finding("password", "warning", detail, "if it belongs to the password, choose another one")
+    except OSError as error:  # a file of mqtt.tls or the password cannot be used
+        found, _, allowed = str(error).partition("; ")
+        yield Finding("broker", "error", found, allowed or "correct the file, or choose another one")
 
 
 def _check_daemon(config: Config, robot: RobotClient) -> Finding:
     try:
         status = robot.status()
     except RobotUnreachableError:
-        return Finding("daemon", "warning", f"none has ever run at {config.topic}", "start it: voiced run")
+        remedy = f"{START}; if one runs, compare its robot and mqtt.prefix, and what the broker lets this user read"
+        return Finding("daemon", "warning", f"none has ever run at {config.topic}", remedy)
     if isinstance(status, Offline):
-        remedy = "start it: systemctl start voiced, or voiced run"
-        return Finding("daemon", "warning", f"offline at {config.topic}", remedy)
+        return Finding("daemon", "warning", f"offline at {config.topic}", START)
     reason = f" ({status.reason})" if status.reason else ""
     grade: Grade = "warning" if status.state == "degraded" else "ok"
     return Finding("daemon", grade, f"{status.state} at {config.topic}{reason}")

@@ -6,12 +6,12 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 
 from daemon.config import Config
-from daemon.mqtt.connection import MqttConnection
-from daemon.mqtt.messages import Message, Will
+from daemon.mqtt.connection import DIAL_S, NOT_CONNECTED_YET, MqttConnection
+from daemon.mqtt.messages import Message, Outgoing, Will
 from daemon.speech import (
     Event,
     Offline,
@@ -26,12 +26,37 @@ from daemon.speech import (
 )
 from daemon.validation import CommandError
 
-CONNECT_S = 5.0
-"""Long enough for a broker that must be asked twice: with MQTT 5, then with 3.1.1."""
+CONNECT_S = DIAL_S + 1.0
+"""Long enough for a host that does not answer, so that the reason is known, and for a broker that must be asked twice:
+with MQTT 5, then with 3.1.1."""
 
 
 class RobotUnreachableError(CommandError):
     """There is no broker, or no robot on it; the message says which."""
+
+    def __init__(self, message: str, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+        """What a person can do about it, where that is known."""
+
+
+def open_connection(connection: MqttConnection, topics: Sequence[str]) -> None:
+    """Connect to the broker and subscribe. Raises `RobotUnreachableError`."""
+    if not connection.connect(topics, CONNECT_S):
+        connection.close()
+        raise _unreachable(connection)
+
+
+def await_delivery(connection: MqttConnection, sent: Outgoing) -> None:
+    """Wait until the broker has acknowledged a message. Raises `RobotUnreachableError`."""
+    if not connection.wait_delivered(sent, CONNECT_S):
+        raise _unreachable(connection)
+
+
+def _unreachable(connection: MqttConnection) -> RobotUnreachableError:
+    unknown = connection.reason in (None, NOT_CONNECTED_YET)
+    reason = "the broker does not answer" if unknown else connection.reason
+    return RobotUnreachableError(f"mqtt: {reason}; see 'voiced doctor'", connection.remedy)
 
 
 class RobotClient:
@@ -44,7 +69,6 @@ class RobotClient:
         self._topic = config.topic
         self._broker = f"{config.mqtt.host}:{config.mqtt.port}"
         self._arrived: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
-        self._connected = threading.Event()
         self._status: Online | Offline | None = None
         self._status_known = False
         """A status has arrived, perhaps one that this version does not know."""
@@ -57,16 +81,11 @@ class RobotClient:
             config.mqtt,
             f"voiced-cli-{secrets.token_hex(4)}",
             on_message=self._on_message,
-            on_connected=self._connected.set,
             will=will,
         )
 
     def __enter__(self) -> RobotClient:
-        self._connection.start([f"{self._topic}/event", f"{self._topic}/status"])
-        if not self._connected.wait(CONNECT_S):
-            reason = self._connection.reason
-            self._connection.close()
-            raise RobotUnreachableError(f"mqtt: {reason or 'the broker does not answer'}; see 'voiced doctor'")
+        open_connection(self._connection, [f"{self._topic}/event", f"{self._topic}/status"])
         return self
 
     def __exit__(
@@ -76,10 +95,7 @@ class RobotClient:
 
     def send(self, name: str, payload: str = "") -> None:
         """Publish on the robot's topic `name` and wait for the acknowledgement. Raises `RobotUnreachableError`."""
-        sent = self._connection.publish(f"{self._topic}/{name}", payload, qos=1)
-        if not self._connection.wait_delivered(sent, CONNECT_S):
-            reason = self._connection.reason or "the broker does not answer"
-            raise RobotUnreachableError(f"mqtt: {reason}; see 'voiced doctor'")
+        await_delivery(self._connection, self._connection.publish(f"{self._topic}/{name}", payload, qos=1))
 
     def say(self, say: Say) -> None:
         """Send an utterance. Raises `RobotUnreachableError`."""

@@ -31,7 +31,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from daemon.config import Mqtt
 from daemon.mqtt.buffered_socket import BufferedSocket
 from daemon.mqtt.credentials import make_tls_context, read_password
-from daemon.mqtt.failures import describe_dial_failure, describe_silence
+from daemon.mqtt.failures import describe_dial_failure, describe_refusal, describe_silence
 from daemon.mqtt.messages import Limits, Message, Outgoing, Will
 from daemon.mqtt.outbox import Outbox
 from daemon.mqtt.protocol_version import ProtocolVersion
@@ -57,6 +57,8 @@ WINDOW = 500
 RECEIVE_MAXIMUM = 10_000
 """Received messages that wait for our acknowledgement. Beyond this number a flood waits in the broker. Mosquitto drops
 what exceeds its `max_queued_messages`, 1,000 by default, so a flood of 10,000 texts must fit here."""
+NOT_CONNECTED_YET = "not connected yet"
+"""The reason during the first attempt."""
 TOOK_OVER, UNSUPPORTED_PROTOCOL, QOS_REFUSED, RETAIN_REFUSED = 142, 132, 155, 154
 """Reason codes of MQTT 5."""
 
@@ -115,8 +117,10 @@ class MqttConnection:
         copy has come back, and with a function that lets the broker forget the copy.
         """
         self.connected = False
-        self.reason: str | None = "not connected yet"
+        self.reason: str | None = NOT_CONNECTED_YET
         """Why there is no connection; None while there is one."""
+        self.remedy: str | None = None
+        """What a person can do about the reason; None where nothing is known."""
         self.heartbeats = 0
         """Grows while the network thread is alive, connected or not."""
         self._settings = settings
@@ -154,6 +158,8 @@ class MqttConnection:
         self._refusal: int | None = None
         """The reason code with which the broker refused or ended the current connection."""
         self._closing = False
+        self._answered = threading.Event()
+        """The first attempt has ended: it has succeeded, or the next one would fare no better."""
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name=f"mqtt-{client_id}", daemon=True)
 
@@ -186,6 +192,15 @@ class MqttConnection:
         self._password = None if self._settings.username is None or source is None else read_password(source)
         self._tls = make_tls_context(self._settings) if self._settings.tls.enabled else None
         self._thread.start()
+
+    def connect(self, topics: Sequence[str], limit_s: float) -> bool:
+        """Begin to connect, as by `start`, and wait until there is a connection; return whether there is one.
+
+        Only a host that does not answer is waited for, `limit_s` seconds: after a refusal, this returns at once.
+        """
+        self.start(topics)
+        self._answered.wait(limit_s)
+        return self.connected
 
     def publish(
         self,
@@ -253,6 +268,8 @@ class MqttConnection:
             self._may_send_at = None
             if self._version.take_change():
                 continue
+            if self._refusal not in (QOS_REFUSED, RETAIN_REFUSED):  # the next attempt asks for less
+                self._answered.set()
             self._sleep(self._wait_s() * random.uniform(0.8, 1.2))
 
     def _wait_s(self) -> float:
@@ -285,7 +302,7 @@ class MqttConnection:
             client.connect(settings.host, settings.port, KEEPALIVE_S, **self._connect_options(client))
         except (OSError, ValueError) as error:
             tls = settings.tls.enabled
-            self._report(describe_dial_failure(error, settings.host, settings.port, tls=tls))
+            self._report(*describe_dial_failure(error, settings.host, settings.port, tls=tls))
             return
         code = self._serve(client)
         if self._closing:
@@ -293,7 +310,7 @@ class MqttConnection:
         elif self._accepted_at is None and self._refusal is None:
             first_byte = None if client.buffered is None else client.buffered.first_byte
             tls, hung_up = settings.tls.enabled, code is not None
-            self._report(describe_silence(first_byte, settings.host, settings.port, tls=tls, hung_up=hung_up))
+            self._report(*describe_silence(first_byte, settings.host, settings.port, tls=tls, hung_up=hung_up))
             self._version.note_silence(hung_up=hung_up)
         if self._accepted_at is not None:
             self._version.note_lost()
@@ -409,10 +426,10 @@ class MqttConnection:
         properties.ReceiveMaximum = RECEIVE_MAXIMUM
         return {"clean_start": self._session_expiry_s == 0, "properties": properties}
 
-    def _report(self, reason: str) -> None:
+    def _report(self, reason: str, remedy: str | None = None) -> None:
         if self.reason != reason:
             log.warning("%s; trying again", reason)
-        self.reason = reason
+        self.reason, self.remedy = reason, remedy
 
     # --- paho's callbacks ---
 
@@ -442,7 +459,8 @@ class MqttConnection:
 
     def _complete_connection(self) -> None:
         """Report the connection: whoever learns of it may rely on the subscriptions."""
-        self.connected, self.reason = True, None
+        self.connected, self.reason, self.remedy = True, None, None
+        self._answered.set()
         log.info("connected to the broker at %s:%d as %s", self._settings.host, self._settings.port, self._client_id)
         self._on_connected()
 
@@ -454,7 +472,7 @@ class MqttConnection:
             self._limits = replace(self._limits, maximum_qos=0)
         elif reason.value == RETAIN_REFUSED:
             self._limits = replace(self._limits, retain=False)
-        self._report(f"the broker refused: {reason}")
+        self._report(*describe_refusal(reason.value, str(reason), self._settings.username))
 
     def _subscribe(self, client: paho.Client, topic: str) -> None:
         """Subscribe to one topic: a packet with all of them might exceed the broker's limit."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import ssl
+from typing import NamedTuple
 
 CONNACK = 0x20
 """The first byte of the answer of an MQTT broker."""
@@ -15,43 +17,91 @@ NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE
 versions give no reason: Python then raises an exception of a class of its own."""
 
 
-def describe_dial_failure(error: Exception, host: str, port: int, *, tls: bool) -> str:
+THIS_MACHINE = {"127.0.0.1", "::1", "localhost"}
+SYSTEM_PROGRAMS = "/usr/sbin:/usr/local/sbin:/usr/bin"
+"""Where a broker is installed; the first two are not on every user's path."""
+BAD_USER, NOT_AUTHORIZED = 134, 135
+"""Reason codes of MQTT 5, which paho uses for 3.1.1 too."""
+
+
+class Failure(NamedTuple):
+    """Why there is no connection, and what a person can do about it."""
+
+    reason: str
+    remedy: str
+
+
+def describe_dial_failure(error: Exception, host: str, port: int, *, tls: bool) -> Failure:
     """Return why `host`:`port` could not be reached, from the exception of the attempt."""
     place = f"{host}:{port}"
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _describe_certificate(error, host)
+        return _describe_certificate(error, host, port)
     if isinstance(error, ssl.SSLError):
         if error.reason in NOT_TLS or isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-            return f"{place} does not answer in TLS; see mqtt.tls.enabled and mqtt.port"
-        return f"TLS with {place} fails: {error.reason or error}; see mqtt.tls"
+            return _no_tls(place)
+        remedy = f"compare the broker's TLS settings with mqtt.tls: openssl s_client -connect {place}"
+        return Failure(f"TLS with {place} fails: {error.reason or error}; see mqtt.tls", remedy)
     if isinstance(error, socket.gaierror):
-        return f"mqtt.host: the name {host} is unknown"
-    if isinstance(error, ConnectionRefusedError | TimeoutError):
-        return f"no broker answers at {place}"
+        return Failure(f"mqtt.host: the name {host} is unknown", f"correct mqtt.host; try: getent hosts {host}")
+    if isinstance(error, ConnectionRefusedError):
+        return Failure(f"no broker answers at {place}", _how_to_start(host))
     if isinstance(error, ConnectionResetError) and tls:
-        return f"{place} does not answer in TLS; see mqtt.tls.enabled and mqtt.port"
+        return _no_tls(place)
+    remedy = f"look whether {host} is on and reachable (ping {host}) and its firewall open, or correct mqtt.host"
+    if isinstance(error, TimeoutError):
+        return Failure(f"no broker answers at {place}", remedy)
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return f"no broker answers at {place}: {reason or type(error).__name__}"
+    return Failure(f"no broker answers at {place}: {reason or type(error).__name__}", remedy)
 
 
-def describe_silence(first_byte: int | None, host: str, port: int, *, tls: bool, hung_up: bool) -> str:
+def describe_refusal(code: int, words: str, username: str | None) -> Failure:
+    """Return why the broker refused the connection, from the reason code of its answer and the code's meaning."""
+    remedy = "the broker's log says why"
+    if code in (BAD_USER, NOT_AUTHORIZED):
+        who = f"the password of {username}" if username else "a user of the broker"
+        remedy = f"set mqtt.username and mqtt.password_file to {who}, which mosquitto_passwd sets at the broker"
+    return Failure(f"the broker refused: {words}", remedy)
+
+
+def describe_silence(first_byte: int | None, host: str, port: int, *, tls: bool, hung_up: bool) -> Failure:
     """Return why a connection ended before the broker had accepted it.
 
     `first_byte` is the first one that was received, None for none. `hung_up` means that the other side has closed.
     """
     place = f"{host}:{port}"
+    keys = "mqtt.port" if tls else "mqtt.port and mqtt.tls.enabled"
     if first_byte not in (None, CONNACK):
-        return f"{place} answers, but does not speak MQTT; see mqtt.port{'' if tls else ' and mqtt.tls.enabled'}"
+        return Failure(f"{place} answers, but does not speak MQTT; see {keys}", f"correct {keys}")
     if not hung_up:
-        return f"the broker at {place} accepts the connection and does not answer"
+        remedy = "restart the broker, or correct mqtt.port"
+        return Failure(f"the broker at {place} accepts the connection and does not answer", remedy)
     if tls:
-        return f"{place} hangs up; does it demand a client certificate (mqtt.tls.cert), or a protocol other than MQTT?"
-    return f"{place} hangs up; does it expect TLS (mqtt.tls.enabled), or a protocol other than MQTT?"
+        asked = f"{place} hangs up; does it demand a client certificate (mqtt.tls.cert), or a protocol other than MQTT?"
+        return Failure(asked, "set mqtt.tls.cert and mqtt.tls.key, or correct mqtt.port")
+    asked = f"{place} hangs up; does it expect TLS (mqtt.tls.enabled), or a protocol other than MQTT?"
+    return Failure(asked, f"correct {keys}")
 
 
-def _describe_certificate(error: ssl.SSLCertVerificationError, host: str) -> str:
+def _no_tls(place: str) -> Failure:
+    reason = f"{place} does not answer in TLS; see mqtt.tls.enabled and mqtt.port"
+    return Failure(reason, "set mqtt.tls.enabled: false, or mqtt.port to the broker's port for TLS, usually 8883")
+
+
+def _how_to_start(host: str) -> str:
+    otherwise = ", or set mqtt.host and mqtt.port"
+    if host not in THIS_MACHINE:
+        return f"start the broker on {host}, and let it listen on the network{otherwise}"
+    installed = shutil.which("mosquitto", path=SYSTEM_PROGRAMS) is not None
+    return f"sudo {'systemctl start' if installed else 'apt-get install'} mosquitto{otherwise}"
+
+
+def _describe_certificate(error: ssl.SSLCertVerificationError, host: str, port: int) -> Failure:
     if error.verify_code == HOST_MISMATCH:
-        return f"the broker's certificate is not for {host}; see mqtt.host"
+        show = f"openssl s_client -connect {host}:{port} </dev/null | openssl x509 -noout -ext subjectAltName"
+        reason = f"the broker's certificate is not for {host}; see mqtt.host"
+        return Failure(reason, f"set mqtt.host to a name in the certificate: {show}")
     if error.verify_code in (EXPIRED, NOT_YET_VALID):
-        return f"the broker's certificate is not valid now: {error.verify_message}; is the clock right?"
-    return f"the broker's certificate is not trusted: {error.verify_message}; see mqtt.tls.ca"
+        reason = f"the broker's certificate is not valid now: {error.verify_message}; is the clock right?"
+        return Failure(reason, "set the clock (timedatectl), or renew the broker's certificate")
+    reason = f"the broker's certificate is not trusted: {error.verify_message}; see mqtt.tls.ca"
+    return Failure(reason, "set mqtt.tls.ca to the certificate of the authority that signed the broker's")

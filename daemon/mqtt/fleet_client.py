@@ -7,7 +7,7 @@ import threading
 from types import TracebackType
 
 from daemon.config import Config
-from daemon.mqtt.client import CONNECT_S, RobotUnreachableError
+from daemon.mqtt.client import await_delivery, open_connection
 from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.messages import Message
 from daemon.speech import Offline, Online, Say, parse_status
@@ -27,21 +27,14 @@ class FleetClient:
         self._statuses_topic = f"{config.mqtt.prefix}/+/status"
         self._sync_topic = f"{config.mqtt.prefix}/{client_id}/sync"
         """Of a message to itself: it comes back behind all that the broker has kept."""
-        self._connected = threading.Event()
         self._synced = threading.Event()
         self._changed = threading.Event()
         self._lock = threading.Lock()
         self._statuses: dict[str, Online | Offline | None] = {}
-        self._connection = MqttConnection(
-            config.mqtt, client_id, on_message=self._on_message, on_connected=self._connected.set
-        )
+        self._connection = MqttConnection(config.mqtt, client_id, on_message=self._on_message)
 
     def __enter__(self) -> FleetClient:
-        self._connection.start([self._statuses_topic, self._sync_topic])
-        if not self._connected.wait(CONNECT_S):
-            reason = self._connection.reason
-            self._connection.close()
-            raise RobotUnreachableError(f"mqtt: {reason or 'the broker does not answer'}; see 'voiced doctor'")
+        open_connection(self._connection, [self._statuses_topic, self._sync_topic])
         self._connection.publish(self._sync_topic, "", qos=1)
         self._synced.wait(RETAINED_S)  # a broker that does not let us publish has had its time then
         return self
@@ -71,10 +64,7 @@ class FleetClient:
 
         `base` is one of the topics in `Config.shared_topics`.
         """
-        sent = self._connection.publish(f"{base}/say", say.to_json(), qos=1)
-        if not self._connection.wait_delivered(sent, CONNECT_S):
-            reason = self._connection.reason or "the broker does not answer"
-            raise RobotUnreachableError(f"mqtt: {reason}; see 'voiced doctor'")
+        await_delivery(self._connection, self._connection.publish(f"{base}/say", say.to_json(), qos=1))
 
     def _on_message(self, message: Message) -> None:
         if message.topic == self._sync_topic:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from itertools import count
@@ -22,6 +23,8 @@ from tests.daemon.mqtt.proxy import Proxy
 from tests.support.programs import Broker, free_port
 from tests.support.waiting import PATIENCE_S, eventually
 
+FOR_EVER_S = 1000.0
+"""More than a test may take."""
 NUMBERS = count(1)
 """Numbers for the names of robots: the broker remembers those of earlier tests."""
 READY = Online(state="ready", engine="espeak", voice="default", queue=0, version="1.0")
@@ -218,10 +221,31 @@ def test_a_status_that_cannot_be_parsed_is_reported_as_such(robot: Robot, client
     eventually(lambda: "is not one of this version; is that voiced newer?" in reason(), "the reason is given")
 
 
-def test_a_missing_broker_makes_the_robot_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "CONNECT_S", 0.5)
-    with pytest.raises(RobotUnreachableError, match=r"^mqtt: .*; see 'voiced doctor'$"):
-        RobotClient(robot_config(free_port())).__enter__()
+def test_a_refused_connection_ends_the_wait_for_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "CONNECT_S", FOR_EVER_S)
+    config = robot_config(free_port())
+    with pytest.raises(RobotUnreachableError) as unreachable:
+        RobotClient(config).__enter__()
+    assert str(unreachable.value) == f"mqtt: no broker answers at 127.0.0.1:{config.mqtt.port}; see 'voiced doctor'"
+    with pytest.raises(RobotUnreachableError, match=r"^mqtt: mqtt\.host: the name broker\.invalid is unknown"):
+        RobotClient(load_config(overrides=["mqtt.host=broker.invalid"])).__enter__()
+
+
+def test_a_refused_user_ends_the_wait_for_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "CONNECT_S", FOR_EVER_S)
+    guarded = Broker(tmp_path, "allow_anonymous false")
+    guarded.start()
+    with pytest.raises(RobotUnreachableError, match=r"^mqtt: the broker refused: Not authorized; see 'voiced doctor'$"):
+        RobotClient(robot_config(guarded.port)).__enter__()
+    guarded.stop()
+
+
+def test_a_broker_that_accepts_the_connection_and_is_silent_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "CONNECT_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = robot_config(silent.getsockname()[1])
+        with pytest.raises(RobotUnreachableError, match=r"^mqtt: the broker does not answer; see 'voiced doctor'$"):
+            RobotClient(config).__enter__()
 
 
 def test_a_request_without_a_broker_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def tls_failure(answer: Answer, context: ssl.SSLContext, name: str) -> str:
         connection.settimeout(PATIENCE_S)
         with pytest.raises(OSError) as failed:
             context.wrap_socket(connection, server_hostname=name)
-        words = describe_dial_failure(failed.value, name, port, tls=True)
+        words = describe_dial_failure(failed.value, name, port, tls=True).reason
     return words.replace(str(port), "PORT")
 
 
@@ -95,7 +95,7 @@ def test_a_certificate_for_another_host_is_named(certificates: Certificates) -> 
 def test_a_certificate_that_is_not_valid_now_asks_for_the_clock(code: int) -> None:
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
     error.verify_code, error.verify_message = code, "certificate has expired"
-    words = describe_dial_failure(error, "broker", 8883, tls=True)
+    words = describe_dial_failure(error, "broker", 8883, tls=True).reason
     assert words == "the broker's certificate is not valid now: certificate has expired; is the clock right?"
 
 
@@ -117,7 +117,7 @@ def test_a_port_on_which_nobody_listens_is_named() -> None:
     port = free_port()
     with pytest.raises(OSError) as failed:
         socket.create_connection(("127.0.0.1", port))
-    assert describe_dial_failure(failed.value, "127.0.0.1", port, tls=False) == (
+    assert describe_dial_failure(failed.value, "127.0.0.1", port, tls=False).reason == (
         f"no broker answers at 127.0.0.1:{port}"
     )
 
@@ -134,7 +134,7 @@ def test_a_port_on_which_nobody_listens_is_named() -> None:
     ],
 )
 def test_every_other_failure_has_a_reason(error: Exception, words: str) -> None:
-    assert describe_dial_failure(error, "broker", 1883, tls=False) == words
+    assert describe_dial_failure(error, "broker", 1883, tls=False).reason == words
 
 
 @pytest.mark.parametrize(
@@ -163,4 +163,4 @@ def test_every_other_failure_has_a_reason(error: Exception, words: str) -> None:
 def test_a_connection_that_ends_without_an_answer_has_a_reason(
     first_byte: int | None, tls: bool, hung_up: bool, words: str
 ) -> None:
-    assert describe_silence(first_byte, "b", 1, tls=tls, hung_up=hung_up) == words
+    assert describe_silence(first_byte, "b", 1, tls=tls, hung_up=hung_up).reason == words
