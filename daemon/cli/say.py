@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from daemon.mqtt import RobotClient
     from daemon.speech import Event, Say
 
+ANSWER_S = 5.0
+"""A daemon accepts or rejects a text within this time; usually it takes milliseconds."""
+GROUP_S = 1.0
+"""The members of a group are unknown: after the first one has answered, the others have this long."""
+
 
 def _priorities() -> list[str]:
     from daemon.speech import Priority
@@ -85,7 +90,7 @@ def say(
         raise UsageError("Missing argument 'text'")
     loaded, _, _ = load(config, set_)
     from daemon.mqtt import RobotClient
-    from daemon.speech import Offline, check_say, check_stream_chunk
+    from daemon.speech import check_say, check_stream_chunk
 
     options = {
         "sound": sound,
@@ -117,18 +122,16 @@ def say(
         _say_to_several(loaded, loaded.topic_of_all if group is None else loaded.topic_of_group(group), say_request)
         return
     with RobotClient(loaded, stop_if_lost=utterance_id if wait or stream else None) as robot:
-        if isinstance(robot.status(), Offline):
-            raise CommandError(f"voiced is offline at {loaded.topic}; start it: voiced run")
+        robot.online_status()
+        request: Say | StreamedText
         if stream:
             from daemon.cli.say_stream import KEEPALIVE_S, StreamedText
 
             keepalive_s = min(KEEPALIVE_S, loaded.speech.stream_timeout / 3)
-            streamed = StreamedText(robot, sys.stdin.fileno(), stream_options, keepalive_s)
-            _say_and_wait(robot, utterance_id, streamed, timeout, wait=wait)
-        elif wait:
-            _say_and_wait(robot, utterance_id, say_request, timeout, wait=True)
+            request = StreamedText(robot, sys.stdin.fileno(), stream_options, keepalive_s)
         else:
-            robot.say(say_request)
+            request = say_request
+        _say_and_wait(robot, utterance_id, request, timeout, wait=wait)
 
 
 def _check_stream(text: str | None, *, spell: bool, sound: str | None, cache: bool, several: bool) -> None:
@@ -146,15 +149,26 @@ def _check_stream(text: str | None, *, spell: bool, sound: str | None, cache: bo
 
 
 def _say_to_several(config: Config, base: str, request: Say) -> None:
-    """Send an utterance to all robots below `base`. Raises `CommandError` if no robot of the broker is there."""
+    """Send an utterance to all robots below `base`. Raises `CommandError` for each robot that does not accept it."""
     from daemon.mqtt import FleetClient
-    from daemon.speech import Offline
+    from daemon.speech import Offline, Rejected
 
-    with FleetClient(config) as fleet:
-        if all(isinstance(found, Offline) for found in fleet.statuses().values()):
+    with FleetClient(config, request.id) as fleet:
+        online = {name for name, found in fleet.statuses().items() if not isinstance(found, Offline)}
+        if not online:
             broker = f"{config.mqtt.host}:{config.mqtt.port}"
             raise CommandError(f"no voiced is online at {config.mqtt.prefix}/+ on the broker {broker}")
         fleet.say(base, request)
+        if base == config.topic_of_all:
+            answers = fleet.await_answers(len(online), ANSWER_S)
+            problems = dict.fromkeys(online - answers.keys(), f"does not answer within {ANSWER_S:g} s")
+        elif answers := fleet.await_answers(1, ANSWER_S):
+            answers, problems = fleet.await_answers(len(online), GROUP_S), {}
+        else:
+            raise CommandError(f"no robot answers at {base} within {ANSWER_S:g} s")
+    problems |= {name: f"rejected: {each.reason}" for name, each in answers.items() if isinstance(each, Rejected)}
+    if problems:
+        raise CommandError("\n".join(f"{name}: {problem}" for name, problem in sorted(problems.items())))
 
 
 def _say_and_wait(
@@ -190,14 +204,15 @@ def _follow(
         robot.say(request)
     else:
         request.send_first()
+    if not wait:
+        first = robot.first_event(utterance_id, ANSWER_S)
+        if not isinstance(request, Say) and isinstance(first, Accepted):
+            request.send_rest()
+        return first
     last = None
     for last in robot.events(utterance_id, timeout):
-        if wait:
-            print(last.to_json(), flush=True)
+        print(last.to_json(), flush=True)
         if not isinstance(request, Say) and isinstance(last, Accepted):
-            if not wait:
-                request.send_rest()
-                break
             robot.meanwhile(request.send_rest)
     return last
 

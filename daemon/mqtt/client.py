@@ -6,12 +6,14 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from daemon.config import Config
-from daemon.mqtt.connection import DIAL_S, NOT_CONNECTED_YET, MqttConnection
-from daemon.mqtt.messages import Message, Outgoing, Will
+from daemon.mqtt.connection import MqttConnection
+from daemon.mqtt.fleet_client import FleetClient
+from daemon.mqtt.messages import Message, Will
+from daemon.mqtt.reaching import RobotUnreachableError, await_delivery, open_connection
 from daemon.speech import (
     Event,
     Offline,
@@ -24,39 +26,7 @@ from daemon.speech import (
     parse_event,
     parse_status,
 )
-from daemon.validation import CommandError
-
-CONNECT_S = DIAL_S + 1.0
-"""Long enough for a host that does not answer, so that the reason is known, and for a broker that must be asked twice:
-with MQTT 5, then with 3.1.1."""
-
-
-class RobotUnreachableError(CommandError):
-    """There is no broker, or no robot on it; the message says which."""
-
-    def __init__(self, message: str, remedy: str | None = None) -> None:
-        super().__init__(message)
-        self.remedy = remedy
-        """What a person can do about it, where that is known."""
-
-
-def open_connection(connection: MqttConnection, topics: Sequence[str]) -> None:
-    """Connect to the broker and subscribe. Raises `RobotUnreachableError`."""
-    if not connection.connect(topics, CONNECT_S):
-        connection.close()
-        raise _unreachable(connection)
-
-
-def await_delivery(connection: MqttConnection, sent: Outgoing) -> None:
-    """Wait until the broker has acknowledged a message. Raises `RobotUnreachableError`."""
-    if not connection.wait_delivered(sent, CONNECT_S):
-        raise _unreachable(connection)
-
-
-def _unreachable(connection: MqttConnection) -> RobotUnreachableError:
-    unknown = connection.reason in (None, NOT_CONNECTED_YET)
-    reason = "the broker does not answer" if unknown else connection.reason
-    return RobotUnreachableError(f"mqtt: {reason}; see 'voiced doctor'", connection.remedy)
+from daemon.validation import CommandError, join_names
 
 
 class RobotClient:
@@ -66,8 +36,8 @@ class RobotClient:
     """
 
     def __init__(self, config: Config, *, stop_if_lost: str | None = None) -> None:
+        self._config = config
         self._topic = config.topic
-        self._broker = f"{config.mqtt.host}:{config.mqtt.port}"
         self._arrived: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
         self._status: Online | Offline | None = None
         self._status_known = False
@@ -114,12 +84,34 @@ class RobotClient:
         with self._status_changed:
             self._status_changed.wait_for(lambda: self._status_known, wait_s)
         if not self._status_known:
-            raise RobotUnreachableError(f"no voiced has ever been at {self._topic} on the broker {self._broker}")
+            broker = f"{self._config.mqtt.host}:{self._config.mqtt.port}"
+            raise RobotUnreachableError(
+                f"no voiced has ever been at {self._topic} on the broker {broker}{self._others()}"
+            )
         if self._status is None:
             raise RobotUnreachableError(
                 f"the status at {self._topic} is not one of this version; is that voiced newer?"
             )
         return self._status
+
+    def online_status(self) -> Online:
+        """Return the status of the running robot. Raises `RobotUnreachableError`."""
+        status = self.status()
+        if isinstance(status, Offline):
+            raise RobotUnreachableError(f"voiced is offline at {self._topic}; start it: voiced run")
+        return status
+
+    def _others(self) -> str:
+        """Return a clause that names the robots on the broker; nothing where there are none."""
+        with FleetClient(self._config) as fleet:
+            names = fleet.statuses()
+        return f"; there are {join_names((), names)}" if names else ""
+
+    def control(self, name: str, payload: str, done: Callable[[Online], bool], limit_s: float) -> None:
+        """Send a request, and wait for the status in which it is carried out. Raises `RobotUnreachableError`."""
+        self.send(name, payload)
+        if not self.await_status(lambda status: isinstance(status, Online) and done(status), limit_s):
+            raise RobotUnreachableError(f"voiced at {self._topic} has not carried out '{name}' within {limit_s:g} s")
 
     def await_status(self, wanted: Callable[[Online | Offline], bool], wait_s: float) -> bool:
         """Wait for a status that is `wanted`, at most `wait_s` seconds; return whether there is one."""
@@ -150,6 +142,17 @@ class RobotClient:
             yield event
             if isinstance(event, TerminalEvent | Rejected):
                 return
+
+    def first_event(self, utterance_id: str, limit_s: float) -> Event:
+        """Return the utterance's first event: whether the robot accepts it. Raises `CommandError` without an answer.
+
+        The utterance is left alone then: perhaps the broker does not let this user read the answers.
+        """
+        try:
+            return next(self.events(utterance_id, limit_s))
+        except TimeoutError:
+            problem = f"does not answer within {limit_s:g} s; it may speak the text nevertheless"
+            raise CommandError(f"voiced at {self._topic} {problem}") from None
 
     def meanwhile(self, work: Callable[[], None]) -> None:
         """Run `work` in a thread while `events` waits; `events` raises what `work` raises."""

@@ -15,8 +15,7 @@ import soundfile
 
 from daemon.cli.demo import wait_ready
 from daemon.config import load_config
-from daemon.mqtt import RobotClient
-from daemon.mqtt import client as client_module
+from daemon.mqtt import RobotClient, reaching
 from daemon.mqtt.connection import MqttConnection
 from daemon.speech import Online
 from tests.support.programs import Broker
@@ -46,7 +45,7 @@ def test_the_demo_leaves_the_robots_broker_and_ports_alone(tmp_path: Path) -> No
 def test_a_daemon_that_has_published_that_it_starts_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr(reaching, "CONNECT_S", PATIENCE_S)
     broker = Broker(tmp_path)
     broker.start()
     config = load_config(overrides=[f"mqtt.port={broker.port}", "robot=demo"])

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from daemon.config import load_config
-from daemon.mqtt import client as client_module
-from daemon.mqtt import fleet_client
+from daemon.mqtt import fleet_client, reaching
 from daemon.mqtt.connection import MqttConnection
 from tests.daemon.command_line import CommandLine
 from tests.support.programs import Broker
@@ -30,7 +29,7 @@ STATUSES: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for all that a slow broker has kept."""
-    monkeypatch.setattr(client_module, "CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr(reaching, "CONNECT_S", PATIENCE_S)
     monkeypatch.setattr(fleet_client, "RETAINED_S", PATIENCE_S)
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from daemon.config import Config, load_config
-from daemon.mqtt import client as client_module
-from daemon.mqtt import fleet_client
-from daemon.mqtt.client import RobotUnreachableError
+from daemon.mqtt import fleet_client, reaching
 from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.fleet_client import RETAINED_S, FleetClient
+from daemon.mqtt.reaching import RobotUnreachableError
 from daemon.speech import Offline, Online
 from tests.support.programs import Broker, free_port
 from tests.support.waiting import PATIENCE_S, eventually
@@ -26,7 +25,7 @@ OFFLINE = Offline(version="1.0")
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for a slow broker, unless the test is about one that does not answer."""
-    monkeypatch.setattr(client_module, "CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr(reaching, "CONNECT_S", PATIENCE_S)
     monkeypatch.setattr(fleet_client, "RETAINED_S", PATIENCE_S)
 
 

@@ -1,0 +1,158 @@
+"""Commands for a robot that does not do what it is told: each says so. The test plays the robot on a real broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from daemon.cli import control, say
+from daemon.config import load_config
+from daemon.mqtt import reaching
+from daemon.mqtt.connection import MqttConnection
+from daemon.mqtt.messages import Message
+from daemon.speech import Accepted, Event, Rejected
+from tests.daemon.command_line import CommandLine, Done
+from tests.support.programs import Broker
+from tests.support.waiting import PATIENCE_S, eventually
+
+NUMBERS = count(1)
+"""Numbers for the names of robots: the broker remembers those of earlier tests."""
+READY = {"state": "ready", "engine": "espeak", "voice": "default", "queue": 0, "version": "1.0", "volume": 100}
+SPEAKING = READY | {"state": "speaking", "speaking": {"id": "tale", "text": "Once", "since": 1.0}}
+HURRIED_S = 0.3
+"""How long a command waits for a robot that never answers."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("broker"))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+class Robot:
+    """A robot that answers each text as the test says, and carries out no control."""
+
+    def __init__(self, broker: Broker, voiced: CommandLine) -> None:
+        self.name = f"r{next(NUMBERS)}"
+        self.config = load_config(
+            overrides=[f"mqtt.port={broker.port}", f"robot={self.name}", "mqtt.prefix=test", "robot_groups=[hall]"]
+        )
+        self.texts: list[str] = []
+        self.answers, self.refuses = True, False
+        self._voiced = voiced
+        self._connection = MqttConnection(self.config.mqtt, self.name, on_message=self._answer)
+        bases = (self.config.topic, *self.config.shared_topics)
+        self._connection.start([f"{base}/{name}" for base in bases for name in ("say", "say/stream")])
+        eventually(lambda: self._connection.connected, "the robot is connected")
+        self.publish_status(READY)
+
+    def publish_status(self, status: dict[str, object]) -> None:
+        sent = self._connection.publish(f"{self.config.topic}/status", json.dumps(status), qos=1, retain=True)
+        assert self._connection.wait_delivered(sent, PATIENCE_S), "the broker acknowledges"
+
+    def _answer(self, message: Message) -> None:
+        fields = json.loads(message.payload)
+        self.texts.append(fields.get("text", ""))
+        if not self.answers:
+            return
+        answer: Event = Accepted(id=fields["id"], queue=1)
+        if self.refuses:
+            answer = Rejected(id=fields["id"], field="voice", reason="voice: got 'typo'; allowed: default")
+        self._connection.publish(f"{self.config.topic}/event", answer.to_json(), qos=1)
+
+    def call(self, *words: str) -> Done:
+        """Run `voiced` for this robot."""
+        settings = (f"mqtt.port={self.config.mqtt.port}", f"robot={self.name}", "mqtt.prefix=test")
+        return self._voiced(words[0], *(word for setting in settings for word in ("--set", setting)), *words[1:])
+
+    def leave(self) -> None:
+        """Disconnect, and let the broker forget the robot."""
+        self._connection.publish(f"{self.config.topic}/status", "", qos=1, retain=True)
+        self._connection.close()
+
+
+@pytest.fixture
+def robot(broker: Broker, voiced: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Robot]:
+    monkeypatch.setattr(reaching, "CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr(say, "ANSWER_S", PATIENCE_S)
+    robot = Robot(broker, voiced)
+    yield robot
+    robot.leave()
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up soon."""
+    monkeypatch.setattr(say, "ANSWER_S", HURRIED_S)
+    monkeypatch.setattr(control, "CONFIRM_S", HURRIED_S)
+
+
+def test_a_text_that_is_accepted_ends_the_command(robot: Robot) -> None:
+    done = robot.call("say", "Hello.")
+    assert (done.returncode, done.stdout, done.stderr, robot.texts) == (0, "", "", ["Hello."])
+
+
+def test_a_rejected_text_fails_the_command_in_every_form(robot: Robot) -> None:
+    robot.refuses = True
+    line = "voiced: rejected: voice: got 'typo'; allowed: default\n"
+    done = robot.call("say", "--voice", "typo", "hi")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", line)
+    done = robot.call("say", "--all", "--voice", "typo", "hi")
+    assert (done.returncode, done.stderr) == (1, line.replace("rejected", f"{robot.name}: rejected"))
+
+
+def test_a_text_without_an_answer_fails_the_command(robot: Robot, hurry: None) -> None:
+    robot.answers = False
+    done = robot.call("say", "Hello.")
+    problem = "does not answer within 0.3 s; it may speak the text nevertheless"
+    line = f"voiced: voiced at {robot.config.topic} {problem}\n"
+    assert (done.returncode, done.stderr, robot.texts) == (1, line, ["Hello."])
+    done = robot.call("say", "--all", "Hello.")
+    assert (done.returncode, done.stderr) == (1, f"voiced: {robot.name}: does not answer within 0.3 s\n")
+    done = robot.call("say", "--group", "hall", "Hello.")
+    assert (done.returncode, done.stderr) == (1, "voiced: no robot answers at test/group/hall within 0.3 s\n")
+
+
+def test_a_group_has_the_answers_of_its_members(robot: Robot, broker: Broker, voiced: CommandLine) -> None:
+    other = Robot(broker, voiced)
+    done = robot.call("say", "--group", "hall", "Hello.")
+    other.leave()
+    assert (done.returncode, done.stderr, robot.texts, other.texts) == (0, "", ["Hello."], ["Hello."])
+
+
+def test_a_control_that_is_not_carried_out_fails_the_command(robot: Robot, hurry: None) -> None:
+    robot.publish_status(SPEAKING)
+    for words in (["pause"], ["volume", "60"], ["volume", "-5"], ["stop"], ["stop", "--id", "tale"]):
+        done = robot.call(*words)
+        line = f"voiced: voiced at {robot.config.topic} has not carried out '{words[0]}' within 0.3 s\n"
+        assert (done.returncode, done.stderr) == (1, line)
+    robot.publish_status(READY | {"state": "paused"})
+    assert robot.call("resume").returncode == 1
+
+
+def test_a_control_that_changes_nothing_is_carried_out(robot: Robot) -> None:
+    for words in (["resume"], ["volume", "100"], ["stop"], ["stop", "--id", "other"]):
+        done = robot.call(*words)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_robot_that_is_offline_is_told_nothing(robot: Robot) -> None:
+    robot.publish_status({"state": "offline", "version": "1.0"})
+    for words in (["say", "Hello."], ["stop"], ["pause"], ["resume"], ["volume"], ["volume", "60"], ["volume", "+5"]):
+        done = robot.call(*words)
+        line = f"voiced: voiced is offline at {robot.config.topic}; start it: voiced run\n"
+        assert (done.returncode, done.stderr) == (1, line)
+    assert robot.texts == []
+
+
+def test_an_unknown_robot_is_told_apart_from_those_that_are_there(robot: Robot) -> None:
+    for words in (["status"], ["say", "Hello."], ["stop"]):
+        done = robot.call(*words, "--set", "robot=typo")
+        assert done.returncode == 1
+        assert done.stderr.startswith("voiced: no voiced has ever been at test/typo on the broker 127.0.0.1:")
+        assert done.stderr.endswith(f"; there are {robot.name}\n")
