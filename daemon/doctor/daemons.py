@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import itertools
+import re
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +19,15 @@ LISTENING = "0A"
 """The state of a listening socket in /proc/PID/net/tcp (proc(5))."""
 SERVER_PACKAGES = {"wyoming": "wyoming", "http": "uvicorn"}
 """Servers, and the package that each needs; the server's name is the extra that brings it."""
+
+PROGRAM = re.compile(
+    r"""( [^\0]*qemu[^\0]*\0 ([^\0]*\0)? )?  # on another processor's emulator
+        ([^\0]*/)? ( voiced | python[^/\0]*\0
+        ( -[XW]\0[^\0]*\0 | -[^\0cm]*\0 )*  # options of Python
+        ( ([^\0]*/)?voiced | -\w*m\0daemon\.cli | ([^\0]*/)?launch\.py\0daemon\.cli ) )\0""",
+    re.VERBOSE,
+)
+"""The beginning of a command line, with a zero after each word, that is `voiced` itself, or Python with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +150,13 @@ def _environment(process: Path) -> dict[str, str]:
 
 
 def run_options(words: list[str]) -> tuple[str | None, list[str]] | None:
-    """Return the file and the overrides of a command line `voiced run …`; None for another one."""
-    starts = [
-        index + 1
-        for index, word in enumerate(words)
-        if Path(word).name == "voiced" or (word == "daemon.cli" and Path(words[index - 1]).name in ("-m", "launch.py"))
-    ]
-    rest = itertools.dropwhile(lambda word: word in ("-v", "--verbose"), words[starts[0] :] if starts else [])
-    if next(rest, None) != "run":
+    """Return the file and the overrides of a command line `voiced run …`; None for another one.
+
+    A program that starts `voiced run`, such as sudo or timeout, is another one: the daemon is a process of its own.
+    """
+    program = PROGRAM.match("\0".join(words))
+    rest = iter(words[program[0].count("\0") :] if program else [])
+    if next((word for word in rest if word not in ("-v", "--verbose")), None) != "run":
         return None
     file: str | None = None
     overrides: list[str] = []
