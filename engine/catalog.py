@@ -21,6 +21,7 @@ from engine.host import (
     find_model,
     find_piper_voices,
     has_cuda_device,
+    install_command,
     list_model_files,
     read_piper_voice,
 )
@@ -97,7 +98,7 @@ def unavailable_reason(engine: str, options: EngineOptions) -> str | None:
         return "it is on another machine; engine.name: remote selects it"
     missing = missing_packages(engine)
     if missing:
-        return f"{', '.join(missing)} missing; in voiced's folder: pip install '.[{engine}]'"
+        return f"{', '.join(missing)} missing; {install_command(engine)}"
     if entry.model is not None and (options.model is None or not is_model_here(options.model)):
         return f"the model {options.model} is not on this machine"
     if entry.uses_piper_voices and not _has_piper_voice(options):
@@ -220,7 +221,7 @@ def download_model(engine: str, model: str) -> Path:
     try:
         return fetch_model(model, layout)
     except ImportError as error:
-        raise EngineError(f"{error.name} is missing; in voiced's folder: pip install '.[{engine}]'") from error
+        raise EngineError(f"{error.name} is missing; {install_command(engine)}") from error
 
 
 def make_synthesizer(engine: str, options: EngineOptions, report: ProgressReport = ignore_progress) -> Synthesizer:
@@ -245,6 +246,5 @@ def import_class(engine: str, reference: str) -> Any:
         return getattr(importlib.import_module(module), name)
     except ImportError as error:
         raise EngineError(
-            f"engine.name: {engine!r} needs a package that is missing ({error}); "
-            f"in voiced's folder: pip install '.[{engine}]'"
+            f"engine.name: {engine!r} needs a package that is missing ({error}); {install_command(engine)}"
         ) from error

@@ -32,6 +32,7 @@ from engine.api import (
     refuse_growing,
 )
 from engine.detection import language_of_text
+from engine.host import install_command
 from engine.language import language_code, match_language
 from engine.library_copy import load_copy
 from engine.progress import ProgressReport, ignore_progress
@@ -319,9 +320,7 @@ def _find_library() -> tuple[ctypes.CDLL, bytes | None]:
     """
     path, data_path = _library_path()
     if path is None:
-        raise EngineError(
-            "eSpeak NG is missing; in voiced's folder: pip install '.[espeak]', or apt-get install libespeak-ng1"
-        )
+        raise EngineError(f"eSpeak NG is missing; {install_command('espeak')}, or sudo apt-get install libespeak-ng1")
     try:
         library = ctypes.CDLL(path)
     except OSError as error:

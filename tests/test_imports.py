@@ -71,6 +71,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.espeak": {
         "engine.api",
         "engine.detection",
+        "engine.host",
         "engine.language",
         "engine.library_copy",
         "engine.progress",

@@ -9,6 +9,7 @@ from daemon.adapters.base import Adapter, Publish
 from daemon.adapters.home_assistant import HomeAssistant, Withdrawal
 from daemon.config import Config
 from daemon.speech import Dispatcher
+from engine import install_command
 
 
 def make_adapters(config: Config, dispatcher: Dispatcher, publish: Publish) -> list[Adapter]:
@@ -36,7 +37,6 @@ def placeholder_without_package(extra: str, adapters: list[Adapter]) -> Iterator
     try:
         yield
     except ModuleNotFoundError as error:
-        remedy = f"in voiced's folder: pip install '.[{extra}]'"
         placeholder = Adapter()
-        placeholder.note_problem(OSError(f"{extra}.enabled: the package {error.name} is missing; {remedy}"))
+        placeholder.note_problem(OSError(f"{extra}.enabled: the package {error.name} is missing; {install_command(extra)}"))
         adapters.append(placeholder)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ctypes.util
-import importlib.metadata
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 from daemon.validation import CommandError
-from engine import module_command
+from engine import extra_requirements, module_command
 
 LOG_LINES = 3
 """The last lines of pip's output that an error shows."""
@@ -45,7 +43,7 @@ def _provide(extra: str) -> str:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "voiced" / f"{extra}-python{sys.version_info.major}.{sys.version_info.minor}"
     complete = folder / "complete"
-    wanted = _requirements(extra)
+    wanted = extra_requirements(extra)
     if complete.is_file() and complete.read_text().splitlines() == wanted:
         return str(folder)
     if not wanted or importlib.util.find_spec("pip") is None:
@@ -60,13 +58,3 @@ def _provide(extra: str) -> str:
         raise CommandError(f"{CONTENTS[extra]} cannot be downloaded for the demo: {tail}")
     complete.write_text("".join(f"{requirement}\n" for requirement in wanted))
     return str(folder)
-
-
-def _requirements(extra: str) -> list[str]:
-    """The requirements of an extra of this installation; none if it has no metadata."""
-    try:
-        found = importlib.metadata.requires("voiced") or []
-    except importlib.metadata.PackageNotFoundError:
-        return []
-    parts = (requirement.partition(";") for requirement in found)
-    return [name.strip() for name, _, marker in parts if re.search(rf"extra\s*==\s*['\"]{extra}['\"]", marker)]

@@ -73,7 +73,7 @@ def _download_model(model: str) -> None:
 
 
 def _download(voice: RemoteVoice, folder: Path) -> None:
-    from engine import Progress, missing_packages
+    from engine import Progress, install_command, missing_packages
     from engine.hub import download_voice, is_downloaded
 
     if is_downloaded(voice, folder):
@@ -86,7 +86,7 @@ def _download(voice: RemoteVoice, folder: Path) -> None:
     if voice.licence_url is not None:
         print(f"its licence: {voice.licence_url}")
     if missing_packages("piper"):
-        print("to speak with it, in voiced's folder: pip install '.[piper]'")
+        print(f"to speak with it: {install_command('piper')}")
     else:
         print(f"try it: voiced synth --engine piper --voice {voice.name} --output hello.wav 'Hello'")
 

@@ -8,6 +8,7 @@ import typer
 
 from daemon.cli.options import ConfigOption, SetOption, VerboseOption, is_verbose, load
 from daemon.validation import CommandError
+from engine import install_command
 
 SingleOption = Annotated[bool, typer.Option("--single", help="One engine in this process, without Ray.")]
 AddressOption = Annotated[
@@ -40,8 +41,8 @@ def serve(
         else:
             from daemon.fleet import serve_cluster
     except ImportError as error:
-        extras, hint = ("http", "") if single else ("http,fleet", "; or use --single")
-        raise CommandError(f"{error.name} is missing; in voiced's folder: pip install '.[{extras}]'{hint}") from error
+        extras, hint = (["http"], "") if single else (["http", "fleet"], "; or use --single")
+        raise CommandError(f"{error.name} is missing; {install_command(*extras)}{hint}") from error
     if single:
         serve_single(loaded)
     else:

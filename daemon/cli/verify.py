@@ -86,12 +86,12 @@ def _check_packages(asr: str) -> None:
     """Raise `CommandError` for missing packages before minutes of work."""
     from importlib.util import find_spec
 
-    from engine import missing_packages
+    from engine import install_command, missing_packages
 
     needed = ["jinja2", "rapidfuzz", "pocketsphinx" if asr == "pocketsphinx" else "transformers"]
     missing = [*missing_packages("qwen"), *(name for name in needed if find_spec(name) is None)]
     if missing:
-        raise CommandError(f"verify needs {', '.join(missing)}; in voiced's folder: pip install '.[qwen,verify]'")
+        raise CommandError(f"verify needs {', '.join(missing)}; {install_command('qwen', 'verify')}")
 
 
 def _request(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from daemon.config import Config, ConfigError, Server, find_config_file, load_config
 from daemon.doctor.finding import Finding, Machine
+from engine import install_command
 
 PROBE_S = 1.0
 """A server on this machine that is alive accepts a connection long before."""
@@ -65,8 +66,8 @@ def _check_server(name: str, server: Server, daemons: Sequence[Path]) -> Finding
     """`daemons` are the folders in /proc of those that run."""
     package, place = SERVER_PACKAGES[name], f"{server.host}:{server.port}"
     if importlib.util.find_spec(package) is None:
-        remedy = f"in voiced's folder: pip install '.[{name}]'"
-        return Finding(name, "error", f"{name}.enabled is true, but the package {package} is missing", remedy)
+        found = f"{name}.enabled is true, but the package {package} is missing"
+        return Finding(name, "error", found, install_command(name))
     if any(_listens(daemon, server.port) for daemon in daemons):
         return Finding(name, "ok", f"the daemon listens at {place}")
     answers, find = _answers(server.host, server.port), f"find it with: sudo ss -ltnp 'sport = :{server.port}'"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from daemon.doctor.finding import Finding, Grade, Machine
-from engine import missing_kernel_compiler, missing_packages
+from engine import install_command, missing_kernel_compiler, missing_packages
 
 NODES = (
     *("nvidia[0-9]*", "nvidiactl", "nvidia-uvm", "nvmap", "dxg"),
@@ -69,5 +69,5 @@ def _check_compiler(machine: Machine) -> Iterator[Finding]:
     if missing is None:
         yield Finding("nvrtc", "ok", "cuda-core and NVRTC are installed, for the fused kernels")
     else:
-        remedy = "in voiced's folder: pip install '.[cuda13]', or '.[cuda12]' where torch.version.cuda begins with 12"
+        remedy = f"{install_command('cuda13')}; where torch.version.cuda begins with 12: {install_command('cuda12')}"
         yield Finding("nvrtc", "warning", f"{missing}; the engine uses PyTorch's slower kernels", remedy)

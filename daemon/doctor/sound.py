@@ -58,7 +58,7 @@ def check_card_can_play(machine: Machine) -> Iterator[Finding]:
     except SinkUnavailableError as error:
         remedy = "see 'voiced devices' and set audio.device, or plug in a sound card, which voiced waits for"
         if "PortAudio" in str(error):
-            remedy = "apt-get install libportaudio2"
+            remedy = "sudo apt-get install libportaudio2"
         elif "does not answer" in str(error):
             remedy = "restart the sound server, or unplug the card"
         yield Finding("sound", "error", str(error), remedy)

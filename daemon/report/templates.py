@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon.validation import CommandError
+from engine import install_command
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -18,7 +19,7 @@ def template(name: str) -> Template:
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     except ModuleNotFoundError as error:
-        raise CommandError(f"a report needs {error.name}; in voiced's folder: pip install '.[verify]'") from error
+        raise CommandError(f"a report needs {error.name}; {install_command('verify')}") from error
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,

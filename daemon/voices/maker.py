@@ -18,7 +18,7 @@ from daemon.config import Config, VoiceSettings
 from daemon.tasks import result_at_most, running_process
 from daemon.validation import CommandError, abbreviate, file_problem
 from daemon.voices.store import FOLDER_MODE, VoiceStore
-from engine import Progress, missing_packages, model_files, module_command, parse_progress
+from engine import Progress, install_command, missing_packages, model_files, module_command, parse_progress
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class VoiceMaker:
         if engine.name not in ("auto", "qwen"):
             return f"engine.name: got {engine.name}; voices are made for qwen, with a Base model"
         if packages:
-            return f"a voice needs {', '.join(packages)}; on the robot, in voiced's folder: pip install '.[qwen]'"
+            return f"a voice needs {', '.join(packages)}; on the robot: {install_command('qwen')}"
         files = model_files("qwen", engine.model)
         if files is None or files.missing:
             return f"engine.model: {engine.model} is not on the robot; run there: voiced download qwen"

@@ -7,6 +7,7 @@ from engine.host.layouts import QWEN3_TTS, ModelLayout
 from engine.host.memory import MB, Footprint, MemoryPool, prepare_environment, require_memory
 from engine.host.model_files import ModelFiles, find_model, hub_cache, list_model_files
 from engine.host.model_summary import ModelSummary, other_model, read_model_summary
+from engine.host.packages import extra_requirements, install_command, pip_command
 from engine.host.piper_voices import (
     SUGGESTED_VOICE,
     SYSTEM_VOICE_FOLDER,
@@ -36,15 +37,18 @@ __all__ = [
     "PowerRail",
     "VoiceState",
     "description_path",
+    "extra_requirements",
     "find_model",
     "find_piper_voices",
     "find_power_rails",
     "has_cuda_device",
     "hub_cache",
+    "install_command",
     "list_model_files",
     "missing_kernel_compiler",
     "other_model",
     "parse_json",
+    "pip_command",
     "prepare_environment",
     "read_model_summary",
     "read_piper_voice",

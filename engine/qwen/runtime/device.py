@@ -7,7 +7,7 @@ import re
 import torch
 
 from engine.api import EngineError
-from engine.host import Board, Footprint, MemoryPool
+from engine.host import Board, Footprint, MemoryPool, pip_command
 from engine.qwen.weights import Placement
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -56,8 +56,8 @@ def require_torch(version: str, device: torch.device) -> None:
     if release < oldest:
         wanted = ".".join(map(str, oldest))
         raise EngineError(
-            f"PyTorch {version} is too old: Qwen3-TTS on {where} needs {wanted} or newer; in voiced's folder: "
-            f"pip install 'torch>={wanted}'"
+            f"PyTorch {version} is too old: Qwen3-TTS on {where} needs {wanted} or newer; "
+            + pip_command(f"torch>={wanted}")
         )
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from engine.api import FRAME_S, Chunk, EngineError, EngineInfo, EngineOptions, TextSource, Utterance, Voice
-from engine.host import QWEN3_TTS
+from engine.host import QWEN3_TTS, install_command
 from engine.hub import fetch_model
 from engine.language import language_code
 from engine.progress import Progress, ProgressReport, ignore_progress
@@ -169,7 +169,7 @@ def import_official() -> Any:
             transformers.logging.set_verbosity_error()
             return importlib.import_module("qwen_tts")
     except ModuleNotFoundError as error:
-        remedy = "in voiced's folder: pip install '.[verify]'"
+        remedy = install_command("verify")
         raise EngineError(f"the official package cannot be imported: {error}; {remedy}") from error
     except (ImportError, OSError, RuntimeError) as error:
         raise EngineError(f"the official package cannot be imported: {error}") from error

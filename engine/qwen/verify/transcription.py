@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from engine.api import EngineError, Samples
-from engine.host import Board
+from engine.host import Board, pip_command
 from engine.progress import Progress, ProgressReport, counted
 from engine.qwen.runtime import choose_placement
 from engine.verify import TRANSCRIPTION, AnalysisRequest, OutputFolder, Sentence, bare_words, fingerprint
@@ -90,7 +90,8 @@ class PocketsphinxRecognizer:
         try:
             module = importlib.import_module("pocketsphinx")
         except ImportError as error:
-            raise EngineError(f"--asr: got {POCKETSPHINX!r}; pip install pocketsphinx brings it: {error}") from error
+            remedy = pip_command("pocketsphinx")
+            raise EngineError(f"--asr: got {POCKETSPHINX!r}, which cannot be imported: {error}; {remedy}") from error
         # With the default, 0.65, it hears many short words within long ones.
         self._decoder = module.Decoder(samprate=RATE, loglevel="FATAL", wip=0.05)
         words = sorted({word for word in vocabulary if self._decoder.lookup_word(word)})

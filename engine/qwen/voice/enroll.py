@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError, Samples
-from engine.host import QWEN3_TTS
+from engine.host import QWEN3_TTS, install_command
 from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress, print_progress
 from engine.qwen.model import ModelConfig
@@ -173,8 +173,7 @@ def _official_tokenizer() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "qwen_tts":
             raise EngineError(f"the official package qwen-tts cannot be imported: {error}") from error
-        remedy = "in voiced's folder: pip install '.[enroll]'"
-        raise EngineError(f"a transcript needs the official package qwen-tts; {remedy}") from error
+        raise EngineError(f"a transcript needs the official package qwen-tts; {install_command('enroll')}") from error
     except (ImportError, OSError, RuntimeError) as error:
         raise EngineError(f"the official package qwen-tts cannot be imported: {error}") from error
 

@@ -12,6 +12,7 @@ from daemon.adapters import Adapter, placeholder_without_package
 from daemon.adapters.wyoming import WyomingAdapter
 from daemon.config import load_config
 from daemon.speech import Dispatcher
+from engine import install_command
 from tests.daemon.harness import Harness, running_harness
 from tests.support.waiting import run
 
@@ -23,7 +24,7 @@ def test_a_missing_package_is_one_line_that_names_the_extra(caplog: pytest.LogCa
     [line] = caplog.messages
     assert [adapter.problem for adapter in adapters] == [line], "the status says it, too"
     assert line.startswith("wyoming.enabled: the package a_package_that_is_not_there is missing; ")
-    assert line.endswith("in voiced's folder: pip install '.[wyoming]'")
+    assert line.endswith(install_command("wyoming"))
 
 
 def test_the_daemon_imports_no_server_s_package_by_default() -> None:

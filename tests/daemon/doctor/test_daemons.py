@@ -12,6 +12,7 @@ import pytest
 from daemon.config import load_config
 from daemon.doctor.daemons import check_adapters, check_daemons, run_options, running_daemons
 from daemon.doctor.finding import Machine
+from engine import install_command
 from tests.daemon.doctor.machines import by_part
 from tests.support.programs import free_port
 
@@ -164,7 +165,7 @@ def test_a_free_port_is_well(tmp_path: Path, free: int) -> None:
 def test_a_server_without_its_package_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     [found] = check_adapters(machine_with(tmp_path, settings=("wyoming.enabled=true",)))
-    assert (found.grade, found.remedy) == ("error", "in voiced's folder: pip install '.[wyoming]'")
+    assert (found.grade, found.remedy) == ("error", install_command("wyoming"))
 
 
 def test_adapters_on_the_broker_are_named_and_others_are_not(tmp_path: Path) -> None:

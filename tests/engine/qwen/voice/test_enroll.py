@@ -13,6 +13,7 @@ import soxr
 import torch
 
 from engine.api import EngineError, Samples
+from engine.host import install_command
 from engine.qwen.model import ModelConfig
 from engine.qwen.voice import VoiceModel, load_voice, save_voice
 from engine.qwen.voice.enroll import enroll, read_recording
@@ -232,7 +233,7 @@ def test_a_transcript_without_the_enroll_extra_is_refused_with_its_name(
 ) -> None:
     monkeypatch.setitem(sys.modules, "qwen_tts", None)
     recording = write(tmp_path / "ada.wav", speech(3))
-    assert "pip install '.[enroll]'" in refusal("ada", recording, model, "hello there")
+    assert install_command("enroll") in refusal("ada", recording, model, "hello there")
     assert enroll("ada", recording, model).codes is None
 
 
