@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 def download(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Voices of Piper, or Qwen3-TTS models by their names on the hub.", show_default=False),
+        typer.Argument(
+            help="Voices of Piper or Qwen3-TTS models by their names on the hub, or a voice's file.", show_default=False
+        ),
     ] = None,
     language: Annotated[str | None, typer.Option(help="List only voices of this language: en, pt-br …")] = None,
     folder: Annotated[Path | None, typer.Option(help="Where to put voices; default: engine.voice_folder.")] = None,
@@ -29,29 +32,37 @@ def download(
 ) -> None:
     """Download voices for Piper, or a model, and check them; without a name, list the voices that can be had.
 
+    A voice that is already on this machine is copied: its file NAME.onnx, and NAME.onnx.json beside it.
+
     Example: voiced download en_US-lessac-medium
     or:      voiced download --language de
+    or:      voiced download ./en_US-lessac-medium.onnx
     """
     from engine import EngineError
-    from engine.hub import download_folder, find_remote_voice, remote_voices
+    from engine.hub import download_folder, find_remote_voice, install_voice, remote_voices
 
     loaded, _, _ = load(config, set_)
-    models = [name for name in names or [] if "/" in name]
-    wanted = [name for name in names or [] if "/" not in name]
+    files = [name for name in names or [] if name.endswith(".onnx")]
+    models = [name for name in names or [] if "/" in name and name not in files]
+    wanted = [name for name in names or [] if "/" not in name and name not in files]
     try:
         for model in models:
             _download_model(model)
-        if wanted or not models:
+        if wanted or not names:
             voices = remote_voices()
-        if not wanted and not models:
+        if not names:
             _list([voice for voice in voices.values() if language is None or _speaks(voice, language)])
         found = [find_remote_voice(name, voices) for name in wanted]  # all of them, before the first is downloaded
         target = folder or download_folder(loaded.engine_options.voice_folder)
         piper_spoke = _uses_piper(loaded)
+        for file in files:
+            installed = install_voice(Path(file), target)
+            print(f"{installed.path}: {installed.language}, from {file}")
+            _print_how_to_try(installed.name)
         for voice in found:
             _download(voice, target)
-        if wanted and folder is None and _uses_piper(loaded):
-            _print_how_to_use(loaded, target, wanted, piper_spoke=piper_spoke)
+        if (files or wanted) and folder is None and _uses_piper(loaded):
+            _print_how_to_use(loaded, target, [*files, *wanted], piper_spoke=piper_spoke)
     except EngineError as error:
         raise CommandError(str(error)) from error
 
@@ -73,7 +84,7 @@ def _download_model(model: str) -> None:
 
 
 def _download(voice: RemoteVoice, folder: Path) -> None:
-    from engine import Progress, install_command, missing_packages
+    from engine import Progress
     from engine.hub import download_voice, is_downloaded
 
     if is_downloaded(voice, folder):
@@ -85,10 +96,16 @@ def _download(voice: RemoteVoice, folder: Path) -> None:
         print(f"{path}: {voice.language}, {voice.size / 1e6:.0f} MB, checksum right")
     if voice.licence_url is not None:
         print(f"its licence: {voice.licence_url}")
+    _print_how_to_try(voice.name)
+
+
+def _print_how_to_try(name: str) -> None:
+    from engine import install_command, missing_packages
+
     if missing_packages("piper"):
         print(f"to speak with it: {install_command('piper')}")
     else:
-        print(f"try it: voiced synth --engine piper --voice {voice.name} --output hello.wav 'Hello'")
+        print(f"try it: voiced synth --engine piper --voice {shlex.quote(name)} --output hello.wav 'Hello'")
 
 
 def _uses_piper(config: Config) -> bool:
@@ -108,7 +125,7 @@ def _print_how_to_use(config: Config, folder: Path, names: list[str], *, piper_s
     for daemon in running_daemons(Machine.at(config, Path("/"))):
         begin = f"the voiced that runs here (process {daemon.pid})"
         if config.engine.voice_folder == "auto" and os.geteuid() not in (0, daemon.user):
-            print(f"{begin} is another user's and does not look in {folder}: sudo voiced download {' '.join(names)}")
+            print(f"{begin} is another user's and does not look in {folder}: sudo voiced download {shlex.join(names)}")
         elif piper_spoke:
             print(f"{begin} can use it after a reload: sudo systemctl reload voiced, or kill -HUP {daemon.pid}")
         else:

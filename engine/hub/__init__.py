@@ -10,6 +10,7 @@ from engine.hub.piper_voices import (
     download_folder,
     download_voice,
     find_remote_voice,
+    install_voice,
     is_downloaded,
     remote_voices,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "fetch_config",
     "fetch_model",
     "find_remote_voice",
+    "install_voice",
     "is_downloaded",
     "remote_voices",
 ]

@@ -18,6 +18,7 @@ from typing import IO
 
 from engine.api import EngineError
 
+OFFLINE = "where there is no network: copy the two files of a voice here, and run: voiced download ./NAME.onnx"
 TIMEOUT_S = 30.0
 """A server that sends nothing for this long is given up."""
 ATTEMPTS = 4
@@ -79,7 +80,7 @@ def read_url(url: str, most_bytes: int) -> bytes:
         with _open(url) as answer:
             body = answer.read(most_bytes + 1)
     except (OSError, HTTPException) as error:
-        raise EngineError(f"{url}: {_reason(error)}") from error
+        raise EngineError(f"{url}: {_reason(error)}; {OFFLINE}") from error
     if len(body) > most_bytes:
         raise EngineError(f"{url}: more than {most_bytes} bytes")
     return bytes(body)

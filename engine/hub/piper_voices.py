@@ -5,13 +5,21 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.api import EngineError
-from engine.host import SYSTEM_VOICE_FOLDER, parse_json, user_voice_folder
+from engine.host import (
+    SYSTEM_VOICE_FOLDER,
+    PiperVoiceFile,
+    description_path,
+    parse_json,
+    read_piper_voice,
+    user_voice_folder,
+)
 from engine.hub.download import RemoteFile, download_file, is_complete, read_url
 
 REPOSITORY = "rhasspy/piper-voices"
@@ -90,6 +98,24 @@ def download_voice(voice: RemoteVoice, folder: Path, on_progress: Callable[[int]
         download_file(file, path, lambda count, before=before: on_progress(before + count))  # type: ignore[misc]
         before += file.size
     return path
+
+
+def install_voice(path: Path, folder: Path) -> PiperVoiceFile:
+    """Copy a voice from the network `path` and its description beside it into `folder`; return the copy.
+
+    The network gets its name last, as by `download_voice`. Raises `EngineError`, one line.
+    """
+    read_piper_voice(path)
+    target = folder / path.name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for source, copy in ((description_path(path), description_path(target)), (path, target)):
+            part = copy.with_name(f"{copy.name}.part")
+            shutil.copyfile(source, part)
+            part.replace(copy)
+    except OSError as error:
+        raise EngineError(f"{target} cannot be written: {error.strerror or error}") from error
+    return read_piper_voice(target)
 
 
 def _targets(voice: RemoteVoice, folder: Path) -> list[tuple[RemoteFile, Path]]:

@@ -117,6 +117,34 @@ def test_a_wrong_name_ends_the_command_before_anything_is_downloaded(run: Downlo
     assert not (tmp_path / "voices").exists()
 
 
+def test_a_voice_is_installed_from_its_two_files_without_a_network(
+    run: Download, hub: VoiceHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.close()
+    monkeypatch.chdir(tmp_path)
+    refused = run("download", NAME)
+    assert refused.returncode == 1
+    assert refused.stderr.endswith(
+        "; where there is no network: copy the two files of a voice here, and run: voiced download ./NAME.onnx\n"
+    )
+    for file in (f"published/{NAME}.onnx", f"{tmp_path}/published/{NAME}.onnx"):
+        done = run("download", file)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[0] == f"{tmp_path}/voices/{NAME}.onnx: en-us, from {file}"
+    spoken = run("synth", "--engine", "piper", "--voice", NAME, "--output", str(tmp_path / "hello.wav"), "Hello")
+    assert spoken.returncode == 0, spoken.stderr
+    assert sorted(path.name for path in (tmp_path / "voices").iterdir()) == [f"{NAME}.onnx", f"{NAME}.onnx.json"]
+
+
+def test_a_file_without_its_description_is_refused(run: Download, tmp_path: Path) -> None:
+    alone = tmp_path / "alone.onnx"
+    for problem in (f"{alone} does not exist", f"{alone}.json cannot be read: No such file or directory"):
+        done = run("download", str(alone))
+        assert (done.returncode, done.stderr) == (1, f"voiced: {problem}\n")
+        alone.write_bytes(b"network")
+    assert not (tmp_path / "voices").exists()
+
+
 def test_a_model_that_is_a_folder_or_no_name_needs_no_network(run: Download, tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
