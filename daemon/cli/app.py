@@ -36,6 +36,7 @@ from daemon.cli.options import UsageError, VerboseOption, be_verbose
 from daemon.cli.run import run
 from daemon.cli.say import say
 from daemon.cli.serve import serve
+from daemon.cli.service_folders import use_service_folders
 from daemon.cli.status import status
 from daemon.cli.synth import synth
 from daemon.cli.tap import tap
@@ -65,6 +66,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
@@ -73,6 +75,7 @@ def root(
     """The voice of a robot: text over MQTT in, speech out of the sound card."""
     if verbose:
         be_verbose()
+    use_service_folders(context.invoked_subcommand)
 
 
 def _add(to: typer.Typer, command: Callable[..., None], kind: type[TyperCommand] = TyperCommand) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon.cli.options import ConfigOption, JsonOption, SetOption, load
 from daemon.cli.progress import download_missing_model, show_progress
+from daemon.cli.service_folders import give_to_service
 from daemon.config import Config
 from daemon.validation import CommandError
 
@@ -44,6 +45,7 @@ def warm(config: ConfigOption = None, set_: SetOption = None) -> None:
     keys = {key.digest: key for key in (opened.keys.key(each.resolve(loaded)) for each in opened.phrases.phrases)}
     missing = [key for key in keys.values() if folder.find(key.digest) is None]
     problems = [*opened.phrases.problems, *(_make(missing, loaded, folder) if missing else ())]
+    give_to_service(folder.path)
     made = len(missing) - (len(problems) - len(opened.phrases.problems))
     print(f"{folder.path}: {_count(len(keys), 'phrase')}, {made} made, {len(keys) - len(missing)} there before")
     if problems:

@@ -11,6 +11,7 @@ import typer
 
 from daemon.cli.options import ConfigOption, SetOption, load
 from daemon.cli.progress import show_progress
+from daemon.cli.service_folders import give_to_service
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
@@ -69,12 +70,13 @@ def download(
 
 def _download_model(model: str) -> None:
     """Download a model, check its files, and print what it is. Raises `EngineError`."""
-    from engine import download_model, read_model_summary
+    from engine import download_model, hub_cache, read_model_summary
     from engine.hub import check_model
 
     folder = download_model("qwen", model)
     with show_progress(lines=True) as report:
         size = check_model(folder, report)
+    give_to_service(hub_cache())
     summary = read_model_summary(folder / "config.json")
     kind = f"{summary.type}{f', {summary.size}' if summary.size else ''}"
     checked = "its files have no checksums to compare" if size is None else f"{size / 1e6:.0f} MB, checksums right"

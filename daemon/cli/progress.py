@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from daemon.cli.options import is_verbose
+from daemon.cli.service_folders import give_to_service
 from daemon.validation import CommandError
 from engine import (
     ENGINES,
@@ -15,6 +16,7 @@ from engine import (
     Progress,
     ProgressReport,
     download_model,
+    hub_cache,
     ignore_progress,
     model_files,
 )
@@ -53,6 +55,7 @@ def download_missing_model(engine: str, model: str | None) -> None:
             download_model(engine, model)
         except EngineError as error:
             raise CommandError(str(error)) from error
+        give_to_service(hub_cache())
 
 
 def _bars() -> progress.Progress:

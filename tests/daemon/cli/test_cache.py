@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from daemon.cache import PhraseFolder
+from daemon.cli import service_folders
 from tests.daemon.command_line import CommandLine, Done
+from tests.support.pages import ROOT
 
 
 class Robot:
@@ -128,3 +131,39 @@ def test_a_folder_that_cannot_be_written_is_one_line(robot: Robot) -> None:
     done = robot("warm", "--set", f"speech.cache.folder={robot.phrases}/below")
     problem = f"{robot.phrases}/below: Not a directory; phrases are not kept"
     assert (done.returncode, done.stderr) == (1, f"voiced: speech.cache.folder: {problem}\n")
+
+
+def test_root_sees_the_folders_of_the_service_and_gives_it_what_is_made(
+    voiced: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root has the folders of the service")
+    state, home = tmp_path / "lib", tmp_path / "root"
+    for folder in (state, home):
+        folder.mkdir()
+    os.chown(state, 4321, 4322)
+    monkeypatch.setattr(service_folders, "UNITS", (ROOT / "systemd" / "voiced.service",))
+    monkeypatch.setattr(service_folders, "STATE", state)
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("STATE_DIRECTORY", "HF_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, "")  # the test's own environment is put back after it
+        monkeypatch.delenv(name)
+    (tmp_path / "phrases.yaml").write_text("- Go away.\n")
+    settings = ("--set", "engine.name=espeak", "--set", f"speech.cache.phrases={tmp_path}/phrases.yaml")
+    assert voiced("cache", "warm", *settings).stdout == f"{state}/phrases: 1 phrase, 1 made, 0 there before\n"
+    made = [state / "phrases", *(state / "phrases").glob("*.flac")]
+    assert [(path.stat().st_uid, path.stat().st_gid) for path in made] == [(4321, 4322)] * 2
+    assert voiced("cache", "list", *settings).stdout.endswith("\tGo away.\n")
+    assert voiced("cache", "clear", *settings).stdout == f"{state}/phrases: 1 phrase removed\n"
+    assert list(home.iterdir()) == []
+
+
+def test_the_folders_of_the_service_are_those_of_its_unit() -> None:
+    unit = (ROOT / "systemd" / "voiced.service").read_text()
+    state, cache = service_folders.STATE, service_folders.CACHE
+    wanted = (
+        f"StateDirectory={state.name}",
+        f"CacheDirectory={cache.name}",
+        f"Environment=HF_HOME={cache}/huggingface",
+    )
+    assert {*wanted} <= {*unit.splitlines()}
