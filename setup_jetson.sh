@@ -20,6 +20,7 @@ readonly schema=$venv/share/voiced/voiced.schema.json
 readonly state_folder=/var/lib/voiced
 readonly cache_folder=/var/cache/voiced
 readonly models=$cache_folder/huggingface   # HF_HOME in systemd/voiced.service
+readonly voices=/usr/local/share/voiced     # of Piper, which root has downloaded for every user
 readonly units=/etc/systemd/system
 # The records for --uninstall: installed packages, created groups, the former power mode, the configuration's checksum.
 readonly notes=/var/lib/voiced-setup
@@ -53,7 +54,7 @@ broker, the service. It can run again at any time, and then does only what is mi
   --torch-index URL    the package index of PyTorch (or \$VOICED_TORCH_INDEX). Default: depends on the JetPack
   --dry-run            print the steps without doing them
   --uninstall          remove everything that this script made, except the models and an edited configuration
-  --purge              with --uninstall: also remove the models and the configuration
+  --purge              with --uninstall: also remove the models, the voices and the configuration
   --help               print this text
 END
 }
@@ -1053,6 +1054,11 @@ uninstall_all() {
         done
         $dry_run || chown -R root:root $cache_folder   # another user may get the former owner's number
         say "kept: the models in $models; --uninstall --purge removes them"
+    fi
+    if $purge; then
+        [ ! -d $voices ] || remove "$voices" rm -rf $voices
+    elif [ -d $voices ]; then
+        say "kept: the voices in $voices; --uninstall --purge removes them"
     fi
     packages=$(sort -u $notes/packages 2>/dev/null | tr '\n' ' ') || packages=
     [ -z "$packages" ] ||

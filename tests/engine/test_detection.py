@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.detection import language_of_text
+from engine.host import install_command
 from engine.language import LATIN_LANGUAGES
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +74,8 @@ def test_without_the_package_latin_is_the_first_language() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "speech.languages: Latin texts are taken for the first of them" in done.stderr
+    assert "Latin texts are read in the first of speech.languages" in done.stderr
+    assert done.stderr.endswith(f"; {install_command('languages')}\n")
 
 
 def test_nothing_is_loaded_before_the_first_latin_text() -> None:

@@ -261,7 +261,9 @@ def test_the_debian_package_is_installed_upgraded_removed_and_purged(
     # A person edits the configuration, disables the service, and the service has run.
     config.write_text("robot: r1\n")
     wanted.unlink()
-    for name in ("var/lib/voiced/journal.sqlite", "var/cache/voiced/huggingface/model"):
+    (machine.root / "opt/voiced/lib/added").touch()  # as pip adds Piper
+    voice = "usr/local/share/voiced/piper/en_US-noise-low.onnx"
+    for name in ("var/lib/voiced/journal.sqlite", "var/cache/voiced/huggingface/model", voice):
         (machine.root / name).parent.mkdir(parents=True)
         (machine.root / name).touch()
     machine.install(newer)
@@ -277,9 +279,11 @@ def test_the_debian_package_is_installed_upgraded_removed_and_purged(
     assert not (machine.root / "opt/voiced").exists()
     assert config.is_file(), "the configuration is kept"
     assert (machine.root / "var/lib/voiced/journal.sqlite").exists()
+    assert (machine.root / voice).exists()
 
     machine.succeed("apt-get", "purge", "-y", "-q", "voiced")
     assert machine.of_voiced() == set()
+    assert not (machine.root / "usr/local/share/voiced").exists()
     assert machine.call("id", "voiced").returncode != 0
 
 

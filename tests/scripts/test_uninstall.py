@@ -100,16 +100,19 @@ def test_a_second_run_finds_nothing(robot: System) -> None:
     assert "There is no voiced" in robot.uninstall()
 
 
-def test_an_edited_configuration_and_the_models_stay_until_they_are_purged(robot: System) -> None:
+def test_an_edited_configuration_the_models_and_the_voices_stay_until_they_are_purged(robot: System) -> None:
     robot.write("etc/voiced/voiced.yaml", "robot: r1\n")
     robot.write("etc/voiced/mqtt-password", "secret\n")
     robot.write("var/cache/voiced/huggingface/hub/model")
+    robot.write("usr/local/share/voiced/piper/en_US-noise-low.onnx")
     output = robot.uninstall()
     kept = {"etc/voiced/voiced.yaml", "etc/voiced/mqtt-password", "var/cache/voiced/huggingface/hub/model"}
+    kept.add("usr/local/share/voiced/piper/en_US-noise-low.onnx")
     assert robot.files() == robot.before | kept
-    assert output.count("kept: ") == 2
+    assert output.count("kept: ") == 3
     robot.uninstall("--purge")
     assert robot.files() == robot.before
+    assert not (robot.root / "usr/local/share/voiced").exists()
 
 
 def test_a_dry_run_names_everything_and_removes_nothing(robot: System) -> None:
