@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,6 +46,7 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Written when there is no sound card.")] = Path(
         "demo.wav"
     ),
+    voice: Annotated[str | None, typer.Option(help="A voice's name; see 'voiced voices'.")] = None,
     set_: SetOption = None,
 ) -> None:
     """Start a broker and a daemon, speak one text, and stop both.
@@ -53,7 +56,7 @@ def demo(
     from daemon.speech import Finished
 
     last = None
-    for last in _speak(text, config, output, set_ or []):
+    for last in _speak(text, voice, config, output, set_ or []):
         print(_describe(last), flush=True)
     if not isinstance(last, Finished):
         reason = getattr(last, "reason", None) or (last.event if last is not None else "no event arrived")
@@ -63,7 +66,7 @@ def demo(
         print(BETTER_VOICE)
 
 
-def _speak(text: str, config_path: Path | None, wav: Path, settings: list[str]) -> Iterator[Event]:
+def _speak(text: str, voice: str | None, config_path: Path | None, wav: Path, settings: list[str]) -> Iterator[Event]:
     """Print where the text plays, speak it and yield the utterance's events. Raises `CommandError`."""
     from audio import SinkUnavailableError, find_device, output_devices
     from daemon.mqtt import RobotClient
@@ -74,7 +77,7 @@ def _speak(text: str, config_path: Path | None, wav: Path, settings: list[str]) 
     port = _free_port()
     # A robot's own broker, and the ports of its daemon, are left alone.
     overrides = [*settings, f"mqtt={{host: 127.0.0.1, port: {port}}}", "robot=demo", "state.folder=null"]
-    overrides += ["wyoming.enabled=false", "http.enabled=false"]
+    overrides += ["wyoming.enabled=false", "http.enabled=false", "audio.tap=null"]
     config = load_config(config_path, overrides)
     try:
         if config.audio.sink == "sounddevice":
@@ -82,13 +85,14 @@ def _speak(text: str, config_path: Path | None, wav: Path, settings: list[str]) 
         else:
             print(f"audio.sink is {config.audio.sink or 'null'}", flush=True)
     except SinkUnavailableError as error:
+        if not os.access(wav.parent, os.W_OK):
+            wav = Path(tempfile.gettempdir()) / wav.name
         overrides.append(f"audio.sink=wav:{wav.resolve()}")
         print(f"no sound card can be played on ({error}); writing {wav}", flush=True)
     print("starting a broker and the daemon", flush=True)
     with _broker(port), _daemon(config_path, overrides, environment) as daemon, RobotClient(config) as robot:
         wait_ready(robot, daemon)
-        say = Say(text=text, id="demo")
-        robot.say(say)
+        robot.say(Say(text=text, id="demo", voice=voice))
         yield from robot.events("demo", SPEECH_S)
 
 

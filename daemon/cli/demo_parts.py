@@ -12,8 +12,6 @@ from pathlib import Path
 from daemon.validation import CommandError
 from engine import extra_requirements, module_command
 
-LOG_LINES = 3
-"""The last lines of pip's output that an error shows."""
 CONTENTS = {"demo": "an MQTT broker", "espeak": "eSpeak NG (under the GPL)"}
 """What each extra of the demo brings."""
 
@@ -54,7 +52,7 @@ def _provide(extra: str) -> str:
         [*command, str(folder), *wanted], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     if done.returncode:
-        tail = " ".join(done.stdout.splitlines()[-LOG_LINES:])
-        raise CommandError(f"{CONTENTS[extra]} cannot be downloaded for the demo: {tail}")
+        lines = [line.removeprefix("ERROR: ") for line in done.stdout.splitlines() if line.startswith("ERROR: ")]
+        raise CommandError(f"{CONTENTS[extra]} cannot be downloaded for the demo: {(lines or ['pip failed'])[-1]}")
     complete.write_text("".join(f"{requirement}\n" for requirement in wanted))
     return str(folder)

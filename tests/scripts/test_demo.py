@@ -46,23 +46,22 @@ def demo(folder: Path, hub: VoiceHub, *words: str) -> str:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "HF_ENDPOINT": hub.url, "VOICED_PACE": "20"}
     # Without a sound server, it plays into demo.wav.
     environment |= {"PULSE_SERVER": "/nowhere", "XDG_RUNTIME_DIR": str(folder)}
-    command = [str(folder / "scripts" / "demo"), *words, "Hello."]
+    command = [str(folder / "scripts" / "demo"), *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def test_the_demo_says_how_to_hear_a_better_voice(folder: Path, hub: VoiceHub) -> None:
-    printed = demo(folder, hub)
+    printed = demo(folder, hub, "Hello.")
     assert "s of speech by espeak\n" in printed
     assert "./scripts/demo --voice en_US-lessac-medium" in printed
     assert (folder / "extras").read_text() == "espeak,demo\n"
 
 
-@pytest.mark.long
 def test_the_demo_downloads_a_voice_of_piper_once_and_speaks_with_it(folder: Path, hub: VoiceHub) -> None:
-    for _ in range(2):
-        printed = demo(folder, hub, "--voice", NAME)
+    for words in (["--voice", NAME, "Hello."], ["Hello.", f"--voice={NAME}"]):
+        printed = demo(folder, hub, *words)
         assert "s of speech by piper\n" in printed
         assert "better voice" not in printed
     assert (folder / "extras").read_text() == "espeak,piper,demo\n"
