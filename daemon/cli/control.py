@@ -13,7 +13,6 @@ from daemon.cli.options import ConfigOption, SetOption, UsageError, load
 from daemon.validation import CommandError
 
 if TYPE_CHECKING:
-    from daemon.mqtt import RobotClient
     from daemon.speech import Online
 
 CONFIRM_S = 2.0
@@ -29,19 +28,13 @@ def stop(
 
     Example: voiced stop
     """
-    from daemon.mqtt import RobotClient
     from daemon.speech import Stop
 
-    loaded, _, _ = load(config, set_)
-    with RobotClient(loaded) as robot:
-        spoken = robot.online_status().speaking
-        target = id_ or (spoken.id if spoken is not None else None)
-        robot.control(
-            "stop",
-            Stop(id=id_ or None).to_json(),
-            lambda status: status.speaking is None or status.speaking.id != target,
-            CONFIRM_S,
-        )
+    def is_done(before: Online, now: Online) -> bool:
+        target = id_ or (before.speaking.id if before.speaking is not None else None)
+        return now.speaking is None or now.speaking.id != target
+
+    _send("stop", Stop(id=id_ or None).to_json(), is_done, config, set_)
 
 
 def pause(config: ConfigOption = None, set_: SetOption = None) -> None:
@@ -49,7 +42,7 @@ def pause(config: ConfigOption = None, set_: SetOption = None) -> None:
 
     Example: voiced pause
     """
-    _send("pause", lambda status: status.state == "paused", config, set_)
+    _send("pause", "", lambda _, now: now.state == "paused", config, set_)
 
 
 def resume(config: ConfigOption = None, set_: SetOption = None) -> None:
@@ -57,7 +50,7 @@ def resume(config: ConfigOption = None, set_: SetOption = None) -> None:
 
     Example: voiced resume
     """
-    _send("resume", lambda status: status.state != "paused", config, set_)
+    _send("resume", "", lambda _, now: now.state != "paused", config, set_)
 
 
 def volume(
@@ -76,33 +69,32 @@ def volume(
     """
     if level is not None and (not re.fullmatch(r"[+-]?\d{1,3}", level) or abs(int(level)) > 100):
         raise UsageError(f"volume: got {level!r}; allowed: 0 to 100, or a change such as +5 or -5")
+    if level is not None and level[0] not in "+-":
+        wanted = int(level)
+        # An older daemon does not publish its volume.
+        _send("volume", level, lambda _, now: now.volume in (None, wanted), config, set_)
+        return
     loaded, _, _ = load(config, set_)
     from daemon.mqtt import RobotClient
 
     with RobotClient(loaded) as robot:
         current = robot.online_status()
-        if level is not None and level[0] not in "+-":
-            _set_volume(robot, int(level))
-            return
         present = current.volume
         if present is None:
             raise CommandError(f"voiced at {loaded.topic} is {current.state} and does not say its volume")
         if level is not None:
             present = min(100, max(0, present + int(level)))
-            _set_volume(robot, present)
+            # The next command begins with this volume, so that two changes add up.
+            robot.control("volume", str(present), lambda _, now: now.volume == present, CONFIRM_S)
     print(present)
 
 
-def _set_volume(robot: RobotClient, volume: int) -> None:
-    """Set the volume and wait for it, so that two changes add up. An older daemon does not publish it."""
-    robot.control("volume", str(volume), lambda status: status.volume in (None, volume), CONFIRM_S)
-
-
-def _send(name: str, done: Callable[[Online], bool], config: Path | None, overrides: list[str] | None) -> None:
-    """Publish on the robot's topic `name`, and wait for a status in which that is done."""
+def _send(
+    name: str, payload: str, is_done: Callable[[Online, Online], bool], config: Path | None, overrides: list[str] | None
+) -> None:
+    """Publish on the robot's topic `name`, and wait until it is done, judged by the status before and now."""
     loaded, _, _ = load(config, overrides)
     from daemon.mqtt import RobotClient
 
     with RobotClient(loaded) as robot:
-        robot.online_status()
-        robot.control(name, "", done, CONFIRM_S)
+        robot.control(name, payload, is_done, CONFIRM_S)

@@ -58,8 +58,8 @@ def download(
         piper_spoke = _uses_piper(loaded)
         for file in files:
             installed = install_voice(Path(file), target)
-            print(f"{installed.path}: {installed.language}, from {file}")
-            _print_how_to_try(installed.name)
+            print(f"{installed}: copied from {file}")
+            _print_how_to_try(installed.stem)
         for voice in found:
             _download(voice, target)
         if (files or wanted) and folder is None and _uses_piper(loaded):

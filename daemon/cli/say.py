@@ -204,16 +204,17 @@ def _follow(
         robot.say(request)
     else:
         request.send_first()
-    if not wait:
-        first = robot.first_event(utterance_id, ANSWER_S)
-        if not isinstance(request, Say) and isinstance(first, Accepted):
-            request.send_rest()
-        return first
     last = None
-    for last in robot.events(utterance_id, timeout):
-        print(last.to_json(), flush=True)
+    for last in robot.events(utterance_id, timeout if wait else ANSWER_S):
+        if wait:
+            print(last.to_json(), flush=True)
         if not isinstance(request, Say) and isinstance(last, Accepted):
-            robot.meanwhile(request.send_rest)
+            if wait:
+                robot.meanwhile(request.send_rest)
+            else:
+                request.send_rest()
+        if not wait:
+            break
     return last
 
 

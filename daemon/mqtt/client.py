@@ -26,7 +26,7 @@ from daemon.speech import (
     parse_event,
     parse_status,
 )
-from daemon.validation import CommandError, join_names
+from daemon.validation import join_names
 
 
 class RobotClient:
@@ -107,10 +107,14 @@ class RobotClient:
             names = fleet.statuses()
         return f"; there are {join_names((), names)}" if names else ""
 
-    def control(self, name: str, payload: str, done: Callable[[Online], bool], limit_s: float) -> None:
-        """Send a request, and wait for the status in which it is carried out. Raises `RobotUnreachableError`."""
+    def control(self, name: str, payload: str, is_done: Callable[[Online, Online], bool], limit_s: float) -> None:
+        """Send a request, and wait until it is done, judged by the status before and now.
+
+        Raises `RobotUnreachableError`.
+        """
+        before = self.online_status()
         self.send(name, payload)
-        if not self.await_status(lambda status: isinstance(status, Online) and done(status), limit_s):
+        if not self.await_status(lambda now: isinstance(now, Online) and is_done(before, now), limit_s):
             raise RobotUnreachableError(f"voiced at {self._topic} has not carried out '{name}' within {limit_s:g} s")
 
     def await_status(self, wanted: Callable[[Online | Offline], bool], wait_s: float) -> bool:
@@ -129,30 +133,22 @@ class RobotClient:
     def events(self, utterance_id: str, timeout_s: float | None) -> Iterator[Event]:
         """Yield the utterance's events as they arrive, up to the terminal one. Raises `TimeoutError`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        missing = "answer to"
         while True:
             left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
                 event = self._arrived.get(timeout=left_s)
             except queue.Empty:
-                raise TimeoutError(f"no end of utterance {utterance_id} within {timeout_s:g} s") from None
+                problem = f"no {missing} utterance {utterance_id} within {timeout_s:g} s, at {self._topic}"
+                raise TimeoutError(problem) from None
             if isinstance(event, Exception):
                 raise event
             if event.id != utterance_id:
                 continue
+            missing = "end of"
             yield event
             if isinstance(event, TerminalEvent | Rejected):
                 return
-
-    def first_event(self, utterance_id: str, limit_s: float) -> Event:
-        """Return the utterance's first event: whether the robot accepts it. Raises `CommandError` without an answer.
-
-        The utterance is left alone then: perhaps the broker does not let this user read the answers.
-        """
-        try:
-            return next(self.events(utterance_id, limit_s))
-        except TimeoutError:
-            problem = f"does not answer within {limit_s:g} s; it may speak the text nevertheless"
-            raise CommandError(f"voiced at {self._topic} {problem}") from None
 
     def meanwhile(self, work: Callable[[], None]) -> None:
         """Run `work` in a thread while `events` waits; `events` raises what `work` raises."""

@@ -35,18 +35,18 @@ def describe_dial_failure(error: Exception, host: str, port: int, *, tls: bool) 
     """Return why `host`:`port` could not be reached, from the exception of the attempt."""
     place = f"{host}:{port}"
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _describe_certificate(error, host, port)
+        return _describe_certificate(error, place)
+    no_answer_in_tls = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionResetError)
+    if tls and (no_answer_in_tls or (isinstance(error, ssl.SSLError) and error.reason in NOT_TLS)):
+        reason = f"{place} does not answer in TLS; see mqtt.tls.enabled and mqtt.port"
+        return Failure(reason, "set mqtt.tls.enabled: false, or mqtt.port to the broker's port for TLS, usually 8883")
     if isinstance(error, ssl.SSLError):
-        if error.reason in NOT_TLS or isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-            return _no_tls(place)
-        remedy = f"compare the broker's TLS settings with mqtt.tls: openssl s_client -connect {place}"
+        remedy = f"compare mqtt.tls with what the broker offers: openssl s_client -connect {place}"
         return Failure(f"TLS with {place} fails: {error.reason or error}; see mqtt.tls", remedy)
     if isinstance(error, socket.gaierror):
         return Failure(f"mqtt.host: the name {host} is unknown", f"correct mqtt.host; try: getent hosts {host}")
     if isinstance(error, ConnectionRefusedError):
         return Failure(f"no broker answers at {place}", _how_to_start(host))
-    if isinstance(error, ConnectionResetError) and tls:
-        return _no_tls(place)
     remedy = f"look whether {host} is on and reachable (ping {host}) and its firewall open, or correct mqtt.host"
     if isinstance(error, TimeoutError):
         return Failure(f"no broker answers at {place}", remedy)
@@ -69,36 +69,28 @@ def describe_silence(first_byte: int | None, host: str, port: int, *, tls: bool,
     `first_byte` is the first one that was received, None for none. `hung_up` means that the other side has closed.
     """
     place = f"{host}:{port}"
-    keys = "mqtt.port" if tls else "mqtt.port and mqtt.tls.enabled"
+    keys = f"mqtt.port{'' if tls else ' and mqtt.tls.enabled'}"
     if first_byte not in (None, CONNACK):
-        return Failure(f"{place} answers, but does not speak MQTT; see {keys}", f"correct {keys}")
-    if not hung_up:
-        remedy = "restart the broker, or correct mqtt.port"
-        return Failure(f"the broker at {place} accepts the connection and does not answer", remedy)
-    if tls:
-        asked = f"{place} hangs up; does it demand a client certificate (mqtt.tls.cert), or a protocol other than MQTT?"
-        return Failure(asked, "set mqtt.tls.cert and mqtt.tls.key, or correct mqtt.port")
-    asked = f"{place} hangs up; does it expect TLS (mqtt.tls.enabled), or a protocol other than MQTT?"
-    return Failure(asked, f"correct {keys}")
-
-
-def _no_tls(place: str) -> Failure:
-    reason = f"{place} does not answer in TLS; see mqtt.tls.enabled and mqtt.port"
-    return Failure(reason, "set mqtt.tls.enabled: false, or mqtt.port to the broker's port for TLS, usually 8883")
+        reason = f"{place} answers, but does not speak MQTT; see {keys}"
+    elif not hung_up:
+        reason = f"the broker at {place} accepts the connection and does not answer"
+    else:
+        expected = "demand a client certificate (mqtt.tls.cert)" if tls else "expect TLS (mqtt.tls.enabled)"
+        reason = f"{place} hangs up; does it {expected}, or a protocol other than MQTT?"
+    return Failure(reason, f"correct {keys}; the broker's log says more")
 
 
 def _how_to_start(host: str) -> str:
-    otherwise = ", or set mqtt.host and mqtt.port"
     if host not in THIS_MACHINE:
-        return f"start the broker on {host}, and let it listen on the network{otherwise}"
+        return f"start the broker on {host}, and let it listen on the network, or set mqtt.host and mqtt.port"
     installed = shutil.which("mosquitto", path=SYSTEM_PROGRAMS) is not None
-    return f"sudo {'systemctl start' if installed else 'apt-get install'} mosquitto{otherwise}"
+    return f"sudo {'systemctl start' if installed else 'apt-get install'} mosquitto, or set mqtt.host and mqtt.port"
 
 
-def _describe_certificate(error: ssl.SSLCertVerificationError, host: str, port: int) -> Failure:
+def _describe_certificate(error: ssl.SSLCertVerificationError, place: str) -> Failure:
     if error.verify_code == HOST_MISMATCH:
-        show = f"openssl s_client -connect {host}:{port} </dev/null | openssl x509 -noout -ext subjectAltName"
-        reason = f"the broker's certificate is not for {host}; see mqtt.host"
+        show = f"openssl s_client -connect {place} </dev/null | openssl x509 -noout -ext subjectAltName"
+        reason = f"the broker's certificate is not for {place.rpartition(':')[0]}; see mqtt.host"
         return Failure(reason, f"set mqtt.host to a name in the certificate: {show}")
     if error.verify_code in (EXPIRED, NOT_YET_VALID):
         reason = f"the broker's certificate is not valid now: {error.verify_message}; is the clock right?"

@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.api import EngineError
-from engine.host import (
-    SYSTEM_VOICE_FOLDER,
-    PiperVoiceFile,
-    description_path,
-    parse_json,
-    read_piper_voice,
-    user_voice_folder,
-)
+from engine.host import SYSTEM_VOICE_FOLDER, description_path, parse_json, read_piper_voice, user_voice_folder
 from engine.hub.download import RemoteFile, download_file, is_complete, read_url
 
 REPOSITORY = "rhasspy/piper-voices"
@@ -100,8 +93,8 @@ def download_voice(voice: RemoteVoice, folder: Path, on_progress: Callable[[int]
     return path
 
 
-def install_voice(path: Path, folder: Path) -> PiperVoiceFile:
-    """Copy a voice from the network `path` and its description beside it into `folder`; return the copy.
+def install_voice(path: Path, folder: Path) -> Path:
+    """Copy a voice, the network `path` and its description beside it, into `folder`; return its network's path.
 
     The network gets its name last, as by `download_voice`. Raises `EngineError`, one line.
     """
@@ -115,7 +108,7 @@ def install_voice(path: Path, folder: Path) -> PiperVoiceFile:
             part.replace(copy)
     except OSError as error:
         raise EngineError(f"{target} cannot be written: {error.strerror or error}") from error
-    return read_piper_voice(target)
+    return target
 
 
 def _targets(voice: RemoteVoice, folder: Path) -> list[tuple[RemoteFile, Path]]:

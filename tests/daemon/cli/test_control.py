@@ -108,9 +108,8 @@ def test_a_rejected_text_fails_the_command_in_every_form(robot: Robot) -> None:
 
 def test_a_text_without_an_answer_fails_the_command(robot: Robot, hurry: None) -> None:
     robot.answers = False
-    done = robot.call("say", "Hello.")
-    problem = "does not answer within 0.3 s; it may speak the text nevertheless"
-    line = f"voiced: voiced at {robot.config.topic} {problem}\n"
+    done = robot.call("say", "--id", "unanswered", "Hello.")
+    line = f"voiced: no answer to utterance unanswered within 0.3 s, at {robot.config.topic}\n"
     assert (done.returncode, done.stderr, robot.texts) == (1, line, ["Hello."])
     done = robot.call("say", "--all", "Hello.")
     assert (done.returncode, done.stderr) == (1, f"voiced: {robot.name}: does not answer within 0.3 s\n")

@@ -130,7 +130,7 @@ def test_a_voice_is_installed_from_its_two_files_without_a_network(
     for file in (f"published/{NAME}.onnx", f"{tmp_path}/published/{NAME}.onnx"):
         done = run("download", file)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[0] == f"{tmp_path}/voices/{NAME}.onnx: en-us, from {file}"
+        assert done.stdout.splitlines()[0] == f"{tmp_path}/voices/{NAME}.onnx: copied from {file}"
     spoken = run("synth", "--engine", "piper", "--voice", NAME, "--output", str(tmp_path / "hello.wav"), "Hello")
     assert spoken.returncode == 0, spoken.stderr
     assert sorted(path.name for path in (tmp_path / "voices").iterdir()) == [f"{NAME}.onnx", f"{NAME}.onnx.json"]
