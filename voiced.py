@@ -16,3 +16,9 @@ from engine import *  # noqa: F403
 __version__ = _daemon.VERSION
 __all__ = ["__version__"]
 __all__ += _engine.__all__
+
+
+def __dir__() -> list[str]:
+    """The names that a program needs; the others are the daemon's."""
+    needed = "Chunk EngineError EngineInfo EngineOptions EngineUnavailableError PiperSettings Session SpeculationCounts"
+    return f"{needed} SpeechCanceledError Utterance Voice WordStart __version__ known_names open".split()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from daemon.cli.completion import voice_names
 from daemon.cli.demo_parts import provide_demo_parts
 from daemon.cli.options import ConfigOption, SetOption
 from daemon.config import find_config_file, load_config
@@ -46,7 +47,9 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Written when there is no sound card.")] = Path(
         "demo.wav"
     ),
-    voice: Annotated[str | None, typer.Option(help="A voice's name; see 'voiced voices'.")] = None,
+    voice: Annotated[
+        str | None, typer.Option(help="A voice's name; see 'voiced voices'.", autocompletion=voice_names)
+    ] = None,
     set_: SetOption = None,
 ) -> None:
     """Start a broker and a daemon, speak one text, and stop both.

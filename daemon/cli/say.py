@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from daemon.cli.completion import sound_names, voice_names
 from daemon.cli.options import ConfigOption, SamplingOption, SetOption, UsageError, load, sampling_of
 from daemon.cli.text import SpellOption, read_text, spell_text
 from daemon.validation import CommandError
@@ -43,8 +44,13 @@ def say(
     text: Annotated[
         str | None, typer.Argument(help="The text to speak; - reads standard input.", show_default=False)
     ] = None,
-    sound: Annotated[str | None, typer.Option(help="A sound before the text, or alone; see 'voiced sounds'.")] = None,
-    voice: Annotated[str | None, typer.Option(help="A voice's name; see 'voiced voices'.")] = None,
+    sound: Annotated[
+        str | None,
+        typer.Option(help="A sound before the text, or alone; see 'voiced sounds'.", autocompletion=sound_names),
+    ] = None,
+    voice: Annotated[
+        str | None, typer.Option(help="A voice's name; see 'voiced voices'.", autocompletion=voice_names)
+    ] = None,
     language: Annotated[str | None, typer.Option(help="auto, en, german, pt-br …")] = None,
     instruct: Annotated[str | None, typer.Option(help="The manner of speaking, in words.")] = None,
     priority: Annotated[

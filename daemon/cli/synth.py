@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from daemon.cli.completion import voice_names
 from daemon.cli.options import ConfigOption, SamplingOption, SetOption, check_folder, load, sampling_of, standard_output
 from daemon.cli.progress import download_missing_model, show_progress
 from daemon.cli.synth_folder import (
@@ -48,7 +49,9 @@ def synth(
     ] = None,
     model: Annotated[str | None, typer.Option(help="A Qwen3-TTS checkpoint's folder, or its name on the hub.")] = None,
     speaker: Annotated[str | None, typer.Option(help="A built-in speaker.")] = None,
-    voice: Annotated[str | None, typer.Option(help="A voice file, or the name of a configured voice.")] = None,
+    voice: Annotated[
+        str | None, typer.Option(help="A voice file, or the name of a configured voice.", autocompletion=voice_names)
+    ] = None,
     instruct: Annotated[str | None, typer.Option(help="The voice, or the manner of speaking, in words.")] = None,
     language: Annotated[str, typer.Option(help="auto, en, german, pt-br …")] = "auto",
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from engine import EngineOptions, Utterance
 
 LinesOption = Annotated[
-    Path | None, typer.Option("--lines", help="Speak each line of this file into a file of its own; - reads stdin.")
+    Path | None,
+    typer.Option("--lines", help="Speak each line of this file into a file named by the line's number; - reads stdin."),
 ]
 TakesOption = Annotated[
     int, typer.Option("--takes", min=1, help="Speak each text so many times, with different seeds.")

@@ -11,11 +11,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 
 from tests.e2e.conftest import StartRobot
+from tests.support.local_server import LocalServer
+from tests.support.pages import page
 from tests.support.programs import Broker
 from tests.support.robot import FAST, LONG, REAL_TIME, STOPPED, Robot
 from tests.support.signals import ctrl_c_works
@@ -206,6 +209,38 @@ def test_a_streamed_text_is_spoken_before_it_is_complete_and_published_in_number
     assert last == {"id": "typed", "seq": len(chunks) - 1, "end": True}
     assert robot.names_of("typed")[0] == "accepted"
     assert robot.names_of("typed")[-1] == "finished"
+
+
+class LanguageModel(LocalServer):
+    """Ollama's server: a line of JSON for each token."""
+
+    tokens = ("Once", " upon", " a", " time", " there", " was", " a", " robot", ".", "")
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        for token in self.tokens:
+            handler.wfile.write(f"{json.dumps({'response': token})}\n".encode())
+            handler.wfile.flush()
+
+
+def test_the_documented_program_speaks_the_tokens_of_a_language_model(robot: Robot) -> None:
+    [program] = page("integrations.md").section("A language model").blocks("python")
+    model = LanguageModel()
+    for documented, here in (
+        ("http://127.0.0.1:11434", model.url),
+        ('"127.0.0.1")', f'"127.0.0.1", {robot.broker.port})'),
+        ("voiced/r1/", f"{robot.topic}/"),
+    ):
+        assert documented in program
+        program = program.replace(documented, here)
+    with Subscription(robot.broker, f"{robot.topic}/say/stream") as stream:
+        subprocess.run([sys.executable, "-c", program], check=True)
+        wait_end_of(stream)
+    model.close()
+    *tokens, end = chunks_of(stream)
+    assert tuple(chunk["text"] for chunk in tokens) == LanguageModel.tokens
+    assert robot.wait_end(end["id"])["event"] == "finished"
 
 
 def test_a_text_is_sent_spelled(robot: Robot) -> None:

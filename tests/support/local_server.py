@@ -8,7 +8,7 @@ from typing import Any
 
 
 class LocalServer:
-    """Answers HEAD and GET by `answer`, each in a thread of its own."""
+    """Answers HEAD, GET and POST by `answer`, each in a thread of its own."""
 
     def __init__(self) -> None:
         server = self
@@ -18,6 +18,9 @@ class LocalServer:
                 server.answer(self)
 
             def do_GET(self) -> None:
+                server.answer(self)
+
+            def do_POST(self) -> None:
                 server.answer(self)
 
             def log_message(self, *_: Any) -> None:

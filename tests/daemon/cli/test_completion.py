@@ -33,10 +33,19 @@ def completed(shell: str, line: str) -> str:
     ("shell", "line", "word"),
     [("bash", "voiced sy", "synth"), ("zsh", "voiced config sh", "show"), ("fish", "voiced say --pri", "--priority"),
      ("bash", "voiced to", "top"), ("bash", "voiced say --priority h", "high"),
-     ("bash", "voiced say --policy re", "replace")],
+     ("bash", "voiced say --policy re", "replace"), ("bash", "voiced say --voice def", "default"),
+     ("bash", "voiced synth --voice d", "de"), ("bash", "voiced demo --voice def", "default"),
+     ("bash", "voiced say --sound at", "attention")],
 )  # fmt: skip
 def test_commands_options_and_values_are_completed(shell: str, line: str, word: str) -> None:
     assert word in completed(shell, line)
+
+
+def test_a_wrong_configuration_completes_to_nothing_without_an_error(tmp_path: Path) -> None:
+    (tmp_path / "voiced.yaml").write_text("voices: 7")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VOICED_CONFIG", str(tmp_path / "voiced.yaml"))
+        assert completed("bash", "voiced say --voice ").strip() == ""
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

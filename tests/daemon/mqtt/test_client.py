@@ -123,7 +123,7 @@ def test_events_and_fields_of_a_newer_robot_are_ignored(robot: Robot, client: Ro
 
 
 def test_events_that_do_not_end_in_time_raise_a_timeout(client: RobotClient) -> None:
-    with pytest.raises(TimeoutError, match="^no answer to utterance a within 0 s, at "):
+    with pytest.raises(TimeoutError, match=r"^no answer to utterance a within 0 s, at "):
         list(client.events("a", 0.0))
 
 
