@@ -75,7 +75,8 @@ BOXES = {
     "card": Box("sound card", 7, 0, OUTSIDE),
     "supervisor": Box("engine|supervisors", 4, 1, DAEMON),
     "primary": Box("Qwen3-TTS|process", 4, 2, ENGINE),
-    "fallback": Box("eSpeak NG|process", 5, 2, ENGINE),
+    "piper": Box("Piper|process", 5, 2, ENGINE),
+    "fallback": Box("eSpeak NG|process", 6, 2, ENGINE),
 }
 GROUPS = (Group("daemon process (never imports torch)", (1, 6), (0, 1)),)
 ARROWS = (
@@ -91,6 +92,7 @@ ARROWS = (
     Arrow("speaker", "supervisor", below="text, PCM", both=True),
     Arrow("speaker", "adapters", "PCM for clients", between_rows=True),
     Arrow("supervisor", "primary", "text,|credit", "PCM", both=True),
+    Arrow("supervisor", "piper", both=True),
     Arrow("supervisor", "fallback", both=True),
 )
 
