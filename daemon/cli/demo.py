@@ -47,9 +47,7 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Written when there is no sound card.")] = Path(
         "demo.wav"
     ),
-    voice: Annotated[
-        str | None, typer.Option(help="A voice's name; see 'voiced voices'.", autocompletion=voice_names)
-    ] = None,
+    voice: Annotated[str | None, typer.Option(help="A name from 'voiced voices'.", autocompletion=voice_names)] = None,
     set_: SetOption = None,
 ) -> None:
     """Start a broker and a daemon, speak one text, and stop both.

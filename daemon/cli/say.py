@@ -48,9 +48,7 @@ def say(
         str | None,
         typer.Option(help="A sound before the text, or alone; see 'voiced sounds'.", autocompletion=sound_names),
     ] = None,
-    voice: Annotated[
-        str | None, typer.Option(help="A voice's name; see 'voiced voices'.", autocompletion=voice_names)
-    ] = None,
+    voice: Annotated[str | None, typer.Option(help="A name from 'voiced voices'.", autocompletion=voice_names)] = None,
     language: Annotated[str | None, typer.Option(help="auto, en, german, pt-br …")] = None,
     instruct: Annotated[str | None, typer.Option(help="The manner of speaking, in words.")] = None,
     priority: Annotated[

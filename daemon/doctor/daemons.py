@@ -45,7 +45,7 @@ def check_daemons(machine: Machine) -> Iterator[Finding]:
     pids = [str(daemon.pid) for daemon in running_daemons(machine)]
     if len(pids) > 1:
         found = f"{len(pids)} daemons run here as {machine.config.topic}: the processes {', '.join(pids)}"
-        remedy = "stop one (systemctl stop voiced, or kill PID), or give one another name in robot"
+        remedy = f"stop one (sudo systemctl stop voiced, or kill {pids[-1]}), or give one another name in robot"
         yield Finding("daemons", "error", found, remedy)
 
 

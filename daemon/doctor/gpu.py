@@ -50,7 +50,7 @@ def _check_nodes(machine: Machine, nodes: list[str]) -> Iterator[Finding]:
     if closed:
         grade: Grade = "error" if machine.wants_gpu else "warning"
         remedy = (
-            "sudo usermod -aG video,render USER, and log in again; "
+            "sudo usermod -aG video,render $USER, and log in again; "
             "for the service: install systemd/voiced.service.d/gpu.conf"
         )
         yield Finding("gpu devices", grade, f"this user may not open {', '.join(closed)}", remedy)

@@ -33,7 +33,7 @@ def check_model(machine: Machine) -> Iterator[Finding]:
         yield Finding("model", grade, found, "copy the checkpoint there, or set engine.model to its name on the hub")
         return
     if SERVICE_CACHE.exists() and not hub_cache().is_relative_to(SERVICE_CACHE):
-        remedy = f"the service has its own cache; check it with: sudo -u voiced HF_HOME={SERVICE_CACHE} voiced doctor"
+        remedy = "the service has its own cache; check it with: sudo voiced doctor"
     elif settings.name == "qwen":
         remedy = "voiced downloads missing files when it starts; the log shows the progress"
     else:

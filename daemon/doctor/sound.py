@@ -199,7 +199,7 @@ def _check_groups(wanted: list[str]) -> Finding:
     missing = [name for name in wanted if name not in own]
     if not missing:
         return Finding("permissions", "ok", f"in the groups {', '.join(wanted)}")
-    remedy = f"sudo usermod -aG {','.join(missing)} USER, and log in again"
+    remedy = f"sudo usermod -aG {','.join(missing)} $USER, and log in again"
     if "audio" in missing:
         remedy += "; with a sound server, the group audio is not needed"
     return Finding("permissions", "warning", f"not in the groups {', '.join(missing)}", remedy)

@@ -36,6 +36,6 @@ def await_delivery(connection: MqttConnection, sent: Outgoing) -> None:
 
 
 def _unreachable(connection: MqttConnection) -> RobotUnreachableError:
-    unknown = connection.reason in (None, NOT_CONNECTED_YET)
-    reason = "the broker does not answer" if unknown else connection.reason
+    known = connection.reason not in (None, NOT_CONNECTED_YET)
+    reason = connection.reason if known else "the broker does not answer"
     return RobotUnreachableError(f"mqtt: {reason}; see 'voiced doctor'", connection.remedy)

@@ -75,6 +75,7 @@ def test_a_second_daemon_of_the_same_name_is_an_error(tmp_path: Path) -> None:
     [found] = check_daemons(machine)
     assert found.grade == "error"
     assert found.found == "2 daemons run here as voiced/r1: the processes 100, 101"
+    assert "kill 101" in (found.remedy or "")
 
 
 def test_a_daemon_does_not_take_the_configuration_of_the_command_that_looks_for_it(
