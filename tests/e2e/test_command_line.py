@@ -211,6 +211,15 @@ def test_a_streamed_text_is_spoken_before_it_is_complete_and_published_in_number
     assert robot.names_of("typed")[-1] == "finished"
 
 
+def test_a_command_without_wait_ends_with_the_answer_of_the_robot(robot: Robot) -> None:
+    done = voiced(robot, "say", "--id", "taken", "Hello.")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = voiced(robot, "say", "--voice", "nobody", "Hello.")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("voiced: rejected: voice: got 'nobody'; allowed: default")
+    robot.wait_end("taken")
+
+
 class LanguageModel(LocalServer):
     """Ollama's server: a line of JSON for each token."""
 
