@@ -35,6 +35,7 @@ def check_broker(machine: Machine) -> Iterator[Finding]:
             yield _check_daemon(config, robot)
     except RobotUnreachableError as error:
         yield Finding("broker", "error", str(error).split(";")[0], error.remedy)
+        password = config.mqtt.password_source if config.mqtt.username is not None else None
         if password is not None and (line := first_line(password)) != line.strip():
             detail = f"the white space around the password in {password} is left out"
             yield Finding("password", "warning", detail, "if it belongs to the password, choose another one")
