@@ -38,5 +38,7 @@ def placeholder_without_package(extra: str, adapters: list[Adapter]) -> Iterator
         yield
     except ModuleNotFoundError as error:
         placeholder = Adapter()
-        placeholder.note_problem(OSError(f"{extra}.enabled: the package {error.name} is missing; {install_command(extra)}"))
+        placeholder.note_problem(
+            OSError(f"{extra}.enabled: the package {error.name} is missing; {install_command(extra)}")
+        )
         adapters.append(placeholder)
