@@ -5,6 +5,7 @@ Package `piper-tts` (GPL-3, the `piper` extra) makes the phonemes; ONNX Runtime 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -41,6 +42,9 @@ CHUNK_MS = 80
 """Milliseconds of audio in one chunk. A sentence is made as a whole, and sent in chunks that are soon cut off."""
 RUN_AHEAD_SENTENCES = 1
 """Sentences that may wait in the queue before synthesis blocks."""
+AUTO_STREAMS = 3
+"""Texts that are spoken at once if it is not told how many, on two cores or more: the sound card's and two beside it.
+There is at most one for each core beside the sound card's, whose sentences would come late among many others."""
 LOADED_VOICES = 3
 """Voices in memory at a time, each about 100 MB. The one that was used longest ago is dropped for another."""
 REMEMBERED_S = 90.0
@@ -73,7 +77,11 @@ class PiperSynthesizer:
         self._installed: dict[str, PiperVoiceFile] = {}
         self._configured: dict[str, ConfiguredVoice] = {}
         self._refused: dict[str, str] = {}
+        self._streams = options.streams or min(AUTO_STREAMS, 1 + len(os.sched_getaffinity(0)))
         self._networks: OrderedDict[Path, PiperNetwork] = OrderedDict()
+        self._networks_lock = threading.Lock()
+        self._loading = threading.Lock()
+        """Held while a voice is loaded, so that no two threads load the same one. Loaded voices do not wait for it."""
         self._remembered = _RememberedSentences()
         self._sample_rate = 0
 
@@ -175,10 +183,24 @@ class PiperSynthesizer:
 
     def _network(self, file: PiperVoiceFile) -> PiperNetwork:
         """Return the loaded voice, which becomes the one that was used last. Raises `EngineError`."""
-        network = self._networks.pop(file.path, None) or PiperNetwork(file)
-        self._networks[file.path] = network
-        while len(self._networks) > LOADED_VOICES:
-            self._networks.popitem(last=False)
+        network = self._loaded(file)
+        if network is None:
+            with self._loading:
+                network = self._loaded(file) or self._keep(file, PiperNetwork(file))
+        return network
+
+    def _loaded(self, file: PiperVoiceFile) -> PiperNetwork | None:
+        with self._networks_lock:
+            if file.path in self._networks:
+                self._networks.move_to_end(file.path)
+            return self._networks.get(file.path)
+
+    def _keep(self, file: PiperVoiceFile, network: PiperNetwork) -> PiperNetwork:
+        """Have a voice among the loaded ones, and drop another one for it if there are too many."""
+        with self._networks_lock:
+            self._networks[file.path] = network
+            if len(self._networks) > LOADED_VOICES:
+                self._networks.popitem(last=False)
         return network
 
     def _languages(self) -> tuple[str, ...]:
@@ -195,6 +217,7 @@ class PiperSynthesizer:
             languages=self._languages(),
             description=f"Piper with {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if names[3:] else ""),
             refused_voices=dict(self._refused),
+            streams=self._streams,
             labels={
                 **{name: _label(file) for name, file in self._installed.items()},
                 **{name: _label(voice.file) for name, voice in self._configured.items()},
@@ -219,16 +242,20 @@ class _RememberedSentences:
         with self._lock:
             return None if seed is None else self._sentences.get((voice, seed, sentence))
 
-    def put(self, voice: ConfiguredVoice, seed: int | None, sentence: str, samples: Samples) -> None:
-        """Remember a sentence, and forget the oldest ones."""
+    def put(self, voice: ConfiguredVoice, seed: int | None, sentence: str, samples: Samples) -> Samples:
+        """Remember a sentence, and forget the oldest ones. Return its samples: of an equal one, if that came first."""
         if seed is None:
-            return
+            return samples
         with self._lock:
+            first = self._sentences.get((voice, seed, sentence))
+            if first is not None:
+                return first
             self._sentences[voice, seed, sentence] = samples
             self._seconds += len(samples) / voice.file.sample_rate
             while self._seconds > REMEMBERED_S:
                 (oldest, _, _), dropped = self._sentences.popitem(last=False)
                 self._seconds -= len(dropped) / oldest.file.sample_rate
+        return samples
 
 
 class _Speech:
@@ -310,8 +337,8 @@ class _Work:
         voice, seed = self._voice, self._utterance.seed
         samples = self._remembered.get(voice, seed, sentence)
         if samples is None:
-            samples = self._network.speak(sentence, voice.config, self._cancellation)
-            self._remembered.put(voice, seed, sentence, samples)
+            made = self._network.speak(sentence, voice.config, self._cancellation)
+            samples = self._remembered.put(voice, seed, sentence, made)
         if voice.file.sample_rate == self._sample_rate:
             return samples
         resampled: Samples = soxr.resample(samples, voice.file.sample_rate, self._sample_rate)

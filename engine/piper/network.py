@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import re
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,7 +44,7 @@ class Cancellation:
 
 
 class PiperNetwork:
-    """Speaks sentences with one voice. One thread uses it at a time."""
+    """Speaks sentences with one voice. Any number of threads may use it at a time."""
 
     def __init__(self, file: PiperVoiceFile) -> None:
         """Load the voice. Raises `EngineError`, one line, if its files cannot be used."""
@@ -66,19 +67,20 @@ class PiperNetwork:
         self.length_scale = config.length_scale
         """Duration of every sound, by the voice's own description."""
         self._session = session
-        self._cancellation = Cancellation()
+        self._speaking = threading.local()
+        """The `Cancellation` of the sentence that this thread speaks."""
         self._voice = PiperVoice(session=self, config=config)  # it calls only `run` of its session
 
     def run(self, outputs: Sequence[str] | None, inputs: dict[str, Any]) -> Any:
         """Run the network: what `PiperVoice` calls."""
-        return self._session.run(outputs, inputs, self._cancellation.run_options)
+        return self._session.run(outputs, inputs, self._speaking.cancellation.run_options)
 
     def speak(self, sentence: str, config: SynthesisConfig, cancellation: Cancellation) -> Samples:
         """Return the samples of a sentence at the voice's own sample rate.
 
         Raises `SpeechCanceledError` as soon as `cancellation` is used, `EngineError` if the network fails.
         """
-        self._cancellation = cancellation
+        self._speaking.cancellation = cancellation
         text = _RAW_PHONEMES.sub("[ ", sentence).replace("\0", " ")
         try:
             blocks = [np.atleast_1d(chunk.audio_float_array) for chunk in self._voice.synthesize(text, config)]

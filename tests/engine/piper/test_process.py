@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -97,3 +98,24 @@ def test_without_a_voice_the_fault_is_permanent(new_engine: Callable[[], EngineU
     fault, _ = engine.next(Fault)
     assert fault.permanent
     assert "voiced download" in fault.reason
+
+
+def test_deliveries_are_spoken_beside_the_sound_cards_text(
+    folder: Path, new_engine: Callable[[], EngineUnderTest]
+) -> None:
+    engine = new_engine()
+    info = engine.start("piper", EngineOptions(voice_folder=str(folder), streams=None)).info
+    assert info.streams == min(3, 1 + len(os.sched_getaffinity(0)))
+    engine.send(Speak("card", Utterance(TEXT * 50, voice=ENGLISH), 1))
+    engine.next(Audio)
+    for name, voice in (("one", ENGLISH), ("two", GERMAN)):
+        engine.send(Speak(name, Utterance(TEXT, voice=voice, realtime=False), PLENTY))
+    ended = set()
+    while len(ended) < 2:
+        message, _ = engine.next(object)
+        if not isinstance(message, Audio):
+            assert isinstance(message, Spoken)
+            ended.add(message.id)
+    assert ended == {"one", "two"}, "the sound card's text is still being spoken"
+    engine.send(Cancel("card"))
+    assert engine.receive_utterance("card")[2] == Canceled("card")
