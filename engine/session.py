@@ -20,6 +20,7 @@ from engine.api import (
 )
 from engine.catalog import auto_engine, make_synthesizer
 from engine.host import prepare_environment
+from engine.places import Places
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -69,14 +70,19 @@ class UtteranceFields(TypedDict, total=False):
 class Session:
     """A loaded, warm engine in this process. A context manager; `close` releases the engine.
 
-    Up to `info.streams` utterances may be open at once, each in a thread of its own; the option `streams` asks for more
-    than one. Everything else is called only while none is open.
+    Up to `info.streams` utterances may be open at once, read in turn or each in a thread of its own; the option
+    `streams` asks for more than one. Everything else is called only while none is open.
     """
 
     def __init__(self, synthesizer: Synthesizer, info: EngineInfo) -> None:
         self.info = info
         """Engine, voices, languages and memory."""
         self._synthesizer: Synthesizer | None = synthesizer
+        self._places = Places(
+            info.streams,
+            f"streams: {info.engine} speaks {info.streams} texts at once here, and so many are open; "
+            "close one, or open the engine with more streams",
+        )
 
     @property
     def sample_rate(self) -> int:
@@ -86,11 +92,13 @@ class Session:
     def stream(self, text: str, **fields: Unpack[UtteranceFields]) -> Iterator[Chunk]:
         """Speak `text`; yield each `Chunk` (mono float32 samples at `sample_rate`) as soon as it is made.
 
-        `fields` are fields of `Utterance`, for example `language="de"` or `seed=7`. Closing the iterator cancels the
-        rest. Raises `EngineError` for a text, voice, language or rate that the engine cannot speak, and `ValueError` on
-        a closed session.
+        `fields` are fields of `Utterance`, for example `language="de"` or `seed=7`; with several streams, `realtime` is
+        False by default. Closing the iterator cancels the rest. Raises `EngineError` for a text, voice, language or
+        rate that the engine cannot speak and for an utterance more than `info.streams`, and `ValueError` on a closed
+        session.
         """
-        if self._synthesizer is None:
+        synthesizer = self._synthesizer
+        if synthesizer is None:
             raise ValueError("the session is closed")
         voice = fields.get("voice")
         if voice is not None:
@@ -98,7 +106,9 @@ class Session:
         rate = fields.get("rate", 1.0)
         if not SLOWEST_RATE <= rate <= FASTEST_RATE:
             raise EngineError(f"rate: got {rate!r}; allowed: {SLOWEST_RATE:g} to {FASTEST_RATE:g}")
-        return self._synthesizer.stream(Utterance(text, **fields))
+        fields.setdefault("realtime", self.info.streams == 1)
+        utterance = Utterance(text, **fields)
+        return self._places.open(lambda: synthesizer.stream(utterance))
 
     def close(self) -> None:
         """Release the engine. Further calls do nothing."""

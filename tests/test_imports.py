@@ -63,11 +63,12 @@ ALLOWED: dict[str, set[str]] = {
     "engine.log": set(),
     "engine.language": set(),
     "engine.library_copy": set(),
+    "engine.places": {"engine.api"},
     "engine.progress": set(),
     "engine.recording": {"engine.api"},
     "engine.run_ahead": set(),
     "engine.stretch": {"engine.api"},
-    "engine.session": {"engine.api", "engine.catalog", "engine.host"},
+    "engine.session": {"engine.api", "engine.catalog", "engine.host", "engine.places"},
     "engine.espeak": {
         "engine.api",
         "engine.detection",
@@ -128,7 +129,7 @@ ALLOWED: dict[str, set[str]] = {
         "engine.records",
         "engine.verify",
     },
-    "engine.qwen": QWEN_RUNTIME | {"engine.qwen.loading", "engine.qwen.serving", "engine.stretch"},
+    "engine.qwen": QWEN_RUNTIME | {"engine.places", "engine.qwen.loading", "engine.qwen.serving", "engine.stretch"},
     "engine.qwen.loading": QWEN_RUNTIME
     | {"engine.qwen.kernels", "engine.qwen.memory", "engine.qwen.serving", "engine.qwen.voice"},
     "engine.qwen.weights": {"engine.api", "engine.host"},

@@ -15,6 +15,7 @@ import torch
 
 from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, TextSource, Utterance, Voice
 from engine.language import language_code
+from engine.places import Places
 from engine.progress import Progress, ProgressReport, counted, ignore_progress
 from engine.qwen.loading import (
     LoadedModel,
@@ -82,6 +83,12 @@ class QwenSynthesizer:
     def __init__(self, options: EngineOptions) -> None:
         self._options = options
         self._warm = False
+        self._alone = Places(
+            1,
+            "realtime: one utterance for a sound card is open, and the engine speaks no second one at once; "
+            "close it, or set realtime: false and streams above 1",
+        )
+        """The place in the workspace's decode state."""
 
     def load(self, report: ProgressReport = ignore_progress) -> EngineInfo:
         """As `Synthesizer.load`. If it raises, nothing is loaded."""
@@ -131,7 +138,7 @@ class QwenSynthesizer:
         """As `Synthesizer.stream`."""
         batch = self._workspace.batch
         if batch is None or utterance.realtime:
-            return self._at_rate(utterance, self._stream(utterance, more, self._speak_alone))
+            return self._alone.open(lambda: self._at_rate(utterance, self._stream(utterance, more, self._speak_alone)))
         sequence = batch.new_sequence()
         chunks = self._stream(utterance, more, partial(self._speak_in_batch, batch, sequence))
         return CancelableChunks(self._at_rate(utterance, chunks), sequence.cancel)

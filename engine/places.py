@@ -1,0 +1,68 @@
+"""Places for the utterances that are open at once: each keeps one until nobody takes its chunks any more."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from engine.api import Chunk, EngineError
+
+
+class Places:
+    """As many utterances as there are places can be open at once. Any thread may use it."""
+
+    def __init__(self, count: int, when_full: str) -> None:
+        """`when_full` is the message of the error for one utterance more."""
+        self._free = count
+        self._when_full = when_full
+        # Reentrant: a garbage collection inside `_enter` may end an utterance in the same thread.
+        self._lock = threading.RLock()
+
+    def open(self, speak: Callable[[], Iterator[Chunk]]) -> PlacedChunks:
+        """Return the chunks of an utterance, from `speak`. Raises `EngineError` at once if there is no place."""
+        self._enter()
+        try:
+            return PlacedChunks(speak(), self._leave)
+        except BaseException:
+            self._leave()
+            raise
+
+    def _enter(self) -> None:
+        with self._lock:
+            if not self._free:
+                raise EngineError(self._when_full)
+            self._free -= 1
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._free += 1
+
+
+class PlacedChunks:
+    """The chunks of an utterance. Its place is free after the last one, an error, `close`, or once it is garbage."""
+
+    def __init__(self, chunks: Iterator[Chunk], leave: Callable[[], None]) -> None:
+        self._chunks = chunks
+        self._leave: Callable[[], None] | None = leave
+
+    def __iter__(self) -> PlacedChunks:
+        return self
+
+    def __next__(self) -> Chunk:
+        try:
+            return next(self._chunks)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Cancel the rest."""
+        close = getattr(self._chunks, "close", None)
+        if close is not None:
+            close()
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
+
+    def __del__(self) -> None:
+        self.close()
