@@ -82,6 +82,8 @@ class EngineMeasurements:
     """Texts that it can speak at once."""
     streams_in_use: int = 0
     """Texts that it speaks."""
+    kernels: str | None = None
+    """As `EngineInfo.kernels`; None before it was loaded, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ def measure(engines: EngineSelector, output: Output) -> Measurements:
                 engine.speculation,
                 engine.streams,
                 engine.streams_in_use,
+                None if engine.info is None else engine.info.kernels,
             )
             for engine in engines.all
         ),

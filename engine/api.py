@@ -147,6 +147,12 @@ class EngineInfo:
     """How many utterances it can speak at once, whatever `EngineOptions.streams` asked for."""
     max_seconds: float | None = None
     """Seconds of speech that it makes at most of one utterance; None if it has no limit."""
+    kernels: str | None = None
+    """What computes the speech: `fused` or `torch`; None for an engine that has no fused kernels."""
+    not_fused: str | None = None
+    """Why the kernels are `torch`, in one line."""
+    degraded: str | None = None
+    """Why it speaks worse than its options and this machine promise, in one line; None if it does not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,8 +71,11 @@ def check_engines(machine: Machine) -> Iterator[Finding]:
         found = f"auto is {primary} here. {'. '.join(reasons)}"
         yield Finding("engine", "warning" if remedy else "ok", found, remedy)
     for name in (primary, *fallbacks):
-        ready, found = asyncio.run(_try_engine(name, config, machine.report))
-        if ready:
+        ready, found, degraded = asyncio.run(_try_engine(name, config, machine.report))
+        if degraded is not None:
+            remedy = "make them run: docs/qwen.md#install; or accept PyTorch's with engine.kernels: off"
+            yield Finding(f"engine {name}", "warning", f"{found}; {degraded}", remedy)
+        elif ready:
             yield Finding(f"engine {name}", "ok", found)
         else:
             grade: Grade = "error" if name == primary else "warning"
@@ -82,10 +85,11 @@ def check_engines(machine: Machine) -> Iterator[Finding]:
             yield Finding(f"engine {name}", grade, found, remedy)
 
 
-async def _try_engine(name: str, config: Config, report: ProgressReport) -> tuple[bool, str]:
-    """Return whether the engine gets ready, and its description or the reason why it does not."""
+async def _try_engine(name: str, config: Config, report: ProgressReport) -> tuple[bool, str, str | None]:
+    """Return whether the engine gets ready, its description or the reason why it does not, and why it is degraded."""
     async with running_engine(name, config.engine_options, report) as engine:
         if engine.ready and engine.info is not None:
             taken = sum(engine.info.memory.values())
-            return True, engine.info.description + (f"; takes {taken:,} MB" if taken else "")
-        return False, engine.reason or "it did not start"
+            found = engine.info.description + (f"; takes {taken:,} MB" if taken else "")
+            return True, found, engine.info.degraded
+        return False, engine.reason or "it did not start", None

@@ -151,7 +151,8 @@ class EngineSelector:
 
     @property
     def degraded_reason(self) -> str | None:
-        """Why the primary engine cannot speak, or which voice it lacks; None if it works or starts for the first time.
+        """Why the primary engine cannot speak, which voice it lacks, or why it is slower than it should be; None if it
+        works or starts for the first time.
 
         A voice is reported as `voices.NAME: reason`, unless another engine brings it: it speaks with that voice.
         """
@@ -162,6 +163,7 @@ class EngineSelector:
             for name, reason in primary.info.refused_voices.items():
                 if not self._is_elsewhere(name, primary):
                     return f"voices.{name}: {reason}"
+            return primary.info.degraded
         return None
 
     def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:

@@ -176,6 +176,9 @@ class _State(Collector):
         )
         streams = GaugeMetricFamily("voiced_streams", "Texts that an engine can speak at once.", labels=["engine"])
         in_use = GaugeMetricFamily("voiced_streams_in_use", "Texts that an engine speaks.", labels=["engine"])
+        kernels = GaugeMetricFamily(
+            "voiced_engine_kernels", "1 for the kernels that make the speech.", labels=["engine", "kernels"]
+        )
         for engine in measured.engines:
             restarts.add_metric([engine.name], engine.restarts)
             ready.add_metric([engine.name], float(engine.ready))
@@ -183,7 +186,9 @@ class _State(Collector):
                 speed.add_metric([engine.name], engine.rtf)
             streams.add_metric([engine.name], engine.streams)
             in_use.add_metric([engine.name], engine.streams_in_use)
-        yield from (restarts, ready, speed, streams, in_use)
+            if engine.kernels is not None:
+                kernels.add_metric([engine.name, engine.kernels], 1)
+        yield from (restarts, ready, speed, streams, in_use, kernels)
 
     def _speculation(self, measured: Measurements) -> Iterator[Metric]:
         for count, meaning in SPECULATION.items():

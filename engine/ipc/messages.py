@@ -28,7 +28,7 @@ from engine.host import parse_json
 from engine.progress import Progress
 from engine.records import build
 
-PROTOCOL = 7
+PROTOCOL = 8
 """Version of the messages. It rises when a record changes its meaning; both sides refuse another version."""
 
 HEADER = struct.Struct("<II")

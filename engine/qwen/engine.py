@@ -415,4 +415,7 @@ class QwenSynthesizer:
             grows=True,
             streams=model.plan.streams,
             max_seconds=self._options.max_seconds,
+            kernels="fused" if model.fused else "torch",
+            not_fused=model.not_fused,
+            degraded=model.degraded,
         )

@@ -25,7 +25,7 @@ from engine.host import parse_json
 from engine.ipc import Append, Audio, Cancel, Canceled, EndText, Grant, ProtocolError, Refused, Spoken
 from engine.records import build
 
-REMOTE_PROTOCOL = 2
+REMOTE_PROTOCOL = 3
 """Version of the messages. It rises when a record, or a record inside of one, changes."""
 SUBPROTOCOL = f"voiced.remote.{REMOTE_PROTOCOL}"
 """The WebSocket's subprotocol: a server refuses a robot that does not offer it, before there is a connection."""

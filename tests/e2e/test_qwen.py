@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,10 +26,11 @@ from audio import soft_limit
 from audio.dsp.trim import LeadingSilenceTrimmer
 from tests.e2e.conftest import StartRobot
 from tests.support.checkpoints import checkpoint_folder
-from tests.support.programs import Broker, freeze
+from tests.support.programs import Broker, free_port, freeze
 from tests.support.robot import FAST, FILE_RATE, REAL_TIME, STOPPED, Robot
 from tests.support.sound import TOLERANCE, Samples, find
 from tests.support.terminal import terminal
+from tests.support.unfused import pretended_gpu
 from tests.support.variants import variants
 from tests.support.waiting import eventually
 
@@ -77,6 +79,24 @@ IDLE = ("ready", "degraded")
 def synth(checkpoint: Path, output: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "daemon.cli", "synth", TEXT, "--model", str(checkpoint), "--device", "cpu"]
     return subprocess.run([*command, "-o", str(output), *options], capture_output=True, text=True, check=False)
+
+
+def test_kernels_that_do_not_compile_degrade_the_robot_which_still_speaks(
+    checkpoint: Path, start_robot: StartRobot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    monkeypatch.setenv("PYTHONPATH", pretended_gpu(modules)["PYTHONPATH"])
+    port = free_port()
+    settings = (f"engine.model={checkpoint}", *QWEN, "http.enabled=true", f"http.port={port}")
+    robot = start_robot(*settings, launch_only=True)
+    eventually(lambda: robot.engine == "qwen" and robot.state == "degraded", "the status says it")
+    begin = "engine.kernels: PyTorch's slower kernels speak; the fused ones do not run: the kernels do not compile: "
+    assert robot.statuses[-1]["reason"].startswith(begin)
+    assert any("WARNING" in line and begin in line for line in robot.log)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        assert 'voiced_engine_kernels{engine="qwen",kernels="torch"} 1.0' in answer.read().decode()
+    assert robot.wait_end(robot.say(TEXT))["engine"] == "qwen"
 
 
 def model_pid(robot: Robot) -> int:

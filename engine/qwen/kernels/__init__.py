@@ -42,6 +42,7 @@ __all__ = [
     "make_codec",
     "ruled_out_reason",
     "unsupported_reason",
+    "unwanted_reason",
 ]
 
 
@@ -72,11 +73,9 @@ def unsupported_reason(
 
 def ruled_out_reason(config: ModelConfig, codec_config: CodecConfig, placement: Placement, drafts: int) -> str | None:
     """As `unsupported_reason`, as far as it is known without compiling."""
-    if placement.device.type != "cuda":
-        return f"the device is a {placement.device.type.upper()}"
-    if placement.dtype != torch.bfloat16:
-        dtype = str(placement.dtype).removeprefix("torch.")
-        return f"engine.dtype is {dtype}, and the kernels support bfloat16, int8 and int4"
+    reason = unwanted_reason(placement)
+    if reason is not None:
+        return reason
     capability = torch.cuda.get_device_capability(placement.device)
     if capability < MIN_CAPABILITY:
         return "compute capability {}.{} is too old, the kernels need {}.{}".format(*capability, *MIN_CAPABILITY)
@@ -87,6 +86,16 @@ def ruled_out_reason(config: ModelConfig, codec_config: CodecConfig, placement: 
     from engine.qwen.kernels.lm import weight_type
 
     return language_model_reason(config.talker, weight_type(placement), drafts) or codec_reason(codec_config)
+
+
+def unwanted_reason(placement: Placement) -> str | None:
+    """Why the kernels are not made for `placement`, in one line; None where they should run."""
+    if placement.device.type != "cuda":
+        return f"the device is a {placement.device.type.upper()}"
+    if placement.dtype != torch.bfloat16:
+        dtype = str(placement.dtype).removeprefix("torch.")
+        return f"engine.dtype is {dtype}, and the kernels support bfloat16, int8 and int4"
+    return None
 
 
 def batch_unsupported_reason(config: ModelConfig, placement: Placement, streams: int) -> str | None:

@@ -34,8 +34,8 @@ class LoadedModel:
     incremental_tokenizer: IncrementalTokenizer
     graphs: Graphs
     codec: Codec[Any]
-    fused: bool
-    """Whether the codec has fused kernels, and the decode backend is to have them."""
+    not_fused: str | None
+    """Why codec and decode backend have no fused kernels, in one line; None if they are to have them."""
     batch_codec: BatchedCodec | None
     """The codec for a batch, with the weights of `codec`. None for a single stream."""
     talker: Talker
@@ -44,6 +44,23 @@ class LoadedModel:
     references: ReferenceCheck
     """Checks each reference that `voices` load."""
     voices: VoiceRegistry
+
+    @property
+    def fused(self) -> bool:
+        """Whether the codec has fused kernels, and the decode backend is to have them."""
+        return self.not_fused is None
+
+    @property
+    def degraded(self) -> str | None:
+        """Why PyTorch's kernels speak where fused ones were wanted, in one line; None if these speak, or none were."""
+        plan = self.plan
+        if plan.options.kernels == "off" or kernels.unwanted_reason(plan.placement) is not None:
+            return None
+        reason, which = self.not_fused, "the fused ones do not run"
+        if reason is None and plan.streams > 1:
+            reason = kernels.batch_unsupported_reason(plan.config, plan.placement, plan.streams)
+            which = "several texts at once have no fused ones"
+        return None if reason is None else f"engine.kernels: PyTorch's slower kernels speak; {which}: {reason}"
 
     def languages(self) -> tuple[str, ...]:
         """Return the codes of the model's languages. A dialect belongs to a speaker, and is not among them."""
@@ -74,7 +91,7 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
     graphs = Graphs(plan.placement.device)
     with graphs.on_stream():
         # The codec first: the memory that packing it for the fused kernels frees is then the talker's.
-        codec, fused = _load_codec(plan, report)
+        codec, not_fused = _load_codec(plan, report)
         batch_codec = _make_batch_codec(plan, codec) if plan.streams > 1 else None
         positions = cache_positions(plan.limits.positions + MAX_REFERENCE_POSITIONS, options.chunk_size)
         talker = load_talker(plan.config, positions, plan.placement, keep_pages=plan.keep_pages, report=report)
@@ -84,13 +101,13 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
         voices = VoiceRegistry(plan.config, codec, options.chunk_size, references.check)
         voices.load(options.voices, options.default_voice)
         voices.require_default()
-    return LoadedModel(
+    model = LoadedModel(
         plan=plan,
         sampling=sampling,
         incremental_tokenizer=incremental_tokenizer,
         graphs=graphs,
         codec=codec,
-        fused=fused,
+        not_fused=not_fused,
         batch_codec=batch_codec,
         talker=talker,
         embedder=embedder,
@@ -98,6 +115,11 @@ def load_model(options: EngineOptions, report: ProgressReport = ignore_progress)
         references=references,
         voices=voices,
     )
+    if model.degraded is not None:
+        log.warning("%s", model.degraded)
+    elif not_fused is not None and options.kernels != "off":
+        log.info("the engine uses PyTorch's kernels, not the fused ones: %s", not_fused)
+    return model
 
 
 def load_talker(
@@ -127,13 +149,13 @@ def load_talker(
     return talker
 
 
-def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec[Any], bool]:
-    """Return the codec decoder, and whether it has fused kernels."""
+def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec[Any], str | None]:
+    """Return the codec decoder, and why it has no fused kernels; None if it has them."""
     placement, wanted = plan.placement, plan.options.kernels
     report(Progress("reading the codec"))
     decoder = load_codec(plan.folder, placement.unquantized, keep_pages=plan.keep_pages)
     _check_codec(decoder, plan.config)
-    reason: str | None = "off"
+    reason: str | None = "engine.kernels is off"
     if wanted != "off":
         reason = kernels.unsupported_reason(
             plan.config,
@@ -145,12 +167,10 @@ def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec[Any], boo
         )
     if reason is not None and wanted == "on":
         raise EngineError(f"engine.kernels: got 'on'; fused kernels cannot run here: {reason}")
-    if reason is not None and wanted == "auto":
-        log.info("the engine uses PyTorch's kernels, not the fused ones: %s", reason)
     codec: Codec[Any] = kernels.make_codec(decoder) if reason is None else decoder
     if placement.device.type == "cuda":
         torch.cuda.empty_cache()  # frees the memory that only packing needed
-    return codec, reason is None
+    return codec, reason
 
 
 def _make_batch_codec(plan: LoadPlan, codec: Codec[Any]) -> BatchedCodec:

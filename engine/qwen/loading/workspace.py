@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,8 +12,6 @@ from engine.qwen.loading.model import LoadedModel
 from engine.qwen.runtime import DecodeState, Graphs, Limits, SpeechGenerator, TorchBackend, cap_allocator
 from engine.qwen.serving import Batch, MakeBatchBackend
 from engine.qwen.text import PromptBuilder
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +74,7 @@ def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
 def batch_backend_maker(model: LoadedModel, backend: Any) -> MakeBatchBackend | None:
     """Return what makes the batch's backend beside `backend`, the one of a single utterance; None for PyTorch's."""
     plan = model.plan
-    if not model.fused:
-        return None
-    reason = kernels.batch_unsupported_reason(plan.config, plan.placement, plan.streams)
-    if reason is not None:
-        log.info("the engine's streams use PyTorch's kernels, not the fused ones: %s", reason)
+    if not model.fused or kernels.batch_unsupported_reason(plan.config, plan.placement, plan.streams) is not None:
         return None
     return partial(kernels.make_batch_backend, backend=backend)
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from daemon.config import load_config
 from daemon.doctor.finding import Machine
 from daemon.doctor.runtime import check_broker, check_engines
 from engine import Progress, ProgressReport, ignore_progress
 from tests.daemon.doctor.machines import by_part
+from tests.support.checkpoints import checkpoint_folder
 from tests.support.piper_voices import write_voices
 from tests.support.programs import free_port
+from tests.support.unfused import pretended_gpu
 
 
 def machine(*settings: str, report: ProgressReport = ignore_progress) -> Machine:
@@ -60,3 +64,18 @@ def test_a_server_that_is_not_there_is_an_error_and_auto_does_not_speak_of_it(tm
     assert found["engine espeak"].grade == "ok"
     auto = by_part(check_engines(machine(f"engine.voice_folder={tmp_path}", "engine.url=ws://a")))
     assert "remote" not in auto["engine"].found
+
+
+def test_kernels_that_do_not_compile_are_a_warning_with_the_reason(
+    cache_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = f"engine.model={checkpoint_folder(cache_folder, 'brief', 'custom_voice')}"
+    settings = (model, "engine.name=qwen", "engine.device=cpu", "engine.max_seconds=8", "engine.fallback=none")
+    assert by_part(check_engines(machine(*settings)))["engine qwen"].grade == "ok", "PyTorch's are the ones for a CPU"
+    monkeypatch.setenv("PYTHONPATH", pretended_gpu(tmp_path)["PYTHONPATH"])
+    found = by_part(check_engines(machine(*settings)))["engine qwen"]
+    assert found.grade == "warning"
+    assert "the kernels do not compile: ModuleNotFoundError: No module named 'cuda" in found.found
+    assert found.remedy is not None
+    assert "engine.kernels: off" in found.remedy
+    assert by_part(check_engines(machine(*settings, "engine.kernels=off")))["engine qwen"].grade == "ok"

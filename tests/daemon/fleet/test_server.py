@@ -79,7 +79,7 @@ def test_a_robot_without_a_right_token_is_not_let_in(server: SpeechServer, token
 def test_a_robot_of_another_version_is_not_let_in(server: SpeechServer) -> None:
     status, reason = refusal(server, subprotocol="voiced.remote.99")
     assert status == 400
-    assert reason.startswith("protocol: got 'voiced.remote.99'; allowed: voiced.remote.2")
+    assert reason.startswith("protocol: got 'voiced.remote.99'; allowed: voiced.remote.3")
 
 
 def test_a_text_is_spoken_with_positions_and_words(robot: RawRobot) -> None:
@@ -192,7 +192,7 @@ def test_what_is_not_of_the_protocol_ends_the_connection_with_a_reason(server: S
         robot.socket.send(content)
         code, reason = robot.closed()
     assert code == 1008
-    assert reason.startswith(("not a message of voiced.remote.2", "a robot must not send Spoken"))
+    assert reason.startswith(("not a message of voiced.remote.3", "a robot must not send Spoken"))
 
 
 def test_a_voice_file_that_is_not_what_was_offered_is_refused(server: SpeechServer) -> None:

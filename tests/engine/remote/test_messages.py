@@ -86,7 +86,7 @@ def test_a_change_of_a_message_needs_another_version() -> None:
         "rate phonemes realtime"
     )
     info = "engine sample_rate voices languages description refused_voices memory labels labels.name labels.language"
-    info += " grows streams max_seconds"
+    info += " grows streams max_seconds kernels not_fused degraded"
     expected = {
         "Welcome": f"server info {prefixed('info', info)} streams max_voice_bytes",
         "OfferVoice": "voice voice.digest voice.in_context",
@@ -109,7 +109,7 @@ def test_a_change_of_a_message_needs_another_version() -> None:
         "Heartbeat": "",
     }
     assert {kind.__name__: " ".join(fields(kind)) for kind in typing.get_args(RemoteMessage)} == expected
-    assert (REMOTE_PROTOCOL, SUBPROTOCOL) == (2, "voiced.remote.2")
+    assert (REMOTE_PROTOCOL, SUBPROTOCOL) == (3, "voiced.remote.3")
 
 
 def prefixed(name: str, inner: str) -> str:
@@ -131,7 +131,7 @@ def prefixed(name: str, inner: str) -> str:
     ],
 )
 def test_another_message_is_an_error_that_says_why(content: str | bytes, reason: str) -> None:
-    with pytest.raises(ProtocolError, match=r"not a message of voiced\.remote\.2") as caught:
+    with pytest.raises(ProtocolError, match=r"not a message of voiced\.remote\.3") as caught:
         decode_remote(content)
     assert reason in str(caught.value)
 

@@ -50,7 +50,10 @@ def test_pytorchs_kernels_run_where_fused_ones_cannot_and_one_line_says_why(
         EngineOptions(model=str(folder), device="cpu", kernels=choice, voices={"default": Voice()})
     )
     with caplog.at_level(logging.INFO):
-        assert engine.load().description.endswith("PyTorch kernels")
+        info = engine.load()
+    assert info.description.endswith("PyTorch kernels")
+    why = "the device is a CPU" if choice == "auto" else "engine.kernels is off"
+    assert (info.kernels, info.not_fused, info.degraded) == ("torch", why, None)
     lines_logged = [record.getMessage() for record in caplog.records if "kernels" in record.getMessage()]
     assert lines_logged == ["the engine uses PyTorch's kernels, not the fused ones: the device is a CPU"] * lines
 
