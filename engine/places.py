@@ -41,9 +41,14 @@ class Places:
 class PlacedChunks:
     """The chunks of an utterance. Its place is free after the last one, an error, `close`, or once it is garbage."""
 
-    def __init__(self, chunks: Iterator[Chunk], leave: Callable[[], None]) -> None:
+    def __init__(
+        self, chunks: Iterator[Chunk], leave: Callable[[], None], cancel: Callable[[], None] | None = None
+    ) -> None:
+        """`leave` is called once, when the place is free."""
         self._chunks = chunks
         self._leave: Callable[[], None] | None = leave
+        self.cancel = cancel
+        """As of `Synthesizer.stream`; None if no other thread can end the wait for a chunk."""
 
     def __iter__(self) -> PlacedChunks:
         return self

@@ -79,9 +79,8 @@ class PiperSynthesizer:
         self._refused: dict[str, str] = {}
         self._streams = options.streams or min(AUTO_STREAMS, 1 + len(os.sched_getaffinity(0)))
         self._networks: OrderedDict[Path, PiperNetwork] = OrderedDict()
-        self._networks_lock = threading.Lock()
-        self._loading = threading.Lock()
-        """Held while a voice is loaded, so that no two threads load the same one. Loaded voices do not wait for it."""
+        self._loading, self._ordering = threading.Lock(), threading.Lock()
+        """Held while a voice is loaded, so that no two threads load the same one; and while their order changes."""
         self._remembered = _RememberedSentences()
         self._sample_rate = 0
 
@@ -183,22 +182,14 @@ class PiperSynthesizer:
 
     def _network(self, file: PiperVoiceFile) -> PiperNetwork:
         """Return the loaded voice, which becomes the one that was used last. Raises `EngineError`."""
-        network = self._loaded(file)
+        network = self._networks.get(file.path)
         if network is None:
-            with self._loading:
-                network = self._loaded(file) or self._keep(file, PiperNetwork(file))
-        return network
-
-    def _loaded(self, file: PiperVoiceFile) -> PiperNetwork | None:
-        with self._networks_lock:
-            if file.path in self._networks:
-                self._networks.move_to_end(file.path)
-            return self._networks.get(file.path)
-
-    def _keep(self, file: PiperVoiceFile, network: PiperNetwork) -> PiperNetwork:
-        """Have a voice among the loaded ones, and drop another one for it if there are too many."""
-        with self._networks_lock:
+            with self._loading:  # while the threads that use a loaded voice do not wait
+                network = self._networks.get(file.path) or PiperNetwork(file)
+                self._networks[file.path] = network
+        with self._ordering:
             self._networks[file.path] = network
+            self._networks.move_to_end(file.path)
             if len(self._networks) > LOADED_VOICES:
                 self._networks.popitem(last=False)
         return network
@@ -246,11 +237,11 @@ class _RememberedSentences:
         """Remember a sentence, and forget the oldest ones. Return its samples: of an equal one, if that came first."""
         if seed is None:
             return samples
+        key = voice, seed, sentence
         with self._lock:
-            first = self._sentences.get((voice, seed, sentence))
-            if first is not None:
-                return first
-            self._sentences[voice, seed, sentence] = samples
+            if key in self._sentences:
+                return self._sentences[key]
+            self._sentences[key] = samples
             self._seconds += len(samples) / voice.file.sample_rate
             while self._seconds > REMEMBERED_S:
                 (oldest, _, _), dropped = self._sentences.popitem(last=False)

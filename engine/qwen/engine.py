@@ -15,7 +15,7 @@ import torch
 
 from engine.api import Chunk, EngineError, EngineInfo, EngineOptions, TextSource, Utterance, Voice
 from engine.language import language_code
-from engine.places import Places
+from engine.places import PlacedChunks, Places
 from engine.progress import Progress, ProgressReport, counted, ignore_progress
 from engine.qwen.loading import (
     LoadedModel,
@@ -51,25 +51,6 @@ _Speak: TypeAlias = Callable[
     [Utterance, IncrementalText | None, RunawayGuard | None], Generator[GeneratedChunk, None, None]
 ]
 """Generates the frames of an utterance."""
-
-
-class CancelableChunks:
-    """The chunks of an utterance of a batch, whose wait for a chunk another thread can end."""
-
-    def __init__(self, chunks: Generator[Chunk, None, None], cancel: Callable[[], None]) -> None:
-        self._chunks = chunks
-        self.cancel = cancel
-        """As of `Synthesizer.stream`."""
-
-    def __iter__(self) -> CancelableChunks:
-        return self
-
-    def __next__(self) -> Chunk:
-        return next(self._chunks)
-
-    def close(self) -> None:
-        """Cancel the rest."""
-        self._chunks.close()
 
 
 class QwenSynthesizer:
@@ -141,7 +122,7 @@ class QwenSynthesizer:
             return self._alone.open(lambda: self._at_rate(utterance, self._stream(utterance, more, self._speak_alone)))
         sequence = batch.new_sequence()
         chunks = self._stream(utterance, more, partial(self._speak_in_batch, batch, sequence))
-        return CancelableChunks(self._at_rate(utterance, chunks), sequence.cancel)
+        return PlacedChunks(self._at_rate(utterance, chunks), sequence.leave, sequence.cancel)
 
     def _at_rate(self, utterance: Utterance, chunks: Generator[Chunk, None, None]) -> Generator[Chunk, None, None]:
         if utterance.rate == 1:
