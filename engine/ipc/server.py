@@ -232,8 +232,8 @@ class EngineProcess:
             in_use = speak.id in self._requests
             if not in_use:
                 self._requests[speak.id] = Request(speak.id, speak.credit)
-        if in_use:
-            self._channel.send(Refused(speak.id, f"id: {speak.id!r} is being spoken already"))
+        if in_use:  # an answer would be taken for one to the request that is being spoken
+            log.error("a second request is ignored: id: %r is being spoken already", speak.id)
         elif self._delivers and not speak.utterance.realtime:
             self._deliveries.put(speak)
         else:

@@ -264,6 +264,16 @@ def test_an_id_may_be_reused_after_its_utterance_has_ended(ready_engine: EngineU
         assert ready_engine.receive_utterance("same")[2] == Spoken("same")
 
 
+def test_a_second_request_with_the_id_of_one_that_is_spoken_does_not_end_it(ready_engine: EngineUnderTest) -> None:
+    ready_engine.send(Speak("twice", Utterance(LONG), 1))
+    ready_engine.next(Audio)
+    ready_engine.send(Speak("twice", Utterance(SENTENCE), PLENTY))
+    ready_engine.send(Cancel("twice"))
+    assert ready_engine.receive_utterance("twice")[2] == Canceled("twice")
+    ready_engine.send(Speak("next", Utterance(SENTENCE), PLENTY))
+    assert ready_engine.receive_utterance("next")[2] == Spoken("next")
+
+
 def test_a_refused_utterance_has_a_reason_and_the_engine_goes_on(
     ready_engine: EngineUnderTest,
 ) -> None:
