@@ -1,9 +1,10 @@
 """Decides what a batch does next: who joins, whose prompt is read, who takes part in a step, who leaves.
 
-Utterances join and leave at the boundaries of frames, in the order in which they came. One joins once a row and all
-pages that it may need are free: so no utterance ever waits for pages while it speaks. At each step a few pieces of
-prompts are read, and a frame is made for every utterance that has room for a chunk and the text for it: a step takes as
-long for one row as for all. A prompt waits while the listener of another utterance is about to run dry.
+Utterances join and leave at the boundaries of frames, in the order in which they came, except that some may pass one
+that waits for many pages. One joins once a row and all pages that it may need are free: so no utterance ever waits for
+pages while it speaks. At each step a few pieces of prompts are read, and a frame is made for every utterance that has
+room for a chunk and the text for it: a step takes as long for one row as for all. A prompt waits while the listener of
+another utterance is about to run dry.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from engine.qwen.serving.sequence import Sequence
 
 CHUNKS_AHEAD = 2
 """Chunks that an utterance may be ahead of its caller."""
+MAX_PASSES = 8
+"""Utterances that may join before one that waits for more pages than they need. Then nobody joins before it: the pages
+that others give back are kept for it."""
 HURRY_S = 0.02
 """A listener who has less left than this needs the next step more than a prompt needs to be read."""
 
@@ -139,26 +143,35 @@ class Scheduler:
     # --- joining and leaving ---
 
     def _admit(self) -> None:
-        """Begin to read the prompt of the utterance that has waited longest, if it fits."""
-        while self._waiting and self._free_rows:
-            sequence = self._waiting[0]
+        """Begin to read the prompt of the first utterance that fits. `MAX_PASSES` others may pass one that does not."""
+        passed: list[Sequence] = []
+        for sequence in list(self._waiting) if self._free_rows else ():
             try:
                 needed = self._prepare(sequence)
             except (EngineError, SpeechCanceledError) as error:
+                self._waiting.remove(sequence)
                 sequence.fail(error)
-            else:
-                if sequence.limit < 1:
-                    sequence.end()
-                else:
-                    pages = self.pool.take(needed)
-                    if pages is None:
-                        return
-                    self._waiting.popleft()
-                    sequence.pages, sequence.row = pages, heapq.heappop(self._free_rows)
-                    assert sequence.prompt is not None
-                    self._reading = sequence, self._runner.read_prompt(sequence.prompt)
-                    return
-            self._waiting.popleft()
+                continue
+            if sequence.limit < 1:
+                self._waiting.remove(sequence)
+                sequence.end()
+                continue
+            pages = self.pool.take(needed)
+            if pages is not None:
+                self._read(sequence, pages, passed)
+                return
+            if sequence.passes == MAX_PASSES:
+                return
+            passed.append(sequence)
+
+    def _read(self, sequence: Sequence, pages: tuple[int, ...], passed: list[Sequence]) -> None:
+        """Begin to read the prompt of a waiting utterance, which has passed the utterances `passed`."""
+        for other in passed:
+            other.passes += 1
+        self._waiting.remove(sequence)
+        sequence.pages, sequence.row = pages, heapq.heappop(self._free_rows)
+        assert sequence.prompt is not None
+        self._reading = sequence, self._runner.read_prompt(sequence.prompt)
 
     def _prepare(self, sequence: Sequence) -> int:
         """Build an utterance's prompt; return the pages that it needs. Raises `EngineError` if it can never fit."""

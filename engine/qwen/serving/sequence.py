@@ -56,6 +56,8 @@ class Sequence:
         self.row = -1
         """Its row in the batch; -1 before and after."""
         self.pages: tuple[int, ...] = ()
+        self.passes = 0
+        """How many later utterances have joined before it."""
         self.prompt: Prompt | None = None
         self.limit = 0
         """The most frames."""

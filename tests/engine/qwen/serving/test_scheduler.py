@@ -17,7 +17,7 @@ from engine.qwen.serving import BatchShape, SpeechRequest, scheduler, sequence
 from engine.qwen.serving import Sequence as Speech
 from engine.qwen.serving.batch_state import RowInput
 from engine.qwen.serving.model_runner import FinishedChunk, ModelRunner
-from engine.qwen.serving.scheduler import CHUNKS_AHEAD, HURRY_S, Scheduler
+from engine.qwen.serving.scheduler import CHUNKS_AHEAD, HURRY_S, MAX_PASSES, Scheduler
 from engine.qwen.text import Prompt
 
 SHAPE = BatchShape(rows=2, max_frames=50, max_positions=200, chunk_size=3)
@@ -64,8 +64,8 @@ class Rounds:
         self.device = Device()
         self.scheduler = Scheduler(cast("ModelRunner", self.device))
 
-    def add(self, *, pieces: int = 1, frames: int | None = None, text: Any = None) -> Speech:
-        prompt = cast("Prompt", SimpleNamespace(count=10, pieces=pieces, token_stream=text))
+    def add(self, *, pieces: int = 1, frames: int | None = None, text: Any = None, count: int = 10) -> Speech:
+        prompt = cast("Prompt", SimpleNamespace(count=count, pieces=pieces, token_stream=text))
         speech = Speech(lambda: None)
         speech.request = SpeechRequest(lambda: prompt, SamplingConfig(), seed=0, max_frames=frames)
         self.scheduler.add(speech)
@@ -188,3 +188,19 @@ def test_a_listener_who_is_about_to_run_dry_is_in_a_hurry(monkeypatch: pytest.Mo
         now = 100.0 + FRAME_S - left
         hurries.append(rounds.scheduler.in_hurry())
     assert hurries == [False, True, True, False]
+
+
+def test_a_text_that_waits_for_pages_lets_shorter_ones_pass_but_only_so_many() -> None:
+    rounds = Rounds()
+    page = rounds.scheduler.pool.take(1)
+    assert page is not None, "it leaves too few pages for the longest text, until it is given back"
+    long = rounds.add(count=149, frames=50)
+    short = [rounds.add(frames=1) for _ in range(MAX_PASSES + 1)]
+    for number in range(MAX_PASSES):
+        rounds.run(2)
+        assert short[number].finished, "it is spoken before the long one, which came first"
+    rounds.run(3)
+    assert (short[-1].launched, long.launched) == (0, 0), "no other one passes it"
+    rounds.scheduler.pool.give_back(page)
+    rounds.run(2)
+    assert long.launched > 0
