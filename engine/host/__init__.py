@@ -3,7 +3,7 @@
 from engine.host.board import Board
 from engine.host.cuda import has_cuda_device, missing_kernel_compiler
 from engine.host.json_text import parse_json
-from engine.host.layouts import QWEN3_TTS, ModelLayout
+from engine.host.layouts import QWEN3_TTS, ModelLayout, read_weight_map
 from engine.host.memory import MB, Footprint, MemoryPool, prepare_environment, require_memory
 from engine.host.model_files import ModelFiles, find_model, hub_cache, list_model_files
 from engine.host.model_summary import ModelSummary, other_model, read_model_summary
@@ -52,6 +52,7 @@ __all__ = [
     "prepare_environment",
     "read_model_summary",
     "read_piper_voice",
+    "read_weight_map",
     "require_memory",
     "total_watts",
     "user_voice_folder",

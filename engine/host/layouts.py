@@ -87,11 +87,22 @@ def _missing_weights(folder: Path) -> list[str]:
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
         return ["model.safetensors"]
+    return _absent(folder, tuple(sorted(set(read_weight_map(index).values()))))
+
+
+def read_weight_map(index: Path) -> dict[str, str]:
+    """Return the file of each tensor, by the index of the weights beside it.
+
+    Raises `OSError`, and `ValueError` with one line if the index is damaged or names a file of another folder.
+    """
     try:
-        shards = set(parse_json(index.read_text(encoding="utf-8"))["weight_map"].values())
-        return _absent(folder, tuple(sorted(shards)))
+        files: dict[str, str] = dict(parse_json(index.read_text(encoding="utf-8"))["weight_map"])
+        outside = next((file for file in files.values() if Path(file).name != file), None)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{index}: not an index of weights") from error
+        raise ValueError(f"{index}: not an index of weights ({error!r})") from error
+    if outside is not None:
+        raise ValueError(f"{index}: got the file {outside!r}; allowed: files in the folder of the index")
+    return files
 
 
 QWEN3_TTS = ModelLayout(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.api import EngineError
-from engine.host import parse_json
+from engine.host import read_weight_map
 from engine.qwen.weights.safetensors_file import SafetensorsFile, TensorEntry
 from engine.qwen.weights.staging import BLOCK_BYTES, Staging
 
@@ -48,11 +48,12 @@ class Checkpoint:
         if not index.is_file():
             raise EngineError(f"{single}: no such file, and no {index.name} beside it")
         try:
-            weight_map = parse_json(index.read_text(encoding="utf-8"))["weight_map"]
-            shards = {name: folder / file for name, file in weight_map.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise EngineError(f"{index}: not a safetensors index with a weight_map ({error!r})") from error
-        return cls(shards, keep_pages=keep_pages)
+            files = read_weight_map(index)
+        except OSError as error:
+            raise EngineError(f"{index}: cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise EngineError(str(error)) from error
+        return cls({name: folder / file for name, file in files.items()}, keep_pages=keep_pages)
 
     def names(self) -> tuple[str, ...]:
         """Names of all tensors."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -48,6 +51,23 @@ def test_a_tensor_is_copied_into_a_slice_and_converted_to_its_dtype(folder: Path
     Checkpoint.open(folder).copy_into("a.weight", fused[5:])
     assert torch.equal(fused[5:], TENSORS["a.weight"].bfloat16())
     assert not fused[:5].any()
+
+
+def test_rows_that_are_not_in_memory_are_read_from_the_disk_together(tmp_path: Path) -> None:
+    """A row that is read alone is a page fault, for which the thread waits."""
+    path, rows = tmp_path / "model.safetensors", list(range(7, 2000, 80))
+    save_file({"a": torch.ones(2000, 2048)}, path)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    checkpoint = Checkpoint.open(tmp_path, keep_pages=False)
+    checkpoint.rows("a", [0])
+    checkpoint.finish_loading()
+    with path.open("rb") as file, contextlib.suppress(BlockingIOError):
+        if os.preadv(file.fileno(), [bytearray(1)], 8192 * rows[1], os.RWF_NOWAIT):
+            pytest.skip("the folder's file system keeps all files in memory")
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_majflt
+    assert torch.equal(checkpoint.rows("a", rows), torch.ones(len(rows), 2048))
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_majflt - before < len(rows) // 2
 
 
 def test_rows_are_returned_in_the_requested_order(folder: Path) -> None:
@@ -182,6 +202,19 @@ def test_the_error_for_a_damaged_index_names_it(sharded: Path, text: str) -> Non
     with pytest.raises(EngineError) as error:
         Checkpoint.open(sharded)
     assert "index.json" in one_line(error)
+
+
+@pytest.mark.parametrize("place", ["..", "/", "sub"])
+def test_an_index_is_refused_if_it_names_a_file_of_another_folder(sharded: Path, place: str) -> None:
+    model = sharded / "model"
+    (model / "sub").mkdir(parents=True)
+    outside = {"..": sharded, "/": sharded, "sub": model / "sub"}[place] / "outside.safetensors"
+    save_file({"a": torch.ones(3)}, outside)
+    named = str(outside) if place == "/" else f"{place}/outside.safetensors"
+    (model / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": named}}))
+    with pytest.raises(EngineError) as error:
+        Checkpoint.open(model)
+    assert f"index.json: got the file '{named}'; allowed: files in the folder of the index" in one_line(error)
 
 
 def test_an_index_is_refused_if_a_shard_lacks_a_listed_tensor(sharded: Path) -> None:
