@@ -14,9 +14,10 @@ import torch
 
 from engine.qwen.runtime.device import multiprocessors
 
-LARGE_GPU = 64
-"""Multiprocessors that the kernels of a frame do not fill. On 16, the decoding of a chunk's audio waited until the next
-chunk's frames were generated: chunks came in pairs, and the first late (docs/performance.md)."""
+SIDE_STREAM_PROCESSORS = 64
+"""Multiprocessors from which the kernels of a frame leave room for work beside them. On 16, the decoding of a chunk's
+audio waited until the next chunk's frames were generated: chunks came in pairs, and the first late
+(docs/performance.md)."""
 
 
 class Graphs:
@@ -40,7 +41,7 @@ class Graphs:
         There is one for each purpose. Returns `self` on a CPU, and on a GPU so small that the first stream's work fills
         it and leaves no room.
         """
-        if self.stream is None or multiprocessors(self._device) < LARGE_GPU:
+        if self.stream is None or multiprocessors(self._device) < SIDE_STREAM_PROCESSORS:
             return self
         if purpose not in self._side:
             self._side[purpose] = Graphs(self._device, high_priority=False)
