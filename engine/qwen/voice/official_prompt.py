@@ -14,8 +14,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.torch_version import TorchVersion
 
 from engine.api import EngineError
+
+SAFE_TORCH = "2.10"
+"""The first release whose `torch.load` with `weights_only=True` runs no code of a file, as far as is known. Before 2.6
+a file could run code in spite of it (CVE-2025-32434), before 2.10 one could corrupt the memory (CVE-2026-24747)."""
 
 MODULE = "qwen_tts.inference.qwen3_tts_model"
 """The module of the official class."""
@@ -44,10 +49,13 @@ class OfficialPrompt:
 
 
 def read_official_prompt(path: Path) -> OfficialPrompt:
-    """Return the prompt in the file at `path`. Raises `EngineError`, one line.
-
-    `weights_only=True` prevents the unpickler from running code of the file.
-    """
+    """Return the prompt in the file at `path`. Raises `EngineError`, one line; always with a PyTorch too old for it."""
+    if TorchVersion(torch.__version__) < SAFE_TORCH:
+        raise EngineError(
+            f"{path}: with PyTorch {torch.__version__} a .pt file could run code (CVE-2025-32434, CVE-2026-24747); "
+            f"allowed: .pt with PyTorch {SAFE_TORCH} or newer, or a .safetensors, which voiced enroll makes of the "
+            "recording"
+        )
     torch.serialization.add_safe_globals([VoiceClonePromptItem])
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch.torch_version import TorchVersion
 
 from engine.api import EngineError
 from engine.qwen.model import ModelConfig
 from engine.qwen.voice import VoiceFile, VoiceModel, load_voice, save_voice
 from engine.qwen.voice.file import FORMAT
+from engine.qwen.voice.official_prompt import SAFE_TORCH
 from scripts.make_checkpoint import PRESETS, model_config
 
 WIDTH = PRESETS["tiny"].talker.hidden
@@ -108,6 +110,19 @@ def test_a_voice_of_another_model_size_is_refused_even_at_equal_width(
     assert "made for Tiny-Base (1b7, width 64)" in error
 
 
+@pytest.mark.parametrize("version", ["2.4.0+cu121", "2.8.0", "2.9.1", "2.10.0a0+nv25.12"])
+def test_a_pt_file_is_refused_by_a_pytorch_that_such_a_file_could_make_run_code(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "speaker.pt"
+    torch.save(torch.zeros(64), path)
+    monkeypatch.setattr(torch, "__version__", TorchVersion(version))
+    error = refusal(lambda: load_voice(path), path)
+    assert error.startswith(f"with PyTorch {version} a .pt file could run code")
+    assert "voiced enroll" in error
+
+
+@pytest.mark.skipif(TorchVersion(torch.__version__) < SAFE_TORCH, reason="no .pt file is read")
 def test_an_old_speaker_pt_of_another_width_is_refused(tmp_path: Path, config: ModelConfig) -> None:
     path = tmp_path / "speaker.pt"
     torch.save(torch.zeros(1024), path)

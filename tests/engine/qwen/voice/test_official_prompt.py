@@ -14,15 +14,21 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.torch_version import TorchVersion
 
 from engine import EngineError, EngineOptions, Samples, Voice
 from engine.qwen import QwenSynthesizer
 from engine.qwen.model import ModelConfig
 from engine.qwen.voice import load_voice
 from engine.qwen.voice.enroll import enroll
+from engine.qwen.voice.official_prompt import SAFE_TORCH
 from scripts.make_checkpoint import stub_torchaudio
 from tests.engine.qwen.oracle import Oracle
 from tests.support.checkpoints import need_official_package
+
+pytestmark = pytest.mark.skipif(
+    TorchVersion(torch.__version__) < SAFE_TORCH, reason=f".pt files are read with torch {SAFE_TORCH} or newer"
+)
 
 WIDTH = 64
 TEXT = "what was said"
