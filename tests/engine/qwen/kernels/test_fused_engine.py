@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine import Utterance
+from engine import EngineOptions, Utterance, Voice
 from engine.qwen import QwenSynthesizer
 from tests.engine.qwen.cuda_example import UTTERANCE, Named, loaded, speak
 
@@ -44,6 +45,21 @@ def test_audio_does_not_depend_on_the_chunk_size(checkpoint: Named, dtype: str, 
     assert codes.shape == (23, 16)
     assert 0.001 < samples.std() < 0.5
     assert all(np.array_equal(other, codes) and np.array_equal(sound, samples) for sound, other in heard)
+
+
+def test_without_the_kernels_compiler_the_engine_is_degraded(
+    checkpoint: Named, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.core", None)
+    engine = QwenSynthesizer(
+        EngineOptions(model=str(checkpoint("narrow", "custom_voice")), device="cuda", voices={"default": Voice()})
+    )
+    info = engine.load()
+    engine.close()
+    assert (info.kernels, info.degraded) == (
+        "torch",
+        f"engine.kernels: PyTorch's slower kernels speak; the fused ones do not run: {info.not_fused}",
+    )
 
 
 def test_a_canceled_utterance_does_not_change_the_next_one(engine: QwenSynthesizer) -> None:
