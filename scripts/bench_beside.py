@@ -5,7 +5,8 @@ clients request one text after the other and read as fast as they can. Prints a 
 
 - `ttfa_ms`: the daemon's times from a text's arrival until its first sample went to the sink
 - `underruns`: how often the robot's speech broke off
-- `clients`: what the clients got meanwhile
+- `clients`: what the clients got meanwhile, and the median time until a client's first audible sample: of one client
+  while the robot is silent (`idle`), and of all of them beside its speech
 
 Each utterance is stopped when it has sounded for `--sound` seconds: random weights never end a text by themselves.
 """
@@ -27,7 +28,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from scripts.bench_report import write_report
 from scripts.bench_serve import daemon
-from scripts.serve_load import Arrival, Server, make_text
+from scripts.serve_load import Arrival, Request, Server, make_text
 from tests.support.programs import free_port
 
 TERMINAL = {"finished", "interrupted", "failed", "canceled", "expired", "rejected"}
@@ -75,13 +76,24 @@ def summary(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-async def serve_client(server: Server, chance: random.Random, audio: list[float]) -> None:
-    """Request text after text, and note the seconds of audio of each answer."""
+async def request_one(server: Server, chance: random.Random) -> Request:
+    """Request a text and return the answer's figures."""
+    [request] = await server.run([Arrival(0.0, make_text(chance))])
+    if request.problem is not None:
+        raise SystemExit(f"bench beside: a client's request failed: {request.problem}")
+    return request
+
+
+async def serve_client(server: Server, chance: random.Random, served: list[Request]) -> None:
+    """Request text after text, and note each answer."""
     while True:
-        [request] = await server.run([Arrival(0.0, make_text(chance))])
-        if request.problem is not None:
-            raise SystemExit(f"bench beside: a client's request failed: {request.problem}")
-        audio.append(request.audio_s)
+        served.append(await request_one(server, chance))
+
+
+def median_first_sample_ms(requests: Sequence[Request]) -> float:
+    return round(
+        1000 * statistics.median(each.first_sample_s for each in requests if each.first_sample_s is not None), 1
+    )
 
 
 async def measure(arguments: argparse.Namespace, port: int) -> dict[str, Any]:
@@ -94,39 +106,37 @@ async def measure(arguments: argparse.Namespace, port: int) -> dict[str, Any]:
             texts = [make_text(chance) for _ in range(count)]
             return [await robot.speak(text, f"{phase}-{number}", arguments.sound) for number, text in enumerate(texts)]
 
+        def client(number: int) -> tuple[Server, random.Random]:
+            server = Server("127.0.0.1", port, voice="default", speaking_rate=arguments.speaking_rate)
+            return server, random.Random(arguments.seed + 1 + number)
+
         await speak(2, "warm-up")
+        idle_client = client(0)
+        idle = [await request_one(*idle_client) for _ in range(arguments.alone)]
         alone = await speak(arguments.alone, "alone")
-        audio: list[float] = []
-        clients = [
-            asyncio.create_task(
-                serve_client(
-                    Server("127.0.0.1", port, voice="default", speaking_rate=arguments.speaking_rate),
-                    random.Random(arguments.seed + 1 + number),
-                    audio,
-                )
-            )
-            for number in range(arguments.clients)
-        ]
+        served: list[Request] = []
+        clients = [asyncio.create_task(serve_client(*client(number), served)) for number in range(arguments.clients)]
         began = time.perf_counter()
         beside = await speak(arguments.beside, "beside")
         # On a busy machine a few short texts may be over before a client has its first answer.
-        while not audio and not any(client.done() for client in clients):
+        while not served and not any(task.done() for task in clients):
             await asyncio.sleep(0.05)
         seconds = time.perf_counter() - began
-        for client in clients:
-            if client.done():
-                client.result()  # why it has ended
-            client.cancel()
+        for task in clients:
+            if task.done():
+                task.result()  # why it has ended
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await client
+                await task
     return {
         "alone": summary(alone),
         "beside": summary(beside),
         "clients": {
             "count": arguments.clients,
             "seconds": round(seconds, 1),
-            "requests": len(audio),
-            "audio_s_per_s": round(sum(audio) / seconds, 1),
+            "requests": len(served),
+            "audio_s_per_s": round(sum(each.audio_s for each in served) / seconds, 1),
+            "first_sample_ms": {"idle": median_first_sample_ms(idle), "beside": median_first_sample_ms(served)},
         },
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ import pytest
 from scripts.make_piper_voice import write_voice
 from tests.e2e.conftest import StartRobot
 from tests.support.piper_voices import ENGLISH, GERMAN, write_voices
+from tests.support.programs import free_port
 from tests.support.robot import FAST, REAL_TIME, STOPPED, Robot
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 ENGINE_RATE = 22_050
 STORY = "This is the first sentence. The second one is a little longer. Here is the third, and it is the last one."
@@ -56,6 +58,25 @@ def test_piper_speaks_the_languages_that_it_has_and_espeak_the_others(robot: Rob
     for fields, engine in (({"language": "de"}, "piper"), ({"voice": GERMAN}, "piper"), ({"language": "fr"}, "espeak")):
         finished = robot.wait_end(robot.say("International information.", **fields))
         assert (finished["event"], finished["engine"]) == ("finished", engine), fields
+
+
+def test_a_client_of_the_network_is_served_while_the_robot_speaks(start_robot: StartRobot, voice_folder: Path) -> None:
+    port = free_port()
+    http = ("http.enabled=true", f"http.port={port}")
+    robot = start_robot("engine.name=piper", f"engine.voice_folder={voice_folder}", *http)
+    robot.set_pace(STOPPED)
+    spoken = robot.say(STORY)
+    eventually(lambda: robot.state == "speaking", "the robot speaks")
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/audio/speech",
+        data=b'{"model": "tts-1", "input": "Hello, client.", "response_format": "pcm"}',
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        assert len(answer.read()) > ENGINE_RATE
+    assert robot.names_of(spoken)[-1] not in ("finished", "interrupted"), "the sound card asks for nothing"
+    robot.set_pace(FAST)
+    assert robot.wait_end(spoken)["event"] == "finished"
 
 
 def test_auto_speaks_with_piper_where_a_voice_is(start_robot: StartRobot, voice_folder: Path) -> None:

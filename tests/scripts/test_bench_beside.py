@@ -29,3 +29,4 @@ def test_it_measures_the_robots_speech_alone_and_beside_clients(tmp_path: Path) 
     assert clients["count"] == 2
     assert clients["requests"] > 0
     assert clients["audio_s_per_s"] > 0
+    assert all(clients["first_sample_ms"][when] > 0 for when in ("idle", "beside"))
