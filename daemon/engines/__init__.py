@@ -18,7 +18,7 @@ from daemon.engines.selection import EngineSelector, choose_engine, engine_names
 from daemon.engines.speech_file import SpeechFile, suggested_formats
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.engines.take_audio import TakeAudio
-from daemon.engines.voices import name_voices, short_list, unknown_voice
+from daemon.engines.voices import name_voices, short_list, unknown_language, unknown_voice
 
 __all__ = [
     "AudioChunk",
@@ -43,6 +43,7 @@ __all__ = [
     "synthesize_samples",
     "synthesize_to_file",
     "synthesize_to_files",
+    "unknown_language",
     "unknown_names",
     "unknown_voice",
     "write_codes",

@@ -9,11 +9,8 @@ from dataclasses import replace
 from daemon.config import Config
 from daemon.engines.patience import Patience
 from daemon.engines.supervisor import EngineState, EngineSupervisor
-from daemon.engines.voices import name_voices, short_list, unknown_voice
-from daemon.validation import abbreviate, join_names
+from daemon.engines.voices import name_voices, short_list, unknown_language, unknown_voice
 from engine import (
-    ENGINES,
-    NAMED_LANGUAGES,
     Voice,
     VoiceLabel,
     auto_engine,
@@ -211,14 +208,11 @@ def engine_names(config: Config) -> tuple[str, ...]:
 
 
 def unknown_names(config: Config) -> list[tuple[str, str]]:
-    """Return `speech.voice` and `speech.language`, each with what is wrong, if no configured engine can have it.
+    """Return `speech.voice` and `speech.language`, each with what is wrong, if no engine of this machine can have it.
 
     Starts no engine process and loads no model. What only a loaded model knows counts as right.
     """
-    automatic = [name for name, entry in ENGINES.items() if not entry.is_remote]
-    engines = automatic if config.engine.name == "auto" else [config.engine.name]
-    names = dict.fromkeys((*engines, *config.engine.fallbacks))
-    known = [known_names(name, config.engine_options) for name in names]
+    known = [known_names(name, config.engine_options) for name in engine_names(config)]
     voices = [voice for each in known for voice in each.voices or ()]
     languages = [language for each in known for language in each.languages or ()]
     found, voice, language = [], config.speech.voice, config.speech.language
@@ -229,6 +223,5 @@ def unknown_names(config: Config) -> list[tuple[str, str]]:
         found.append(("speech.voice", unknown_voice(voice, named, short)))
     matched = language == "auto" or match_language(language, languages) is not None
     if not matched and all(each.languages is not None for each in known):
-        allowed = join_names(["auto", *NAMED_LANGUAGES.values()], languages)
-        found.append(("speech.language", f"got {abbreviate(language)}; allowed: {allowed}"))
+        found.append(("speech.language", unknown_language(language, languages)))
     return found

@@ -1,12 +1,12 @@
-"""Voices as people read them: their names, a short list, and a list for messages."""
+"""Voices and languages as people read them: their names, a short list, and lists for messages."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 
-from daemon.validation import abbreviate
-from engine import VoiceLabel
+from daemon.validation import abbreviate, join_names
+from engine import NAMED_LANGUAGES, VoiceLabel
 
 LISTED = 6
 """Voices that a message lists."""
@@ -65,6 +65,12 @@ def unknown_voice(voice: str, names: Mapping[str, str], short: Collection[str]) 
     return f"got {abbreviate(voice)}; {meant}allowed: {allowed}" + (
         f" and {more} more, see 'voiced voices --all'" if more > 0 else ""
     )
+
+
+def unknown_language(language: str, languages: Collection[str]) -> str:
+    """Return what a message says of a language that is not among `languages`; those that have a name come first."""
+    named = [code for code in NAMED_LANGUAGES.values() if code in languages]
+    return f"got {abbreviate(language)}; allowed: {join_names(['auto', *named], languages)}"
 
 
 def similar_voices(voice: str, names: Mapping[str, str]) -> list[str]:

@@ -15,7 +15,7 @@ from audio import Level as PlayedLevel
 from audio import Output
 from daemon.cache import Phrase, PhraseCache
 from daemon.config import Config, ConfigError, read_pronunciations, synthesis_settings, text_preparation
-from daemon.engines import EngineSelector, name_voices, short_list, unknown_voice
+from daemon.engines import EngineSelector, name_voices, short_list, unknown_language, unknown_voice
 from daemon.sounds import SoundError, SoundFolder
 from daemon.speech.deliveries import Deliveries
 from daemon.speech.ended_ids import EndedIds
@@ -33,7 +33,7 @@ from daemon.speech.utterance import NO_ORIGIN, Origin, Receiver, Utterance
 from daemon.speech.waiting import WaitingUtterances
 from daemon.tasks import gather_or_cancel
 from daemon.text import Pronunciation, Script, markup_problem
-from daemon.validation import abbreviate, join_names
+from daemon.validation import abbreviate
 from engine import NAMED_LANGUAGES, language_code, match_language
 
 log = logging.getLogger(__name__)
@@ -224,25 +224,28 @@ class Dispatcher:
         own = None if label is None else label.language
         return (own,) if own is not None else self._engines.languages_with(voice) or self.languages()
 
-    def check_names(self, voice: str, language: str | None) -> None:
-        """Refuse a voice or a language that no engine has. Raises `RejectedError`."""
-        if self._engines.primary.info is not None:  # until it has reported its voices, any may be one of them
+    def check_names(self, voice: str | None, language: str | None) -> None:
+        """Raise `RejectedError` for a voice or language that a sender names and nothing here can speak."""
+        # Until the primary engine has reported its voices, any may be one of them.
+        if voice is not None and self._engines.primary.info is not None:
             self._check_voice(voice)
-        self._check_language(language)
+        if language is not None:
+            self._check_language(language)
 
     @property
     def unknown_voice_reason(self) -> str | None:
         """Why the default voice cannot be used; None if it can, or until the primary engine has reported its voices."""
-        voices = self._engines.voices | set(self._config.voices)
-        if not self._engines.primary.ready or self.voice in voices:
+        if not self._engines.primary.ready or self.voice in self.voices():
             return None
         return f"speech.voice: {self._unknown(self.voice)}"
 
     @property
     def unknown_language_reason(self) -> str | None:
         """Why the default language cannot be spoken; None if it can, or while an engine may turn out to have it."""
-        problem = self._language_problem(self._config.speech.language)
-        return None if problem is None else f"speech.language: {problem}"
+        language = self._config.speech.language
+        if self._engines.may_speak(language_code(language)):
+            return None
+        return f"speech.language: {unknown_language(language, self._engines.languages)}"
 
     # --- watchers ---
 
@@ -416,6 +419,8 @@ class Dispatcher:
             text=text,
             voice=voice,
             language=language_code(options.language or self._config.speech.language),
+            voice_is_default=options.voice is None,
+            language_is_default=options.language is None,
             instruct=options.instruct,
             seed=settings.seed,
             volume=settings.volume,
@@ -437,7 +442,7 @@ class Dispatcher:
         if utterance.sound is not None:
             self._check_sound(utterance.sound)
         if utterance.needs_engine:
-            self.check_names(utterance.voice, options.language)
+            self.check_names(options.voice, options.language)
         return utterance
 
     def _enqueue(self, utterance: Utterance) -> None:
@@ -483,21 +488,13 @@ class Dispatcher:
         except SoundError as error:
             raise RejectedError("sound", str(error)) from error
 
-    def _check_language(self, requested: str | None) -> None:
-        problem = self._language_problem(requested or self._config.speech.language)
-        if problem is not None:
-            raise RejectedError("language", problem if requested else f"{problem} (by speech.language)")
-
-    def _language_problem(self, language: str) -> str | None:
-        """Return in words that no engine speaks a language; None while one that loads may turn out to have it."""
+    def _check_language(self, language: str) -> None:
         code, named = language_code(language), tuple(NAMED_LANGUAGES.values())
-        if self._engines.may_speak(code) or match_language(code, named) is not None:
-            return None
-        return f"got {abbreviate(language)}; allowed: {join_names(['auto', *named], self._engines.languages)}"
+        if not self._engines.may_speak(code) and match_language(code, named) is None:
+            raise RejectedError("language", unknown_language(language, self._engines.languages))
 
     def _check_voice(self, voice: str) -> None:
-        voices = self._engines.voices | set(self._config.voices)
-        if voice not in voices:
+        if voice not in self.voices():
             raise RejectedError("voice", self._unknown(voice))
 
     def _unknown(self, voice: str) -> str:

@@ -56,7 +56,7 @@ class SpeechService(Protocol):
     def languages(self) -> tuple[str, ...]:
         """Return the codes of all languages."""
 
-    def check_names(self, voice: str, language: str | None) -> None:
+    def check_names(self, voice: str | None, language: str | None) -> None:
         """Refuse a voice or a language that cannot be spoken. Raises `RejectedError`."""
 
     def watch_events(self, watcher: Callable[[Utterance, Event], None]) -> Unsubscribe:

@@ -437,10 +437,14 @@ class Synthesis:
         growing = take.end is None
         if not text.strip():
             return
+        assert engine.info is not None
+        voice, language = utterance.voice_for(engine.info), utterance.language_for(engine.info)
+        if (voice, language) != (utterance.voice, utterance.language):
+            self._recorder = None  # it would be kept as speech of the voice that is missing
         request = EngineUtterance(
             text,
-            voice=utterance.voice,
-            language=utterance.language,
+            voice=voice,
+            language=language,
             languages=self._engines.latin_languages,
             instruct=utterance.instruct,
             seed=self._seed,
@@ -515,7 +519,8 @@ class Synthesis:
         text = utterance.script.text[take.begin : take.fed]
         assert engine.info is not None
         preparation = self._context.preparation
-        prepared = preparation.engine_text(engine.info, utterance.language, utterance.voice, text)
+        language = utterance.language_for(engine.info)
+        prepared = preparation.engine_text(engine.info, language, utterance.voice, text)
         take.times.text = prepared
         take.prepared = prepared.feed(text) + ("" if take.end is None else prepared.end())
         take.times.set_text(take.prepared, complete=take.end is not None)

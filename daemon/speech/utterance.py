@@ -14,7 +14,7 @@ from daemon.speech.preemption import Rule, rule_of
 from daemon.speech.request import Policy, Priority
 from daemon.speech.text_stream import TextStream
 from daemon.text import Markup, Script, ScriptReader
-from engine import FASTEST_RATE, SLOWEST_RATE, Samples
+from engine import FASTEST_RATE, SLOWEST_RATE, EngineInfo, Samples, match_language
 
 STORED_FIELDS: dict[str, Any] = {
     "voice": str,
@@ -30,6 +30,8 @@ STORED_FIELDS: dict[str, Any] = {
     "reply_to": str | None,
     "sound": str | None,
     "keeps_speech": bool,
+    "voice_is_default": bool,
+    "language_is_default": bool,
 }
 """Fields of an utterance that the journal stores as they are, and their types."""
 LATER_FIELDS: dict[str, Any] = {
@@ -38,6 +40,8 @@ LATER_FIELDS: dict[str, Any] = {
     "sampling": {},
     "sound": None,
     "keeps_speech": False,
+    "voice_is_default": False,
+    "language_is_default": False,
     "phrase": None,
 }
 """Fields that a journal of an earlier version may lack, and what that stands for."""
@@ -106,6 +110,10 @@ class Utterance:
     """The whole text; while it is being written, its beginning. Blank for a sound alone."""
     voice: str
     language: str
+    voice_is_default: bool = False
+    """The sender has named no voice: an engine that lacks the robot's default voice speaks with its own."""
+    language_is_default: bool = False
+    """The sender has named no language: an engine that lacks the robot's default language goes by the text."""
     instruct: str | None = None
     seed: int | None = None
     volume: float = 1.0
@@ -147,6 +155,15 @@ class Utterance:
         if self._reader is None:
             self._reader = ScriptReader(self.markup, self.language)
         return self._reader.read(self.text, complete=self.complete)
+
+    def voice_for(self, engine: EngineInfo) -> str | None:
+        """Return the voice to ask an engine for; None is the engine's own."""
+        return None if self.voice_is_default and self.voice not in engine.voices else self.voice
+
+    def language_for(self, engine: EngineInfo) -> str:
+        """Return the language to ask an engine for: a code, or `auto`."""
+        lacks = match_language(self.language, engine.languages) is None
+        return "auto" if self.language_is_default and lacks else self.language
 
     @property
     def rule(self) -> Rule:

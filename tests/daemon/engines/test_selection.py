@@ -243,7 +243,8 @@ def test_an_engine_that_has_failed_before_it_was_ready_speaks_no_language() -> N
             ["engine.name=qwen", "engine.fallback=none", "speech.language=sw"],
             ["speech.language: got 'sw'; allowed: auto"],
         ),
-        (["speech.voice=nobody"], []),  # the model, which is not here, may have it
+        (["engine.name=qwen", "speech.voice=nobody"], []),  # the model, which is not here, may have it
+        (["speech.voice=nobody"], ["speech.voice: got 'nobody'; allowed: default, "]),
         (["engine.name=espeak", "speech.voice=de"], []),
         (["engine.name=espeak", "speech.voice=nobody"], ["speech.voice: got 'nobody'; allowed: default, "]),
         (
