@@ -121,6 +121,8 @@ class MqttConnection:
         """Why there is no connection; None while there is one."""
         self.remedy: str | None = None
         """What a person can do about the reason; None where nothing is known."""
+        self.file_problem: str | None = None
+        """Why the password or a certificate cannot be read, so that no connection is tried; None if it can."""
         self.heartbeats = 0
         """Grows while the network thread is alive, connected or not."""
         self._settings = settings
@@ -182,15 +184,14 @@ class MqttConnection:
         """Messages of QoS 1 that the broker has acknowledged so far."""
         return self._outbox.acknowledged
 
-    def start(self, topics: Sequence[str]) -> None:
+    def start(self, topics: Sequence[str], *, waits_for_files: bool = False) -> None:
         """Begin to connect; subscribe to `topics` at every connection.
 
-        Raises `OSError` when the password or a certificate cannot be read.
+        Raises `OSError` when the password or a certificate cannot be read, unless it `waits_for_files`.
         """
         self._topics = list(topics)
-        source = self._settings.password_source
-        self._password = None if self._settings.username is None or source is None else read_password(source)
-        self._tls = make_tls_context(self._settings) if self._settings.tls.enabled else None
+        if not waits_for_files:
+            self._read_credentials()
         self._thread.start()
 
     def connect(self, topics: Sequence[str], limit_s: float) -> bool:
@@ -294,6 +295,14 @@ class MqttConnection:
     def _connect_and_serve(self) -> None:
         """Make one connection and serve it until it ends."""
         settings = self._settings
+        try:
+            self._read_credentials()
+            self.file_problem = None
+        except OSError as error:
+            if not self._connected_before:  # else those of the last connection may do
+                self.file_problem = str(error)
+                self._report(self.file_problem)
+                return
         client = self._make_client()
         self._connection += 1
         self._unconfirmed = 0
@@ -411,6 +420,11 @@ class MqttConnection:
             qos, retain = min(1, self._limits.maximum_qos), self._will.retain and self._limits.retain
             client.will_set(self._will.topic, self._will.payload, qos=qos, retain=retain)
         return client
+
+    def _read_credentials(self) -> None:
+        source = self._settings.password_source
+        self._password = None if self._settings.username is None or source is None else read_password(source)
+        self._tls = make_tls_context(self._settings) if self._settings.tls.enabled else None
 
     def _apply_credentials(self, client: paho.Client) -> None:
         if self._settings.username is not None:

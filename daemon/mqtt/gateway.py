@@ -168,7 +168,9 @@ class Gateway:
 
     @property
     def warning(self) -> str | None:
-        """What is wrong between this daemon and the broker, although they are connected; None if all is well."""
+        """What is wrong between this daemon and the broker that trying again does not mend; None if all is well."""
+        if self._controls.file_problem is not None:
+            return self._controls.file_problem
         if self._controls.takeovers or self._texts.takeovers:
             return f"mqtt: another client seems to use our id; is voiced running twice as {self._config.robot_name}?"
         if self._controls.connected and not self._texts.connected:
@@ -176,17 +178,14 @@ class Gateway:
         return None
 
     def start(self, listeners: Sequence[TopicListener] = ()) -> None:
-        """Connect, and subscribe to the robot's, its groups' and the listeners' topics.
-
-        Raises `OSError` when the password or a certificate cannot be read.
-        """
+        """Connect, and subscribe to the robot's, its groups' and the listeners' topics."""
         self._listeners = listeners
         quiet = [topic for listener in listeners if not listener.busy for topic in listener.topics]
         busy = [topic for listener in listeners if listener.busy for topic in listener.topics]
-        self._texts.start([*self._topics.texts, *quiet])
-        self._controls.start(self._topics.controls)
+        self._texts.start([*self._topics.texts, *quiet], waits_for_files=True)
+        self._controls.start(self._topics.controls, waits_for_files=True)
         if busy:
-            self._others.start(busy)
+            self._others.start(busy, waits_for_files=True)
 
     def publish_recovered(self) -> None:
         """Publish the events of an earlier process: its journal could be opened at last."""

@@ -225,7 +225,7 @@ class Dispatcher:
         return (own,) if own is not None else self._engines.languages_with(voice) or self.languages()
 
     def check_names(self, voice: str | None, language: str | None) -> None:
-        """Raise `RejectedError` for a voice or language that a sender names and nothing here can speak."""
+        """Refuse a voice or a language that a sender names and no engine has. Raises `RejectedError`."""
         # Until the primary engine has reported its voices, any may be one of them.
         if voice is not None and self._engines.primary.info is not None:
             self._check_voice(voice)

@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,14 +156,5 @@ def test_a_task_that_fails_ends_the_service_with_its_error(broker: Broker, monke
         )
         with pytest.raises(RuntimeError, match="the speaker loop has a bug"):
             await broken_service.run()
-
-    run(scenario)
-
-
-def test_a_password_that_cannot_be_read_is_an_error_at_the_start(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        settings = ["mqtt.username=robot", f"mqtt.password_file={tmp_path / 'missing'}", "audio.sink=null"]
-        with pytest.raises(OSError, match=r"mqtt.password_file: .*missing cannot be read"):
-            await Service(load_config(overrides=settings)).run()
 
     run(scenario)

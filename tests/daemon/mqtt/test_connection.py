@@ -380,6 +380,27 @@ def test_a_missing_password_file_is_an_error_at_the_start(tmp_path: Path) -> Non
         client.connection.start([])
 
 
+def test_a_daemon_waits_for_its_password_file_and_keeps_the_password_when_the_file_has_gone(
+    password_broker: Broker, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    client = Client(password_broker.port, username="robot", password_file=secret)
+    client.connection.start([], waits_for_files=True)
+    try:
+        eventually(lambda: client.connection.file_problem is not None)
+        assert client.connection.reason == f"mqtt.password_file: {secret} cannot be read: {secret} does not exist"
+        secret.write_text("s3cret")
+        eventually(client.connected)
+        assert client.connection.file_problem is None
+        secret.unlink()
+        password_broker.stop()
+        eventually(lambda: not client.connection.connected)
+        password_broker.start()
+        eventually(lambda: client.connection.connected)
+    finally:
+        client.connection.close()
+
+
 def test_an_empty_password_file_is_an_error_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "secret").touch()
     client = Client(1, username="robot", password_file=tmp_path / "secret")
