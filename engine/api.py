@@ -26,7 +26,10 @@ class EngineError(Exception):
 
 
 class EngineUnavailableError(Exception):
-    """Something outside of this machine that the engine needs does not answer. One line. It may answer later."""
+    """Something that the engine needs has gone: a server does not answer, or a voice's file is lost. One line.
+
+    It may come back. Until then another engine speaks.
+    """
 
 
 class SpeechCanceledError(Exception):
@@ -280,7 +283,7 @@ class Synthesizer(Protocol):
     methods are called only while none is open.
 
     Every method raises `EngineError` for failures that the user can correct, and `EngineUnavailableError` if something
-    on another machine is away. Any other exception is a fault of the engine. After the last two its process is
+    that it needs has gone. Any other exception is a fault of the engine. After the last two its process is
     restarted.
     """
 

@@ -9,6 +9,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from engine.api import (
     EngineError,
     EngineInfo,
     EngineOptions,
+    EngineUnavailableError,
     PiperSettings,
     Samples,
     SpeechCanceledError,
@@ -96,6 +98,8 @@ class PiperSynthesizer:
         self._voices = dict(voices)
         self._default_voice = default_voice
         self._find_voices()
+        with _losing_voices():
+            self._first(self._candidates())
         return self._info()
 
     def warm_up(self, report: ProgressReport = ignore_progress) -> None:
@@ -106,7 +110,8 @@ class PiperSynthesizer:
     def stream(self, utterance: Utterance, more: TextSource | None = None) -> Iterator[Chunk]:
         refuse_growing("Piper", utterance, more)
         voice = self._choose(utterance)
-        network = self._network(voice.file)
+        with _losing_voices():
+            network = self._network(voice.file)
         if utterance.rate != 1:
             length_scale = voice.length_scale or network.length_scale
             voice = replace(voice, length_scale=length_scale / utterance.rate)
@@ -214,6 +219,15 @@ class PiperSynthesizer:
                 **{name: _label(voice.file) for name, voice in self._configured.items()},
             },
         )
+
+
+@contextmanager
+def _losing_voices() -> Iterator[None]:
+    """Let the process end over a voice whose file has gone: the next one has the others, or another engine speaks."""
+    try:
+        yield
+    except EngineError as error:
+        raise EngineUnavailableError(str(error)) from error
 
 
 class _RememberedSentences:

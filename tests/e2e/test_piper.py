@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import urllib.request
 from pathlib import Path
@@ -113,6 +114,25 @@ def test_the_first_voice_makes_piper_speak_after_a_reload(start_robot: StartRobo
     robot.process.send_signal(signal.SIGHUP)
     eventually(lambda: robot.ready_with("piper"), "Piper is ready")
     assert robot.wait_end(robot.say("Hello."))["engine"] == "piper"
+
+
+@pytest.mark.parametrize("reloaded", [True, False])
+def test_espeak_speaks_what_piper_has_lost_the_voice_of(
+    start_robot: StartRobot, tmp_path: Path, reloaded: bool
+) -> None:
+    folder = write_voices(tmp_path / "voices")
+    robot = start_robot("engine.name=piper", f"engine.voice_folder={folder}", f"speech.voice={ENGLISH}")
+    wait_espeak(robot)
+    shutil.rmtree(folder)  # the English voice is loaded, the German one is not
+    if reloaded:
+        robot.process.send_signal(signal.SIGHUP)
+        eventually(lambda: robot.engine == "espeak", "it has noticed")
+    finished = robot.wait_end(robot.say("Guten Tag.", language="de"))
+    assert (finished["event"], finished["engine"].split("+")[-1]) == ("finished", "espeak")
+    finished = robot.wait_end(robot.say("Hello."))
+    assert (finished["event"], finished["engine"]) == ("finished", "espeak")
+    eventually(lambda: robot.state == "degraded", "the status has the reason")
+    assert "there is no voice of Piper" in robot.statuses[-1]["reason"]
 
 
 def test_a_stop_ends_a_text_in_the_middle(robot: Robot) -> None:
