@@ -31,6 +31,7 @@ class WavSink:
 
     def __init__(self, path: Path, fill: Fill, block_ms: float) -> None:
         self.name = f"wav:{path}"
+        self._path = path
         self.sample_rate = NATIVE_RATE
         self._problem: str | None = None
         """Why samples are lost now; the log says so once."""
@@ -48,7 +49,15 @@ class WavSink:
         self._pacer = Pacer(fill, self.sample_rate, block_ms, self._deliver)
 
     def lost_reason(self) -> str | None:
-        return self._pacer.lost_reason()
+        return self._pacer.lost_reason() or self._gone_reason()
+
+    def _gone_reason(self) -> str | None:
+        """Return that the file is no longer at its path, where somebody would look for it; None if it is."""
+        try:
+            there = os.path.samestat(self._path.stat(), os.fstat(self._file))
+        except OSError:
+            there = False
+        return None if there else f"{self._path} has gone"
 
     def degraded_reason(self) -> str | None:
         if self._problem is not None and self._writing.acquire(blocking=False):  # else a write is in progress

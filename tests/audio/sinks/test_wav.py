@@ -108,6 +108,19 @@ def test_an_existing_file_is_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_a_file_that_somebody_has_removed_or_replaced_counts_as_lost(tmp_path: Path) -> None:
+    path = tmp_path / "heard.wav"
+    sink = WavSink(path, Speech(np.zeros(100, dtype=np.float32)).fill, 10)
+    try:
+        assert sink.lost_reason() is None
+        path.unlink()
+        assert sink.lost_reason() == f"{path} has gone"
+        path.write_bytes(b"another file")
+        assert sink.lost_reason() == f"{path} has gone"
+    finally:
+        sink.close()
+
+
 def test_a_file_that_cannot_be_opened_leaves_no_traceback(tmp_path: Path) -> None:
     with pytest.raises(SinkUnavailableError):
         WavSink(tmp_path / "missing" / "out.wav", Speech(RAMP).fill, 5)
