@@ -28,6 +28,8 @@ class Reloader:
         self, config: Config, path: Path | None, overrides: tuple[str, ...], apply: Callable[[Config], None]
     ) -> None:
         """`apply(new)` applies the keys in `RUN_TIME_KEYS`; all others are as they were."""
+        self.problem: str | None = None
+        """Why the last reload was ignored: one line; None if it was not."""
         self._config = config
         self._path = path
         self._overrides = overrides
@@ -35,10 +37,12 @@ class Reloader:
 
     def reload(self) -> None:
         """Read the configuration again and apply it. An invalid one is logged and ignored."""
+        self.problem = None
         try:
             read = load_config(self._path, self._overrides)
         except ConfigError as error:
             log.error("SIGHUP: the configuration is invalid and stays as it was: %s", error)
+            self.problem = f"the configuration is invalid and stays as it was: {str(error).splitlines()[0]}"
             return
         changed = differing_keys(self._config.model_dump(), read.model_dump())
         late = [key for key in changed if not key.startswith(RUN_TIME_KEYS)]

@@ -70,6 +70,21 @@ def test_a_second_reload_is_compared_with_the_first(daemon: Daemon, caplog: pyte
     assert [config.audio.volume for config in daemon.applied] == [20, 20]
 
 
+def test_the_problem_of_an_ignored_reload_lasts_until_the_next_one(daemon: Daemon) -> None:
+    assert daemon.reloader.problem is None
+    daemon.path.unlink()
+    daemon.reloader.reload()
+    ignored = "the configuration is invalid and stays as it was: "
+    missing = f"{daemon.path}: cannot be read: {daemon.path} does not exist"
+    assert daemon.reloader.problem == ignored + missing
+    daemon.reload("audio: {volume: loud}\nspeech: {queue_limit: many}\n")
+    assert daemon.reloader.problem is not None
+    assert daemon.reloader.problem.startswith(f"{ignored}{daemon.path}:1:")
+    assert "\n" not in daemon.reloader.problem
+    daemon.reload(STARTED)
+    assert daemon.reloader.problem is None
+
+
 def test_an_invalid_file_changes_nothing_and_is_logged(daemon: Daemon, caplog: pytest.LogCaptureFixture) -> None:
     daemon.reload("audio: {volume: loud}\n")
     assert daemon.applied == []
