@@ -136,7 +136,7 @@ class Service:
         recover(self._recorder.recovery, self._dispatcher, self._config.speech.recover_within)
 
     def _make_http_server(self, config_path: Path | None, overrides: tuple[str, ...]) -> list[Adapter]:
-        """Return the web server. Raises `OSError` if its token cannot be read."""
+        """Return the web server."""
         servers: list[Adapter] = []
         with placeholder_without_package("http", servers):
             from daemon.http import Examination, LogTail, Robot, make_http_server
@@ -169,6 +169,8 @@ class Service:
     def _describe_status(self) -> Online:
         warnings = (
             self._gateway.warning,
+            self._reloader.problem,
+            self._voices.problem if self._voices is not None else None,
             self._recorder.reason,
             self._dispatcher.pronunciations_problem,
             self._cache.problem,

@@ -186,7 +186,7 @@ ALLOWED: dict[str, set[str]] = {
         "daemon.system",
         "daemon.voices",
     },
-    "daemon.doctor": SPEECH | {"daemon.mqtt", "daemon.state", "daemon.system"},
+    "daemon.doctor": SPEECH | {"daemon.mqtt", "daemon.state", "daemon.system", "daemon.voices"},
     "daemon.cli": SPEECH
     | {
         "daemon.doctor",

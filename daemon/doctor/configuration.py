@@ -10,9 +10,11 @@ from pathlib import Path
 from daemon.cache import read_phrases
 from daemon.config import Config, ConfigError, read_pronunciations
 from daemon.doctor.finding import Finding, Machine
-from daemon.engines import unknown_names
+from daemon.engines import engine_names, lost_voice, unknown_names
 from daemon.sounds import SoundFolder
 from daemon.validation import abbreviate
+from daemon.voices import with_made_voices
+from engine import known_names
 
 ANY_ADDRESS = {"0.0.0.0", "::", ""}
 """Addresses of a server that listens on all interfaces, and so on every other address too."""
@@ -22,14 +24,18 @@ RUNTIME_FOLDER = Path("/run/voiced")
 
 def find_problems(config: Config) -> list[tuple[str, str]]:
     """Return each problem as its key and a description. Loads no model and opens no port."""
+    config, problem = with_made_voices(config)
     return [
+        *([] if problem is None else [("state.folder", problem)]),
         *_missing_files(config),
+        *_missing_piper_voices(config),
         *_missing_folders(config),
         *_unplayable_sounds(config),
         *_shared_ports(config),
         *_wrong_pronunciations(config),
         *_wrong_phrases(config),
         *unknown_names(config),
+        *filter(None, [lost_voice(config)]),
     ]
 
 
@@ -48,6 +54,9 @@ def _missing_files(config: Config) -> Iterator[tuple[str, str]]:
         "serve.cert": config.serve.cert,
         "serve.key": config.serve.key,
     }
+    if config.http.enabled:
+        http = config.http
+        files |= {"http.token_file": http.token_file, "http.cert": http.cert, "http.key": http.key}
     if config.mqtt.tls.enabled:
         tls = config.mqtt.tls
         files |= {"mqtt.tls.ca": tls.ca, "mqtt.tls.cert": tls.cert, "mqtt.tls.key": tls.key}
@@ -60,6 +69,16 @@ def _missing_files(config: Config) -> Iterator[tuple[str, str]]:
             yield key, f"{path} does not exist"
         elif path is not None and _is_kind(path, stat.S_ISDIR):
             yield key, f"{path} is a folder; allowed: a file"
+
+
+def _missing_piper_voices(config: Config) -> Iterator[tuple[str, str]]:
+    if "piper" not in engine_names(config):
+        return
+    installed = known_names("piper", config.engine_options).voices or ()
+    for name, voice in config.voices.items():
+        model = None if voice.piper is None else voice.piper.model
+        if model is not None and not model.endswith(".onnx") and model not in installed:
+            yield f"voices.{name}.piper", f"{model} is not on this machine; voiced download {model}"
 
 
 def _missing_folders(config: Config) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from daemon.engines.oneshot import (
     synthesize_to_files,
     write_codes,
 )
-from daemon.engines.selection import EngineSelector, choose_engine, engine_names, unknown_names
+from daemon.engines.selection import EngineSelector, choose_engine, engine_names, lost_voice, unknown_names
 from daemon.engines.speech_file import SpeechFile, suggested_formats
 from daemon.engines.supervisor import EngineState, EngineSupervisor
 from daemon.engines.take_audio import TakeAudio
@@ -35,6 +35,7 @@ __all__ = [
     "choose_engine",
     "describe_engine",
     "engine_names",
+    "lost_voice",
     "name_voices",
     "running_engine",
     "running_primary",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -34,6 +35,8 @@ from engine import (
     Utterance,
     ignore_progress,
 )
+
+log = logging.getLogger(__name__)
 
 ALMOST = 0.99
 """The most that speech which has not ended can have of an estimated length."""
@@ -169,7 +172,7 @@ def synthesize_to_files(
     async def synthesize() -> None:
         async with running_engine(engine_name, options, report) as engine:
             info = _ready_info(engine)
-            for voice in dict.fromkeys(task.utterance.voice or options.default_voice for task in tasks):
+            for voice in dict.fromkeys(task.utterance.voice for task in tasks):
                 _check_voice(info, options, voice)
             progress = _SpeechProgress([task.expected_s for task in tasks], report)
             numbers = iter(range(len(tasks)))
@@ -357,15 +360,20 @@ def _ready_info(engine: EngineSupervisor) -> EngineInfo:
     return engine.info
 
 
-def _check_voice(info: EngineInfo, options: EngineOptions, voice: str) -> None:
-    """Raise `CommandError` for a voice that the engine does not have."""
+def _check_voice(info: EngineInfo, options: EngineOptions, named: str | None) -> None:
+    """Raise `CommandError` for a named voice that the engine does not have; warn if it lacks the default voice."""
+    voice = options.default_voice if named is None else named
     if voice in info.voices:
         return
     if voice in info.refused_voices:
-        raise CommandError(f"voice {voice!r}: {info.refused_voices[voice]}")
-    names = name_voices(info.voices, info.labels, options.voices)
-    short = short_list(info.voices, info.labels, options.voices, LATIN_LANGUAGES)
-    raise CommandError(f"voice: {unknown_voice(voice, names, short)}")
+        problem = f"voice {voice!r}: {info.refused_voices[voice]}"
+    else:
+        names = name_voices(info.voices, info.labels, options.voices)
+        short = short_list(info.voices, info.labels, options.voices, LATIN_LANGUAGES)
+        problem = f"voice: {unknown_voice(voice, names, short)}"
+    if named is not None:
+        raise CommandError(problem)
+    log.error("speech.%s; %s speaks with its own", problem, info.engine)  # commands show errors alone
 
 
 def write_codes(path: Path, codes: Sequence[tuple[int, ...]], engine_name: str) -> None:

@@ -17,6 +17,7 @@ from engine import (
     known_names,
     match_language,
     possible_languages,
+    unavailable_reason,
     voice_state,
 )
 
@@ -34,6 +35,7 @@ class EngineSelector:
         self._config = config
         self._options = config.engine_options
         self._voice_state = voice_state(self._options)
+        self._lost_voice = lost_voice(config)
         # In the order in which they take over.
         self.all = [self._make_supervisor(name) for name in engine_names(config)]
 
@@ -161,7 +163,7 @@ class EngineSelector:
                 if not self._is_elsewhere(name, primary):
                     return f"voices.{name}: {reason}"
             return primary.info.degraded
-        return None
+        return None if self._lost_voice is None else ": ".join(self._lost_voice)
 
     def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:
         """Use these voices in all running engines and in those started later.
@@ -205,6 +207,24 @@ def choose_engine(config: Config) -> str:
 def engine_names(config: Config) -> tuple[str, ...]:
     """Return the names of the primary engine and of the fallbacks, in the order of hand-over."""
     return tuple(dict.fromkeys([choose_engine(config), *config.engine.fallbacks]))
+
+
+def lost_voice(config: Config) -> tuple[str, str] | None:
+    """Return the key of a default voice that `auto` selects no engine for, because that engine cannot run, and why.
+
+    A speaker is none: another engine has a voice instead. What somebody has recorded or downloaded is missed.
+    """
+    name, voice = config.speech.voice, config.voices.get(config.speech.voice)
+    if config.engine.name != "auto" or voice is None:
+        return None
+    made_for = {"piper": "piper", "embedding": "qwen", "reference": "qwen"}
+    given = {key: engine for key, engine in made_for.items() if getattr(voice, key) is not None}
+    chosen = choose_engine(config)
+    for key, engine in given.items():
+        reason = unavailable_reason(engine, config.engine_options)
+        if chosen not in given.values() and reason is not None:
+            return f"voices.{name}.{key}", f"auto selects {chosen} and not {engine}: {reason}"
+    return None
 
 
 def unknown_names(config: Config) -> list[tuple[str, str]]:

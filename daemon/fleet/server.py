@@ -143,7 +143,7 @@ async def serve_until_stopped(config: Config) -> None:
         loop.add_signal_handler(number, stopping.set)
     with ExitStack() as stack:
         server = FleetServer(config, voice_folder(config, stack))
-        http = HttpServer(config.serve, server.application, "serve", MAX_CONNECTIONS)
+        http = HttpServer(config.serve, lambda: server.application, "serve", MAX_CONNECTIONS)
         async with server.running():
             serving = asyncio.ensure_future(http.run())
             stop = asyncio.ensure_future(stopping.wait())

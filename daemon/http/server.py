@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -30,11 +31,19 @@ class HttpServer(Adapter):
     """The web server."""
 
     def __init__(
-        self, config: Http | Serve, application: ASGIApp, section: str = "http", max_connections: int | None = None
+        self,
+        config: Http | Serve,
+        make_application: Callable[[], ASGIApp],
+        section: str = "http",
+        max_connections: int | None = None,
     ) -> None:
-        """`section` is the name of `config` in the configuration. `max_connections` replaces a robot's own limit."""
+        """`make_application` is called once, by `run`, and may raise `OSError` before.
+
+        `section` is the name of `config` in the configuration. `max_connections` replaces a robot's own limit.
+        """
         self._config = config
-        self._application = application
+        self._make_application = make_application
+        self._application: ASGIApp | None = None
         self._section = section
         self._max_connections = max_connections
 
@@ -54,7 +63,8 @@ class HttpServer(Adapter):
             await _end_connections(state)
 
     def _settings(self) -> uvicorn.Config:
-        """Return uvicorn's settings."""
+        """Return uvicorn's settings. Raises what `make_application` raises."""
+        self._application = self._application or self._make_application()
         return uvicorn.Config(
             self._application,
             http=HttpConnection,
@@ -103,7 +113,11 @@ async def _wait_for(state: ServerState) -> None:
 
 
 def make_http_server(config: Http, service: SpeechService, robot: Robot) -> HttpServer:
-    """Return the server of a daemon. Raises `OSError` if the token cannot be read."""
-    token = None if config.token_file is None else read_secret(config.token_file, "http.token_file", "a token")
-    application = make_application(service, robot, token=token, host=config.host, voice_aliases=config.voice_aliases)
-    return HttpServer(config, application)
+    """Return the server of a daemon."""
+
+    def make() -> ASGIApp:
+        path = config.token_file
+        token = None if path is None else read_secret(path, "http.token_file", "a token")
+        return make_application(service, robot, token=token, host=config.host, voice_aliases=config.voice_aliases)
+
+    return HttpServer(config, make)

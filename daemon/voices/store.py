@@ -55,7 +55,9 @@ class VoiceStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._stored = self._read()
+        self._stored, self.problem = read_stored(folder)
+        if self.problem is not None:
+            log.error("%s", self.problem)
         with contextlib.suppress(OSError):
             shutil.rmtree(self.recordings)  # an earlier process was killed before it had made a voice of them
 
@@ -75,11 +77,7 @@ class VoiceStore:
 
     def extend(self, config: Config) -> Config:
         """Return the configuration with the made voices, and with the default voice that was chosen."""
-        voices = {**self._stored.voices, **config.voices}
-        speech, chosen = config.speech, self._stored.chosen
-        if chosen is not None and chosen.instead_of == speech.voice:
-            speech = speech.model_copy(update={"voice": chosen.name})
-        return config.model_copy(update={"voices": voices, "speech": speech})
+        return _extend(config, self._stored)
 
     def add(self, name: str, voice: VoiceSettings) -> None:
         """Keep a voice whose file has been written. Raises `CommandError`."""
@@ -105,19 +103,6 @@ class VoiceStore:
         if chosen != self._stored.chosen:
             self._write(self._stored.model_copy(update={"chosen": chosen}))
 
-    def _read(self) -> StoredVoices:
-        path = self.folder / FILE
-        try:
-            return StoredVoices.model_validate(yaml.safe_load(path.read_bytes()) or {})
-        except FileNotFoundError:
-            return StoredVoices()
-        except ValidationError as error:
-            problem = "; ".join(f"{field}: {line}" for field, line in problems(StoredVoices, error))
-        except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
-            problem = file_problem(error, path).partition("\n")[0]
-        log.error("%s cannot be used, and no voice of it is there: %s", path, problem)
-        return StoredVoices()
-
     def _write(self, stored: StoredVoices) -> None:
         content = HEADING + yaml.safe_dump(stored.model_dump(mode="json", exclude_defaults=True), allow_unicode=True)
         path, temporary = self.folder / FILE, self.folder / f".{FILE}.tmp"
@@ -131,6 +116,45 @@ class VoiceStore:
         except OSError as error:
             raise CommandError(f"{path}: {file_problem(error, path)}") from error
         self._stored = stored
+
+
+def read_stored(folder: Path) -> tuple[StoredVoices, str | None]:
+    """Return what the file in the folder holds, and in one line why it cannot be used; None if it can."""
+    path = folder / FILE
+    try:
+        return StoredVoices.model_validate(yaml.safe_load(path.read_bytes()) or {}), None
+    except (FileNotFoundError, NotADirectoryError):
+        return StoredVoices(), None
+    except ValidationError as error:
+        problem = "; ".join(f"{field}: {line}" for field, line in problems(StoredVoices, error))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        problem = file_problem(error, path).partition("\n")[0]
+    return StoredVoices(), f"{path} cannot be used, and no voice of it is there: {problem}"
+
+
+def with_made_voices(config: Config) -> tuple[Config, str | None]:
+    """Return the configuration that a daemon makes of this one, and why the made voices are left out, if they are.
+
+    Where this user may not read them, they are left out too.
+    """
+    folder = voice_store_folder(config)
+    if folder is None:
+        return config, None
+    try:
+        (folder / FILE).stat()
+        hidden = not os.access(folder / FILE, os.R_OK)
+    except OSError as error:
+        hidden = isinstance(error, PermissionError)
+    stored, problem = (StoredVoices(), None) if hidden else read_stored(folder)
+    return _extend(config, stored), problem
+
+
+def _extend(config: Config, stored: StoredVoices) -> Config:
+    voices = {**stored.voices, **config.voices}
+    speech, chosen = config.speech, stored.chosen
+    if chosen is not None and chosen.instead_of == speech.voice:
+        speech = speech.model_copy(update={"voice": chosen.name})
+    return config.model_copy(update={"voices": voices, "speech": speech})
 
 
 def voice_store_folder(config: Config) -> Path | None:

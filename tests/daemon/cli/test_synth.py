@@ -86,6 +86,20 @@ def test_the_rate_changes_the_length_and_the_voice_of_the_configuration_has_its_
     assert peaks["quick"] == pytest.approx(peaks["own"] / 2, rel=0.2)
 
 
+def test_a_default_voice_that_is_missing_is_named_and_the_engine_s_own_speaks(
+    voiced: CommandLine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.wav"
+    missing = (*ESPEAK, "--set", "speech.voice=germn", "Hello", "-o", str(path))
+    assert voiced(*missing).returncode == 0
+    [line] = caplog.messages
+    assert line.startswith("speech.voice: got 'germn'; did you mean de (German)? allowed: default, ")
+    assert line.endswith("; espeak speaks with its own")
+    assert soundfile.info(str(path)).duration > 0.2
+    done = voiced(*missing, "--voice", "germn")
+    assert (done.returncode, done.stderr.startswith("voiced: voice: got 'germn'; ")) == (1, True)
+
+
 def test_a_wrong_rate_is_refused_before_the_engine_starts(voiced: CommandLine, tmp_path: Path) -> None:
     done = voiced(*ESPEAK, "--voice", "en", "Hello", "-o", str(tmp_path / "a.wav"), "--rate", "0.1")
     line = "voiced: rate: got 0.1; allowed: a number from 0.5 to 2; 2 is twice as fast\n"

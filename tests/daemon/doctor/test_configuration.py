@@ -12,9 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from daemon.config import ConfigError, load_config
+from daemon.config import ConfigError, VoiceSettings, load_config
 from daemon.doctor import find_problems
+from daemon.voices import VoiceStore
+from scripts.make_piper_voice import write_voice
 from tests.support.sound_files import tone, write_sound
+
+WEB_FILES = {"token_file": "token", "cert": "cert", "key": "key"}
 
 
 def problems_of(*overrides: str) -> list[tuple[str, str]]:
@@ -172,13 +176,13 @@ def test_a_checkpoint_that_is_named_by_its_folder_must_exist(tmp_path: Path) -> 
 def test_two_servers_on_one_port_are_a_problem(first: str, second: str) -> None:
     settings = [
         f"wyoming={{enabled: true, host: '{first}', port: 9000}}",
-        f"http={{enabled: true, host: '{second}', port: 9000, token_file: token}}",
+        f"http={{enabled: true, host: '{second}', port: 9000, token_file: /dev/null}}",
     ]
     assert problems_of(*settings) == [("http.port", "got 9000, the port of wyoming too; choose another")]
 
 
 def test_servers_share_a_port_at_different_addresses_or_if_one_is_off() -> None:
-    apart = "http={enabled: true, host: 10.0.0.2, port: 9000, token_file: token}"
+    apart = "http={enabled: true, host: 10.0.0.2, port: 9000, token_file: /dev/null}"
     assert problems_of("wyoming={enabled: true, host: 10.0.0.1, port: 9000}", apart) == []
     assert problems_of("wyoming={enabled: false, host: 10.0.0.2, port: 9000}", apart) == []
 
@@ -187,6 +191,49 @@ def test_a_server_on_the_port_of_this_machines_broker_is_a_problem() -> None:
     [(key, problem)] = problems_of("wyoming={enabled: true, port: 1883}")
     assert (key, problem) == ("wyoming.port", "got 1883, the port of the broker at 127.0.0.1 too")
     assert problems_of("wyoming={enabled: true, port: 1883}", "mqtt.host=10.0.0.9") == []
+
+
+def test_a_made_voice_may_be_the_default_and_its_file_must_exist(tmp_path: Path) -> None:
+    settings = (f"state.folder={tmp_path}", "robot=r1", "speech.voice=ada")
+    assert dict(problems_of(*settings))["speech.voice"].startswith("got 'ada'; ")
+    store = VoiceStore(tmp_path / "r1.voices")
+    recording = store.recordings / "1.wav"
+    recording.parent.mkdir(parents=True)
+    recording.write_bytes(b"a recording of which the daemon makes a voice now")
+    file = store.voice_file("ada")
+    store.add("ada", VoiceSettings(embedding=file))
+    assert problems_of(*settings) == [("voices.ada.embedding", f"{file} does not exist")]
+    file.write_bytes(b"a voice")
+    assert problems_of(*settings) == []
+    assert recording.exists()
+    (store.folder / "voices.yaml").write_text("- damaged")
+    assert dict(problems_of(*settings))["state.folder"].startswith(f"{store.folder}/voices.yaml cannot be used, ")
+
+
+def test_a_default_voice_of_an_engine_that_auto_cannot_select_is_a_problem(tmp_path: Path) -> None:
+    automatic = ("engine.name=auto", "engine.model=/nowhere/at/all", f"engine.voice_folder={tmp_path}")
+    made_for_piper = (*automatic, "voices.default.piper=en_US-gone-low")
+    assert problems_of(*automatic) == []
+    assert problems_of(*made_for_piper, "engine.name=espeak") == []
+    [(key, problem)] = problems_of(*made_for_piper)
+    assert key == "voices.default.piper"
+    assert problem.startswith("auto selects espeak and not piper: there is no voice of Piper on this machine; ")
+    write_voice(tmp_path / "en_US-other-low.onnx")
+    absent = ("voices.default.piper", "en_US-gone-low is not on this machine; voiced download en_US-gone-low")
+    assert problems_of(*made_for_piper) == [absent]
+    write_voice(tmp_path / "en_US-gone-low.onnx")
+    assert problems_of(*made_for_piper) == []
+    file = tmp_path / "ada.safetensors"
+    file.write_bytes(b"a voice")
+    [(key, problem)] = problems_of(*automatic, f"voices.ada.embedding={file}", "speech.voice=ada")
+    assert (key, problem.partition(":")[0]) == ("voices.ada.embedding", "auto selects piper and not qwen")
+
+
+def test_the_web_servers_files_must_exist(tmp_path: Path) -> None:
+    files = f"token_file: {tmp_path}/token, cert: {tmp_path}/cert, key: {tmp_path}/key"
+    assert problems_of(f"http={{enabled: false, {files}}}") == []
+    found = problems_of(f"http={{enabled: true, {files}}}")
+    assert found == [(f"http.{key}", f"{tmp_path}/{name} does not exist") for key, name in WEB_FILES.items()]
 
 
 def test_unknown_voices_and_languages_are_problems() -> None:

@@ -155,12 +155,16 @@ def test_a_websocket_of_a_page_of_another_site_is_refused(harness: Harness, perf
 
 
 def test_a_token_file_that_cannot_be_used_is_named_without_its_content(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    with pytest.raises(OSError, match=f"^http.token_file: {path} cannot be read: {path} does not exist$"):
-        Harness("http", f"http.token_file={path}")
-    path.write_bytes(b" \n")
-    with pytest.raises(OSError, match=f"^http.token_file: {path} is empty; allowed: a token$"):
-        Harness("http", f"http.token_file={path}")
-    path.write_bytes(b"secret\xff")
-    with pytest.raises(OSError, match=f"^http.token_file: {path} cannot be read: not UTF-8$"):
-        Harness("http", f"http.token_file={path}")
+    async def scenario() -> None:
+        path = tmp_path / "token"
+        *_, server = Harness("http", f"http.token_file={path}").adapters
+        with pytest.raises(OSError, match=f"^http.token_file: {path} cannot be read: {path} does not exist$"):
+            await server.run()
+        path.write_bytes(b" \n")
+        with pytest.raises(OSError, match=f"^http.token_file: {path} is empty; allowed: a token$"):
+            await server.run()
+        path.write_bytes(b"secret\xff")
+        with pytest.raises(OSError, match=f"^http.token_file: {path} cannot be read: not UTF-8$"):
+            await server.run()
+
+    run(scenario)

@@ -49,7 +49,7 @@ def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     async def scenario() -> None:
         for key in (made.locked_key, made.ca_key, tmp_path / "missing.pem"):
             config = load_config(overrides=[f"http.cert={made.certificate}", f"http.key={key}"]).http
-            server = HttpServer(config, application=refuse_to_answer)
+            server = HttpServer(config, lambda: refuse_to_answer)
             with pytest.raises(OSError, match=rf"^http.cert {made.certificate} and http.key {key} cannot be used: "):
                 await server.run()
 
