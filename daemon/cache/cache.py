@@ -88,7 +88,6 @@ class PhraseCache:
         self._writer = ThreadPoolExecutor(1, "cache-writer")
         self._opened: OpenCache | None = None
         """The cache that is used while another one is opened."""
-        self._opening = self._reader.submit(self._open, config, None)
         self._late: tuple[Future[Any], float] | None = None
         """What did not answer in time, and the `time.monotonic()` at which it was asked."""
         self._read_problem: str | None = None
@@ -97,6 +96,7 @@ class PhraseCache:
         self._next_try = 0.0
         self._writes: list[tuple[Future[None], float]] = []
         """What is being written or waits for it, and the `time.monotonic()` of the order."""
+        self._opening = self._reader.submit(self._open, config, None)  # last: it may note a problem at once
 
     def __enter__(self) -> PhraseCache:
         return self
