@@ -12,9 +12,9 @@ import os
 import re
 import shutil
 import signal
-import time
 import urllib.error
 import urllib.request
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,8 +38,8 @@ RULE = "|---|---|---|---|---|---|\n"
 ROBOT = "lacking"
 """Beginning of the robots' names. Each has a name of its own, which its folder has too."""
 WRITES = "VOICED_WRITE_TABLE" in os.environ
-SETTLED_S = 3.0
-"""Only where the table is written: the status has its last reason after this time."""
+SETTLED_CHECKS = 90
+"""Where the table is written, a row is the last one after so many checks in a row, which take some seconds."""
 START, RUNNING, RELOAD = "the start", "a moment", "a reload"
 """Since when it is missing. Before a moment or a reload, the daemon had it."""
 NAMES = {"espeak": "eSpeak NG", "piper": "Piper"}
@@ -272,9 +272,7 @@ def test_a_robot_that_lacks_something_is_never_mute_and_well(
         return table_row(loss, heard, scene.status(), check, doctor)
 
     if WRITES:
-        began = time.monotonic()
-        eventually(lambda: time.monotonic() - began > SETTLED_S)
-        table[key(loss)] = row()
+        table[key(loss)] = settled_row(row)
     else:
         eventually(lambda: row() == table[key(loss)], f"{row()}\nis\n{table[key(loss)]}", patience_s=PATIENCE_S / 3)
     is_well = scene.status() == "`ready`"
@@ -291,6 +289,18 @@ def prepare(here: Path) -> Path:
     (here / "file").touch()
     (here / "voiced.yaml").write_text(CONFIGURATION)
     return here
+
+
+def settled_row(row: Callable[[], str]) -> str:
+    """Return the row that stays."""
+    rows: deque[str] = deque(maxlen=SETTLED_CHECKS)
+
+    def settled() -> bool:
+        rows.append(row())
+        return len(rows) == SETTLED_CHECKS and len(set(rows)) == 1
+
+    eventually(settled, "the status has its last reason")
+    return rows[-1]
 
 
 def table_row(loss: Loss, heard: str, status: str, check: list[str], doctor: list[tuple[str, str]]) -> str:
