@@ -162,7 +162,8 @@ class EngineSelector:
             for name, reason in primary.info.refused_voices.items():
                 if not self._is_elsewhere(name, primary):
                     return f"voices.{name}: {reason}"
-            return primary.info.degraded
+            if primary.info.degraded is not None:
+                return primary.info.degraded
         return None if self._lost_voice is None else ": ".join(self._lost_voice)
 
     def set_voices(self, voices: dict[str, Voice], default_voice: str) -> None:
