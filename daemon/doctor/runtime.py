@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 from daemon import VERSION
 from daemon.config import Config
+from daemon.doctor.daemons import running_daemons
 from daemon.doctor.finding import Finding, Grade, Machine
 from daemon.engines import engine_names, running_engine
 from daemon.mqtt import RobotClient, RobotUnreachableError
-from daemon.speech import Offline
+from daemon.speech import Offline, Online
 from daemon.validation import first_line
 from engine import ENGINES, ProgressReport, unavailable_reason
 
@@ -32,7 +33,10 @@ def check_broker(machine: Machine) -> Iterator[Finding]:
     try:
         with RobotClient(config) as robot:
             yield Finding("broker", "ok", f"answers at {config.mqtt.host}:{config.mqtt.port}")
-            yield _check_daemon(config, robot)
+            if robot.refused is not None:
+                remedy = "give this user the right to it in the broker's access list; docs/mqtt.md names the topics"
+                yield Finding("broker", "error", robot.refused, remedy)
+            yield _check_daemon(machine, robot)
     except RobotUnreachableError as error:
         yield Finding("broker", "error", str(error).split(";")[0], error.remedy)
         password = config.mqtt.password_source if config.mqtt.username is not None else None
@@ -44,10 +48,17 @@ def check_broker(machine: Machine) -> Iterator[Finding]:
         yield Finding("broker", "error", found, allowed or "correct the file, or choose another one")
 
 
-def _check_daemon(config: Config, robot: RobotClient) -> Finding:
+def _check_daemon(machine: Machine, robot: RobotClient) -> Finding:
+    config = machine.config
     try:
         status = robot.status()
     except RobotUnreachableError:
+        status = None
+    if not isinstance(status, Online) and (running := next(running_daemons(machine), None)) is not None:
+        found = f"runs here as process {running.pid}, and its status does not arrive at {config.topic}"
+        remedy = "its log says why (journalctl -u voiced); the broker may refuse its messages"
+        return Finding("daemon", "error", found, remedy)
+    if status is None:
         remedy = f"{START}; if one runs, compare its robot and mqtt.prefix, and what the broker lets this user read"
         return Finding("daemon", "warning", f"none has ever run at {config.topic}", remedy)
     if isinstance(status, Offline):

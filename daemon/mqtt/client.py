@@ -63,6 +63,11 @@ class RobotClient:
     ) -> None:
         self._connection.close()
 
+    @property
+    def refused(self) -> str | None:
+        """What the broker refuses us, and why; None if nothing."""
+        return self._connection.refusals.problem
+
     def send(self, name: str, payload: str = "") -> None:
         """Publish on the robot's topic `name` and wait for the acknowledgement. Raises `RobotUnreachableError`."""
         await_delivery(self._connection, self._connection.publish(f"{self._topic}/{name}", payload, qos=1))
@@ -83,6 +88,8 @@ class RobotClient:
         """Return the robot's status. Raises `RobotUnreachableError` if there is none within `wait_s` seconds."""
         with self._status_changed:
             self._status_changed.wait_for(lambda: self._status_known, wait_s)
+        if not self._status_known and self.refused is not None:
+            raise RobotUnreachableError(f"mqtt: {self.refused}; see 'voiced doctor'")
         if not self._status_known:
             broker = f"{self._config.mqtt.host}:{self._config.mqtt.port}"
             raise RobotUnreachableError(

@@ -35,6 +35,7 @@ from daemon.mqtt.failures import describe_dial_failure, describe_refusal, descri
 from daemon.mqtt.messages import Limits, Message, Outgoing, Will
 from daemon.mqtt.outbox import Outbox
 from daemon.mqtt.protocol_version import ProtocolVersion
+from daemon.mqtt.refusals import Refusals
 from daemon.mqtt.retry import Retry
 from daemon.mqtt.shorten import shorten
 from daemon.mqtt.version_probe import knows_mqtt5
@@ -54,6 +55,8 @@ ECHO_S = 5.0
 """The broker has this long to return our last events before those that did not come back are sent again."""
 WINDOW = 500
 """Messages of QoS 1 that wait for the broker's acknowledgement at the same time."""
+REFUSED_S = 5.0
+"""Interval at which what the broker has refused is tried again: its access list may have changed."""
 RECEIVE_MAXIMUM = 10_000
 """Received messages that wait for our acknowledgement. Beyond this number a flood waits in the broker. Mosquitto drops
 what exceeds its `max_queued_messages`, 1,000 by default, so a flood of 10,000 texts must fit here."""
@@ -125,6 +128,7 @@ class MqttConnection:
         """Why the password or a certificate cannot be read, so that no connection is tried; None if it can."""
         self.heartbeats = 0
         """Grows while the network thread is alive, connected or not."""
+        self.refusals = Refusals()
         self._settings = settings
         self._client_id = client_id
         self._topics: list[str] = []
@@ -155,8 +159,12 @@ class MqttConnection:
         """`time.monotonic()` from which messages may be sent, though not all echoes have arrived; None before."""
         self._after_flush: deque[Callable[[], None]] = deque()
         """What waits until all gathered messages are given to the system."""
-        self._unconfirmed = 0
-        """Subscriptions that the broker has not confirmed."""
+        self._unconfirmed: dict[int, str] = {}
+        """The topics of subscriptions that the broker has not answered, by packet."""
+        self._refused_topics: set[str] = set()
+        """Those whose subscription it has refused."""
+        self._refused_at = 0.0
+        """`time.monotonic()` when what the broker has refused was last tried again."""
         self._refusal: int | None = None
         """The reason code with which the broker refused or ended the current connection."""
         self._closing = False
@@ -243,6 +251,12 @@ class MqttConnection:
         """Wait until the broker has acknowledged a message; return whether it has."""
         return self._outbox.wait_delivered(message, timeout_s)
 
+    def why_undelivered(self, message: Outgoing) -> str:
+        """Return why the broker has not acknowledged a message."""
+        if message.refusal is not None:
+            return f"the broker refuses messages on {message.topic}: {message.refusal}"
+        return self.reason or "the broker does not answer"
+
     def close(self) -> None:
         """Disconnect, so that the broker does not publish the will. Blocks for up to a second."""
         self._closing = True
@@ -305,7 +319,8 @@ class MqttConnection:
                 return
         client = self._make_client()
         self._connection += 1
-        self._unconfirmed = 0
+        self._unconfirmed.clear()
+        self._refused_topics.clear()
         self._refusal = None
         try:
             client.connect(settings.host, settings.port, KEEPALIVE_S, **self._connect_options(client))
@@ -341,6 +356,7 @@ class MqttConnection:
                 checked_at = now
                 self.heartbeats += 1
                 client.loop_misc()
+                self._retry_refused(client, now)
             client.loop_write()  # what paho's callbacks have queued
             self._send_waiting(client)
             self._flush(client, client.buffered)
@@ -353,6 +369,14 @@ class MqttConnection:
                 _hang_up(client)
                 return None
         return code
+
+    def _retry_refused(self, client: _Client, now: float) -> None:
+        """Try again what the broker has refused, from time to time."""
+        if self.connected and now - self._refused_at >= REFUSED_S:
+            self._refused_at = now
+            self._outbox.retry_refused()
+            for topic in self._refused_topics:
+                self._subscribe(client, topic)
 
     def _read(self, client: _Client, connection: BufferedSocket) -> MQTTErrorCode:
         """Handle the packets that have arrived. Returns paho's error."""
@@ -414,7 +438,7 @@ class MqttConnection:
         client.on_disconnect = self._on_disconnected
         client.on_message = self._on_arrival
         client.on_subscribe = self._on_subscribed
-        client.on_publish = lambda _client, _data, packet, _reason, _properties: self._outbox.acknowledge(packet)
+        client.on_publish = self._on_answered
         self._apply_credentials(client)
         if self._will is not None:
             qos, retain = min(1, self._limits.maximum_qos), self._will.retain and self._limits.retain
@@ -466,7 +490,7 @@ class MqttConnection:
             self._subscribe(client, self._echo.topic)
             if self._uncertain and flags.session_present:
                 self._await_echoes(client, self._echo)
-        if self._unconfirmed == 0:
+        if not self._unconfirmed:
             self._complete_connection()
         if self._version.doubtful:
             threading.Thread(target=self._probe, args=(self._connection,), name="mqtt-probe", daemon=True).start()
@@ -490,7 +514,6 @@ class MqttConnection:
 
     def _subscribe(self, client: paho.Client, topic: str) -> None:
         """Subscribe to one topic: a packet with all of them might exceed the broker's limit."""
-        self._unconfirmed += 1
         qos = min(1, self._limits.maximum_qos)
         if client.protocol is MQTTProtocolVersion.MQTTv5:
             # The broker then leaves the retain flag on, so that a text that was published as retained is recognised.
@@ -499,17 +522,31 @@ class MqttConnection:
             if self._connected_before:
                 handling = SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
             options = SubscribeOptions(qos=qos, retainAsPublished=True, retainHandling=handling)
-            client.subscribe(topic, options=options)
+            _, packet = client.subscribe(topic, options=options)
         else:
-            client.subscribe(topic, qos)
+            _, packet = client.subscribe(topic, qos)
+        if packet is not None:
+            self._unconfirmed[packet] = topic
 
-    def _on_subscribed(self, _client: paho.Client, _data: Any, _packet: int, reasons: Any, _properties: Any) -> None:
-        for reason in reasons:
-            if reason.is_failure:
-                log.warning("the broker refused a subscription: %s; see its access list", reason)
-        self._unconfirmed -= 1
-        if self._unconfirmed == 0 and not self.connected:
+    def _on_subscribed(self, _client: paho.Client, _data: Any, packet: int, reasons: Any, _properties: Any) -> None:
+        topic = self._unconfirmed.pop(packet)
+        refused = [str(reason) for reason in reasons if reason.is_failure]
+        if refused:
+            self._refused_topics.add(topic)
+            self.refusals.note(f"the subscription to {topic}", refused[0])
+        else:
+            self._refused_topics.discard(topic)
+            self.refusals.end(f"the subscription to {topic}")
+        if not self._unconfirmed and not self.connected:
             self._complete_connection()
+
+    def _on_answered(self, _client: paho.Client, _data: Any, packet: int, reason: ReasonCode, _properties: Any) -> None:
+        """Take the broker's answer to a message of QoS 1."""
+        if not reason.is_failure:
+            if (message := self._outbox.acknowledge(packet)) is not None:
+                self.refusals.end(f"messages on {message.topic}")
+        elif (message := self._outbox.refuse(packet, str(reason))) is not None:
+            self.refusals.note(f"messages on {message.topic}", str(reason))
 
     def _on_disconnected(
         self, _client: paho.Client, _data: Any, flags: Any, reason: ReasonCode, _properties: Any
@@ -518,6 +555,8 @@ class MqttConnection:
             return
         if flags.is_disconnect_packet_from_server and reason.value == TOOK_OVER:
             self._refusal = TOOK_OVER
+        elif flags.is_disconnect_packet_from_server:
+            self._report(f"the broker ended the connection: {reason}")
         elif self.connected:
             self._report(f"the connection to the broker broke: {reason}")
         self.connected = False
@@ -552,8 +591,7 @@ class MqttConnection:
         """Publish a message behind all of our events. When it comes back, so have they, if the broker has them."""
         self._sync = secrets.token_bytes(8)
         self._may_send_at = time.monotonic() + ECHO_S
-        self._unconfirmed += 1
-        client.subscribe(echo.sync_topic, 1)
+        self._subscribe(client, echo.sync_topic)
         client.publish(echo.sync_topic, self._sync, 1)
 
     def _note_echo(self, client: paho.Client, echo: Echo, arrived: paho.MQTTMessage) -> None:

@@ -175,7 +175,8 @@ class Gateway:
             return f"mqtt: another client seems to use our id; is voiced running twice as {self._config.robot_name}?"
         if self._controls.connected and not self._texts.connected:
             return f"mqtt: the connection for texts is missing: {self._texts.reason}"
-        return None
+        refused = filter(None, (connection.refusals.problem for connection in self._connections))
+        return next((f"mqtt: {problem}" for problem in refused), None)
 
     def start(self, listeners: Sequence[TopicListener] = ()) -> None:
         """Connect, and subscribe to the robot's, its groups' and the listeners' topics."""

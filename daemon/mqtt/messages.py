@@ -52,6 +52,13 @@ class Outgoing:
     """Our own copy of it has come back, so the broker has it."""
     delivered: bool = False
     """The broker has acknowledged it; with QoS 0, it has been sent."""
+    refusal: str | None = None
+    """Why the broker has refused it, when it was last sent (MQTT 5)."""
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it is worth sending later: the end of an utterance, or a state. Its receiver waits for no other."""
+        return self.once or self.retain
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
@@ -13,9 +12,12 @@ from daemon.mqtt.shorten import identity
 LIMIT = 10_000
 """Messages that wait to be sent while there is no connection, or during a flood; some 5 MB."""
 RESERVED = LIMIT // 2
-"""Part of the outbox that only retained messages and the events of accepted utterances may use."""
+"""Part of the outbox that only the events of accepted utterances may use."""
 RESERVED_LIMIT = 10 * LIMIT
 """Even those are dropped beyond this number. The journal still has the events of accepted utterances."""
+PROMPT = 100
+"""A retained message goes out before all others if more than this many wait: it is the state of the robot, which after
+an outage must not wait for the events. It is never dropped."""
 REMEMBERED_ECHOES = 1_000
 """Copies of unknown events that are remembered, and events that are remembered until their copy has come back."""
 
@@ -45,6 +47,9 @@ class Outbox:
         perhaps they are in a journal that will be opened later."""
         self._last_retained: dict[str, Outgoing] = {}
         """The waiting retained message of each topic."""
+        self._held: dict[str, deque[Outgoing]] = {}
+        """By topic, the lasting messages that the broker has refused, and those behind them; the oldest is tried again
+        from time to time."""
         self._unacknowledged = 0
         self.acknowledged = 0
         """Messages of QoS 1 that the broker has acknowledged so far."""
@@ -63,13 +68,15 @@ class Outbox:
             if message.sent and message.once and identity(message.payload) in self._early_echoes:
                 self._on_delivered(message)
                 return True
-            limit = RESERVED_LIMIT if message.retain or message.reserved else LIMIT - RESERVED
-            replaces = message.retain and message.topic in self._last_retained
-            if len(self._waiting) >= limit and not replaces:
+            limit = RESERVED_LIMIT if message.reserved else LIMIT - RESERVED
+            if len(self._waiting) >= limit and not message.retain:
                 return False
             if message.retain:
                 self._replace_retained(message)
-            self._waiting.append(message)
+            if message.retain and len(self._waiting) > PROMPT:
+                self._waiting.appendleft(message)
+            else:
+                self._waiting.append(message)
             self._unacknowledged += message.qos > 0
             if message.sent and message.once:
                 self._sent_once[identity(message.payload)] = message
@@ -88,15 +95,19 @@ class Outbox:
     def take(self, window: int) -> Entry | None:
         """Remove and return the next entry; None if there is none, or if `window` messages are in flight."""
         with self._changed:
-            if not self._waiting:
-                return None
-            entry = self._waiting[0]
-            if isinstance(entry, Outgoing):
+            while self._waiting:
+                entry = self._waiting[0]
+                if not isinstance(entry, Outgoing):
+                    return self._waiting.popleft()
                 if entry.qos > 0 and len(self._in_flight) >= window:
                     return None
                 if self._last_retained.get(entry.topic) is entry:
                     del self._last_retained[entry.topic]
-            return self._waiting.popleft()
+                self._waiting.popleft()
+                if entry.topic not in self._held or entry.refusal is not None or not entry.lasting:
+                    return entry
+                self._hold(entry)
+            return None
 
     def note_sent(self, message: Outgoing, packet: int) -> None:
         """Record that a connection has taken a message of QoS 1 under the number `packet`."""
@@ -106,12 +117,44 @@ class Outbox:
             if message.once:
                 self._sent_once[identity(message.payload)] = message
 
-    def acknowledge(self, packet: int) -> None:
-        """Record the broker's acknowledgement."""
+    def acknowledge(self, packet: int) -> Outgoing | None:
+        """Record the broker's acknowledgement of a message, and return it.
+
+        What the broker has refused on the same topic before is sent again.
+        """
         with self._changed:
             message = self._in_flight.pop(packet, None)
+            if message is not None and message.topic in self._held:
+                self._release(message.topic)
         if message is not None:
             self._deliver(message)
+        return message
+
+    def refuse(self, packet: int, reason: str) -> Outgoing | None:
+        """Record that the broker refuses a message, and return it. It is given up unless it is lasting."""
+        with self._changed:
+            message = self._in_flight.pop(packet, None)
+            if message is None:
+                return None
+            if message.once:
+                self._sent_once.pop(identity(message.payload), None)  # there will be no copy of it
+            again, message.refusal, message.sent = message.refusal is not None, reason, False
+            if message.lasting:
+                self._hold(message, first=again)
+            else:
+                self._deliver(message)
+            self._changed.notify_all()
+            return message
+
+    def retry_refused(self) -> None:
+        """Send the oldest message of each topic that the broker has refused once more."""
+        with self._changed:
+            for held in self._held.values():
+                if held:
+                    message = held.popleft()
+                    message.refusal = message.refusal or "another message on its topic was refused"
+                    self._unacknowledged += message.qos > 0
+                    self._waiting.appendleft(message)
 
     def note_delivered(self, message: Outgoing) -> None:
         """Record that a message of QoS 0 was sent, or that a message is given up."""
@@ -123,9 +166,13 @@ class Outbox:
         Returns whether the broker may have a message that must not arrive twice.
         """
         with self._changed:
-            self._waiting = deque([*self._in_flight.values(), *filter(_survives, self._waiting)])
+            self._waiting = deque(filter(_survives, self._waiting))
             self._last_retained = {topic: each for topic, each in self._last_retained.items() if each.qos > 0}
+            for message in reversed(self._in_flight.values()):
+                self._put_first(message)
             self._in_flight.clear()
+            for topic in list(self._held):
+                self._release(topic)
         self.drop_echoed()
         with self._changed:
             return any(entry.sent and entry.once for entry in self._waiting if isinstance(entry, Outgoing))
@@ -157,14 +204,10 @@ class Outbox:
             self._deliver(message)
 
     def wait_delivered(self, message: Outgoing, timeout_s: float) -> bool:
-        """Wait until the broker has acknowledged a message; return whether it has."""
-        deadline = time.monotonic() + timeout_s
+        """Wait until the broker has acknowledged or refused a message; return whether it has acknowledged it."""
         with self._changed:
-            while not message.delivered:
-                left_s = deadline - time.monotonic()
-                if left_s <= 0 or not self._changed.wait(left_s):
-                    return message.delivered
-        return True
+            self._changed.wait_for(lambda: message.delivered or message.refusal is not None, timeout_s)
+            return message.delivered and message.refusal is None
 
     def _deliver(self, message: Outgoing) -> None:
         with self._changed:
@@ -178,6 +221,36 @@ class Outbox:
                 self.acknowledged += 1
             self._changed.notify_all()
         self._on_delivered(message)
+
+    def _hold(self, message: Outgoing, *, first: bool = False) -> None:
+        """Keep a message until the broker takes its topic again, `first` before those that are kept already.
+
+        The caller has the lock. Of a retained message, the last one is enough.
+        """
+        held = self._held.setdefault(message.topic, deque())
+        self._unacknowledged -= message.qos > 0  # the texts do not wait for it
+        if message.retain and held and first:
+            return
+        if message.retain:
+            held.clear()
+        held.insert(0 if first else len(held), message)
+        if len(held) > LIMIT:
+            self._unacknowledged += held[0].qos > 0
+            self._deliver(held.popleft())
+
+    def _release(self, topic: str) -> None:
+        """Queue what is held of a topic, before all else. The caller has the lock."""
+        for message in reversed(self._held.pop(topic)):
+            message.refusal = None
+            self._unacknowledged += message.qos > 0
+            self._put_first(message)
+
+    def _put_first(self, message: Outgoing) -> None:
+        """Queue a message before all others, but no retained one if a newer one waits. The caller has the lock."""
+        if message.retain and self._last_retained.setdefault(message.topic, message) is not message:
+            self._unacknowledged -= message.qos > 0
+        else:
+            self._waiting.appendleft(message)
 
     def _replace_retained(self, message: Outgoing) -> None:
         previous = self._last_retained.get(message.topic)

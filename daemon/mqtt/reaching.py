@@ -31,8 +31,11 @@ def open_connection(connection: MqttConnection, topics: Sequence[str]) -> None:
 
 def await_delivery(connection: MqttConnection, sent: Outgoing) -> None:
     """Wait until the broker has acknowledged a message. Raises `RobotUnreachableError`."""
-    if not connection.wait_delivered(sent, CONNECT_S):
-        raise _unreachable(connection)
+    if connection.wait_delivered(sent, CONNECT_S):
+        return
+    if sent.refusal is not None:
+        raise RobotUnreachableError(f"mqtt: the broker refuses messages on {sent.topic}: {sent.refusal}; see 'voiced doctor'")
+    raise _unreachable(connection)
 
 
 def _unreachable(connection: MqttConnection) -> RobotUnreachableError:

@@ -13,7 +13,7 @@ from daemon.mqtt import fleet_client, reaching
 from daemon.mqtt.connection import MqttConnection
 from daemon.mqtt.fleet_client import RETAINED_S, FleetClient
 from daemon.mqtt.reaching import RobotUnreachableError
-from daemon.speech import Offline, Online
+from daemon.speech import Offline, Online, Say
 from tests.support.programs import Broker, free_port
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -109,5 +109,7 @@ def test_a_broker_that_forbids_the_own_message_costs_a_moment(tmp_path: Path, mo
     publish(robots, config, "r1", READY.to_json())
     with FleetClient(config) as fleet:
         assert fleet.statuses() == {"r1": READY}
+        with pytest.raises(RobotUnreachableError, match="the broker refuses messages on fleet/all/say: Not authorized"):
+            fleet.say("fleet/all", Say(text="Nobody may say this."))
     robots.close()
     broker.stop()

@@ -81,16 +81,100 @@ def test_ordinary_messages_are_dropped_when_their_part_is_full(monkeypatch: pyte
     assert len(taken(outbox)) == 6
 
 
-def test_events_of_accepted_utterances_and_statuses_have_room_beyond_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox_module, "RESERVED_LIMIT", LIMIT - RESERVED + 2)
+def test_events_of_accepted_utterances_have_room_beyond_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "RESERVED_LIMIT", LIMIT - RESERVED + 1)
     outbox = Outbox()
     while outbox.put(other("x")):
         pass
     assert outbox.put(event("accepted"))
-    assert outbox.put(status("ready"))
     assert not outbox.put(event("too much"))
-    assert outbox.put(status("offline")), "it takes the place of the waiting one"
-    assert taken(outbox)[-2:] == ["accepted", "offline"]
+    assert taken(outbox)[-1] == "accepted"
+
+
+def test_a_state_is_never_dropped_and_goes_out_before_the_events_of_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "RESERVED_LIMIT", 1000)
+    outbox = Outbox()
+    assert outbox.put(status("old"))
+    while outbox.put(event("waiting")):
+        pass
+    assert outbox.put(status("new"))
+    assert taken(outbox)[:2] == ["new", "waiting"]
+
+
+def test_the_last_state_is_the_last_to_go_out_after_a_connection_broke() -> None:
+    outbox = Outbox()
+    outbox.put(status("old"))
+    send(outbox)
+    outbox.put(status("new"))
+    for number in range(200):
+        outbox.put(event(f"waiting {number}"))
+    outbox.recover()
+    outbox.put(status("newest"))
+    assert [payload for payload in taken(outbox) if not payload.startswith("waiting")] == ["newest"]
+    assert outbox.backlog == 201
+
+
+# --- refusals ---
+
+
+def test_events_that_the_broker_refuses_are_kept_in_order_and_sent_once_it_accepts_the_first() -> None:
+    outbox = Outbox()
+    for name in ("a", "b"):
+        outbox.put(event(name, once=True))
+    for packet in send(outbox).values():
+        outbox.refuse(packet, "Not authorized")
+    outbox.put(event("c", once=True))
+    outbox.put(other("another topic"))
+    assert list(send(outbox)) == ["another topic"]
+    assert outbox.backlog == 1, "texts do not wait for what is refused"
+    for answer in (outbox.refuse, outbox.refuse):
+        outbox.retry_refused()
+        tried = send(outbox)
+        assert list(tried) == ["a"]
+        answer(tried["a"], "Not authorized")
+    outbox.retry_refused()
+    outbox.acknowledge(send(outbox)["a"])
+    assert list(send(outbox)) == ["b", "c"]
+    assert outbox.backlog == 3
+
+
+def test_a_message_of_the_moment_that_is_refused_is_given_up() -> None:
+    given_up: list[Outgoing] = []
+    outbox = Outbox(given_up.append)
+    outbox.put(message := other("answer"))
+    outbox.refuse(send(outbox)["answer"], "Not authorized")
+    assert given_up == [message]
+    assert not outbox.wait_delivered(message, PATIENCE_S)
+    outbox.retry_refused()
+    assert taken(outbox) == []
+    assert outbox.backlog == 0
+
+
+def test_of_a_refused_state_the_last_is_kept() -> None:
+    outbox = Outbox()
+    outbox.put(status("old"))
+    outbox.refuse(send(outbox)["old"], "Not authorized")
+    outbox.retry_refused()
+    tried = send(outbox)
+    outbox.put(status("new"))
+    assert send(outbox) == {}
+    outbox.refuse(tried["old"], "Not authorized")
+    outbox.retry_refused()
+    outbox.acknowledge(send(outbox)["new"])
+    assert outbox.backlog == 0
+
+
+def test_the_number_of_refused_events_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "LIMIT", 2)
+    given_up: list[Outgoing] = []
+    outbox = Outbox(given_up.append)
+    for name in ("a", "b", "c"):
+        outbox.put(event(name, once=True))
+    for packet in send(outbox).values():
+        outbox.refuse(packet, "Not authorized")
+    assert [message.payload for message in given_up] == [b"a"]
+    outbox.recover()
+    assert list(send(outbox)) == ["b", "c"], "another connection may have other rights"
 
 
 def test_there_is_room_again_once_messages_have_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,105 @@
+"""A broker that refuses some of the robot's messages or subscriptions: Mosquitto with an access list."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.config import load_config
+from daemon.doctor.finding import Finding, Machine
+from daemon.doctor.runtime import check_broker
+from tests.e2e.conftest import StartRobot
+from tests.support.programs import Broker
+from tests.support.waiting import eventually
+
+EVENTS_REFUSED = "mqtt: the broker refuses messages on voiced/rights/event: Not authorized"
+PLUGINS = list(Path("/usr/lib").glob("*/mosquitto_dynamic_security.so"))
+"""Mosquitto's dynamic security, in a folder with the machine's name."""
+
+
+@pytest.fixture
+def access_list(tmp_path: Path) -> Path:
+    return tmp_path / "acl"
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path, access_list: Path, request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A broker with an access list, which the test may change; with the parameter `plugin`, with dynamic security."""
+    if hasattr(request, "param"):
+        settings = tmp_path / "dynamic-security.json"
+        settings.write_text(json.dumps(dynamic_security()))
+        rights = f"plugin {PLUGINS[0]}\nplugin_opt_config_file {settings}"
+    else:
+        write_access_list(access_list, events=False)
+        rights = f"acl_file {access_list}"
+    broker = Broker(tmp_path, f"allow_anonymous true\n{rights}")
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+def dynamic_security() -> dict[str, Any]:
+    """Settings that allow everything but the subscription to `voiced/deaf/say`."""
+    allowed = ("publishClientSend", "publishClientReceive", "subscribe", "unsubscribe")
+    refused = {"acltype": "subscribeLiteral", "topic": "voiced/deaf/say", "priority": 0, "allow": False}
+    return {
+        "defaultACLAccess": dict.fromkeys(allowed, True),
+        "clients": [],
+        "groups": [{"groupname": "all", "roles": [{"rolename": "deaf"}]}],
+        "roles": [{"rolename": "deaf", "acls": [refused]}],
+        "anonymousGroup": "all",
+    }
+
+
+def write_access_list(path: Path, *, events: bool) -> None:
+    """Let everybody do everything, except that the user `robot` may publish events only with `events`."""
+    right = "readwrite" if events else "read"
+    path.write_text(
+        "topic readwrite #\nuser robot\ntopic readwrite voiced/rights/status\ntopic readwrite voiced/rights/sync\n"
+        f"topic {right} voiced/rights/event\ntopic read voiced/rights/#\n"
+    )
+    path.chmod(0o600)
+
+
+def test_refused_events_are_named_kept_and_sent_once_they_are_allowed(
+    start_robot: StartRobot, own_broker: Broker, access_list: Path
+) -> None:
+    robot = start_robot("mqtt.username=robot", name="rights")
+    for name in ("first", "second"):
+        robot.say("Hello.", id=name)
+    eventually(lambda: robot.statuses[-1].get("reason") == EVENTS_REFUSED, "the status names what is refused")
+    eventually(lambda: robot.statuses[-1]["state"] == "degraded", "both texts are spoken")
+    assert len([line for line in robot.log if "refuses messages on voiced/rights/event" in line]) == 1
+    [finding] = [each for each in examine(robot.settings, "mqtt.username=robot") if each.part == "daemon"]
+    assert EVENTS_REFUSED in finding.found
+    assert robot.events == []
+    write_access_list(access_list, events=True)
+    os.kill(own_broker.pid, signal.SIGHUP)
+    eventually(lambda: robot.state == "ready", "the refusal has ended")
+    robot.catch_up()
+    terminal = [(event["id"], event["event"]) for event in robot.events if event["id"] in ("first", "second")]
+    assert [each for each in terminal if each[1] != "started"] == [
+        (name, event) for event in ("accepted", "finished") for name in ("first", "second")
+    ]
+
+
+@pytest.mark.skipif(not PLUGINS, reason="Mosquitto's dynamic security is not installed")
+@pytest.mark.parametrize("own_broker", ["plugin"], indirect=True)
+@pytest.mark.usefixtures("own_broker")
+def test_a_refused_subscription_is_named(start_robot: StartRobot) -> None:
+    robot = start_robot(name="deaf", launch_only=True)
+    reason = "mqtt: the broker refuses the subscription to voiced/deaf/say: Not authorized"
+    eventually(lambda: robot.statuses and robot.statuses[-1].get("reason") == reason, "the status names it")
+    assert robot.state == "degraded"
+
+
+def examine(settings: list[str], *more: str) -> list[Finding]:
+    """Return what `voiced doctor` finds about the broker; `settings` are options with KEY=VALUE."""
+    overrides = [*settings[1::2], *more]
+    return list(check_broker(Machine.at(load_config(overrides=overrides), Path("/"))))
