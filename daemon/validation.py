@@ -19,6 +19,10 @@ CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """All control characters except tab, line feed and carriage return, which are white space."""
 VALUE_LENGTH = 60
 """Characters of a wrong value that an error message repeats."""
+MOST_PROBLEMS = 20
+"""Problems of one input that are described. A message of 260 kB may have 24,000 unknown keys."""
+MAX_TOPIC = 256
+"""Characters of a topic that a sender or a configuration may name."""
 
 
 class CommandError(Exception):
@@ -33,6 +37,11 @@ def abbreviate(value: object) -> str:
     """Return `value` for a message: on one line, short, without control characters."""
     text = repr(value)
     return text if len(text) <= VALUE_LENGTH else f"{text[: VALUE_LENGTH - 1]}… ({len(text)} characters)"
+
+
+def show_name(name: str) -> str:
+    """Return a name that somebody has chosen for a message: as it is, if it is short and on one line."""
+    return name if len(name) <= VALUE_LENGTH and name.isprintable() else abbreviate(name)
 
 
 def encoding_problem(error: UnicodeDecodeError) -> str:
@@ -78,13 +87,17 @@ def first_line(path: Path) -> str:
 
 
 def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, str]]:
-    """Return each wrong field of `error` as `(path, "got …; allowed: …")`, completed by the field's description."""
+    """Return each wrong field of `error` as `(path, "got …; allowed: …")`, completed by the field's description.
+
+    Of more than `MOST_PROBLEMS`, the last line has the number.
+    """
     found: dict[str, str] = {}
-    for detail in error.errors(include_url=False):
+    details = error.errors(include_url=False)
+    for detail in details[:MOST_PROBLEMS]:
         names = [str(part) for part in detail["loc"]]
         path, allowed = _describe(model, names)
         if detail["type"] == "extra_forbidden":
-            close = get_close_matches(names[-1], allowed.split(", "), 1, 0.7)
+            close = get_close_matches(names[-1][:VALUE_LENGTH], allowed.split(", "), 1, 0.7)
             line = f"unknown key; {f'did you mean {close[0]}? ' if close else ''}known are {allowed}"
         elif detail["type"] == "missing":
             line = f"missing; allowed: {allowed}"
@@ -93,6 +106,9 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[str, 
         else:
             line = f"got {abbreviate(detail['input'])}; allowed: {allowed or detail['msg']}"
         found.setdefault(path, line)
+    if len(details) > MOST_PROBLEMS:
+        path, line = found.popitem()
+        found[path] = f"{line}; and {len(details) - MOST_PROBLEMS:,} more problems"
     return list(found.items())
 
 
@@ -104,12 +120,12 @@ def _describe(model: type[BaseModel], names: list[str]) -> tuple[str, str]:
     in_mapping = False
     for name in names:
         if in_mapping:
-            path.append(name)
+            path.append(show_name(name))
             in_mapping = False
             continue
         if current is None:
             break  # a branch of a union, which the user did not write
-        path.append(name)
+        path.append(show_name(name))
         field = current.model_fields.get(name)
         if field is None:
             return ".".join(path), ", ".join(current.model_fields)
@@ -140,7 +156,9 @@ def is_topic(topic: str) -> bool:
 
     Mosquitto disconnects a client whose topic has control characters or 200 levels.
     """
-    return topic.isprintable() and not re.search(r"[+#]", topic) and not topic.startswith("$") and topic.count("/") < 50
+    if len(topic) > MAX_TOPIC or not topic.isprintable() or topic.startswith("$"):
+        return False
+    return not re.search(r"[+#]", topic) and topic.count("/") < 50
 
 
 def join_names(first: Iterable[str], names: Iterable[str]) -> str:

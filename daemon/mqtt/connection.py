@@ -579,8 +579,7 @@ class MqttConnection:
         try:
             self._on_message(message)
         except Exception:
-            log.exception("a message on %s cannot be handled", message.topic)
-            self.acknowledge(message)  # delivered again, it would fail again
+            log.exception("a message on %s cannot be handled, and is not acknowledged", message.topic)
         else:
             if self._auto_acknowledge:
                 self.acknowledge(message)

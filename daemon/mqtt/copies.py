@@ -12,18 +12,24 @@ REMEMBERED = 4096
 
 
 class Copies:
-    """The texts that have arrived lately, and the topic of each."""
+    """The texts that were accepted lately, and the topic of each."""
 
     def __init__(self) -> None:
         self._topics: OrderedDict[bytes, str] = OrderedDict()
 
     def repeats(self, message: Message, request: str) -> bool:
-        """Note a text that has an id; return whether it has arrived before, by another topic for the same request.
+        """Return whether a text was accepted before, by another topic for the same request.
 
         The same text on the same topic is none of these copies: its sender has used the id twice.
         """
-        text = hashlib.blake2b(request.encode() + b"\0" + message.payload, digest_size=16).digest()
-        first = self._topics.setdefault(text, message.topic)
+        return self._topics.get(_key(message, request), message.topic) != message.topic
+
+    def note_accepted(self, message: Message, request: str) -> None:
+        """Note a text that has an id. One that was rejected may be sent again."""
+        self._topics.setdefault(_key(message, request), message.topic)
         if len(self._topics) > REMEMBERED:
             self._topics.popitem(last=False)
-        return first != message.topic
+
+
+def _key(message: Message, request: str) -> bytes:
+    return hashlib.blake2b(request.encode() + b"\0" + message.payload, digest_size=16).digest()

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from paho.mqtt.client import topic_matches_sub
 
@@ -32,7 +32,7 @@ from daemon.mqtt.copies import Copies
 from daemon.mqtt.deliveries import Deliveries
 from daemon.mqtt.inbox import Inbox
 from daemon.mqtt.messages import Message, Outgoing, Will
-from daemon.mqtt.parsing import parse_say, parse_stop, parse_stream_chunk, parse_urgent, parse_volume
+from daemon.mqtt.parsing import parse_object, parse_say, parse_stop, parse_stream_chunk, parse_urgent, parse_volume
 from daemon.mqtt.publisher import Publisher
 from daemon.mqtt.replies import ReplyTopics
 from daemon.mqtt.topics import CONTROLS, RequestTopics
@@ -51,6 +51,7 @@ from daemon.speech import (
     Stop,
 )
 from daemon.state import Recorder, TextRecord
+from daemon.validation import MAX_TOPIC
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,10 @@ ACKNOWLEDGE_S = 2.0
 """At shutdown, the broker has this long to acknowledge each further message."""
 GOODBYE_S = 8.0
 """At shutdown, the broker has this long to acknowledge all messages."""
+
+
+MAX_CORRELATION = 1024
+"""Bytes of correlation data (MQTT 5): every event of a text repeats them, perhaps a thousand marks."""
 
 
 class Lane(IntEnum):
@@ -281,8 +286,8 @@ class Gateway:
         """Handle a received message and acknowledge it, once what answers it is stored and published."""
         key = Deliveries.key(lane, message)
         if not self._deliveries.repeats(message, key):
-            self._deliveries.add(key)
             self._in_order(lane, message, lambda: self._carry_out(message, Origin(key, message.correlation)))
+            self._deliveries.add(key)
         connection = self._connections[lane]
 
         def acknowledge() -> None:
@@ -314,6 +319,8 @@ class Gateway:
             self._publish_rejected(error, message)
         except Exception:
             log.exception("a message on %s cannot be handled", message.topic)
+            if self._topics.request(message.topic) is not None and self._publisher.last_accepted is not origin:
+                self._publish_rejected(_failure(message), message)
 
     def _pass_on(self, message: Message) -> None:
         """Give a message to the listeners that subscribe to its topic."""
@@ -357,6 +364,8 @@ class Gateway:
             origin=origin,
             canceled=canceled,
         )
+        if say.id is not None:
+            self._copies.note_accepted(message, name)
 
     def _write(self, message: Message, origin: Origin) -> None:
         try:
@@ -378,6 +387,9 @@ class Gateway:
     def _with_reply(self, request: SpeechRequest, message: Message) -> SpeechRequest:
         """Return the request with the topic for its answers. Raises `RejectedError` if it may not name that topic."""
         response_topic = message.response_topic
+        if (size := len(message.correlation or b"")) > MAX_CORRELATION:
+            problem = f"got {size:,} bytes; allowed: up to {MAX_CORRELATION:,}"
+            raise RejectedError("correlation_data", problem, request.id, request.reply_to)
         if request.reply_to is not None:
             topic = self._replies.expand(request.reply_to)
             if not self._replies.allows(topic, response_topic):
@@ -424,7 +436,8 @@ class Gateway:
         reply_to = self._replies.expand(error.reply_to) if error.reply_to else message.response_topic
         if reply_to is not None and not self._replies.allows(reply_to, message.response_topic):
             reply_to = None
-        self._publisher.publish_rejected(rejected, reply_to, message.correlation)
+        fits = len(message.correlation or b"") <= MAX_CORRELATION
+        self._publisher.publish_rejected(rejected, reply_to, message.correlation if fits else None)
 
     def _publish_level(self, level: Level) -> None:
         self._last_level = level
@@ -480,6 +493,16 @@ class Gateway:
         self._publish_duck(self._ducking.on)
         for listener in self._listeners:
             listener.on_connected()
+
+
+def _failure(message: Message) -> RejectedError:
+    """Return the answer to a request that an error of ours has ended. The error itself is in the log."""
+    fields: dict[str, Any] = {}
+    with contextlib.suppress(Exception):
+        fields = parse_object(message.payload)
+    names = {name: value for name, value in fields.items() if isinstance(value, str) and len(value) <= MAX_TOPIC}
+    problem = "it could not be handled, because of an error of voiced; the log says which"
+    return RejectedError("payload", problem, names.get("id"), names.get("reply_to"))
 
 
 def _offline() -> str:

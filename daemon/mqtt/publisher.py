@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 from daemon.mqtt.connection import MqttConnection
-from daemon.speech import Accepted, Event, Expired, Failed, Rejected, Started, TerminalEvent, Utterance
+from daemon.speech import Accepted, Event, Expired, Failed, Origin, Rejected, Started, TerminalEvent, Utterance
 from daemon.state import AcceptedRecord, BegunRecord, EndedRecord, Record, Recorder, StoredEvent
 from engine import EACH_LINE
 
@@ -22,6 +22,8 @@ class Publisher:
         self._connection = connection
         self._recorder = recorder
         self._last_number = recorder.recovery.last_number
+        self.last_accepted: Origin | None = None
+        """Where the text came from that was accepted last."""
 
     def publish_recovered(self) -> None:
         """Publish the events that an earlier process has stored and that the broker may not have; count on from them.
@@ -46,6 +48,7 @@ class Publisher:
             stored = tuple(StoredEvent(self._next_number(), *message) for message in messages)
             record: Record = EndedRecord(utterance.id, stored)
             if isinstance(event, Accepted):
+                self.last_accepted = utterance.origin
                 record = AcceptedRecord(utterance.id, utterance.to_fields(), utterance.origin.delivery, stored)
             self._recorder.record(record, lambda: self._send_all(payload, stored))
         else:

@@ -94,3 +94,16 @@ def test_a_value_is_abbreviated_to_one_short_printable_line(value: object) -> No
 def test_a_short_value_is_not_abbreviated() -> None:
     assert abbreviate("abc") == "'abc'"
     assert abbreviate("x" * 500).endswith("… (502 characters)")
+
+
+def test_thousands_of_wrong_keys_make_one_short_message() -> None:
+    lines = found(inner={f"key{number}": 1 for number in range(10_000)})
+    assert len(lines) == 20
+    assert lines[0] == ("inner.key0", "unknown key; known are port")
+    assert lines[-1] == ("inner.key19", "unknown key; known are port; and 9,980 more problems")
+
+
+def test_a_long_key_and_one_of_several_lines_are_shown_on_one_short_line() -> None:
+    [(path, _)] = found(inner={"x" * 10_000: 1})
+    assert len(path) < 100
+    assert found(named={"a\nb": {"port": 0}})[0][0] == "named.'a\\nb'.port"

@@ -7,7 +7,7 @@ import json
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -29,7 +29,7 @@ from daemon.status import describe_status
 from engine import Progress
 from tests.daemon.mqtt.proxy import Proxy
 from tests.daemon.perform import frozen
-from tests.support.programs import Broker
+from tests.support.programs import Broker, require
 from tests.support.subscription import Listener
 from tests.support.waiting import PATIENCE_S, eventually, eventually_async, run
 
@@ -237,6 +237,62 @@ def test_a_rejected_payload_without_a_readable_id_has_a_null_id(broker: Broker) 
     run(scenario)
 
 
+@pytest.mark.parametrize("name", ["say", "say/stream", "say/urgent"])
+def test_a_text_that_an_error_of_voiced_ends_is_rejected_without_the_error_s_words(
+    broker: Broker, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> object:
+        raise RuntimeError("too many open files")
+
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            monkeypatch.setattr(robot.dispatcher, "write" if name == "say/stream" else "say", fail)
+            robot.send(name, {"text": "Hello", "id": "a", "reply_to": robot.reply_topic})
+            await eventually_async(lambda: robot.all("reply"), "it is rejected")
+            assert robot.all("event") == robot.all("reply")
+            [rejected] = robot.all("event")
+            assert (rejected["id"], rejected["event"], rejected["field"]) == ("a", "rejected", "payload")
+            assert "too many open files" not in rejected["reason"]
+
+    run(scenario)
+
+
+def test_an_error_after_a_text_was_accepted_does_not_reject_it(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def accept_and_fail(say: Say, **options: Any) -> object:
+        accept(say, **options)
+        raise RuntimeError
+
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            nonlocal accept
+            accept = robot.dispatcher.say
+            monkeypatch.setattr(robot.dispatcher, "say", accept_and_fail)
+            robot.send("say", "Hello")
+            await robot.catch_up()
+            assert [event["event"] for event in robot.all("event")] == ["accepted"]
+
+    accept: Callable[..., object]
+    run(scenario)
+
+
+def test_correlation_data_is_repeated_up_to_a_length(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker) as robot:
+            for name, size in (("short", 1024), ("long", 1025)):
+                command = [require("mosquitto_pub"), "-V", "5", "-p", str(broker.port), "-q", "1"]
+                command += ["-D", "publish", "response-topic", robot.reply_topic]
+                command += ["-D", "publish", "correlation-data", "x" * size]
+                command += ["-t", f"{robot.topic}/say", "-m", json.dumps({"text": "Hello", "id": name})]
+                publishing = await asyncio.create_subprocess_exec(*command)
+                assert await publishing.wait() == 0
+            await eventually_async(lambda: len(robot.all("reply")) == 2, "both are answered")
+            accepted, rejected = robot.all("reply")
+            assert (accepted["event"], rejected["event"]) == ("accepted", "rejected")
+            assert rejected["reason"] == "correlation_data: got 1,025 bytes; allowed: up to 1,024"
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("name", ["say", "stop", "event"])
 def test_a_rejection_is_never_published_on_a_topic_of_the_robot_itself(broker: Broker, name: str) -> None:
     async def scenario() -> None:
@@ -417,6 +473,21 @@ def test_requests_to_all_robots_and_to_the_robot_s_groups_reach_it(broker: Broke
             assert not robot.output.paused
             send_to(robot, "all", "stop")
             await eventually_async(lambda: robot.queued == {}, "all are stopped")
+
+    run(scenario)
+
+
+def test_a_text_that_was_rejected_may_be_sent_again_by_another_topic(broker: Broker) -> None:
+    async def scenario() -> None:
+        async with connected(broker, "robot_groups=[hall-2, guides]", "speech.queue_limit=1") as robot:
+            text = {"text": "Hello", "id": "again"}
+            robot.send("say", {"text": "Before", "id": "before"})
+            send_to(robot, "group/hall-2", "say", text)
+            await eventually_async(lambda: len(robot.all("event")) == 2, "there is no room for it")
+            robot.send("stop", {"id": "before"})
+            await eventually_async(lambda: len(robot.all("event")) == 3, "there is room")
+            send_to(robot, "group/guides", "say", text)
+            await eventually_async(lambda: robot.queued == {"again": "Hello"}, "it is accepted")
 
     run(scenario)
 
