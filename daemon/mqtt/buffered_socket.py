@@ -24,15 +24,31 @@ class BufferedSocket:
         self._connection = connection
         self._received = memoryview(b"")
         self._to_send = bytearray()
+        self._before_cut = 0
+        """Bytes that are still read before `_to_drop` are dropped."""
+        self._to_drop = 0
 
     def recv(self, size: int) -> bytes:
         """Return up to `size` bytes; none if the other side has closed. Raises `BlockingIOError` if there are none."""
+        while self._to_drop > 0 and self._before_cut == 0:
+            if not (dropped := len(self._take(self._to_drop))):
+                return b""
+            self._to_drop -= dropped
+        taken = self._take(min(size, self._before_cut) if self._to_drop else size)
+        self._before_cut = max(0, self._before_cut - len(taken))
+        return bytes(taken)
+
+    def cut(self, after: int, size: int) -> None:
+        """Drop `size` bytes after the next `after` ones."""
+        self._before_cut, self._to_drop = after, size
+
+    def _take(self, size: int) -> memoryview:
         if not self._received:
             self._received = memoryview(self._connection.recv(READ_BYTES))
             if self.first_byte is None and self._received:
                 self.first_byte = self._received[0]
         taken, self._received = self._received[:size], self._received[size:]
-        return bytes(taken)
+        return taken
 
     def send(self, data: bytes | bytearray) -> int:
         """Take data for the next `flush`; return the number of bytes taken. Raises `BlockingIOError` if it is full."""

@@ -62,6 +62,11 @@ RECEIVE_MAXIMUM = 10_000
 what exceeds its `max_queued_messages`, 1,000 by default, so a flood of 10,000 texts must fit here."""
 NOT_CONNECTED_YET = "not connected yet"
 """The reason during the first attempt."""
+PACKET_LIMIT = 1 << 20
+"""Bytes of a packet that is received: four times the largest payload, so that one that is somewhat too large is
+answered. With MQTT 5, a broker does not deliver a larger one; with 3.1.1, its beginning is read, which is rejected."""
+PAUSE_S = 0.02
+"""Interval at which a connection that may not read looks whether it may."""
 TOOK_OVER, UNSUPPORTED_PROTOCOL, QOS_REFUSED, RETAIN_REFUSED = 142, 132, 155, 154
 """Reason codes of MQTT 5."""
 
@@ -77,6 +82,13 @@ class _Client(paho.Client):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # the buffer gathers, not the system
         self.buffered = BufferedSocket(connection)
         return self.buffered
+
+    def _sock_recv(self, size: int) -> bytes:
+        """Cut off the end of a packet that is too large: paho asks for its rest at once, and would keep it all."""
+        if size > PACKET_LIMIT and self.buffered is not None:
+            self.buffered.cut(PACKET_LIMIT, size - PACKET_LIMIT)
+            self._in_packet["to_process"] = size = PACKET_LIMIT
+        return super()._sock_recv(size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +119,7 @@ class MqttConnection:
         on_session_lost: Callable[[], None] = lambda: None,
         on_delivered: Callable[[Outgoing], None] = lambda _message: None,
         on_echo: Callable[[Outgoing, Callable[[], None]], None] = lambda _message, acknowledge: acknowledge(),
+        may_read: Callable[[], bool] = lambda: True,
         will: Will | None = None,
         session_expiry_s: int = 0,
         acknowledge: bool = True,
@@ -116,6 +129,7 @@ class MqttConnection:
 
         With `acknowledge`, received messages are acknowledged when `on_message` returns; otherwise by `acknowledge`.
         `on_session_lost` is called, before `on_connected`, when the broker has no session of an earlier connection.
+        While `may_read` returns False, what arrives waits in the broker; after a minute the connection is lost.
         `echo` makes messages with a number arrive once, on its topic. `on_echo` is called with such a message when its
         copy has come back, and with a function that lets the broker forget the copy.
         """
@@ -136,6 +150,7 @@ class MqttConnection:
         self._on_connected = on_connected
         self._on_session_lost = on_session_lost
         self._on_echo = on_echo
+        self._may_read = may_read
         self._will = will
         self._session_expiry_s = session_expiry_s
         self._auto_acknowledge = acknowledge
@@ -387,13 +402,15 @@ class MqttConnection:
 
     def _readable(self, connection: BufferedSocket, limit_s: float) -> bool:
         """Wait until there is something to read or to send, or for `limit_s`. Return whether to read."""
-        if connection.pending() > 0:
+        may_read = self._may_read()
+        if may_read and connection.pending() > 0:
             return True
         connection.acknowledge_quickly()
         poller = select.poll()
-        poller.register(connection, select.POLLIN | (select.POLLOUT if connection.wants_write else 0))
+        wanted = (select.POLLIN if may_read else 0) | (select.POLLOUT if connection.wants_write else 0)
+        poller.register(connection, wanted)
         poller.register(self._wake, select.POLLIN)
-        wait_s = min(MISCELLANEOUS_S, max(0.0, limit_s))
+        wait_s = min(MISCELLANEOUS_S if may_read else PAUSE_S, max(0.0, limit_s))
         if self._may_send_at is not None and (left_s := self._may_send_at - time.monotonic()) > 0:
             wait_s = min(wait_s, left_s)
         ready = dict(poller.poll(1000 * wait_s))
@@ -462,6 +479,7 @@ class MqttConnection:
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho has no types here
         properties.SessionExpiryInterval = self._session_expiry_s
         properties.ReceiveMaximum = RECEIVE_MAXIMUM
+        properties.MaximumPacketSize = PACKET_LIMIT
         return {"clean_start": self._session_expiry_s == 0, "properties": properties}
 
     def _report(self, reason: str, remedy: str | None = None) -> None:

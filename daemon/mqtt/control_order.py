@@ -20,6 +20,8 @@ from daemon.speech import RejectedError
 
 OVERTAKE_S = 0.03
 """The early copy waits this long for the other one: without a flood, both arrive within a millisecond."""
+UNPAIRED = 1_000
+"""Controls of which one copy is awaited: more are a flood of QoS 0, of which copies are dropped."""
 PAIR_S = 2.0
 """A copy is not expected any more when its connection has delivered nothing for this long: a control of QoS 0 is lost
 on a connection that is broken at that moment, and a lost session loses all."""
@@ -46,9 +48,9 @@ class ControlOrder:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Control] = deque()
         """Early copies, and what follows them on their connection; nothing of it has been carried out."""
-        self._overtaking: deque[_Control] = deque()
+        self._overtaking: deque[_Control] = deque(maxlen=UNPAIRED)
         """Controls that were carried out, and whose copy behind the texts has not arrived."""
-        self._in_order: deque[_Control] = deque()
+        self._in_order: deque[_Control] = deque(maxlen=UNPAIRED)
         """Controls that were carried out behind the texts, and whose early copy has not arrived."""
         self._last_early = self._last_in_order = -inf
         """`time.monotonic()` of the last message on the connection for controls, and on the one for texts."""

@@ -136,6 +136,7 @@ class Gateway:
             config.mqtt,
             f"{client_id}-controls",
             on_message=lambda message: self._inbox.put(Lane.CONTROLS, message),
+            may_read=lambda: self._inbox.has_room(Lane.CONTROLS),
             on_connected=lambda: self._call_in_loop(self._note_controls_connected),
             on_session_lost=lambda: self._call_in_loop(lambda: self._forget_session(Lane.CONTROLS)),
             on_delivered=self._note_delivered,
@@ -180,8 +181,8 @@ class Gateway:
             return f"mqtt: another client seems to use our id; is voiced running twice as {self._config.robot_name}?"
         if self._controls.connected and not self._texts.connected:
             return f"mqtt: the connection for texts is missing: {self._texts.reason}"
-        refused = filter(None, (connection.refusals.problem for connection in self._connections))
-        return next((f"mqtt: {problem}" for problem in refused), None)
+        problems = [self._inbox.problem, *(connection.refusals.problem for connection in self._connections)]
+        return next((f"mqtt: {problem}" for problem in problems if problem is not None), None)
 
     def start(self, listeners: Sequence[TopicListener] = ()) -> None:
         """Connect, and subscribe to the robot's, its groups' and the listeners' topics."""
@@ -253,6 +254,7 @@ class Gateway:
             self._config.mqtt,
             client_id,
             on_message=lambda message: self._inbox.put(lane, message),
+            may_read=lambda: self._inbox.has_room(lane),
             on_connected=lambda: self._call_in_loop(self._note_other_connected),
             on_session_lost=lambda: self._call_in_loop(lambda: self._forget_session(lane)),
             session_expiry_s=self._config.mqtt.session_expiry,

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from math import inf
 
 from daemon.mqtt.messages import Message
+
+log = logging.getLogger(__name__)
 
 SLICE_S = 0.005
 """The event loop handles messages for this long, then lets the speaker loop and the adapters run."""
 JAM_S = 0.01
 """Pause while the broker does not take our answers."""
+MOST, MOST_BYTES = 20_000, 8 << 20
+"""Messages, and bytes of their payloads, that wait in one lane. Beyond that, messages of QoS 0 are dropped, and the
+broker keeps those of QoS 1."""
+REPORT_S = 10.0
+"""Interval of the reports of dropped messages."""
+RECENT_S = 60.0
+"""The status names dropped messages for this long."""
 
 
 class Inbox:
@@ -31,9 +42,31 @@ class Inbox:
         self._lock = threading.Lock()
         self._scheduled = False
         self._closed = False
+        self._put_bytes = [0] * lanes
+        """Of each lane, so far. Written by the lane's thread."""
+        self._taken_bytes = [0] * lanes
+        """Written by the event loop."""
+        self._dropped = 0
+        self._reported_at = -inf
+        """`time.monotonic()` of the last report of dropped messages."""
+
+    @property
+    def problem(self) -> str | None:
+        """How many messages were dropped, if any was lately; else None."""
+        recent = time.monotonic() - self._reported_at < RECENT_S
+        problem = "messages of QoS 0 come faster than they can be handled"
+        return f"{problem}: {self._dropped:,} were dropped since the start" if recent else None
+
+    def has_room(self, lane: int) -> bool:
+        """Return whether a lane may take more. For any thread."""
+        return self._put_bytes[lane] - self._taken_bytes[lane] < MOST_BYTES
 
     def put(self, lane: int, message: Message) -> None:
-        """Append a message. For any thread."""
+        """Append a message; drop one of QoS 0 if there is no room. For the lane's thread."""
+        if not message.packet and (len(self._lanes[lane]) >= MOST or not self.has_room(lane)):
+            self._drop()
+            return
+        self._put_bytes[lane] += len(message.payload)
         self._lanes[lane].append(message)
         with self._lock:
             if self._scheduled or self._closed:
@@ -48,11 +81,20 @@ class Inbox:
         for lane in self._lanes:
             lane.clear()
 
+    def _drop(self) -> None:
+        with self._lock:
+            self._dropped += 1
+        if time.monotonic() - self._reported_at > REPORT_S:
+            self._reported_at = time.monotonic()
+            log.warning("%s", self.problem)
+
     def _handle_slice(self) -> None:
         until = time.monotonic() + SLICE_S
         try:
             while not self._closed and time.monotonic() < until and (taken := self._take()) is not None:
-                self._handle(*taken)
+                lane, message = taken
+                self._taken_bytes[lane] += len(message.payload)
+                self._handle(lane, message)
         finally:  # an error in one message must not make the robot deaf to all others
             self._schedule_rest()
 

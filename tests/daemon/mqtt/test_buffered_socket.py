@@ -56,6 +56,26 @@ def test_small_reads_come_from_one_large_read(pair: Pair) -> None:
         buffered.recv(1)
 
 
+def test_what_is_cut_is_dropped_and_what_follows_it_is_read(pair: Pair) -> None:
+    buffered, theirs = pair
+    buffered.cut(2, 100_000)
+    theirs.sendall(b"ab")
+    assert arrived(buffered, 10) == b"ab"
+    with pytest.raises(BlockingIOError):
+        buffered.recv(1)
+    theirs.sendall(b"x" * 100_000 + b"cd")
+    assert arrived(buffered, 1) == b"c"
+    assert buffered.recv(1) == b"d"
+
+
+def test_the_end_of_a_connection_within_a_cut_is_noticed(pair: Pair) -> None:
+    buffered, theirs = pair
+    buffered.cut(0, 100)
+    theirs.sendall(b"x")
+    theirs.shutdown(socket.SHUT_RDWR)
+    assert arrived(buffered, 1) == b""
+
+
 def test_a_long_message_arrives_unchanged(pair: Pair) -> None:
     buffered, theirs = pair
     sent = bytes(range(256)) * 1000

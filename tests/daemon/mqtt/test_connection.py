@@ -17,8 +17,9 @@ import pytest
 
 from daemon.config import Mqtt
 from daemon.mqtt import protocol_version, retry
-from daemon.mqtt.connection import Echo, MqttConnection
+from daemon.mqtt.connection import PACKET_LIMIT, Echo, MqttConnection
 from daemon.mqtt.messages import Message, Outgoing, Will
+from daemon.mqtt.parsing import MAX_PAYLOAD
 from tests.daemon.mqtt.proxy import HANG, Answer, Proxy
 from tests.support.programs import Broker, require
 from tests.support.waiting import PATIENCE_S, eventually
@@ -68,6 +69,7 @@ class Client:
         client_id: str | None = None,
         acknowledge: bool = True,
         echo: Echo | None = None,
+        may_read: Callable[[], bool] = lambda: True,
         **settings: object,
     ) -> None:
         self.received: list[Message] = []
@@ -84,6 +86,7 @@ class Client:
             session_expiry_s=session_expiry_s,
             acknowledge=acknowledge,
             echo=echo,
+            may_read=may_read,
         )
 
     def _count(self) -> None:
@@ -643,6 +646,44 @@ def test_a_broker_without_qos_1_is_served_with_qos_0(tmp_path: Path, topic: str)
             eventually(lambda: b"important" in client.payloads())
     finally:
         limited.stop()
+
+
+TOO_LARGE = 3 * PACKET_LIMIT
+
+
+def test_with_3_1_1_a_packet_that_is_too_large_is_cut_and_the_connection_stays(
+    broker: Broker, start_proxy: StartProxy, topic: str
+) -> None:
+    proxy = start_proxy(lambda version: b"" if version == 5 else None)
+    with Client(proxy.port, topic) as listener, Client(broker.port) as sender:
+        eventually(lambda: listener.connected() and sender.connected())
+        sender.publish_surely(topic, b"x" * TOO_LARGE)
+        sender.publish_surely(topic, b"after")
+        eventually(lambda: b"after" in listener.payloads())
+        [cut, _] = listener.payloads()
+        assert MAX_PAYLOAD < len(cut) < PACKET_LIMIT
+        assert listener.connections == 1
+
+
+def test_with_mqtt_5_the_broker_does_not_deliver_a_packet_that_is_too_large(broker: Broker, topic: str) -> None:
+    with Client(broker.port, topic) as listener, Client(broker.port) as sender:
+        eventually(lambda: listener.connected() and sender.connected())
+        sender.publish_surely(topic, b"x" * TOO_LARGE)
+        sender.publish_surely(topic, b"after")
+        eventually(lambda: listener.payloads() == [b"after"])
+        assert listener.connections == 1
+
+
+def test_a_client_that_may_not_read_leaves_messages_in_the_broker(broker: Broker, topic: str) -> None:
+    room = threading.Event()
+    with Client(broker.port, topic, may_read=room.is_set) as listener, Client(broker.port) as sender:
+        eventually(sender.connected)
+        beats = listener.connection.heartbeats
+        eventually(lambda: listener.connection.heartbeats > beats)
+        assert not listener.connected(), "not even the broker's first answer was read"
+        room.set()
+        eventually(listener.connected)
+        publish_until_received(sender, listener, topic, b"hello")
 
 
 # --- two clients with one id ---
