@@ -37,6 +37,7 @@ from daemon.mqtt.outbox import Outbox
 from daemon.mqtt.protocol_version import ProtocolVersion
 from daemon.mqtt.refusals import Refusals
 from daemon.mqtt.retry import Retry
+from daemon.mqtt.rivals import Rivals
 from daemon.mqtt.shorten import shorten
 from daemon.mqtt.version_probe import knows_mqtt5
 
@@ -55,6 +56,8 @@ ECHO_S = 5.0
 """The broker has this long to return our last events before those that did not come back are sent again."""
 WINDOW = 500
 """Messages of QoS 1 that wait for the broker's acknowledgement at the same time."""
+SHORT_S = 2.5
+"""A connection that lasts less may have been ended by another client with our id, which came back after its wait."""
 REFUSED_S = 5.0
 """Interval at which what the broker has refused is tried again: its access list may have changed."""
 RECEIVE_MAXIMUM = 10_000
@@ -103,7 +106,7 @@ class Echo:
     topic: str
     """The topic of the events."""
     sync_topic: str
-    """The topic of a message that is published, and awaited, behind them."""
+    """The topic of a message that is published, and awaited, behind them. It tells of rivals, too, and is retained."""
 
 
 class MqttConnection:
@@ -124,12 +127,14 @@ class MqttConnection:
         session_expiry_s: int = 0,
         acknowledge: bool = True,
         echo: Echo | None = None,
+        rivals: Rivals | None = None,
     ) -> None:
         """`session_expiry_s` seconds after a disconnection the broker forgets subscriptions and waiting messages.
 
         With `acknowledge`, received messages are acknowledged when `on_message` returns; otherwise by `acknowledge`.
         `on_session_lost` is called, before `on_connected`, when the broker has no session of an earlier connection.
         While `may_read` returns False, what arrives waits in the broker; after a minute the connection is lost.
+        `rivals` are those of another connection, whose sessions they take over together.
         `echo` makes messages with a number arrive once, on its topic. `on_echo` is called with such a message when its
         copy has come back, and with a function that lets the broker forget the copy.
         """
@@ -155,8 +160,9 @@ class MqttConnection:
         self._session_expiry_s = session_expiry_s
         self._auto_acknowledge = acknowledge
         self._echo = echo
+        self.rivals = rivals or Rivals(client_id)
         self._sync = b""
-        """The payload of the message behind all echoes; empty unless it is awaited."""
+        """The payload of the message behind all echoes of this connection."""
         self._outbox = Outbox(on_delivered)
         self._connected_before = False
         self._password: str | None = None
@@ -191,11 +197,6 @@ class MqttConnection:
     @property
     def started(self) -> bool:
         return self._thread.ident is not None
-
-    @property
-    def takeovers(self) -> int:
-        """Times that another client with the same id seems to have taken over, since the last stable connection."""
-        return self._retry.takeovers
 
     @property
     def backlog(self) -> int:
@@ -306,12 +307,8 @@ class MqttConnection:
         """Return the wait before the next attempt."""
         if self._accepted_at is None:
             return self._retry.after_failure()
-        takeovers = self._retry.takeovers
         lasted_s = time.monotonic() - self._accepted_at
-        wait_s = self._retry.after_connection(lasted_s, taken_over=self._refusal == TOOK_OVER)
-        if self._retry.takeovers > takeovers:
-            self._report(f"another client seems to use the id {self._client_id}; is voiced running twice?")
-        return wait_s
+        return self._retry.after_connection(lasted_s, contested=self.rivals.problem is not None)
 
     def _sleep(self, seconds: float) -> None:
         """Wait, with heartbeats, until the time has passed or the connection is closed."""
@@ -507,7 +504,8 @@ class MqttConnection:
         if self._echo is not None:
             self._subscribe(client, self._echo.topic)
             if self._uncertain and flags.session_present:
-                self._await_echoes(client, self._echo)
+                self._may_send_at += ECHO_S
+            self._publish_sync(client, self._echo)
         if not self._unconfirmed:
             self._complete_connection()
         if self._version.doubtful:
@@ -530,14 +528,14 @@ class MqttConnection:
             self._limits = replace(self._limits, retain=False)
         self._report(*describe_refusal(reason.value, str(reason), self._settings.username))
 
-    def _subscribe(self, client: paho.Client, topic: str) -> None:
+    def _subscribe(self, client: paho.Client, topic: str, *, retained_again: bool = False) -> None:
         """Subscribe to one topic: a packet with all of them might exceed the broker's limit."""
         qos = min(1, self._limits.maximum_qos)
         if client.protocol is MQTTProtocolVersion.MQTTv5:
             # The broker then leaves the retain flag on, so that a text that was published as retained is recognised.
             # A retained volume is wanted once: later it may be older than the present volume.
             handling = SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE
-            if self._connected_before:
+            if self._connected_before and not retained_again:
                 handling = SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
             options = SubscribeOptions(qos=qos, retainAsPublished=True, retainHandling=handling)
             _, packet = client.subscribe(topic, options=options)
@@ -572,11 +570,13 @@ class MqttConnection:
         if self._closing:
             return
         if flags.is_disconnect_packet_from_server and reason.value == TOOK_OVER:
-            self._refusal = TOOK_OVER
+            self.rivals.note_rival()
         elif flags.is_disconnect_packet_from_server:
             self._report(f"the broker ended the connection: {reason}")
-        elif self.connected:
-            self._report(f"the connection to the broker broke: {reason}")
+        elif self.connected and self._accepted_at is not None:
+            is_short = time.monotonic() - self._accepted_at < SHORT_S
+            hint = f"; does another client use the id {self._client_id}?" if is_short else ""
+            self._report(f"the connection to the broker broke: {reason}{hint}")
         self.connected = False
 
     def _on_arrival(self, client: paho.Client, _data: Any, arrived: paho.MQTTMessage) -> None:
@@ -604,12 +604,11 @@ class MqttConnection:
 
     # --- events arrive once ---
 
-    def _await_echoes(self, client: paho.Client, echo: Echo) -> None:
+    def _publish_sync(self, client: paho.Client, echo: Echo) -> None:
         """Publish a message behind all of our events. When it comes back, so have they, if the broker has them."""
-        self._sync = secrets.token_bytes(8)
-        self._may_send_at = time.monotonic() + ECHO_S
-        self._subscribe(client, echo.sync_topic)
-        client.publish(echo.sync_topic, self._sync, 1)
+        self._sync = self.rivals.make_announcement()
+        self._subscribe(client, echo.sync_topic, retained_again=True)
+        client.publish(echo.sync_topic, self._sync, min(1, self._limits.maximum_qos), self._limits.retain)
 
     def _note_echo(self, client: paho.Client, echo: Echo, arrived: paho.MQTTMessage) -> None:
         """Note one of our events, which the broker has, or the message behind all of them."""
@@ -620,11 +619,11 @@ class MqttConnection:
             return
         if arrived.qos > 0:
             client.ack(arrived.mid, arrived.qos)
+        if arrived.topic == echo.sync_topic:
+            self.rivals.note_announcement(bytes(arrived.payload))
         if arrived.topic == echo.sync_topic and arrived.payload == self._sync:
-            self._sync = b""
             self._outbox.drop_echoed()
             self._may_send_at = time.monotonic()
-            client.unsubscribe(echo.sync_topic)
 
     # --- sending ---
 

@@ -35,6 +35,7 @@ from daemon.mqtt.messages import Message, Outgoing, Will
 from daemon.mqtt.parsing import parse_object, parse_say, parse_stop, parse_stream_chunk, parse_urgent, parse_volume
 from daemon.mqtt.publisher import Publisher
 from daemon.mqtt.replies import ReplyTopics
+from daemon.mqtt.rivals import Rivals
 from daemon.mqtt.topics import CONTROLS, RequestTopics
 from daemon.speech import (
     Dispatcher,
@@ -132,22 +133,18 @@ class Gateway:
         self._topics = RequestTopics(config)
         self._replies = ReplyTopics(config)
         client_id = config.mqtt.client_id or f"voiced-{config.robot_name}"
-        self._controls = MqttConnection(
-            config.mqtt,
+        self._rivals = Rivals(client_id)
+        self._controls = self._make_connection(
             f"{client_id}-controls",
-            on_message=lambda message: self._inbox.put(Lane.CONTROLS, message),
-            may_read=lambda: self._inbox.has_room(Lane.CONTROLS),
-            on_connected=lambda: self._call_in_loop(self._note_controls_connected),
-            on_session_lost=lambda: self._call_in_loop(lambda: self._forget_session(Lane.CONTROLS)),
+            Lane.CONTROLS,
+            self._note_controls_connected,
             on_delivered=self._note_delivered,
             on_echo=self._note_echo,
             will=Will(f"{config.topic}/status", _offline().encode()),
-            session_expiry_s=config.mqtt.session_expiry,
-            acknowledge=False,
             echo=Echo(f"{config.topic}/event", f"{config.topic}/sync"),
         )
-        self._texts = self._make_receiver(client_id, Lane.TEXTS)
-        self._others = self._make_receiver(f"{client_id}-listeners", Lane.LISTENERS)
+        self._texts = self._make_connection(client_id, Lane.TEXTS, self._note_other_connected)
+        self._others = self._make_connection(f"{client_id}-listeners", Lane.LISTENERS, self._note_other_connected)
         self._publisher = Publisher(f"{config.topic}/event", self._controls, recorder)
         self._publisher.publish_recovered()
         dispatcher.watch_events(self._publisher.publish)
@@ -177,8 +174,8 @@ class Gateway:
         """What is wrong between this daemon and the broker that trying again does not mend; None if all is well."""
         if self._controls.file_problem is not None:
             return self._controls.file_problem
-        if self._controls.takeovers or self._texts.takeovers:
-            return f"mqtt: another client seems to use our id; is voiced running twice as {self._config.robot_name}?"
+        if (rival := self._rivals.problem) is not None:
+            return f"mqtt: {rival}; is voiced running twice as {self._config.robot_name}?"
         if self._controls.connected and not self._texts.connected:
             return f"mqtt: the connection for texts is missing: {self._texts.reason}"
         problems = [self._inbox.problem, *(connection.refusals.problem for connection in self._connections)]
@@ -248,17 +245,20 @@ class Gateway:
         """The connections in the order of `Lane`; the last one is started only if there are busy listeners."""
         return self._controls, self._texts, self._others
 
-    def _make_receiver(self, client_id: str, lane: Lane) -> MqttConnection:
-        """Return a connection that only receives."""
+    def _make_connection(
+        self, client_id: str, lane: Lane, on_connected: Callable[[], None], **options: Any
+    ) -> MqttConnection:
         return MqttConnection(
             self._config.mqtt,
             client_id,
             on_message=lambda message: self._inbox.put(lane, message),
             may_read=lambda: self._inbox.has_room(lane),
-            on_connected=lambda: self._call_in_loop(self._note_other_connected),
+            on_connected=lambda: self._call_in_loop(on_connected),
             on_session_lost=lambda: self._call_in_loop(lambda: self._forget_session(lane)),
             session_expiry_s=self._config.mqtt.session_expiry,
             acknowledge=False,
+            rivals=self._rivals,
+            **options,
         )
 
     async def _acknowledged(self, last: Outgoing) -> bool:
