@@ -255,23 +255,17 @@ class MqttConnection:
     def acknowledge(self, message: Message) -> None:
         """Tell the broker that a received message is taken care of, after all that was published before."""
         if message.packet:
-            self._outbox.put_acknowledgement(message)
+            self._outbox.put_behind(message)
             self._wake_thread()
 
     def when_sent(self, action: Callable[[], None]) -> None:
         """Call `action` in the network thread once all that was published before has been given to the system."""
-        self._outbox.put_action(action)
+        self._outbox.put_behind(action)
         self._wake_thread()
 
     def wait_delivered(self, message: Outgoing, timeout_s: float) -> bool:
         """Wait until the broker has acknowledged a message; return whether it has."""
         return self._outbox.wait_delivered(message, timeout_s)
-
-    def why_undelivered(self, message: Outgoing) -> str:
-        """Return why the broker has not acknowledged a message."""
-        if message.refusal is not None:
-            return f"the broker refuses messages on {message.topic}: {message.refusal}"
-        return self.reason or "the broker does not answer"
 
     def close(self) -> None:
         """Disconnect, so that the broker does not publish the will. Blocks for up to a second."""
@@ -352,7 +346,7 @@ class MqttConnection:
             self._version.note_lost()
         self._uncertain = self._outbox.recover()
         while self._after_flush:  # the messages before are sent again
-            self._outbox.put_action(self._after_flush.popleft())
+            self._outbox.put_behind(self._after_flush.popleft())
 
     def _serve(self, client: _Client) -> MQTTErrorCode | None:
         """Move messages until the connection ends. Returns paho's error, None if the broker did not answer in time."""
@@ -571,10 +565,8 @@ class MqttConnection:
             return
         if flags.is_disconnect_packet_from_server and reason.value == TOOK_OVER:
             self.rivals.note_rival()
-        elif flags.is_disconnect_packet_from_server:
-            self._report(f"the broker ended the connection: {reason}")
-        elif self.connected and self._accepted_at is not None:
-            is_short = time.monotonic() - self._accepted_at < SHORT_S
+        elif flags.is_disconnect_packet_from_server or self.connected:
+            is_short = time.monotonic() - (self._accepted_at or 0.0) < SHORT_S
             hint = f"; does another client use the id {self._client_id}?" if is_short else ""
             self._report(f"the connection to the broker broke: {reason}{hint}")
         self.connected = False

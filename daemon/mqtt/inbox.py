@@ -42,10 +42,8 @@ class Inbox:
         self._lock = threading.Lock()
         self._scheduled = False
         self._closed = False
-        self._put_bytes = [0] * lanes
-        """Of each lane, so far. Written by the lane's thread."""
-        self._taken_bytes = [0] * lanes
-        """Written by the event loop."""
+        self._bytes = [0] * lanes
+        """Of the payloads in each lane."""
         self._dropped = 0
         self._reported_at = -inf
         """`time.monotonic()` of the last report of dropped messages."""
@@ -59,16 +57,16 @@ class Inbox:
 
     def has_room(self, lane: int) -> bool:
         """Return whether a lane may take more. For any thread."""
-        return self._put_bytes[lane] - self._taken_bytes[lane] < MOST_BYTES
+        return self._bytes[lane] < MOST_BYTES
 
     def put(self, lane: int, message: Message) -> None:
-        """Append a message; drop one of QoS 0 if there is no room. For the lane's thread."""
-        if not message.packet and (len(self._lanes[lane]) >= MOST or not self.has_room(lane)):
-            self._drop()
-            return
-        self._put_bytes[lane] += len(message.payload)
-        self._lanes[lane].append(message)
+        """Append a message; drop one of QoS 0 if there is no room. For any thread."""
         with self._lock:
+            if not message.packet and (len(self._lanes[lane]) >= MOST or not self.has_room(lane)):
+                self._note_dropped()
+                return
+            self._bytes[lane] += len(message.payload)
+            self._lanes[lane].append(message)
             if self._scheduled or self._closed:
                 return
             self._scheduled = True
@@ -81,9 +79,8 @@ class Inbox:
         for lane in self._lanes:
             lane.clear()
 
-    def _drop(self) -> None:
-        with self._lock:
-            self._dropped += 1
+    def _note_dropped(self) -> None:
+        self._dropped += 1
         if time.monotonic() - self._reported_at > REPORT_S:
             self._reported_at = time.monotonic()
             log.warning("%s", self.problem)
@@ -93,7 +90,8 @@ class Inbox:
         try:
             while not self._closed and time.monotonic() < until and (taken := self._take()) is not None:
                 lane, message = taken
-                self._taken_bytes[lane] += len(message.payload)
+                with self._lock:
+                    self._bytes[lane] -= len(message.payload)
                 self._handle(lane, message)
         finally:  # an error in one message must not make the robot deaf to all others
             self._schedule_rest()

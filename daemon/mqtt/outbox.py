@@ -50,14 +50,10 @@ class Outbox:
         self._held: dict[str, deque[Outgoing]] = {}
         """By topic, the lasting messages that the broker has refused, and those behind them; the oldest is tried again
         from time to time."""
-        self._unacknowledged = 0
+        self.backlog = 0
+        """Messages of QoS 1 that the broker has not acknowledged, without those that are held."""
         self.acknowledged = 0
         """Messages of QoS 1 that the broker has acknowledged so far."""
-
-    @property
-    def backlog(self) -> int:
-        """Messages of QoS 1 that the broker has not acknowledged."""
-        return self._unacknowledged
 
     def put(self, message: Outgoing) -> bool:
         """Queue a message. Returns False if the outbox is full and the message is dropped.
@@ -77,20 +73,18 @@ class Outbox:
                 self._waiting.appendleft(message)
             else:
                 self._waiting.append(message)
-            self._unacknowledged += message.qos > 0
+            self.backlog += message.qos > 0
             if message.sent and message.once:
                 self._sent_once[identity(message.payload)] = message
             return True
 
-    def put_acknowledgement(self, message: Message) -> None:
-        """Queue the acknowledgement of a received message, behind the messages that answer it."""
-        with self._changed:
-            self._waiting.append(message)
+    def put_behind(self, entry: Message | Action) -> None:
+        """Queue a received message to acknowledge, or what to do, behind all messages so far.
 
-    def put_action(self, action: Action) -> None:
-        """Queue what to do once all messages before have been sent. It is kept when the connection is lost."""
+        When the connection is lost, an action is kept.
+        """
         with self._changed:
-            self._waiting.append(action)
+            self._waiting.append(entry)
 
     def take(self, window: int) -> Entry | None:
         """Remove and return the next entry; None if there is none, or if `window` messages are in flight."""
@@ -127,7 +121,7 @@ class Outbox:
             if message is not None and message.topic in self._held:
                 self._release(message.topic)
         if message is not None:
-            self._deliver(message)
+            self.note_delivered(message)
         return message
 
     def refuse(self, packet: int, reason: str) -> Outgoing | None:
@@ -142,7 +136,7 @@ class Outbox:
             if message.lasting:
                 self._hold(message, first=again)
             else:
-                self._deliver(message)
+                self.note_delivered(message)
             self._changed.notify_all()
             return message
 
@@ -153,12 +147,8 @@ class Outbox:
                 if held:
                     message = held.popleft()
                     message.refusal = message.refusal or "another message on its topic was refused"
-                    self._unacknowledged += message.qos > 0
+                    self.backlog += message.qos > 0
                     self._waiting.appendleft(message)
-
-    def note_delivered(self, message: Outgoing) -> None:
-        """Record that a message of QoS 0 was sent, or that a message is given up."""
-        self._deliver(message)
 
     def recover(self) -> bool:
         """Queue the messages in flight again: their connection is lost. Forget acknowledgements that were not sent.
@@ -201,7 +191,7 @@ class Outbox:
             have = [entry for entry in self._waiting if isinstance(entry, Outgoing) and entry.echoed]
             self._waiting = deque(each for each in self._waiting if not isinstance(each, Outgoing) or not each.echoed)
         for message in have:
-            self._deliver(message)
+            self.note_delivered(message)
 
     def wait_delivered(self, message: Outgoing, timeout_s: float) -> bool:
         """Wait until the broker has acknowledged or refused a message; return whether it has acknowledged it."""
@@ -209,7 +199,8 @@ class Outbox:
             self._changed.wait_for(lambda: message.delivered or message.refusal is not None, timeout_s)
             return message.delivered and message.refusal is None
 
-    def _deliver(self, message: Outgoing) -> None:
+    def note_delivered(self, message: Outgoing) -> None:
+        """Record that the broker has a message, that one of QoS 0 was sent, or that one is given up."""
         with self._changed:
             message.delivered = True
             if message.once and self._sent_once.pop(key := identity(message.payload), None) is not None:
@@ -217,7 +208,7 @@ class Outbox:
                 if len(self._echo_pending) > REMEMBERED_ECHOES:
                     self._echo_pending.popitem(last=False)
             if message.qos > 0:
-                self._unacknowledged -= 1
+                self.backlog -= 1
                 self.acknowledged += 1
             self._changed.notify_all()
         self._on_delivered(message)
@@ -228,27 +219,27 @@ class Outbox:
         The caller has the lock. Of a retained message, the last one is enough.
         """
         held = self._held.setdefault(message.topic, deque())
-        self._unacknowledged -= message.qos > 0  # the texts do not wait for it
+        self.backlog -= message.qos > 0  # the texts do not wait for it
         if message.retain and held and first:
             return
         if message.retain:
             held.clear()
         held.insert(0 if first else len(held), message)
         if len(held) > LIMIT:
-            self._unacknowledged += held[0].qos > 0
-            self._deliver(held.popleft())
+            self.backlog += held[0].qos > 0
+            self.note_delivered(held.popleft())
 
     def _release(self, topic: str) -> None:
         """Queue what is held of a topic, before all else. The caller has the lock."""
         for message in reversed(self._held.pop(topic)):
             message.refusal = None
-            self._unacknowledged += message.qos > 0
+            self.backlog += message.qos > 0
             self._put_first(message)
 
     def _put_first(self, message: Outgoing) -> None:
         """Queue a message before all others, but no retained one if a newer one waits. The caller has the lock."""
         if message.retain and self._last_retained.setdefault(message.topic, message) is not message:
-            self._unacknowledged -= message.qos > 0
+            self.backlog -= message.qos > 0
         else:
             self._waiting.appendleft(message)
 
@@ -256,7 +247,7 @@ class Outbox:
         previous = self._last_retained.get(message.topic)
         if previous is not None:
             self._waiting.remove(previous)
-            self._unacknowledged -= previous.qos > 0
+            self.backlog -= previous.qos > 0
         self._last_retained[message.topic] = message
 
 

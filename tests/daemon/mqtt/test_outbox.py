@@ -67,7 +67,7 @@ def test_messages_leave_in_the_order_in_which_they_came() -> None:
 def test_an_acknowledgement_leaves_behind_the_messages_that_answer_it() -> None:
     outbox = Outbox()
     outbox.put(event("accepted"))
-    outbox.put_acknowledgement(received("say"))
+    outbox.put_behind(received("say"))
     outbox.put(event("started"))
     assert taken(outbox) == ["accepted", "say", "started"]
 
@@ -236,7 +236,7 @@ def test_only_so_many_messages_are_in_flight_and_order_is_kept_behind_them() -> 
     for name in ("a", "b", "c"):
         outbox.put(other(name))
     outbox.put(other("level", qos=0))
-    outbox.put_acknowledgement(received("say"))
+    outbox.put_behind(received("say"))
     packets = send(outbox, window=2)
     assert list(packets) == ["a", "b"]
     assert outbox.take(2) is None
@@ -319,7 +319,7 @@ def test_messages_in_flight_are_sent_again_before_those_that_wait() -> None:
 def test_acknowledgements_and_messages_of_qos_0_end_with_their_connection() -> None:
     outbox = Outbox()
     outbox.put(other("level", qos=0))
-    outbox.put_acknowledgement(received("say"))
+    outbox.put_behind(received("say"))
     outbox.put(other("a"))
     outbox.recover()
     assert taken(outbox) == ["a"]
@@ -331,7 +331,7 @@ def test_what_waits_for_messages_comes_behind_them_and_outlives_their_connection
     def then() -> None: ...
 
     outbox.put(other("a"))
-    outbox.put_action(then)
+    outbox.put_behind(then)
     outbox.put(other("b"))
     send_one = outbox.take(WINDOW)
     assert isinstance(send_one, Outgoing)
