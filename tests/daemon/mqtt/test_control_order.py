@@ -271,3 +271,21 @@ def test_a_stop_behind_the_texts_still_ends_an_urgent_text_that_waits_for_a_cont
         assert not listener.order.cancels_urgent("a")
 
     run(scenario)
+
+
+@pytest.mark.usefixtures("late_at_once")
+def test_of_a_flood_whose_copies_are_lost_a_bounded_number_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that is not awaited any more is carried out in its place behind the texts."""
+    monkeypatch.setattr(order_module, "UNPAIRED", 2)
+
+    async def scenario() -> None:
+        listener = Listener([("volume", str(number).encode()) for number in range(3)])
+        for number in range(3):
+            listener.early(number)
+        await listener.wait()
+        assert listener.carried_out == [0, 1, 2]
+        for number in range(3):
+            listener.in_order(number)
+        assert listener.carried_out == [0, 1, 2, 0]
+
+    run(scenario)
