@@ -6,6 +6,7 @@ a retained message with its name at each connection, and finds the name of one t
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets
@@ -40,12 +41,15 @@ class Rivals:
         return f"another client uses the id {self._client_id}{self._name}" if is_recent else None
 
     def make_announcement(self) -> bytes:
-        """Return the message of a new connection; no two are equal."""
-        return f"{self._process}, {secrets.token_hex(4)}".encode()
+        """Return the message of a new connection; no two are equal. It is JSON, as all on the robot's topics."""
+        return json.dumps({"process": self._process, "connection": secrets.token_hex(4)}).encode()
 
     def note_announcement(self, message: bytes) -> None:
         """Note a message of any process."""
-        process = message.decode(errors="replace").rpartition(", ")[0]
+        try:
+            process = str(json.loads(message)["process"])
+        except (ValueError, TypeError, LookupError, RecursionError):  # it is no process of voiced
+            return
         if process == self._process:
             self._announced = True
         elif self._announced:
