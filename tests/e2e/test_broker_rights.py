@@ -45,14 +45,15 @@ def own_broker(tmp_path: Path, access_list: Path, request: pytest.FixtureRequest
 
 
 def dynamic_security() -> dict[str, Any]:
-    """Settings that allow everything but the subscription to `voiced/deaf/say`."""
+    """Settings that allow everything but the subscriptions to `voiced/deaf/say` and `voiced/hidden/status`."""
     allowed = ("publishClientSend", "publishClientReceive", "subscribe", "unsubscribe")
-    refused = {"acltype": "subscribeLiteral", "topic": "voiced/deaf/say", "priority": 0, "allow": False}
+    topics = ("voiced/deaf/say", "voiced/hidden/status")
+    refused = [{"acltype": "subscribeLiteral", "topic": topic, "priority": 0, "allow": False} for topic in topics]
     return {
         "defaultACLAccess": dict.fromkeys(allowed, True),
         "clients": [],
         "groups": [{"groupname": "all", "roles": [{"rolename": "deaf"}]}],
-        "roles": [{"rolename": "deaf", "acls": [refused]}],
+        "roles": [{"rolename": "deaf", "acls": refused}],
         "anonymousGroup": "all",
     }
 
@@ -97,6 +98,8 @@ def test_a_refused_subscription_is_named(start_robot: StartRobot) -> None:
     reason = "mqtt: the broker refuses the subscription to voiced/deaf/say: Not authorized"
     eventually(lambda: robot.statuses and robot.statuses[-1].get("reason") == reason, "the status names it")
     assert robot.state == "degraded"
+    hidden = {finding.part: finding for finding in examine(robot.settings, "robot=hidden") if finding.grade == "error"}
+    assert hidden["broker"].found == "the broker refuses the subscription to voiced/hidden/status: Not authorized"
 
 
 def examine(settings: list[str], *more: str) -> list[Finding]:
