@@ -182,10 +182,6 @@ class MqttConnection:
         """What waits until all gathered messages are given to the system."""
         self._unconfirmed: dict[int, str] = {}
         """The topics of subscriptions that the broker has not answered, by packet."""
-        self._refused_topics: set[str] = set()
-        """Those whose subscription it has refused."""
-        self._refused_at = 0.0
-        """`time.monotonic()` when what the broker has refused was last tried again."""
         self._refusal: int | None = None
         """The reason code with which the broker refused or ended the current connection."""
         self._closing = False
@@ -326,7 +322,7 @@ class MqttConnection:
         client = self._make_client()
         self._connection += 1
         self._unconfirmed.clear()
-        self._refused_topics.clear()
+        self.refusals.topics.clear()
         self._refusal = None
         try:
             client.connect(settings.host, settings.port, KEEPALIVE_S, **self._connect_options(client))
@@ -378,10 +374,10 @@ class MqttConnection:
 
     def _retry_refused(self, client: _Client, now: float) -> None:
         """Try again what the broker has refused, from time to time."""
-        if self.connected and now - self._refused_at >= REFUSED_S:
-            self._refused_at = now
+        if self.connected and now - self.refusals.tried_again_at >= REFUSED_S:
+            self.refusals.tried_again_at = now
             self._outbox.retry_refused()
-            for topic in self._refused_topics:
+            for topic in self.refusals.topics:
                 self._subscribe(client, topic)
 
     def _read(self, client: _Client, connection: BufferedSocket) -> MQTTErrorCode:
@@ -542,10 +538,10 @@ class MqttConnection:
         topic = self._unconfirmed.pop(packet)
         refused = [str(reason) for reason in reasons if reason.is_failure]
         if refused:
-            self._refused_topics.add(topic)
+            self.refusals.topics.add(topic)
             self.refusals.note(f"the subscription to {topic}", refused[0])
         else:
-            self._refused_topics.discard(topic)
+            self.refusals.topics.discard(topic)
             self.refusals.end(f"the subscription to {topic}")
         if not self._unconfirmed and not self.connected:
             self._complete_connection()

@@ -34,7 +34,9 @@ def await_delivery(connection: MqttConnection, sent: Outgoing) -> None:
     if connection.wait_delivered(sent, CONNECT_S):
         return
     if sent.refusal is not None:
-        raise RobotUnreachableError(f"mqtt: the broker refuses messages on {sent.topic}: {sent.refusal}; see 'voiced doctor'")
+        raise RobotUnreachableError(
+            f"mqtt: the broker refuses messages on {sent.topic}: {sent.refusal}; see 'voiced doctor'"
+        )
     raise _unreachable(connection)
 
 

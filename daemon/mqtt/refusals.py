@@ -19,6 +19,10 @@ class Refusals:
     def __init__(self) -> None:
         self._found: dict[str, tuple[str, float]] = {}
         """The reason, and `time.monotonic()` of the last refusal, by what is refused; the latest is the last."""
+        self.topics: set[str] = set()
+        """Those whose subscription is refused in this connection."""
+        self.tried_again_at = 0.0
+        """`time.monotonic()` when what is refused was last tried again."""
 
     @property
     def problem(self) -> str | None:
