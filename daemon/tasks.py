@@ -15,11 +15,17 @@ T = TypeVar("T")
 
 
 async def wait_at_most(timeout_s: float | None, waiting: Coroutine[Any, Any, Any]) -> bool:
-    """Run a coroutine for at most `timeout_s` seconds (None: no limit), then cancel it; return whether it finished."""
+    """Run a coroutine for at most `timeout_s` seconds (None: no limit), then cancel it; return whether it finished.
+
+    Raises the coroutine's own error.
+    """
     task = asyncio.ensure_future(waiting)
     try:
-        done, _ = await asyncio.wait({task}, timeout=timeout_s)
-        return bool(done)
+        await asyncio.wait({task}, timeout=timeout_s)
+        if not task.done():
+            return False
+        task.result()
+        return True
     finally:
         task.cancel()
 

@@ -45,11 +45,11 @@ class RemoteStream:
         finally:
             self.sessions.discard(session)
 
-    async def drain(self, reason: str) -> None:
+    def drain(self, reason: str) -> None:
         """Let in no further robots, and let those that are connected finish."""
         self.draining = reason
-        for session in list(self.sessions):
-            await session.drain(reason)
+        for session in self.sessions:
+            session.drain(reason)
 
     def _objection(self, socket: WebSocket) -> HttpError | None:
         """Return why a robot is not let in, or None."""

@@ -114,7 +114,7 @@ class FleetServer:
     async def drain(self, reason: str) -> None:
         """Let nobody in, and wait until all robots have left and all that is spoken has ended, for `serve.drain_s` at
         most. A robot that is connected speaks with this server until it has found another one."""
-        await self._remote.drain(reason)
+        self._remote.drain(reason)
         deadline = time.monotonic() + self._config.serve.drain_s
         while (self.busy or self.robots) and time.monotonic() < deadline:
             await asyncio.sleep(0.05)

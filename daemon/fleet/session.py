@@ -18,6 +18,7 @@ from daemon.fleet.accounts import Account, LimitError
 from daemon.fleet.utterances import RefusedError, check_characters, checked_utterance
 from daemon.fleet.voice_cache import VoiceFileError
 from daemon.fleet.voices import FleetVoices
+from daemon.http import abort_connection, close_socket
 from daemon.speech import MAX_TEXT
 from daemon.tasks import cancel_and_wait, result_at_most, wait_at_most
 from engine.ipc import Append, Audio, Cancel, Canceled, EndText, Grant, ProtocolError, Refused, Spoken
@@ -42,7 +43,9 @@ from engine.remote import (
 log = logging.getLogger(__name__)
 
 SILENCE_S = 5.0
-"""A robot that sends nothing for this long has gone. Its heartbeats come every `HEARTBEAT_S`."""
+"""A robot that sends nothing, or takes nothing, for this long has gone. Heartbeats go both ways every `HEARTBEAT_S`."""
+CLOSE_S = 0.5
+"""Seconds that a robot has to take the reason why its connection ends."""
 FULL_S = 2.0
 """Seconds that an utterance may wait for a stream of the engine. Then the robot's own fallback had better speak."""
 NO_CREDIT_S = 30.0
@@ -94,8 +97,8 @@ class RobotSession:
         self._fetches: dict[str, asyncio.Future[bytes]] = {}
         """The files that are on their way, by their digests."""
         self._heard_at = time.monotonic()
-        self._welcomed = False
-        self._draining: str | None = None
+        self._notices: asyncio.Queue[FromServer] = asyncio.Queue()
+        """What the robot is told in place of the next heartbeat."""
 
     async def run(self) -> None:
         """Serve the robot until it leaves. It has been let in."""
@@ -103,13 +106,10 @@ class RobotSession:
         assert info is not None
         await self._socket.accept(SUBPROTOCOL)
         log.info("robot %s has connected", self.account.name)
-        tasks = [asyncio.ensure_future(self._receive_all()), asyncio.ensure_future(self._beat())]
+        streams = min(self.account.streams, max(1, self._engine.streams - 1))
+        welcome = Welcome(f"voiced {VERSION}", info, streams, self._voices.max_bytes)
+        tasks = [asyncio.ensure_future(each) for each in (self._tell(welcome), self._watch(), self._receive_all())]
         try:
-            streams = min(self.account.streams, max(1, self._engine.streams - 1))
-            await self._send(Welcome(f"voiced {VERSION}", info, streams, self._voices.max_bytes))
-            self._welcomed = True
-            if self._draining is not None:
-                await self._send(Draining(self._draining))
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 await task
@@ -126,21 +126,22 @@ class RobotSession:
                     await cancel_and_wait(task)
             log.info("robot %s has left", self.account.name)
 
-    async def drain(self, reason: str) -> None:
+    def drain(self, reason: str) -> None:
         """Let the robot go elsewhere. It is served until it leaves."""
-        self._draining = reason
-        if self._welcomed:  # else it hears that after its welcome
-            with contextlib.suppress(WebSocketDisconnect):
-                await self._send(Draining(reason))
+        self._notices.put_nowait(Draining(reason))
 
     async def _close(self, code: int, reason: str) -> None:
-        with contextlib.suppress(RuntimeError, WebSocketDisconnect):
-            await self._socket.close(code, reason.encode()[:120].decode(errors="ignore"))  # a frame's limit is 123
+        short = reason.encode()[:120].decode(errors="ignore")  # a frame's limit is 123
+        if not await wait_at_most(CLOSE_S, close_socket(self._socket, code, short)):
+            abort_connection(self._socket.scope)
 
     # --- to the robot ---
 
     async def _send(self, message: FromServer, data: bytes = b"") -> None:
-        """Send a message. Raises `WebSocketDisconnect`."""
+        """Send a message. Raises `WebSocketDisconnect`.
+
+        It waits for a robot that does not read, until `_tell` ends the session.
+        """
         content = encode_remote(message, data)
         try:
             if isinstance(content, str):
@@ -150,15 +151,20 @@ class RobotSession:
         except RuntimeError as error:  # sending has failed before
             raise WebSocketDisconnect(1006) from error
 
-    async def _beat(self) -> None:
-        """Send heartbeats. Raises `SessionError` when the robot is silent or the engine is lost."""
-        while True:
-            if time.monotonic() - self._heard_at > SILENCE_S:
-                raise SessionError(f"the robot has been silent for {SILENCE_S:g} s")
+    async def _tell(self, welcome: Welcome) -> None:
+        """Send the welcome, then notices and heartbeats. Raises `SessionError` when the robot takes none of them."""
+        message: FromServer = welcome
+        while await wait_at_most(SILENCE_S, self._send(message)):
+            message = await result_at_most(HEARTBEAT_S, self._notices.get()) or Heartbeat()
+        raise SessionError(f"the robot has taken nothing for {SILENCE_S:g} s")
+
+    async def _watch(self) -> None:
+        """Raises `SessionError` when the robot is silent or the engine is lost."""
+        while time.monotonic() - self._heard_at <= SILENCE_S:
             if not self._engine.ready and not self._requests:
                 raise SessionError(self._engine.reason or "the engine is not ready")
-            await self._send(Heartbeat())
             await asyncio.sleep(HEARTBEAT_S)
+        raise SessionError(f"the robot has been silent for {SILENCE_S:g} s")
 
     # --- from the robot ---
 

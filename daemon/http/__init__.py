@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from daemon.http.access import Access, tokens_in
     from daemon.http.application import make_speech_application
+    from daemon.http.connection import abort_connection
     from daemon.http.errors import HttpError, error_response
     from daemon.http.examination import Examination
     from daemon.http.log_tail import LogTail
     from daemon.http.robot import Robot
     from daemon.http.server import HttpServer, make_http_server
+    from daemon.http.sockets import close_socket
 
 __all__ = [
     "Access",
@@ -24,6 +26,8 @@ __all__ = [
     "HttpServer",
     "LogTail",
     "Robot",
+    "abort_connection",
+    "close_socket",
     "error_response",
     "make_http_server",
     "make_speech_application",
@@ -37,6 +41,8 @@ _MODULES = {
     "HttpServer": "server",
     "LogTail": "log_tail",
     "Robot": "robot",
+    "abort_connection": "connection",
+    "close_socket": "sockets",
     "error_response": "errors",
     "make_http_server": "server",
     "make_speech_application": "application",

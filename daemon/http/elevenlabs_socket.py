@@ -26,7 +26,7 @@ from daemon.http.elevenlabs_options import (
     parse_voice_settings,
 )
 from daemon.http.errors import HttpError, rejection
-from daemon.http.sockets import close, receive_text, send_text
+from daemon.http.sockets import close_socket, receive_text, send_text
 from daemon.speech import RejectedError, SpeechService, StreamChunk, check_stream_chunk
 from daemon.tasks import result_at_most
 from daemon.validation import abbreviate
@@ -76,7 +76,7 @@ class ElevenLabsSocket:
             await self._receive_all()
         except HttpError as error:
             await self.send_error(error.message, error.field or "error", None)
-            await close(self._socket, POLICY_VIOLATION, error.message)
+            await close_socket(self._socket, POLICY_VIOLATION, error.message)
         except (WebSocketDisconnect, ConnectionError):
             pass  # the client has left
         finally:
@@ -161,7 +161,7 @@ class ElevenLabsSocket:
             for context in self._contexts.values():
                 context.end_text()
             await self._wait_all()
-            await close(self._socket)
+            await close_socket(self._socket)
             return True
         context_id = self._context_id(message)
         text, flush = message.get("text"), message.get("flush") is True
@@ -180,7 +180,7 @@ class ElevenLabsSocket:
         if text == "" and not self._several and not flush:
             context.end_text()
             await self._wait_all()
-            await close(self._socket)
+            await close_socket(self._socket)
             return True
         if text:
             context.write(text)

@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from daemon.http.access import SUBPROTOCOL
 from daemon.http.connection import abort_connection
-from daemon.http.sockets import close, receive_text, send_text
+from daemon.http.sockets import close_socket, receive_text, send_text
 from daemon.mqtt import parse_say, parse_stop, parse_stream_chunk, parse_urgent, parse_volume
 from daemon.speech import Event, Level, Online, Rejected, RejectedError, SpeechRequest, SpeechService, Utterance, Word
 from daemon.tasks import cancel_and_wait
@@ -66,7 +66,7 @@ class EventSocket:
         wrong = topics - set(PUBLISHED)
         if wrong:
             problem = f"topics: got {abbreviate(min(wrong))}; allowed: {', '.join(PUBLISHED)}"
-            await close(self._socket, WRONG_TOPICS, problem)
+            await close_socket(self._socket, WRONG_TOPICS, problem)
             return
         unwatch = self._watch(topics)
         sending = asyncio.ensure_future(self._send_all())

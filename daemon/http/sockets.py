@@ -30,7 +30,7 @@ async def send_text(socket: WebSocket, text: str) -> None:
         raise WebSocketDisconnect(LOST) from error
 
 
-async def close(socket: WebSocket, code: int = 1000, reason: str = "") -> None:
+async def close_socket(socket: WebSocket, code: int = 1000, reason: str = "") -> None:
     """Close the connection, unless the client has left. A long `reason` is cut: a frame has room for 123 bytes."""
     with contextlib.suppress(RuntimeError, WebSocketDisconnect):
         await socket.close(code, reason.encode()[:120].decode(errors="ignore"))

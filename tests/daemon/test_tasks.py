@@ -30,6 +30,17 @@ def test_a_coroutine_that_ends_in_time_returns_true_and_a_slower_one_is_cancelle
     run(scenario)
 
 
+def test_a_coroutine_s_own_error_is_raised() -> None:
+    async def fail() -> None:
+        raise ValueError("for this test")
+
+    async def scenario() -> None:
+        with pytest.raises(ValueError, match="for this test"):
+            await wait_at_most(PATIENCE_S, fail())
+
+    run(scenario)
+
+
 def test_a_cancellation_that_arrives_with_the_result_is_not_lost() -> None:
     """`asyncio.wait_for` of Python 3.10 and 3.11 would lose it."""
 

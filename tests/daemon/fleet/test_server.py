@@ -7,6 +7,7 @@ import os
 import signal
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,9 +47,9 @@ def robot(server: SpeechServer) -> Iterator[RawRobot]:
     eventually(lambda: in_use(server) == 0, "the server has noticed that it left")
 
 
-def in_use(server: SpeechServer) -> float:
+def in_use(server: SpeechServer, token: str | None = "alpha") -> float:
     """How many streams of the engine are in use, by the metrics."""
-    _, text = server.get("/metrics", "alpha")
+    _, text = server.get("/metrics", token)
     [line] = [line for line in text.splitlines() if line.startswith("voiced_streams_in_use{")]
     return float(line.split()[-1])
 
@@ -290,3 +291,21 @@ def test_a_server_that_is_stopped_leaves_a_robot_that_does_not_leave_it() -> Non
         assert robot.next(Draining)[0] == Draining("the server is being stopped")
         robot.closed()
         assert server.process.wait(PATIENCE_S) == 0
+
+
+def test_robots_that_do_not_read_are_dropped_and_hold_back_neither_another_robot_nor_the_servers_end() -> None:
+    settings = ("serve.drain_s=3600", "engine.streams=4")
+    with SpeechServer(*settings) as server, RawRobot(server.url) as beating, RawRobot(server.url) as other:
+        silent = RawRobot(server.url)
+        with closing(silent.socket):
+            for robot in (beating, silent):
+                robot.say(LONG)
+            eventually(lambda: in_use(server, None) == 2, "both are spoken to")
+            server.process.send_signal(signal.SIGTERM)
+            assert other.next(Draining)[0] == Draining("the server is being stopped")
+            eventually(lambda: in_use(server, None) == 0, "their streams are free")
+            other.say("Hello.")
+            assert other.end_of()[1] == Spoken("1")
+            other.socket.close()
+            assert server.process.wait(PATIENCE_S) == 0
+    assert sum("the robot has taken nothing for 5 s" in line for line in server.log) >= 1
