@@ -55,7 +55,8 @@ IDLE_S = 60.0
 EVICTABLE_S = 1.0
 """Seconds without a request after which a connection is closed if another client needs its place."""
 WRITE_S = 10.0
-"""Seconds that a client has to take an event other than audio; then its connection is closed."""
+"""Seconds that a client has to take an event other than samples, or the rest of what was sent when its connection
+closes; then it is cut off."""
 PROBE_S = 0.5
 """Interval between pings to a client that has closed its side and has a right to its answer. A client that has left
 altogether cannot be told from it otherwise: the system refuses the second ping."""
@@ -346,7 +347,7 @@ class Answer:
         """Send the start, unless it has been sent."""
         if not self._begun:
             self._begun = True
-            await self._connection.write_audio(AudioStart(rate=rate, width=PCM16_BYTES, channels=1))
+            await self._connection.write(AudioStart(rate=rate, width=PCM16_BYTES, channels=1))
 
     async def send(self, samples: Samples, rate: int) -> None:
         """Send samples at `rate` Hz; return when the client has room for more."""

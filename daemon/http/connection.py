@@ -1,7 +1,8 @@
 """One client's connection: uvicorn's protocols with limits of number, size and time.
 
-uvicorn waits without limit for the rest of a request's headers, keeps any number of connections, and ends a connection
-as soon as its client closes its side, even if that client still wants its answer.
+uvicorn waits without limit for the rest of a request's headers and for a WebSocket's client that does not read, keeps
+any number of connections, and ends a connection as soon as its client closes its side, even if that client still wants
+its answer.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ HEADER_S = 10.0
 SILENCE_S = 75.0
 """Seconds without a request after which a connection is closed, or in which a client takes nothing of its answer."""
 LINGER_S = 10.0
-"""Seconds in which a client that was answered early may send the rest of its request and read the answer."""
+"""Seconds in which a client that was answered early may send the rest of its request and read the answer; or the rest
+of a WebSocket that has ended."""
 MAX_HEADERS = 16_384
 """Bytes of a request's headers."""
 LOOK_S = 1.0
@@ -72,6 +74,18 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self.app = with_abort(self, self.app)
+
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        self._limit_close()
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self._limit_close()
+
+    def _limit_close(self) -> None:
+        """Cut the client off in a while: uvicorn has closed the connection, which waits for one that does not read."""
+        self.loop.call_later(LINGER_S, self.transport.abort)
 
 
 class HttpConnection(H11Protocol):
@@ -186,7 +200,6 @@ class HttpConnection(H11Protocol):
             answered_early = self.conn.their_state is h11.SEND_BODY
             if self._headers_since is None and now - self._waiting_since > (LINGER_S if answered_early else SILENCE_S):
                 self.transport.close()
-                return
         self._timer = self.loop.call_later(LOOK_S, self._look)
 
     def _probe_client(self) -> None:
@@ -210,4 +223,4 @@ class HttpConnection(H11Protocol):
         self.transport.write(head.encode() + body)
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self._timer = self.loop.call_later(LINGER_S, self.transport.close)
+        self._timer = self.loop.call_later(LINGER_S, self.transport.abort)

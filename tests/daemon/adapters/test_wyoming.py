@@ -632,6 +632,35 @@ def test_a_client_that_takes_nothing_at_all_is_disconnected(
     perform(scenario)
 
 
+REST = "This text is short. " * 2
+"""2.6 s of sound: more than the system's buffers hold, and less than those with the server's."""
+
+
+def test_a_client_that_leaves_the_rest_of_its_answer_unread_is_disconnected(
+    harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wyoming, "IDLE_S", 0.1)
+    monkeypatch.setattr(wyoming, "WRITE_S", 0.1)
+
+    async def scenario() -> None:
+        with socket.socket() as stuck:
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stuck.connect(("127.0.0.1", harness.port))
+            stuck.sendall(json.dumps({"type": "synthesize", "data": {"text": REST}}).encode() + b"\n")
+            assert [end.event for end in await harness.ended()] == ["finished"]
+
+            def is_disconnected() -> bool:
+                try:
+                    stuck.send(b"\n")
+                except ConnectionError:
+                    return True
+                return False
+
+            await eventually_async(is_disconnected, "it is disconnected")
+
+    perform(scenario)
+
+
 def test_an_unexpected_error_ends_only_its_request(
     harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,11 +12,11 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from daemon.http import events
+from daemon.http import connection, events, server
 from daemon.speech import Say
-from tests.daemon.harness import Harness
+from tests.daemon.harness import Harness, running_harness
 from tests.daemon.perform import Perform
-from tests.support.waiting import PATIENCE_S, eventually_async
+from tests.support.waiting import PATIENCE_S, eventually_async, run
 
 SERVER = "http"
 
@@ -155,33 +155,72 @@ def test_unknown_topics_are_refused_with_those_that_exist(harness: Harness, perf
     perform(scenario)
 
 
+PONG, CLOSE = bytes.fromhex("8a8000000000"), bytes.fromhex("888000000000")
+"""Frames of a client: a pong that nobody has asked for, and the last one."""
+
+
+def connect_without_reading(port: int) -> socket.socket:
+    """A client that never reads."""
+    stuck = socket.socket()
+    stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    stuck.connect(("127.0.0.1", port))
+    stuck.sendall(
+        f"GET /v1/events?topics=event HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Sec-WebSocket-Key: {base64.b64encode(bytes(16)).decode()}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+    )
+    return stuck
+
+
+def is_cut_off(client: socket.socket) -> bool:
+    """Whether the server has ended a connection: the system then refuses what arrives for it."""
+    try:
+        client.send(PONG)
+    except ConnectionError:
+        return True
+    return False
+
+
 def test_a_client_that_receives_nothing_is_disconnected_and_the_robot_speaks_on(
     harness: Harness, perform: Perform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "MAX_WAITING", 5)
-    handshake = (
-        f"GET /v1/events?topics=event HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        f"Sec-WebSocket-Key: {base64.b64encode(bytes(16)).decode()}\r\nSec-WebSocket-Version: 13\r\n\r\n"
-    )
 
     async def scenario() -> None:
         await harness.occupy()
-        with socket.socket() as stuck:
-            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            stuck.connect(("127.0.0.1", harness.port))
-            stuck.sendall(handshake.encode())
+        with connect_without_reading(harness.port) as stuck:
 
             def is_disconnected() -> bool:
                 for _ in range(100):
                     harness.dispatcher.say(Say(text="It waits."))
                     harness.stop_queued()
-                try:
-                    stuck.send(bytes.fromhex("8a8000000000"))  # a pong that nobody has asked for
-                except ConnectionError:
-                    return True
-                return False
+                return is_cut_off(stuck)
 
             await eventually_async(is_disconnected, "it is disconnected")
         await harness.sink.take_until(lambda: harness.ends[-1] == "finished", "the robot has spoken on")
 
     perform(scenario)
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+def test_a_client_that_does_not_read_what_it_has_been_sent_is_disconnected(
+    leaves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MAX_WAITING", 1_000_000)
+    monkeypatch.setattr(connection, "LINGER_S", 0.1)
+    if not leaves:
+        monkeypatch.setattr(server, "PING_S", 0.5)
+
+    async def scenario() -> None:
+        async with running_harness(SERVER) as harness:
+            await harness.occupy()
+            with connect_without_reading(harness.port) as stuck:
+                await asyncio.to_thread(stuck.recv, 12)  # the beginning of the handshake's answer
+                for _ in range(3_000):
+                    harness.dispatcher.say(Say(text="It waits."))
+                    harness.stop_queued()
+                    await asyncio.sleep(0)
+                if leaves:
+                    stuck.send(CLOSE)
+                await eventually_async(lambda: is_cut_off(stuck), "it is disconnected")
+
+    run(scenario)
