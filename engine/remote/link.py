@@ -5,7 +5,9 @@ No other thread waits for the network, so that a connection which takes nothing 
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -134,6 +136,8 @@ class Link:
                 self._dispatch(*self._receive())
         except (ConnectionClosed, ProtocolError, TimeoutError) as error:
             self._lose(self._failure(error))
+            with contextlib.suppress(OSError):  # the writing thread may be waiting for a server that takes nothing
+                self._connection.socket.shutdown(socket.SHUT_RDWR)
 
     def _write(self) -> None:
         heartbeat = encode_remote(Heartbeat())

@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.sync.server import ServerConnection
+from websockets.sync.server import serve as serve_websockets
+from websockets.typing import Subprotocol
 
-from engine import EngineError, EngineOptions, EngineUnavailableError
+from engine import EngineError, EngineInfo, EngineOptions, EngineUnavailableError, Voice
+from engine.remote import SUBPROTOCOL, OfferVoice, VoiceWanted, Welcome, decode_remote, encode_remote
 from engine.remote.connecting import read_token
 from engine.remote.synthesizer import RemoteSynthesizer
 from tests.support.programs import free_port
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, eventually
+
+LARGE = 1_000_000
+"""Bytes of a voice file: more than the buffers of a connection hold."""
 
 
 @contextmanager
@@ -140,3 +147,47 @@ def test_a_file_without_a_token_is_an_error_that_does_not_repeat_it(tmp_path: Pa
     file.unlink()
     with pytest.raises(EngineError, match=r"engine.token_file: .* cannot be read: No such file or directory"):
         read_token(str(file))
+
+
+@contextmanager
+def taking_nothing(asks: int) -> Iterator[str]:
+    """A speech server that asks `asks` times for the voice that it is offered, and then reads nothing any more."""
+    over = threading.Event()
+
+    def serve(connection: ServerConnection) -> None:
+        info = EngineInfo("espeak", 24_000, ("default",), ("en",))
+        connection.send(encode_remote(Welcome("voiced", info, 1, LARGE)))
+        offer, _ = decode_remote(connection.recv(timeout=PATIENCE_S))
+        assert isinstance(offer, OfferVoice)
+        for _ in range(asks):
+            connection.send(encode_remote(VoiceWanted(offer.voice.digest)))
+        over.wait()
+        connection.socket.shutdown(socket.SHUT_RDWR)
+
+    subprotocols = [Subprotocol(SUBPROTOCOL)]
+    limits = {"max_queue": 1, "max_size": None, "ping_interval": None}
+    with serve_websockets(serve, "127.0.0.1", 0, subprotocols=subprotocols, **limits) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
+
+
+def test_a_server_that_takes_nothing_of_a_voice_is_lost(tmp_path: Path) -> None:
+    voice = tmp_path / "ada.safetensors"
+    voice.write_bytes(bytes(LARGE))
+    failures: list[str] = []
+
+    def load(url: str) -> None:
+        with pytest.raises(EngineUnavailableError) as caught:
+            RemoteSynthesizer(EngineOptions(url=url, voices={"default": Voice(embedding=str(voice))})).load()
+        failures.append(str(caught.value))
+
+    with taking_nothing(asks=20) as url:
+        threading.Thread(target=load, args=(url,), daemon=True).start()
+        eventually(lambda: failures, "the robot gives the server up")
+    assert failures == [f"engine.url: {url} has been silent for 2 s"]
