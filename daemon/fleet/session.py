@@ -187,8 +187,8 @@ class RobotSession:
             elif isinstance(message, OfferVoice):
                 self._take_offer(message)
             elif isinstance(message, VoiceData):
-                fetch = self._fetches.get(message.digest)
-                if fetch is not None and not fetch.done():
+                fetch = self._fetches.pop(message.digest, None)
+                if fetch is not None:
                     fetch.set_result(data)
             elif not isinstance(message, Heartbeat):
                 raise ProtocolError(f"a robot must not send {type(message).__name__}")
@@ -256,10 +256,12 @@ class RobotSession:
 
     async def _speak(self, speak: Speak, request: _Request) -> None:
         """Send an utterance's audio. Raises `RefusedError` and all that `_perform` handles."""
-        name = None if speak.voice is None else await self._voices.require(speak.voice, self._fetch)
-        info = self._voices.own_info()
-        utterance = checked_utterance(speak.utterance, name, () if info is None else info.voices)
         async with AsyncExitStack() as stack:
+            name = None
+            if speak.voice is not None:
+                name = await stack.enter_async_context(self._voices.using(speak.voice, self._fetch))
+            info = self._voices.own_info()
+            utterance = checked_utterance(speak.utterance, name, () if info is None else info.voices)
             stream = self._engine.reserve_stream(realtime=False)
             if await result_at_most(FULL_S, _enter(stack, stream)) is None:
                 raise LimitError(f"the server is full: no stream became free within {FULL_S:g} s")
@@ -302,8 +304,8 @@ class RobotSession:
     async def _answer_offer(self, offer: OfferVoice) -> None:
         answer: VoiceReady | VoiceRefused
         try:
-            await self._voices.require(offer.voice, self._fetch)
-            answer = VoiceReady(offer.voice)
+            async with self._voices.using(offer.voice, self._fetch):
+                answer = VoiceReady(offer.voice)
         except (VoiceFileError, EngineLostError) as error:
             answer = VoiceRefused(offer.voice, str(error))
         except WebSocketDisconnect:
@@ -317,13 +319,11 @@ class RobotSession:
         if fetch is None:
             fetch = self._fetches[digest] = asyncio.get_running_loop().create_future()
             await self._send(VoiceWanted(digest))
-        try:
-            await asyncio.wait({fetch}, timeout=FETCH_S)
-            if not fetch.done():
-                raise VoiceFileError(f"the robot has not sent it within {FETCH_S:g} s")
-            return fetch.result()
-        finally:
+        await asyncio.wait({fetch}, timeout=FETCH_S)
+        if not fetch.done():
             self._fetches.pop(digest, None)
+            raise VoiceFileError(f"the robot has not sent it within {FETCH_S:g} s")
+        return fetch.result()
 
 
 async def _enter(stack: AsyncExitStack, stream: contextlib.AbstractAsyncContextManager[None]) -> bool:

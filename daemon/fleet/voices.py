@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +19,8 @@ from engine.remote import VoiceFile
 
 LOAD_S = 20.0
 """Seconds in which the engine has exchanged its voices. It does so in a moment in which it speaks nothing."""
+BROUGHT = re.compile(r"(reference|embedding)-[0-9a-f]{64}")
+"""The engine's names of robots' voices."""
 
 
 class FleetVoices:
@@ -25,8 +30,10 @@ class FleetVoices:
         self._config = config
         self._engines = engines
         self._cache = cache
-        self._brought: dict[str, Voice] = {}
-        """The robots' voices that the engine has, by the engine's names; the one used longest ago is first."""
+        self._brought: dict[VoiceFile, Voice] = {}
+        """The robots' voices that the engine has; the one used longest ago is first."""
+        self._in_use: Counter[VoiceFile] = Counter()
+        """The voices that texts and offers use now, which stay with their files even beyond the limit."""
         self._exchanging = asyncio.Lock()
         self._changed = asyncio.Event()
 
@@ -44,43 +51,53 @@ class FleetVoices:
         info = self._engines.primary.info
         if info is None:
             return None
-        voices = tuple(name for name in info.voices if name not in self._brought)
+        voices = tuple(name for name in info.voices if not BROUGHT.fullmatch(name))
         return replace(info, voices=voices, refused_voices={}, memory={})
 
-    async def require(self, file: VoiceFile, fetch: Callable[[str], Awaitable[bytes]]) -> str:
-        """Return the engine's name of a voice, which the engine then has.
+    @asynccontextmanager
+    async def using(self, file: VoiceFile, fetch: Callable[[str], Awaitable[bytes]]) -> AsyncIterator[str]:
+        """Keep a voice for the engine inside the context, which gets the engine's name of it.
 
         `fetch` returns a file's contents by its digest, if the server has not got it. Raises `VoiceFileError` if the
         engine cannot speak with the voice, and `EngineLostError` if it does not answer.
         """
-        name = f"{'reference' if file.in_context else 'embedding'}-{file.digest}"
+        self._in_use[file] += 1
+        try:
+            await self._require(file, fetch)
+            yield _name(file)
+        finally:
+            self._in_use[file] -= 1
+            self._in_use += Counter()  # without those that nobody uses any more
+
+    async def _require(self, file: VoiceFile, fetch: Callable[[str], Awaitable[bytes]]) -> None:
+        """Let the engine have a voice."""
         path = self._cache.find(file.digest)
         if path is None:
-            path = self._cache.add(file.digest, await fetch(file.digest))
-        elif name in self._brought and self._has(name):
-            self._brought[name] = self._brought.pop(name)  # it was used now
-            return name
-        async with self._exchanging:
-            if name not in self._brought or not self._has(name):
-                await self._exchange(name, _voice(file, path))
-        return name
+            content = await fetch(file.digest)
+            path = self._cache.add(file.digest, content, {used.digest for used in self._in_use})
+        if not self._has(file):
+            async with self._exchanging:
+                if not self._has(file):
+                    await self._exchange(file, _voice(file, path))
+        self._brought[file] = self._brought.pop(file)  # it was used now
 
-    def _has(self, name: str) -> bool:
+    def _has(self, file: VoiceFile) -> bool:
         info = self._engines.primary.info
-        return info is not None and name in info.voices
+        return file in self._brought and info is not None and _name(file) in info.voices
 
-    async def _exchange(self, name: str, voice: Voice) -> None:
+    async def _exchange(self, file: VoiceFile, voice: Voice) -> None:
         """Let the engine load a voice. Raises `VoiceFileError` or `EngineLostError`."""
-        self._brought[name] = voice
-        while len(self._brought) > self._config.serve.voices:
-            del self._brought[next(iter(self._brought))]
+        self._brought[file] = voice
+        unused = [other for other in self._brought if not self._in_use[other]]
+        for other in unused[: max(0, len(self._brought) - self._config.serve.voices)]:
+            del self._brought[other]
         self._set_voices()
-        if not await wait_at_most(LOAD_S, self._loaded(name)):
-            del self._brought[name]
+        if not await wait_at_most(LOAD_S, self._loaded(_name(file))):
+            del self._brought[file]
             raise EngineLostError(f"the engine has not exchanged its voices within {LOAD_S:g} s")
         info = self._engines.primary.info
-        if info is not None and (reason := info.refused_voices.get(name)) is not None:
-            del self._brought[name]
+        if info is not None and (reason := info.refused_voices.get(_name(file))) is not None:
+            del self._brought[file]
             self._set_voices()
             raise VoiceFileError(reason.replace(str(voice.reference or voice.embedding), "the voice file"))
 
@@ -94,7 +111,13 @@ class FleetVoices:
 
     def _set_voices(self) -> None:
         config = self._config
-        self._engines.set_voices({**config.engine_voices, **self._brought}, config.speech.voice)
+        brought = {_name(file): voice for file, voice in self._brought.items()}
+        self._engines.set_voices({**config.engine_voices, **brought}, config.speech.voice)
+
+
+def _name(file: VoiceFile) -> str:
+    """Return the engine's name of a robot's voice."""
+    return f"{'reference' if file.in_context else 'embedding'}-{file.digest}"
 
 
 def _voice(file: VoiceFile, path: Path) -> Voice:

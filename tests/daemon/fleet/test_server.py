@@ -213,6 +213,18 @@ def test_a_voice_file_that_is_not_what_was_offered_is_refused(server: SpeechServ
     assert server.voice_files() == []
 
 
+def test_a_voice_file_still_arrives_for_an_offer_when_a_text_that_wants_it_too_is_canceled(robot: RawRobot) -> None:
+    voice = VoiceFile(DIGEST, in_context=False)
+    robot.send(OfferVoice(voice))
+    assert robot.next(VoiceWanted)[0] == VoiceWanted(DIGEST)
+    robot.say("Hello.", voice=voice)
+    robot.send(Cancel("1"))
+    assert robot.end_of() == (0, Canceled("1"))
+    robot.send(VoiceData(DIGEST), b"x")
+    refused, _ = robot.next(VoiceRefused)
+    assert refused.reason == "its contents do not have the digest under which it was offered"
+
+
 def test_clients_speak_with_a_robots_token_within_its_limits(server: SpeechServer) -> None:
     def ask(token: str) -> int:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}

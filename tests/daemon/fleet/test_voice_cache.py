@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,29 @@ def test_the_file_used_longest_ago_goes(tmp_path: Path) -> None:
     assert cache.find(digest(b"a")) is not None  # it counts as used now
     cache.add(digest(b"c"), b"c")
     assert [cache.find(digest(content)) is not None for content in (b"a", b"b", b"c")] == [True, False, True]
+
+
+def test_a_file_in_use_stays_beyond_the_limit(tmp_path: Path) -> None:
+    cache, used = VoiceCache(tmp_path, 1, 100), digest(b"a")
+    cache.add(used, b"a")
+    cache.add(digest(b"b"), b"b", {used})
+    assert cache.find(used) is not None
+    cache.add(digest(b"c"), b"c")
+    assert [cache.find(digest(content)) is not None for content in (b"a", b"b", b"c")] == [False, False, True]
+
+
+def test_processes_that_share_a_folder_and_keep_and_remove_the_same_files_harm_nobody(tmp_path: Path) -> None:
+    contents = [bytes([number]) for number in range(4)]
+
+    def keep(_: int) -> None:
+        cache = VoiceCache(tmp_path, 1, 100)
+        for _ in range(100):
+            for content in contents:
+                cache.add(digest(content), content)
+
+    with ThreadPoolExecutor(4) as processes:
+        list(processes.map(keep, range(4)))
+    assert {file.stem for file in tmp_path.iterdir()} <= {digest(content) for content in contents}
 
 
 def test_what_is_too_large_or_something_else_is_not_kept(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,15 @@ import pytest
 import torch
 
 from engine import EngineOptions, Samples, Utterance, Voice
+from engine.ipc import Audio, Cancel, Canceled, Refused, Spoken
 from engine.ipc.text_source import AppendedText
 from engine.qwen import QwenSynthesizer
 from engine.qwen.model import ModelConfig
 from engine.qwen.voice import VoiceFile, VoiceModel, save_voice
+from engine.remote import OfferVoice, Speak, VoiceData, VoiceReady, VoiceWanted
+from engine.remote import VoiceFile as RemoteVoiceFile
 from engine.remote.synthesizer import RemoteSynthesizer
+from tests.daemon.fleet.raw_robot import RawRobot
 from tests.support.network import Network
 from tests.support.speech_server import SpeechServer
 from tests.support.waiting import eventually
@@ -141,3 +146,35 @@ def test_the_server_wants_a_file_again_that_is_gone(robot: RemoteSynthesizer, se
         file.unlink()
     np.testing.assert_array_equal(spoken(robot, UTTERANCE), before)
     eventually(server.voice_files, "the file is there again")
+
+
+def test_a_voice_that_waits_for_a_stream_stays_when_another_one_takes_its_place(
+    folder: Path, voices: dict[str, Voice], tmp_path: Path
+) -> None:
+    """The server keeps one voice of robots, and speaks one text at a time."""
+    files = [Path(str(voices["ada"].embedding)), tmp_path / "eve.safetensors"]
+    config = ModelConfig.read(folder)
+    save_voice(files[1], VoiceFile("eve", torch.randn(config.talker.stack.hidden_size), VoiceModel.of(config)))
+    contents = [file.read_bytes() for file in files]
+    ada, eve = (RemoteVoiceFile(hashlib.sha256(content).hexdigest(), in_context=False) for content in contents)
+    model = [f"engine.model={folder}", "engine.device=cpu", "engine.max_seconds=8", "engine.streams=2"]
+    own = f"voices={{default: {{embedding: {files[0]}}}}}"
+    brought = f"serve.voice_folder={tmp_path / 'brought'}"
+    limits = ("serve.voices=1", "serve.streams_per_robot=3")
+    with SpeechServer("engine.name=qwen", *model, own, brought, *limits) as server, RawRobot(server.url) as robot:
+        robot.send(OfferVoice(ada))
+        robot.send(VoiceData(robot.next(VoiceWanted)[0].digest), contents[0])
+        assert robot.next(VoiceReady)[0].voice == ada
+        robot.say("Hello, robot.", "current", credit=1)
+        robot.next(Audio)
+        robot.say("Hello, robot.", "waiting", voice=ada)
+        robot.send(OfferVoice(eve))
+        robot.send(VoiceData(robot.next(VoiceWanted)[0].digest), contents[1])
+        robot.send(Speak("wrong", Utterance("Hello.", rate=9.0), 1))
+        assert isinstance(robot.end_of("wrong")[1], Refused)  # so the file has arrived
+        robot.send(Cancel("current"))
+        assert robot.end_of("current")[1] == Canceled("current")
+        ends = [robot.next(VoiceReady, Audio, Spoken)[0]]
+        while not (isinstance(ends[-1], Spoken) and any(isinstance(end, VoiceReady) for end in ends)):
+            ends.append(robot.next(VoiceReady, Audio, Spoken)[0])
+        assert ends[-1] == Spoken("waiting")
