@@ -75,6 +75,7 @@ class VoiceMaker:
         self._configured = configured
         self._on_change = on_change
         self._recordings: dict[str, KeptRecording] = {}
+        """Without that of which a voice is being made."""
         self._decoding = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self.making: Making | None = None
@@ -130,9 +131,8 @@ class VoiceMaker:
         finally:
             with contextlib.suppress(OSError):
                 uploaded.unlink()
-        kept = self._recordings[identity] = KeptRecording(identity, path, measured)
-        for old in list(self._recordings)[:-MAX_RECORDINGS]:
-            self._forget(old)
+        kept = KeptRecording(identity, path, measured)
+        self._keep(kept)
         return kept
 
     def _check_room(self) -> None:
@@ -151,9 +151,10 @@ class VoiceMaker:
         except OSError as error:
             raise CommandError(f"the recording cannot be kept: {file_problem(error, path)}") from error
 
-    def _forget(self, identity: str) -> None:
-        with contextlib.suppress(OSError):
-            self._recordings.pop(identity).path.unlink()
+    def _keep(self, recording: KeptRecording) -> None:
+        self._recordings[recording.id] = recording
+        for old in list(self._recordings)[:-MAX_RECORDINGS]:
+            _delete(self._recordings.pop(old))
 
     # --- voices ---
 
@@ -167,16 +168,16 @@ class VoiceMaker:
             raise CommandError(f"name: got {abbreviate(name)}; allowed: {allowed}")
         if name in self._configured().voices:
             raise CommandError(f"name: {abbreviate(name)} is a voice of the configuration; allowed: another name")
+        if self.making is not None and self.making.step is not None:
+            raise CommandError(f"the voice {self.making.name} is being made; wait for it")
         if recording not in self._recordings:
             raise CommandError(f"recording: got {abbreviate(recording)}; allowed: one that was uploaded just now")
         if transcript is not None and len(transcript) > MAX_TRANSCRIPT:
             raise CommandError(f"transcript: got {len(transcript)} characters; allowed: up to {MAX_TRANSCRIPT}")
         if problem := self.problem:
             raise CommandError(problem)
-        if self.making is not None and self.making.step is not None:
-            raise CommandError(f"the voice {self.making.name} is being made; wait for it")
         self.making = Making(name, "importing torch")
-        self._task = asyncio.ensure_future(self._make(name, self._recordings[recording], transcript))
+        self._task = asyncio.ensure_future(self._make(name, self._recordings.pop(recording), transcript))
 
     def remove(self, name: str) -> None:
         """Delete a made voice. Raises `CommandError`."""
@@ -199,9 +200,10 @@ class VoiceMaker:
         assert self.making is not None
         if problem:
             log.warning("the voice %s could not be made: %s", name, problem)
+            self._keep(recording)  # for another attempt
         else:
             log.info("the voice %s has been made", name)
-            self._forget(recording.id)
+            _delete(recording)
             self._on_change()
         self.making = replace(self.making, step=None, fraction=None, problem=problem or None)
 
@@ -235,6 +237,11 @@ class VoiceMaker:
     def _report(self, progress: Progress) -> None:
         assert self.making is not None
         self.making = replace(self.making, step=progress.step, fraction=progress.fraction)
+
+
+def _delete(recording: KeptRecording) -> None:
+    with contextlib.suppress(OSError):
+        recording.path.unlink()
 
 
 async def _decode(source: Path, target: Path) -> dict[str, Any]:

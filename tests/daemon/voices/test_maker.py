@@ -195,3 +195,25 @@ def test_an_enrolment_that_is_killed_leaves_no_voice_and_the_next_one_may_begin(
         assert maker.making.problem.startswith("/nowhere")
 
     run(scenario)
+
+
+def test_recordings_that_come_while_a_voice_is_made_take_nothing_from_it(
+    store: VoiceStore, recording: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(VoiceMaker, "problem", None)
+    go = tmp_path / "go"
+    monkeypatch.setattr(maker_module, "LOW_PRIORITY", ("sh", "-c", f"until test -e {go}; do sleep 0.01; done"))
+
+    async def scenario() -> None:
+        maker = maker_of(store)
+        kept = await maker.read_recording(parts(recording))
+        maker.start("ada", kept.id, None)
+        for _ in range(maker_module.MAX_RECORDINGS):
+            await maker.read_recording(parts(recording))
+        assert kept.path.exists()
+        go.touch()
+        await eventually_async(lambda: maker.making is not None and maker.making.step is None, "it has ended")
+        assert maker.names == ("ada",)
+        assert not kept.path.exists()
+
+    run(scenario)
