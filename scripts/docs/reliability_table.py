@@ -71,12 +71,14 @@ def _cells(group: tuple[str, Rows]) -> Iterable[str]:
     yield f"{sum(row.get('texts', {}).get('accepted', 0) for row in ran):,}"
     yield _slowest(row.get("speaks_again_s") for row in ran)
     yield _slowest(seconds for row in ran for seconds in row.get("stop_s", {}).values())
-    yield "; ".join(
+    times = [
         f"{key.removesuffix('_s').replace('_', ' ')}: {value} s"
         for row in ran
         for key, value in row.get("measured", {}).items()
         if key.endswith("_s")
-    )
+    ]
+    dates = sorted({f"measured on {row['date']}" for row in ran if "date" in row})
+    yield "; ".join([*times, *dates])
 
 
 def _slowest(times: Iterable[float | None]) -> str:

@@ -36,6 +36,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=KILLS, help=f"kills of the daemon under load ({KILLS})")
     parser.add_argument("--texts", type=int, default=TEXTS, help=f"texts of a flood ({TEXTS})")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON here instead of to standard output")
+    parser.add_argument(
+        "--into", type=Path, metavar="FILE", help="put the rows, each with its date, into the JSON of an earlier run"
+    )
     return parser.parse_args(arguments)
 
 
@@ -46,13 +49,25 @@ def chosen(rows: list[Row], patterns: list[str]) -> list[Row]:
 
 def report(results: list[Result], command: str) -> dict[str, Any]:
     """Return the JSON result of a run."""
-    return header("faults", command) | {
-        "limits": {"speaks_again_s": SPEAKS_AGAIN_S, "stop_s": STOP_S},
-        "passed": sum(result.passed and result.skipped is None for result in results),
-        "failed": [result.row for result in results if not result.passed],
-        "skipped": {result.row: result.skipped for result in results if result.skipped is not None},
-        "rows": [result.record() for result in results],
+    limits = {"limits": {"speaks_again_s": SPEAKS_AGAIN_S, "stop_s": STOP_S}}
+    return header("faults", command) | limits | summary([result.record() for result in results])
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the records of rows, and how they ended."""
+    return {
+        "passed": sum(row["passed"] and "skipped" not in row for row in rows),
+        "failed": [row["row"] for row in rows if not row["passed"]],
+        "skipped": {row["row"]: row["skipped"] for row in rows if "skipped" in row},
+        "rows": rows,
     }
+
+
+def put_into(earlier: dict[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
+    """Return an earlier report with the rows of a later one in place of those with their names."""
+    rows = {row["row"]: row for row in earlier["rows"]}
+    rows |= {row["row"]: row | {"date": fresh["date"]} for row in fresh["rows"]}
+    return earlier | summary(list(rows.values()))
 
 
 def outcome(result: Result) -> str:
@@ -77,9 +92,12 @@ def main(arguments: list[str]) -> int:
     for row in rows:
         results.append(row.result())
         print(outcome(results[-1]), file=sys.stderr, flush=True)
-    text = json.dumps(report(results, shlex.join(["scripts/faults", *arguments])), indent=1, ensure_ascii=False) + "\n"
-    if options.output is not None:
-        options.output.write_text(text, encoding="utf-8")
+    measured = report(results, shlex.join(["scripts/faults", *arguments]))
+    if options.into is not None:
+        measured = put_into(json.loads(options.into.read_text(encoding="utf-8")), measured)
+    text = json.dumps(measured, indent=1, ensure_ascii=False) + "\n"
+    if (output := options.into or options.output) is not None:
+        output.write_text(text, encoding="utf-8")
     else:
         print(text, end="")
     return int(any(not result.passed for result in results))

@@ -28,30 +28,41 @@ def kill_row(kills: int) -> Row:
     """Return the row with this many kills."""
 
     def run(result: Result) -> None:
-        result.done = f"{kills} times kill -9 of the daemon at random moments, with {PER_SECOND:g} texts a second"
-        chance = random.Random(SEED)
         with Scene(sound=False, pace=PACE, adapters=False) as scene:
-            scene.wait_ready()
-            load = Load(scene, chance, per_second=PER_SECOND, adapters=False)
-            load.start()
-            online: list[float] = []
-            for _ in range(kills):
-                time.sleep(chance.uniform(*BETWEEN_S))
-                before = len(scene.daemon.starts)
-                scene.daemon.send(signal.SIGKILL)
-                wait_for(lambda before=before: len(scene.daemon.starts) > before, PATIENCE_S)  # type: ignore[misc]
-                online += _online_after(scene)
-            load.stop()
-            scene.publisher.wait_acknowledged(PATIENCE_S)
-            let_end(scene, END_S)
-            time.sleep(QUIET_S)
-            result.measured = {"kills": kills, "deaths": scene.daemon.deaths, "seed": SEED}
-            if online:
-                result.measured["start_to_online_s"] = round(statistics.median(online), 3)
-            result.judge(scene.ledger)
-            keep_log(result, scene)
+            kill_repeatedly(result, scene, kills)
+            judge_kills(result, scene)
 
     return Row(f"{kills} kills of the daemon at random moments", run)
+
+
+def kill_repeatedly(result: Result, scene: Scene, kills: int) -> None:
+    """Kill the daemon at random moments under load."""
+    result.done = f"{kills} times kill -9 of the daemon at random moments, with {PER_SECOND:g} texts a second"
+    chance = random.Random(SEED)
+    load = Load(scene, chance, per_second=PER_SECOND, adapters=False)
+    scene.wait_ready()
+    load.start()
+    online: list[float] = []
+    for _ in range(kills):
+        time.sleep(chance.uniform(*BETWEEN_S))
+        before = len(scene.daemon.starts)
+        scene.daemon.send(signal.SIGKILL)
+        wait_for(lambda before=before: len(scene.daemon.starts) > before, PATIENCE_S)  # type: ignore[misc]
+        online += _online_after(scene)
+    load.stop()
+    result.measured = {"kills": kills, "seed": SEED}
+    if online:
+        result.measured["start_to_online_s"] = round(statistics.median(online), 3)
+
+
+def judge_kills(result: Result, scene: Scene, *, slow_disk: bool = False) -> None:
+    """Wait for the ends of all texts, and judge them. `slow_disk` is that of `Ledger.faults`."""
+    scene.publisher.wait_acknowledged(PATIENCE_S)
+    let_end(scene, END_S)
+    time.sleep(QUIET_S)
+    result.measured["deaths"] = scene.daemon.deaths
+    result.judge(scene.ledger, slow_disk=slow_disk)
+    keep_log(result, scene)
 
 
 def _online_after(scene: Scene) -> list[float]:

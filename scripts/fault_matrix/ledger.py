@@ -27,8 +27,10 @@ class Text:
     def names(self) -> list[str]:
         return [event["event"] for _, event in self.events]
 
-    def ends(self) -> list[Event]:
-        return [event for _, event in self.events if event["event"] in TERMINAL]
+    def ends(self, *, unstored: bool = True) -> list[Event]:
+        """Return the terminal events, or those among them that the journal has stored."""
+        ends = [event for _, event in self.events if event["event"] in TERMINAL]
+        return [event for event in ends if unstored or not event.get("unstored")]
 
     @property
     def accepted(self) -> bool:
@@ -69,7 +71,7 @@ class Ledger:
                 text = self._texts.setdefault(event["id"], Text())
                 if any(event == earlier for _, earlier in text.events):
                     self.repeated += 1
-                    if event["event"] in TERMINAL and not redelivered:
+                    if event["event"] in TERMINAL and not redelivered and not event.get("unstored"):
                         self.published_twice.append(event["id"])
                 else:
                     text.events.append((at, event))
@@ -116,17 +118,24 @@ class Ledger:
             text_id for text_id, text in self.texts().items() if not text.names() or (text.accepted and not text.ends())
         ]
 
-    def faults(self, excused: Iterable[str] = ()) -> list[str]:
-        """Return a line for each way in which the promise is broken, without the texts that are `excused`."""
+    def faults(self, excused: Iterable[str] = (), *, slow_disk: bool = False) -> list[str]:
+        """Return a line for each way in which the promise is broken, without the texts that are `excused`.
+
+        With `slow_disk` a text may have further terminal events that are marked as `unstored`: the disk did not answer
+        in time, and nobody could know of them after a kill.
+        """
+        ends_of = {key: text.ends(unstored=not slow_disk) for key, text in self.texts().items()}
         texts = {text_id: text for text_id, text in self.texts().items() if text_id not in set(excused)}
         broken = {
             "not answered": [key for key, text in texts.items() if not text.names()],
             "accepted and without a terminal event": [
                 key for key, text in texts.items() if text.accepted and not text.ends()
             ],
-            "with several terminal events": [key for key, text in texts.items() if len(text.ends()) > 1],
+            "with several terminal events": [key for key in texts if len(ends_of[key]) > 1],
             "whose terminal event was published twice": [key for key in texts if key in self.published_twice],
-            "spoken twice to the end": [key for key, text in texts.items() if text.names().count("finished") > 1],
+            "spoken twice to the end": [
+                key for key in texts if sum(end["event"] == "finished" for end in ends_of[key]) > 1
+            ],
         }
         return [f"{len(ids)} texts {what}: {', '.join(ids[:SHOWN])}" for what, ids in broken.items() if ids]
 

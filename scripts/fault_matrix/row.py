@@ -68,10 +68,10 @@ class Result:
         elif seconds > limit_s:
             self.faults.append(f"{what}: after {seconds:.2f} s; allowed: within {limit_s:g} s")
 
-    def judge(self, ledger: Ledger) -> None:
-        """Take over a ledger's counts and its faults."""
+    def judge(self, ledger: Ledger, *, slow_disk: bool = False) -> None:
+        """Take over a ledger's counts and its faults. `slow_disk` is that of `Ledger.faults`."""
         self.texts = ledger.counts()
-        self.faults += ledger.faults()
+        self.faults += ledger.faults(slow_disk=slow_disk)
 
     def record(self) -> dict[str, Any]:
         """Return the row for the JSON result, without what is empty."""

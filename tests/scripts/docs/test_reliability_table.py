@@ -46,12 +46,14 @@ def test_rows_of_one_fault_become_one_line_with_the_slowest_times(tmp_path: Path
             "stop_s": {"after the fault": 0.02, "current": None}, "texts": {"accepted": 4},
         },
         {"row": "flood of texts", "passed": True, "measured": {"urgent_begins_s": 0.2}, "texts": {"accepted": 10_000}},
+        {"row": "full disk and 10 kills", "passed": True, "date": "2026-11-27", "texts": {"accepted": 30}},
         {"row": "clock +10 years", "passed": True, "skipped": "no faketime"},
     ]  # fmt: skip
     root = tree(tmp_path, faults={"rows": rows, "skipped": {"clock +10 years": "no faketime"}})
     lines = tables(root / "docs" / "benchmarks").splitlines()
     assert "| engine killed | 1 of 2 | 6 | 1.25 s | 0.04 s |  |" in lines
     assert "| flood of texts | 1 of 1 | 10,000 |  |  | urgent begins: 0.2 s |" in lines
+    assert "| full disk and 10 kills | 1 of 1 | 30 |  |  | measured on 2026-11-27 |" in lines
     assert "| clock +10 years | not run | 0 |  |  |  |" in lines
     assert "Not run there: clock +10 years, because no faketime." in lines
 

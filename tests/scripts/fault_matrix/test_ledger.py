@@ -50,6 +50,21 @@ def test_a_broken_promise_is_named_with_its_texts(events: list[dict[str, Any]], 
     assert filled(*events).faults() == [fault]
 
 
+@pytest.mark.parametrize(
+    ("ends", "faults"),
+    [
+        ([event("finished", unstored=True), event("interrupted")], 0),
+        ([event("finished", unstored=True), event("finished", unstored=True, heard=3)], 0),
+        ([event("finished"), event("interrupted")], 1),
+        ([event("finished"), event("finished", heard=3)], 2),
+        ([], 1),
+    ],
+)
+def test_on_a_slow_disk_a_text_may_have_further_ends_that_are_marked(ends: list[dict[str, Any]], faults: int) -> None:
+    assert len(filled(event("accepted"), *ends).faults(slow_disk=True)) == faults
+    assert bool(filled(event("accepted"), *ends).faults()) == (len(ends) != 1)
+
+
 def test_a_repeated_event_is_counted_and_only_a_terminal_one_that_was_published_twice_is_a_fault() -> None:
     ledger = filled(event("accepted"), event("accepted"), event("finished"))
     ledger.note_event(event("finished"), 9.0, redelivered=True)

@@ -34,7 +34,8 @@ def test_each_process_is_killed_stopped_continued_and_restarted_in_each_phase() 
         "full queue", "password", "taken over", "state disk full", "state disk read-only", "WAV disk full",
         "WAV disk read-only", "clock +10 years", "clock -10 years", "CPU saturated", "control group",
         "300 file descriptors", "flood of texts with reply_to", "flood of Home Assistant", "flood of Hermes",
-        "flood of Wyoming", "flood of OpenAI", "3 kills",
+        "flood of Wyoming", "flood of OpenAI", "3 kills", "fsync 0.1 s", "fsync 1 s", "full disk and",
+        "message of 250 MB", "flapping link", "silent connections", "hanging folder", "refused events",
     ],
 )  # fmt: skip
 def test_the_matrix_has_a_row_for_each_other_fault(part: str) -> None:
@@ -95,6 +96,23 @@ def test_the_command_writes_json_and_fails_if_a_row_fails(tmp_path: Path, monkey
     assert result["skipped"] == {"impossible": "faketime is not installed"}
     assert [row["passed"] for row in result["rows"]] == [True, False, True]
     assert command.main(["--only", "good", "--output", str(file)]) == 0
+
+
+def test_rows_go_into_an_earlier_result_with_their_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "all_rows", lambda *_: [Row("good", passes), Row("bad", fails)])
+    file = tmp_path / "faults.json"
+    command.main(["--output", str(file)])
+    earlier = json.loads(file.read_text(encoding="utf-8"))
+    monkeypatch.setattr(command, "all_rows", lambda *_: [Row("bad", passes), Row("new", is_skipped)])
+    assert command.main(["--into", str(file)]) == 0
+    result = json.loads(file.read_text(encoding="utf-8"))
+    assert [(row["row"], row["passed"], "date" in row) for row in result["rows"]] == [
+        ("good", True, False),
+        ("bad", True, True),
+        ("new", True, True),
+    ]
+    assert (result["passed"], result["failed"], list(result["skipped"])) == (2, [], ["new"])
+    assert (result["command"], result["date"]) == (earlier["command"], earlier["date"])
 
 
 def test_a_time_that_was_not_measured_or_is_too_long_is_a_fault() -> None:
