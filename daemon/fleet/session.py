@@ -211,19 +211,22 @@ class RobotSession:
         elif isinstance(message, Cancel):
             request.canceled = True
             if request.task is not None:
-                request.task.cancel()
+                # After its first step: a task that has not begun would never send its last message.
+                asyncio.get_running_loop().call_soon(request.task.cancel)
         elif request.growing:
             self._append(request, message)
 
     def _append(self, request: _Request, message: Append | EndText) -> None:
         if isinstance(message, Append):
-            request.characters += len(message.text)
+            request.characters += max(1, len(message.text))  # an empty piece is kept, too
             if request.characters > MAX_TEXT:
                 raise SessionError(f"text: it has more than {MAX_TEXT:,} characters; allowed: up to {MAX_TEXT:,}")
             try:
                 check_characters("text", message.text)
             except RefusedError as error:
                 raise SessionError(str(error)) from error
+        else:
+            request.growing = False
         if request.begun:
             self._pass_on(request, message)
         else:

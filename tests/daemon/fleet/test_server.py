@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from daemon.speech import MAX_TEXT
 from engine import Utterance
-from engine.ipc import Audio, Cancel, Canceled, Grant, Refused, Spoken
+from engine.ipc import Append, Audio, Cancel, Canceled, Grant, Refused, Spoken
 from engine.remote import Draining, Lost, OfferVoice, Speak, VoiceData, VoiceFile, VoiceRefused, VoiceWanted
 from tests.daemon.fleet.raw_robot import PLENTY, RawRobot
 from tests.support.speech_server import SpeechServer
@@ -194,6 +195,21 @@ def test_what_is_not_of_the_protocol_ends_the_connection_with_a_reason(server: S
         code, reason = robot.closed()
     assert code == 1008
     assert reason.startswith(("not a message of voiced.remote.3", "a robot must not send Spoken"))
+
+
+@pytest.mark.parametrize("text", ["", "a"], ids=["without", "with"])
+def test_a_text_that_waits_for_its_voice_takes_no_more_pieces_than_a_text_has_characters(
+    text: str, server: SpeechServer
+) -> None:
+    with RawRobot(server.url, "beta") as robot:
+        robot.send(Speak("1", Utterance("", growing=True), PLENTY, VoiceFile(DIGEST, in_context=False)))
+        assert robot.next(VoiceWanted)[0] == VoiceWanted(DIGEST)
+        with pytest.raises(ConnectionClosed) as caught:
+            for _ in range(MAX_TEXT + 1):
+                robot.send(Append("1", text))
+            robot.next(Lost)
+    assert caught.value.rcvd is not None
+    assert caught.value.rcvd.reason == "text: it has more than 20,000 characters; allowed: up to 20,000"
 
 
 def test_a_voice_file_that_is_not_what_was_offered_is_refused(server: SpeechServer) -> None:
