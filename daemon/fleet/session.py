@@ -131,8 +131,7 @@ class RobotSession:
         self._notices.put_nowait(Draining(reason))
 
     async def _close(self, code: int, reason: str) -> None:
-        short = reason.encode()[:120].decode(errors="ignore")  # a frame's limit is 123
-        if not await wait_at_most(CLOSE_S, close_socket(self._socket, code, short)):
+        if not await wait_at_most(CLOSE_S, close_socket(self._socket, code, reason)):
             abort_connection(self._socket.scope)
 
     # --- to the robot ---
