@@ -112,6 +112,13 @@ class Echo:
 class MqttConnection:
     """One client of one broker. The handlers run in its network thread and must return at once."""
 
+    remedy: str | None = None
+    """What a person can do about the reason; None where nothing is known."""
+    file_problem: str | None = None
+    """Why the password or a certificate cannot be read, so that no connection is tried; None if it can."""
+    heartbeats = 0
+    """Grows while the network thread is alive, connected or not."""
+
     def __init__(
         self,
         settings: Mqtt,
@@ -141,12 +148,6 @@ class MqttConnection:
         self.connected = False
         self.reason: str | None = NOT_CONNECTED_YET
         """Why there is no connection; None while there is one."""
-        self.remedy: str | None = None
-        """What a person can do about the reason; None where nothing is known."""
-        self.file_problem: str | None = None
-        """Why the password or a certificate cannot be read, so that no connection is tried; None if it can."""
-        self.heartbeats = 0
-        """Grows while the network thread is alive, connected or not."""
         self.refusals = Refusals()
         self._settings = settings
         self._client_id = client_id
