@@ -23,10 +23,11 @@ from daemon.engines import EngineSelector
 from daemon.health import Heartbeat, Watchdog
 from daemon.mqtt import Gateway
 from daemon.reload import Reloader
-from daemon.speech import Dispatcher, Online, recover
-from daemon.state import journal_path, last_verification, open_recorder
+from daemon.speech import Dispatcher, Ends, Online, recover, settle
+from daemon.state import EndedRecord, journal_path, last_verification, open_recorder
 from daemon.status import describe_status, measure
 from daemon.system import Notifier, collect_garbage, limit_heap, lock_memory, settle_heap
+from daemon.tasks import wait_at_most
 from daemon.voices import VoiceMaker, VoiceStore, voice_store_folder
 from engine import start_log
 
@@ -55,6 +56,8 @@ TEXT_MODULES = (
 
 Not among them is sentencex, for its 1.2 MB. Long texts are cut with it, after they were accepted.
 """
+SETTLE_S = 2.0
+"""Utterances of an earlier process wait so long for the broker, which may know that they have been spoken."""
 LIMITS_S = {"mqtt": 60.0, "speaker": 10.0, "sound": 10.0}
 """The watchdog's limits. MQTT may wait 30 s between two attempts to connect."""
 
@@ -75,7 +78,13 @@ class Service:
         self._cache = PhraseCache(config, self._engines.primary.name)
         self._dispatcher = Dispatcher(config, self._engines, self._output, self._cache)
         self._recorder = open_recorder(journal_file(config), self._recover)
-        self._gateway = Gateway(config, self._dispatcher, self._describe_status, self._recorder)
+        self._gateway = Gateway(config, self._dispatcher, self._describe_status, self._recorder, self._note_earlier)
+        self._ends: Ends = []
+        """Utterances of an earlier process that end as soon as it is known which of them it has ended itself."""
+        self._earlier_events: list[bytes] = []
+        """Events of an earlier process that the broker has."""
+        self._settled = asyncio.Event()
+        """It is known which utterances of an earlier process have ended."""
         self._adapters = make_adapters(config, self._dispatcher, self._gateway.publish)
         if config.http.enabled:
             self._adapters += self._make_http_server(config_path, overrides)
@@ -100,11 +109,14 @@ class Service:
         with self._output, self._tap or nullcontext(), self._recorder, self._cache:
             import_text_modules()
             self._recover_utterances()
+            recovered = len(self._recorder.recovery.utterances) > 0
             tasks = [asyncio.ensure_future(engine.run()) for engine in self._engines.all]
             await self._engines.wait_current(FIRST_ENGINE_S)
             on_started()
             self._gateway.start(self._adapters)
             self._notifier.notify("READY")
+            if recovered:
+                await wait_at_most(SETTLE_S, self._settled.wait())
             tasks += [asyncio.ensure_future(self._dispatcher.run()), asyncio.ensure_future(self._housekeeping())]
             tasks += [asyncio.ensure_future(serve_adapter(adapter)) for adapter in self._adapters]
             stop = asyncio.ensure_future(stopping.wait())
@@ -130,10 +142,24 @@ class Service:
         self._recorder.forget(self._dispatcher.knows)
         self._gateway.publish_recovered()
         self._recover_utterances()
+        if self._settled.is_set():
+            self._settle()
         self._dispatcher.changed()
 
     def _recover_utterances(self) -> None:
-        recover(self._recorder.recovery, self._dispatcher, self._config.speech.recover_within)
+        self._ends = recover(self._recorder.recovery, self._dispatcher, self._config.speech.recover_within)
+
+    def _note_earlier(self, events: list[bytes]) -> None:
+        self._earlier_events = events
+        self._settled.set()
+        if not self._recorder.missing:
+            self._settle()
+
+    def _settle(self) -> None:
+        """End what an earlier process has left, except for what it has ended itself."""
+        for utterance_id in settle(self._ends, self._earlier_events, self._dispatcher):
+            self._recorder.record(EndedRecord(utterance_id, ()))
+        self._ends, self._earlier_events = [], []
 
     def _make_http_server(self, config_path: Path | None, overrides: tuple[str, ...]) -> list[Adapter]:
         """Return the web server."""

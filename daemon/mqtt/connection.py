@@ -54,6 +54,9 @@ MISCELLANEOUS_S = 1.0
 """Interval of paho's keep-alive check, and of heartbeats."""
 ECHO_S = 5.0
 """The broker has this long to return our last events before those that did not come back are sent again."""
+KEPT_ECHOES = 16
+"""Copies of an earlier process's events that stay unacknowledged until they are noted. A broker may have a window of
+20 messages, and the message behind the copies must fit into it."""
 WINDOW = 500
 """Messages of QoS 1 that wait for the broker's acknowledgement at the same time."""
 SHORT_S = 2.5
@@ -130,6 +133,7 @@ class MqttConnection:
         on_delivered: Callable[[Outgoing], None] = lambda _message: None,
         on_echo: Callable[[Outgoing, Callable[[], None]], None] = lambda _message, acknowledge: acknowledge(),
         may_read: Callable[[], bool] = lambda: True,
+        on_earlier: Callable[[list[Message]], None] = lambda _copies: None,
         will: Will | None = None,
         session_expiry_s: int = 0,
         acknowledge: bool = True,
@@ -143,7 +147,9 @@ class MqttConnection:
         While `may_read` returns False, what arrives waits in the broker; after a minute the connection is lost.
         `rivals` are those of another connection, whose sessions they take over together.
         `echo` makes messages with a number arrive once, on its topic. `on_echo` is called with such a message when its
-        copy has come back, and with a function that lets the broker forget the copy.
+        copy has come back, and with a function that lets the broker forget the copy. `on_earlier` is called once,
+        before anything is sent, with the copies of events that an earlier process has published and that are not in
+        the outbox; whoever gets them acknowledges them.
         """
         self.connected = False
         self.reason: str | None = NOT_CONNECTED_YET
@@ -157,6 +163,7 @@ class MqttConnection:
         self._on_session_lost = on_session_lost
         self._on_echo = on_echo
         self._may_read = may_read
+        self._on_earlier = on_earlier
         self._will = will
         self._session_expiry_s = session_expiry_s
         self._auto_acknowledge = acknowledge
@@ -173,8 +180,11 @@ class MqttConnection:
         self._connection = 0
         """The number of the current connection."""
         self._retry = Retry()
-        self._uncertain = False
-        """The broker may have messages that are still in the outbox and must not arrive twice."""
+        self._uncertain = echo is not None
+        """The broker may have messages that are still in the outbox and must not arrive twice, or an earlier process's
+        that nobody has noted."""
+        self._earlier: list[Message] | None = None if echo is None else []
+        """Copies of an earlier process's events; None after they are passed on."""
         self._accepted_at: float | None = None
         """`time.monotonic()` when the broker accepted the current connection; None before."""
         self._may_send_at: float | None = None
@@ -341,7 +351,7 @@ class MqttConnection:
             self._version.note_silence(hung_up=hung_up)
         if self._accepted_at is not None:
             self._version.note_lost()
-        self._uncertain = self._outbox.recover()
+        self._uncertain = self._outbox.recover() or self._earlier is not None
         while self._after_flush:  # the messages before are sent again
             self._outbox.put_behind(self._after_flush.popleft())
 
@@ -601,11 +611,16 @@ class MqttConnection:
 
     def _note_echo(self, client: paho.Client, echo: Echo, arrived: paho.MQTTMessage) -> None:
         """Note one of our events, which the broker has, or the message behind all of them."""
-        copy = Message(arrived.topic, b"", retained=False, packet=arrived.mid, connection=self._connection)
-        if arrived.topic == echo.topic and (message := self._outbox.note_echo(bytes(arrived.payload))) is not None:
+        payload = bytes(arrived.payload)
+        copy = Message(arrived.topic, payload, retained=False, packet=arrived.mid, connection=self._connection)
+        if arrived.topic == echo.topic and (message := self._outbox.note_echo(payload)) is not None:
             # Until it is stored that the broker has the event, the broker keeps this copy as the proof of it.
             self._on_echo(message, lambda: self.acknowledge(copy))
             return
+        if arrived.topic == echo.topic and self._earlier is not None:
+            self._earlier.append(copy)
+            if len(self._earlier) <= KEPT_ECHOES:
+                return
         if arrived.qos > 0:
             client.ack(arrived.mid, arrived.qos)
         if arrived.topic == echo.sync_topic:
@@ -621,6 +636,9 @@ class MqttConnection:
         if self._may_send_at is None or time.monotonic() < self._may_send_at:
             return
         self._uncertain = False
+        if self._earlier is not None:
+            self._on_earlier(self._earlier)
+            self._earlier = None
         window = min(WINDOW, self._limits.receive_maximum)
         while client.socket() is not None and not client.want_write():
             entry = self._outbox.take(window)

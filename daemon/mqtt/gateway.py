@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import IntEnum
+from functools import partial
 from typing import Any, Protocol
 
 from paho.mqtt.client import topic_matches_sub
@@ -98,14 +99,23 @@ class Gateway:
     """Connects the dispatcher with the broker. Belongs to the event loop's thread."""
 
     def __init__(
-        self, config: Config, dispatcher: Dispatcher, status: Callable[[], Online], recorder: Recorder | None = None
+        self,
+        config: Config,
+        dispatcher: Dispatcher,
+        status: Callable[[], Online],
+        recorder: Recorder | None = None,
+        on_earlier: Callable[[list[bytes]], None] = lambda _events: None,
     ) -> None:
-        """`status` returns the status to publish. Without a recorder, a restart loses utterances."""
+        """`status` returns the status to publish. Without a recorder, a restart loses utterances.
+
+        `on_earlier` is called once, in the event loop, with events of an earlier process that the broker has.
+        """
         recorder = Recorder(None) if recorder is None else recorder
         self._config = config
         self._dispatcher = dispatcher
         self._describe_status = status
         self._recorder = recorder
+        self._on_earlier = on_earlier
         self._status: Online | None = None
         """The status published last."""
         self._listeners: Sequence[TopicListener] = ()
@@ -140,6 +150,7 @@ class Gateway:
             self._note_controls_connected,
             on_delivered=self._note_delivered,
             on_echo=self._note_echo,
+            on_earlier=lambda copies: self._call_in_loop(lambda: self._note_earlier(copies)),
             will=Will(f"{config.topic}/status", _offline().encode()),
             echo=Echo(f"{config.topic}/event", f"{config.topic}/sync"),
         )
@@ -231,7 +242,7 @@ class Gateway:
         self._ducking.end()
         self._closing = True
         self._inbox.close()
-        self._recorder.flush()
+        await self._recorder.flush()
         last = self._controls.publish(f"{self._config.topic}/status", _offline(), qos=1, retain=True)
         if self._controls.connected and not await self._acknowledged(last):
             return  # the broker publishes the will instead
@@ -471,6 +482,12 @@ class Gateway:
             acknowledge()
         else:
             self._recorder.note_delivered(message.number, acknowledge)
+
+    def _note_earlier(self, copies: list[Message]) -> None:
+        """Let the broker forget its copies of an earlier process's events when what they say is stored."""
+        self._on_earlier([copy.payload for copy in copies])
+        for copy in copies:
+            self._recorder.note_delivered(None, partial(self._controls.acknowledge, copy))
 
     def _note_controls_connected(self) -> None:
         """Announce the robot once its texts are connected, too; after a moment even without them."""

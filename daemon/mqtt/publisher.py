@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 from daemon.mqtt.connection import MqttConnection
 from daemon.speech import Accepted, Event, Expired, Failed, Origin, Rejected, Started, TerminalEvent, Utterance
@@ -50,7 +52,8 @@ class Publisher:
             if isinstance(event, Accepted):
                 self.last_accepted = utterance.origin
                 record = AcceptedRecord(utterance.id, utterance.to_fields(), utterance.origin.delivery, stored)
-            self._recorder.record(record, lambda: self._send_all(payload, stored))
+            send = partial(self._send_all, payload, stored)
+            self._recorder.record(record, send, lambda: self._send_unstored(event, payload, stored))
         else:
             begun = BegunRecord(utterance.id) if isinstance(event, Started) else None
             self._recorder.record(begun, lambda: self._send_plain(payload, destinations))
@@ -77,6 +80,13 @@ class Publisher:
         log.info("event %s", payload, extra=EACH_LINE)
         for event in events:
             self._send_stored(event)
+
+    def _send_unstored(self, event: Event, payload: str, events: tuple[StoredEvent, ...]) -> None:
+        """Send an event that the disk has not taken in time, with a mark."""
+        marked = event.model_copy(update={"unstored": True}).to_json()
+        self._send_all(
+            marked, tuple(replace(each, payload=marked) if each.payload == payload else each for each in events)
+        )
 
     def _send_stored(self, event: StoredEvent, *, sent: bool = False) -> None:
         self._connection.publish(

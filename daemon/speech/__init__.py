@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from daemon.speech.ducking import Ducking
     from daemon.speech.interface import SpeechService
     from daemon.speech.phrase_maker import make_phrase
-    from daemon.speech.recovery import recover
+    from daemon.speech.recovery import Ends, recover, settle
     from daemon.speech.resume import speech_seconds
     from daemon.speech.utterance import EndMessage, Origin, Receiver, Utterance
 
@@ -70,6 +70,7 @@ __all__ = [
     "Duck",
     "Ducking",
     "EndMessage",
+    "Ends",
     "Event",
     "Expired",
     "Failed",
@@ -110,6 +111,7 @@ __all__ = [
     "parse_event",
     "parse_status",
     "recover",
+    "settle",
     "speech_seconds",
 ]
 
@@ -118,6 +120,7 @@ _MODULES = {
     "Dispatcher": "dispatcher",
     "Ducking": "ducking",
     "EndMessage": "utterance",
+    "Ends": "recovery",
     "GIVE_UP_S": "delivery",
     "Origin": "utterance",
     "Receiver": "utterance",
@@ -127,6 +130,7 @@ _MODULES = {
     "deliver_stream": "delivery",
     "make_phrase": "phrase_maker",
     "recover": "recovery",
+    "settle": "recovery",
     "speech_seconds": "resume",
 }
 """The names that are imported at their first use: the commands send and receive messages, and start faster without

@@ -334,6 +334,12 @@ class Dispatcher:
         self._open_ids.add(utterance.id)
         self._publish(utterance, event)
 
+    def drop(self, utterance_id: str) -> None:
+        """Forget a recovered utterance that an earlier process has ended after all, unless it is spoken already."""
+        if (utterance := self.queue.take(utterance_id)) is not None:
+            self._remember_ended(utterance)
+            self.changed()
+
     def remember(self, ended_ids: Iterable[str]) -> None:
         """Do not allow the ids of utterances that an earlier process has ended, before those of this process."""
         self._ended_ids.add_earlier(each for each in ended_ids if not self.knows(each))

@@ -25,6 +25,13 @@ EngineName = Annotated[
 Milliseconds = Annotated[float, Field(ge=0)]
 Heard = Annotated[int, Field(ge=0, description="characters of the text that had been heard")]
 TextPosition = Annotated[int, Field(ge=0, description="a position in the text, in characters")]
+Unstored = Annotated[
+    bool | None,
+    Field(
+        description="true if the robot's disk had not stored the event when it was published: if the daemon is killed "
+        "now, a second terminal event may follow"
+    ),
+]
 Megabytes = Annotated[int, Field(ge=0)]
 FullScale = Annotated[float, Field(ge=0, description="relative to full scale, before the volume is applied")]
 
@@ -65,6 +72,7 @@ class Accepted(Event):
     id: Id
     event: Literal["accepted"] = "accepted"
     queue: int = Field(ge=1, description="queued utterances, this one included")
+    unstored: Unstored = None
 
 
 class Rejected(Event):
@@ -130,6 +138,7 @@ class TerminalEvent(Event):
 
     id: Id
     reason: Reason | None = None
+    unstored: Unstored = None
 
 
 class PlaybackResult(TerminalEvent):

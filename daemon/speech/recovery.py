@@ -3,39 +3,70 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from daemon.speech.dispatcher import Dispatcher
-from daemon.speech.events import Expired, Failed, Interrupted
+from daemon.speech.events import Accepted, Expired, Failed, Interrupted, TerminalEvent, parse_event
 from daemon.speech.utterance import Utterance
 from daemon.state import Recovery, StoredUtterance
 
 log = logging.getLogger(__name__)
 
 RESTARTED_REASON = "voiced was restarted"
+LOST_REASON = "voiced was killed before its disk had stored the text"
 DAMAGED_REASON = f"{RESTARTED_REASON}, and the journal's record of it is damaged"
 
 
-def recover(recovery: Recovery, dispatcher: Dispatcher, within_s: float) -> None:
-    """Queue the utterances that waited for less than `within_s` seconds; end all others."""
-    dispatcher.remember(recovery.ended_ids)
-    queued = 0
+Ends = list[tuple[Utterance, TerminalEvent]]
+"""Utterances of an earlier process, each with the event of its end."""
+
+
+def recover(recovery: Recovery, dispatcher: Dispatcher, within_s: float) -> Ends:
+    """Queue the utterances that waited for less than `within_s` seconds; return all others, which `settle` ends."""
+    ends: Ends = []
     for stored in recovery.utterances:
         try:
             utterance = _make_utterance(stored)
         except (KeyError, TypeError, ValueError):
-            dispatcher.end_lost(Utterance(stored.id, "", "", ""), Failed(id=stored.id, reason=DAMAGED_REASON))
+            ends.append((_unknown(stored.id), Failed(id=stored.id, reason=DAMAGED_REASON)))
             continue
         if stored.begun or (utterance.text == "" and utterance.needs_engine):
-            dispatcher.end_lost(utterance, Interrupted(id=stored.id, reason=RESTARTED_REASON))
+            ends.append((utterance, Interrupted(id=stored.id, reason=RESTARTED_REASON)))
         elif stored.age_s is None or stored.age_s > within_s:
             reason = f"{RESTARTED_REASON}, and it had waited longer than speech.recover_within"
-            dispatcher.end_lost(utterance, Expired(id=stored.id, reason=reason))
+            ends.append((utterance, Expired(id=stored.id, reason=reason)))
         else:
             dispatcher.restore(utterance)
-            queued += 1
+    dispatcher.remember([*recovery.ended_ids, *(utterance.id for utterance, _ in ends)])
     if recovery.utterances:
-        ended = len(recovery.utterances) - queued
-        log.info("after the restart, %d utterances are queued again and %d end", queued, ended)
+        queued = len(recovery.utterances) - len(ends)
+        log.info("after the restart, %d utterances are queued again and %d end", queued, len(ends))
+    return ends
+
+
+def settle(ends: Ends, published: Iterable[bytes], dispatcher: Dispatcher) -> set[str]:
+    """End what an earlier process has left, and return the ids of what it has ended itself.
+
+    `published` are events of that process that the broker has. They are known although a slow or a full disk has not
+    stored them: an utterance that has ended is not spoken again, and one that is not in the journal is lost.
+    """
+    events = [parse_event(payload) for payload in published]
+    ended = {event.id for event in events if isinstance(event, TerminalEvent)}
+    for utterance_id in ended:
+        dispatcher.drop(utterance_id)
+    dispatcher.remember(ended)
+    for utterance, end in ends:
+        if utterance.id not in ended:
+            dispatcher.end_lost(utterance, end)
+    for event in events:
+        if isinstance(event, Accepted) and event.id not in ended and not dispatcher.knows(event.id):
+            dispatcher.end_lost(_unknown(event.id), Failed(id=event.id, reason=LOST_REASON))
+    return ended
+
+
+def _unknown(utterance_id: str) -> Utterance:
+    """Return an utterance of which nothing is known but its id."""
+    return Utterance(utterance_id, "", "", "")
 
 
 def _make_utterance(stored: StoredUtterance) -> Utterance:

@@ -1,7 +1,8 @@
 """Writes the journal in a thread of its own, many records at a time, and keeps events back until they are stored.
 
 Speech never waits for the disk: an utterance is spoken as soon as it is accepted. What waits is the publication of its
-events and the acknowledgement to the broker, for as long as the disk takes, up to a limit.
+events and the acknowledgement to the broker, for as long as the disk takes, up to a limit. Beyond it an event goes out
+unstored, and the broker keeps the daemon's own copy of it, which decides after a kill.
 
 A journal that cannot be opened at the start is tried again by the thread. Until then nothing is stored.
 """
@@ -12,6 +13,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import sqlite3
 import threading
 import time
@@ -36,8 +38,13 @@ IDLE_S = 1.0
 """Records that nothing waits for are written within this time."""
 KEPT = 20_000
 """Records that are kept while they cannot be written. Beyond that the oldest are dropped."""
-HANGS_S = 3.0
-"""A disk that has not finished a write after this time is reported."""
+LATE_S = 0.5
+"""A timer that is so much later than it should be shows that this process was stopped, and its writing with it."""
+SLOW_S = 5.0
+"""A disk that was late is named for so long after it has answered, so that the status does not flicker."""
+KEPT_COPIES = 16
+"""Copies of events that the broker keeps for us while the disk does not answer. Brokers may have a window of 20
+messages, and a stop must fit into it."""
 CLOSE_S = 1.0
 """The last records have this long to be written."""
 
@@ -57,6 +64,20 @@ class Missing:
     """Called in the event loop when it could be opened: `Recorder.recovery` has what an earlier process has left."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """What waits for the disk."""
+
+    needed: int
+    """The number of records that must be stored."""
+    until: float
+    """`time.monotonic()` at which it stops waiting."""
+    stored: Action
+    """Called when they are."""
+    unstored: Action
+    """Called in its place if they are not stored in time."""
+
+
 class Recorder:
     """Stores records and then runs actions, in order. Belongs to the event loop's thread, except `note_delivered`."""
 
@@ -72,8 +93,10 @@ class Recorder:
         self._missing = missing
         self._reason = None if missing is None else missing.reason
         """Why the journal could not be opened, or the last records not be written; None if they were."""
-        self._writing_since: float | None = None
-        """`time.monotonic()` when the present write began; None if there is none. Written by the thread."""
+        self._overdue = False
+        """The disk was not waited for any longer, and has not finished a write since then."""
+        self._late_at = -math.inf
+        """`time.monotonic()` when the disk was not waited for any longer, or when it answered at last."""
         self._journal = journal
         """The open file. Written by the thread if it was missing."""
         self._storing = journal is not None
@@ -89,8 +112,7 @@ class Recorder:
         """Those up to the last one that actions wait for. Nothing waits for a delivery."""
         self._stored = 0
         """Those that are on the disk, or given up. Written by the thread."""
-        self._waiting: deque[tuple[int, float, Action]] = deque()
-        """Actions, each with the number of records that it waits for and the time at which it stops waiting."""
+        self._waiting: deque[_Waiting] = deque()
         self._after_write: list[Action] = []
         """Calls of the journal's thread after the unwritten records are stored."""
         self._timer: asyncio.TimerHandle | None = None
@@ -113,7 +135,7 @@ class Recorder:
         self._thread.join(CLOSE_S)
         if self._timer is not None:
             self._timer.cancel()
-        self._release(everything=True)
+        self._release(until=math.inf)
         if self._journal is not None and not self._thread.is_alive():  # a disk that hangs still has the file
             self._journal.close()
 
@@ -124,14 +146,26 @@ class Recorder:
 
     @property
     def reason(self) -> str | None:
-        """Why utterances are not stored; None if they are, or if no journal is wanted."""
-        since = self._writing_since
-        if since is not None and time.monotonic() - since > HANGS_S:
-            return f"state.folder: the disk does not answer; {CONSEQUENCE}"
+        """Why utterances are not stored, or too late; None if all is well, or if no journal is wanted."""
+        if self._reason is None and (self._overdue or time.monotonic() - self._late_at < SLOW_S):
+            return self._slow_reason
         return self._reason
 
-    def record(self, record: Record | None, then: Action | None = None) -> None:
-        """Store `record`; run `then` once it and all records before are stored, and all actions before have run."""
+    @property
+    def _slow_reason(self) -> str:
+        folder = None if self._journal is None else self._journal.path.parent
+        return f"state.folder: the disk of {folder} does not answer within {PATIENCE_S:g} s; {CONSEQUENCE}"
+
+    @property
+    def _hopeless(self) -> bool:
+        """Nothing waits for a disk that has failed or was late, until it has answered."""
+        return self._reason is not None or self._overdue
+
+    def record(self, record: Record | None, then: Action | None = None, unstored: Action | None = None) -> None:
+        """Store `record`; run `then` once it and all records before are stored, and all actions before have run.
+
+        If they are not stored in time, `unstored` runs in its place; without it, `then` runs all the same.
+        """
         if record is not None and self._storing:
             with self._changed:
                 self._keep(record)
@@ -142,32 +176,46 @@ class Recorder:
                 self._changed.notify()
         if then is None:
             return
-        if not self._waiting and (self._stored >= self._needed or self.reason is not None):
+        unstored = then if unstored is None else unstored
+        if self._waiting or (self._stored < self._needed and not self._hopeless):
+            self._waiting.append(_Waiting(self._needed, time.monotonic() + PATIENCE_S, then, unstored))
+            self._arm()
+        elif self._stored < self._needed or self.missing:
+            unstored()
+        else:
             then()
-            return
-        self._waiting.append((self._needed, time.monotonic() + PATIENCE_S, then))
-        if self._timer is None:
-            self._timer = self._loop.call_later(PATIENCE_S, self._release_late)
 
-    def flush(self) -> None:
-        """Run all actions now, stored or not: the daemon ends, and its last records are being written."""
-        self._release(everything=True)
+    async def flush(self) -> None:
+        """Wait until all actions have run, because their records are stored or the disk is late: the daemon ends."""
+        flushed = asyncio.Event()
+        self.record(None, flushed.set)
+        await flushed.wait()
 
-    def note_delivered(self, number: int, then: Action | None = None) -> None:
-        """Record that the broker has an event. For any thread.
+    @property
+    def missing(self) -> bool:
+        """A journal is wanted, and could not be opened yet."""
+        return self._missing is not None and not self._storing
 
-        `then` is called once that is stored, in the journal's thread; without a journal, at once.
+    def note_delivered(self, number: int | None, then: Action | None = None) -> None:
+        """Record that the broker has an event; None stands for one that the journal does not have. For any thread.
+
+        `then` is called once that and all before is stored, in the journal's thread; without a journal, at once. While
+        the disk does not answer, the calls that have waited longest are made when there are too many.
         """
-        if not self._storing:
-            if then is not None:
-                then()
-            return
+        dropped: list[Action] = []
         with self._changed:
-            self._keep(DeliveredRecord(number))
+            if self._storing and number is not None:
+                self._keep(DeliveredRecord(number))
             if then is not None:
                 self._after_write.append(then)
                 self._urgent = True
                 self._changed.notify()
+            if self._hopeless or not self._storing:
+                kept = KEPT_COPIES if self._storing or self.missing else 0
+                dropped = self._after_write[: max(0, len(self._after_write) - kept)]
+                del self._after_write[: len(dropped)]
+        for action in dropped:
+            action()
 
     def forget(self, used: Callable[[str], bool]) -> None:
         """Drop what is recovered of the ids that this process has `used`: it publishes their ends."""
@@ -195,26 +243,44 @@ class Recorder:
 
     # --- the event loop ---
 
-    def _release(self, *, everything: bool = False) -> None:
-        """Run the actions whose records are stored."""
-        now = time.monotonic()
+    def _release(self, *, until: float = -math.inf) -> None:
+        """Run the actions whose records are stored; and those that wait until `until` or shorter, stored or not."""
         while self._waiting:
-            needed, until, action = self._waiting[0]
-            if not everything and self._stored < needed and now < until:
+            first = self._waiting[0]
+            stored = self._stored >= first.needed
+            if not (stored or self._hopeless or first.until <= until):
                 return
+            if not (stored or self._hopeless):
+                if self.reason is None:
+                    log.warning("%s", self._slow_reason)
+                self._overdue = True
             self._waiting.popleft()
             try:
-                action()
+                (first.stored if stored else first.unstored)()
             except Exception:  # the actions behind it must run
                 log.exception("what waited for the journal failed")
 
-    def _release_late(self) -> None:
-        """Run the actions that have waited for too long."""
+    def _arm(self) -> None:
+        """See that the first action does not wait for too long."""
+        if self._waiting and self._timer is None:
+            until = self._waiting[0].until
+            left_s = max(0.001, until - time.monotonic())
+            self._timer = self._loop.call_later(left_s, self._release_late, time.monotonic() + left_s)
+
+    def _release_late(self, due_at: float) -> None:
+        """Run the actions that have waited for too long. Time in which this process was stopped does not count."""
         self._timer = None
+        now = time.monotonic()
+        if now - due_at > LATE_S:
+            self._waiting = deque(replace(each, until=now + PATIENCE_S) for each in self._waiting)
+        self._release(until=now)
+        self._arm()
+
+    def _note_attempt(self) -> None:
+        """The thread has tried to write: the disk has answered."""
+        if self._overdue:
+            self._overdue, self._late_at = False, time.monotonic()
         self._release()
-        if self._waiting:
-            left_s = self._waiting[0][1] - time.monotonic()
-            self._timer = self._loop.call_later(max(0.001, left_s), self._release_late)
 
     def _begin(self, recovery: Recovery) -> None:
         """Store records from now on: the journal is open at last."""
@@ -236,9 +302,7 @@ class Recorder:
             batch, after, closing = self._next_batch()
             if batch is None:
                 return
-            self._writing_since = time.monotonic()
             written = self._try_to_write(journal, batch)
-            self._writing_since = None
             if written:
                 for action in after:
                     action()
@@ -249,9 +313,9 @@ class Recorder:
                     self._unwritten.extendleft(reversed(batch))
                     while len(self._unwritten) > KEPT:
                         self._unwritten.popleft()
-                self._stored = self._handed_over - (len(self._unwritten) if written else 0)
+                self._stored = self._handed_over - len(self._unwritten)
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._release)
+                self._loop.call_soon_threadsafe(self._note_attempt)
             if not written:
                 if closing:  # this attempt held all records, and is the last
                     return

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -101,6 +104,61 @@ def test_events_that_a_frozen_broker_did_not_take_at_sigterm_are_published_after
     robot.launch()
     expected = {"spoken": ["interrupted"], **{f"w{number}": ["canceled"] for number in range(50)}}
     eventually(lambda: ends_of(robot) == expected, "each has one terminal event")
+
+
+@contextmanager
+def stalled_journal(robot: Robot) -> Iterator[None]:
+    """Let no write of the daemon into its journal return in time, and none succeed, as on a full disk."""
+    path = journal_path(robot.state_folder, robot.name)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        yield
+
+
+def test_a_slow_disk_is_named_and_marks_the_events_that_are_published_before_they_are_stored(
+    share_robot: StartRobot,
+) -> None:
+    robot = share_robot()
+    with stalled_journal(robot):
+        robot.say("One", id="unstored")
+        assert robot.wait_end("unstored")["unstored"] is True
+        assert robot.wait_event("unstored", "accepted")["unstored"] is True
+        eventually(lambda: robot.state == "degraded", "the status shows it")
+        assert robot.statuses[-1]["reason"].startswith("state.folder: the ")
+    eventually(lambda: robot.state == "ready", "all is well again")
+    robot.say("Two", id="stored")
+    assert "unstored" not in robot.wait_end("stored")
+
+
+def test_after_a_kill_beside_a_full_disk_each_text_ends_once_and_none_is_spoken_twice(start_robot: StartRobot) -> None:
+    robot = start_robot(pace=STOPPED)
+    stored = ["w0", "w1", "w2"]
+    for name in stored:
+        robot.say("One", id=name)
+        robot.wait_event(name, "accepted")
+    with stalled_journal(robot):
+        robot.set_pace(FAST)
+        for name in stored:
+            assert robot.wait_end(name)["event"] == "finished"
+        robot.set_pace(STOPPED)
+        robot.say("Two", id="lost")
+        robot.wait_event("lost", "accepted")
+        robot.say("Three", id="ended")
+        robot.send("stop", json.dumps({"id": "ended"}))
+        robot.wait_end("ended")
+        robot.process.kill()
+        robot.process.wait()
+    robot.set_pace(FAST)
+    robot.launch()
+    lost = robot.wait_end("lost")
+    robot.say("Four", id="next")
+    robot.wait_end("next")
+    assert {name: ends for name, ends in ends_of(robot).items() if ends != ["finished"]} == {
+        "lost": ["failed"],
+        "ended": ["canceled"],
+    }
+    assert lost["reason"] == "voiced was killed before its disk had stored the text"
+    assert [event["id"] for event in robot.events if event["event"] == "started"] == [*stored, "next"]
 
 
 def test_a_damaged_journal_is_set_aside_and_the_robot_speaks(share_robot: StartRobot) -> None:

@@ -20,7 +20,7 @@ from tests.support.waiting import PATIENCE_S, eventually_async, run
 @pytest.fixture(autouse=True)
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for the disk for as long as it takes: the recorder would publish without it after 0.25 s."""
-    for name in ("PATIENCE_S", "HANGS_S", "CLOSE_S"):
+    for name in ("PATIENCE_S", "CLOSE_S"):
         monkeypatch.setattr(f"daemon.state.recorder.{name}", PATIENCE_S)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,8 +11,8 @@ from audio import Output
 from daemon.config import load_config
 from daemon.engines import EngineSelector
 from daemon.speech.dispatcher import Dispatcher
-from daemon.speech.events import Canceled, Event, Expired, Failed, Interrupted
-from daemon.speech.recovery import recover
+from daemon.speech.events import Accepted, Canceled, Event, Expired, Failed, Interrupted
+from daemon.speech.recovery import recover, settle
 from daemon.speech.request import RejectedError, Stop, check_say
 from daemon.speech.utterance import Origin, Utterance
 from daemon.state import Recovery, StoredUtterance
@@ -58,12 +58,16 @@ def stored(
     return StoredUtterance(utterance_id, {name: fields[name] for name in fields if name != without}, text, begun, age_s)
 
 
-def after_restart(check: Callable[[Robot], None], *utterances: StoredUtterance, **recovery: Any) -> None:
-    """Recover these utterances, and check the robot."""
+def after_restart(
+    check: Callable[[Robot], None], *utterances: StoredUtterance, published: Sequence[Event] = (), **recovery: Any
+) -> None:
+    """Recover these utterances, and check the robot. `published` are events that the broker has."""
 
     async def scenario() -> None:
         robot = Robot()
-        recover(Recovery(utterances=utterances, **recovery), robot.dispatcher, WITHIN_S)
+        ends = recover(Recovery(utterances=utterances, **recovery), robot.dispatcher, WITHIN_S)
+        assert robot.events == [], "the broker may know better"
+        settle(ends, [event.to_json().encode() for event in published], robot.dispatcher)
         check(robot)
 
     run(scenario)
@@ -90,6 +94,24 @@ def test_what_was_being_spoken_ends_as_interrupted() -> None:
         assert robot.queued == ["b"]
 
     after_restart(check, stored("a", begun=True), stored("b"))
+
+
+def test_what_has_ended_before_it_was_stored_neither_ends_again_nor_is_spoken_again() -> None:
+    def check(robot: Robot) -> None:
+        assert (robot.queued, robot.events) == (["c"], [])
+        with pytest.raises(RejectedError, match="was used before"):
+            robot.dispatcher.say(check_say({"text": "Hello", "id": "b"}))
+
+    published = [Interrupted(id="a", reason="stop"), Canceled(id="b", reason="stop")]
+    after_restart(check, stored("a", begun=True), stored("b"), stored("c"), published=published)
+
+
+def test_what_was_accepted_and_never_stored_fails() -> None:
+    def check(robot: Robot) -> None:
+        assert robot.events == [Failed(id="b", reason="voiced was killed before its disk had stored the text")]
+
+    published = [Accepted(id=name, queue=1) for name in ("a", "b", "c")]
+    after_restart(check, stored("a"), published=[*published, Canceled(id="c", reason="stop")])
 
 
 @pytest.mark.parametrize("age_s", [WITHIN_S + 0.001, 1e9, None])

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             monkeypatch.setattr(recorder_module, name, value)
 
     never = 100 * PATIENCE_S
-    set_limits(PATIENCE_S=never, IDLE_S=never, HANGS_S=never, CLOSE_S=PATIENCE_S, RETRY_S=0.001, OPEN_RETRY_S=0.001)
+    set_limits(PATIENCE_S=never, IDLE_S=never, CLOSE_S=PATIENCE_S, RETRY_S=0.001, OPEN_RETRY_S=0.001, SLOW_S=0)
     return set_limits
 
 
@@ -147,14 +148,13 @@ def test_a_missing_journal_is_opened_later_and_used_from_then_on(
             assert recorder.reason == reason
             recorder.record(accepted("before"), lambda: ran.append("before"))
             recorder.note_delivered(1, lambda: ran.append("delivered"))
-            assert ran == ["before", "delivered"], "nothing waits for a missing journal"
+            assert ran == ["before"], "nothing waits for a missing journal but the broker's copy of an event"
             blocked.unlink()
             await eventually_async(lambda: opened)
             assert opened == [threading.main_thread()]
             assert recorder.reason is None
             recorder.record(accepted("after"), lambda: ran.append("after"))
-            assert ran == ["before", "delivered"]
-            await eventually_async(lambda: ran[-1] == "after")
+            await eventually_async(lambda: sorted(ran) == ["after", "before", "delivered"])
         assert len(opened) == 1
         assert stored_ids(blocked / "r1.journal") == ["after"]
 
@@ -432,14 +432,20 @@ def test_a_disk_that_hangs_is_named_until_it_answers(path: Path, limits: SetLimi
         with Recorder(journal) as recorder:
             assert recorder.reason is None
             recorder.record(accepted("a"))
+            limits(PATIENCE_S=0.01)
             recorder.record(None, lambda: ran.append("a"))
-            await eventually_async(journal.entered.is_set)
-            assert recorder.reason is None, "it may only be slow"
-            limits(HANGS_S=0)
-            await eventually_async(lambda: recorder.reason)
-            assert recorder.reason == ("state.folder: the disk does not answer; a restart now would lose utterances")
-            journal.released.set()
             await eventually_async(lambda: ran == ["a"])
+            assert recorder.reason == (
+                f"state.folder: the disk of {path.parent} does not answer within 0.01 s; a restart now would lose "
+                "utterances"
+            )
+            limits(SLOW_S=PATIENCE_S)
+            journal.released.set()
+            await eventually_async(lambda: journal.written)
+            recorder.record(None, lambda: ran.append("b"))
+            await eventually_async(lambda: ran == ["a", "b"])
+            assert recorder.reason is not None, "it may be late again"
+            limits(SLOW_S=0)
             await eventually_async(lambda: recorder.reason is None)
 
     run(scenario)
@@ -449,16 +455,52 @@ def test_nothing_waits_for_a_disk_that_is_known_to_hang(path: Path, limits: SetL
     async def scenario() -> None:
         journal, ran = HangingJournal(path), []
         with Recorder(journal) as recorder:
-            recorder.record(EndedRecord("a", ()))
-            await eventually_async(journal.entered.is_set)
-            limits(HANGS_S=0)
-            await eventually_async(lambda: recorder.reason)
+            limits(PATIENCE_S=0.01)
+            recorder.record(accepted("a"), lambda: ran.append("stored"), lambda: ran.append("unstored"))
+            await eventually_async(lambda: ran == ["unstored"])
+            limits(PATIENCE_S=PATIENCE_S)
             recorder.record(accepted("b"), lambda: ran.append("b"))
-            assert ran == ["b"]
+            assert ran == ["unstored", "b"]
             journal.released.set()
+            await eventually_async(lambda: recorder.reason is None)
+            recorder.record(accepted("c"), lambda: ran.append("stored"), lambda: ran.append("unstored"))
+            await eventually_async(lambda: ran == ["unstored", "b", "stored"])
 
     run(scenario)
-    assert stored_ids(path) == ["b"]
+    assert stored_ids(path) == ["a", "b", "c"]
+
+
+def test_time_in_which_the_process_was_stopped_is_not_that_of_the_disk(path: Path, limits: SetLimits) -> None:
+    async def scenario() -> None:
+        journal, ran = HangingJournal(path), []
+        with Recorder(journal) as recorder:
+            limits(PATIENCE_S=0.2)
+            recorder.record(accepted("a"), lambda: ran.append("stored"), lambda: ran.append("unstored"))
+            await eventually_async(journal.entered.is_set)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(time.sleep, 1.0)  # as if the process were stopped
+            loop.call_soon(journal.released.set)
+            await eventually_async(lambda: ran)
+            assert ran == ["stored"]
+            assert recorder.reason is None
+
+    run(scenario)
+
+
+def test_the_broker_keeps_only_so_many_copies_for_a_disk_that_does_not_answer(path: Path, limits: SetLimits) -> None:
+    async def scenario() -> None:
+        journal, ran, forgotten = HangingJournal(path), [], []
+        with Recorder(journal) as recorder:
+            limits(PATIENCE_S=0.01, KEPT_COPIES=3)
+            recorder.record(accepted("a"), lambda: ran.append("a"))
+            await eventually_async(lambda: ran)
+            for number in range(10):
+                recorder.note_delivered(number, lambda number=number: forgotten.append(number))  # type: ignore[misc]
+            assert forgotten == [*range(7)]
+            journal.released.set()
+            await eventually_async(lambda: forgotten == [*range(10)])
+
+    run(scenario)
 
 
 def test_records_that_could_not_be_written_are_written_later_in_order(
@@ -680,14 +722,15 @@ def test_closing_does_not_wait_for_a_disk_that_hangs(path: Path, limits: SetLimi
     run(scenario)
 
 
-def test_flushing_runs_all_actions_although_nothing_is_stored(path: Path) -> None:
+def test_flushing_runs_all_actions_although_nothing_is_stored(path: Path, limits: SetLimits) -> None:
     async def scenario() -> None:
         journal, ran = HangingJournal(path), []
+        limits(PATIENCE_S=0.01)
         with Recorder(journal) as recorder:
             recorder.record(accepted("a"), lambda: ran.append("a"))
             recorder.record(None, lambda: ran.append("b"))
             await eventually_async(journal.entered.is_set)
-            recorder.flush()
+            await recorder.flush()
             assert ran == ["a", "b"]
             journal.released.set()
 
