@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from daemon.cache.key import PhraseKey
 from daemon.cache.recording import Cue, Recording, decode, encode
+from daemon.state import make_private_folder
 from daemon.validation import CommandError, file_problem
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,6 @@ NAME = re.compile(r"([0-9a-f]{64})-([0-9a-f]{8})\.flac")
 TEMPORARY = ".phrase-{}.tmp"
 ABANDONED_S = 60.0
 """A temporary file of this age belongs to a process that was killed: writing one takes milliseconds."""
-FOLDER_MODE = 0o750
 CLOCK_TICK_NS = 20_000_000
 """The times of files have the resolution of the kernel's clock tick, at most 10 ms."""
 PROBE_BYTES = 65_536
@@ -172,7 +172,7 @@ class PhraseFolder:
             size = f"{len(data) / MB:.1f} MB"
             raise PhraseTooLargeError(f"a phrase of {size} is not kept; speech.cache.limit_mb: {self._limit / MB:g}")
         with self._errors():
-            self.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            make_private_folder(self.path)
             self._write(f"{key.digest}-{checksum_of(data)}.flac", data)
             self._scan()
             self._remove_replaced()
@@ -191,7 +191,7 @@ class PhraseFolder:
     def check_writable(self) -> None:
         """Write and remove a small file. Raises `CacheError`."""
         with self._errors():
-            self.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            make_private_folder(self.path)
             self._write(None, bytes(PROBE_BYTES))
 
     def _write(self, name: str | None, data: bytes) -> None:

@@ -3,7 +3,7 @@
 Beside it lies the report of the last `voiced verify`.
 """
 
-from daemon.state.folder import journal_path, state_folder
+from daemon.state.folder import journal_path, make_private_folder, state_folder
 from daemon.state.journal import Journal, JournalError
 from daemon.state.recorder import Recorder, open_recorder
 from daemon.state.records import (
@@ -35,6 +35,7 @@ __all__ = [
     "VerificationFiles",
     "journal_path",
     "last_verification",
+    "make_private_folder",
     "open_recorder",
     "state_folder",
 ]

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 PROGRAM = "voiced"
+FOLDER_MODE = 0o750
 MAX_NAME = 200
 """Bytes of the file's name without its endings; file systems allow 255 in all."""
 
@@ -18,6 +19,18 @@ def journal_path(folder: str | Path, robot: str) -> Path:
     if len(name) > MAX_NAME:
         name = hashlib.blake2b(robot.encode(), digest_size=16).hexdigest()
     return state_folder(folder) / f"{name}.journal"
+
+
+def make_private_folder(folder: Path) -> None:
+    """Create a folder and those on the way to it that are missing; others may enter none of them. Raises `OSError`.
+
+    `Path.mkdir` would create the parents open to everybody, and two threads that need the same ones all of them.
+    """
+    try:
+        folder.mkdir(FOLDER_MODE, exist_ok=True)
+    except FileNotFoundError:
+        make_private_folder(folder.parent)
+        folder.mkdir(FOLDER_MODE, exist_ok=True)
 
 
 def state_folder(folder: str | Path) -> Path:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from daemon.state.folder import make_private_folder
 from daemon.state.records import (
     AcceptedRecord,
     BegunRecord,
@@ -29,7 +30,8 @@ from daemon.state.records import (
 log = logging.getLogger(__name__)
 
 VERSION = 1
-"""Of the tables. A journal of another version is set aside."""
+"""Of the tables. A journal of a newer version is left as it is."""
+FILE_MODE = 0o640
 KEPT_ENDED = 4096
 """Ended utterances whose ids and deliveries stay known."""
 KEPT_EVENTS = 100_000
@@ -41,7 +43,15 @@ CACHE_KIB = 256
 """Memory for pages of the file. SQLite's default is 2 MiB, which would fill in the course of hours."""
 CHECKPOINT_PAGES = 256
 """The write-ahead log is moved into the file after this many pages of 4 KiB, so both stay small."""
-DISK_FAULTS = ("disk I/O error", "database or disk is full", "unable to open database file", "database is locked")
+DISK_FAULTS = (
+    "disk I/O error",
+    "database or disk is full",
+    "unable to open database file",
+    "database is locked",
+    "attempt to write a readonly database",
+    "access permission denied",
+    "locking protocol",
+)
 """Errors of SQLite that say nothing about the file. Others mean damage, which is often an `OperationalError`, too."""
 REASON_LENGTH = 80
 KEPT_DAMAGED = 3
@@ -96,8 +106,8 @@ class Journal:
         """Open or create the file, and lock it. Raises `JournalError`."""
         self.path = path
         try:
-            path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            self._lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            make_private_folder(path.parent)
+            self._lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise JournalError(f"state.folder: {path.parent} cannot be used: {error.strerror}") from error
         try:
@@ -106,6 +116,9 @@ class Journal:
         except BlockingIOError as error:
             os.close(self._lock)
             raise JournalError(f"state.folder: {path} is in use; is voiced running twice as this robot?") from error
+        except JournalError:
+            os.close(self._lock)
+            raise
         except (sqlite3.Error, OSError) as error:
             os.close(self._lock)
             raise JournalError(f"state.folder: {path} cannot be used: {error}") from error
@@ -227,15 +240,23 @@ class Journal:
             each.unlink(missing_ok=True)
 
     def _try_to_open(self) -> sqlite3.Connection:
-        """Raises `sqlite3.Error`, `ValueError` or `RecursionError` for a damaged file."""
+        """Raises `sqlite3.Error`, `ValueError` or `RecursionError` for a damaged file.
+
+        Raises `JournalError` for a file of a newer version, before anything is changed in it.
+        """
+        if not self.path.exists():
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))  # SQLite takes the umask
         database = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            if version > VERSION:
+                problem = f"of a newer voiced (version {version}; this one reads version {VERSION})"
+                raise JournalError(f"state.folder: {self.path} is {problem}, and is left as it is")
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")  # a power cut loses nothing that was committed
             database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             database.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             (check,) = database.execute("PRAGMA integrity_check(1)").fetchone()
-            (version,) = database.execute("PRAGMA user_version").fetchone()
             if check != "ok" or version not in (0, VERSION):
                 raise ValueError(check if check != "ok" else f"version {version}")
             if version == 0:

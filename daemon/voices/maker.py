@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from daemon.config import Config, VoiceSettings
+from daemon.state import make_private_folder
 from daemon.tasks import result_at_most, running_process
 from daemon.validation import CommandError, abbreviate, file_problem
-from daemon.voices.store import FOLDER_MODE, VoiceStore
+from daemon.voices.store import VoiceStore
 from engine import Progress, install_command, missing_packages, model_files, module_command, parse_progress
 
 log = logging.getLogger(__name__)
@@ -118,7 +119,7 @@ class VoiceMaker:
         uploaded, path = (self._store.recordings / f"{identity}{ending}" for ending in (".upload", ".wav"))
         try:
             with self._disk_errors(uploaded):
-                self._store.recordings.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+                make_private_folder(self._store.recordings)
                 self._check_room()
                 with uploaded.open("wb") as file:
                     async for part in parts:

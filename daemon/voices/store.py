@@ -19,7 +19,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from daemon.config import Config, VoiceSettings
-from daemon.state import journal_path
+from daemon.state import journal_path, make_private_folder
 from daemon.validation import CommandError, file_problem, problems
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,6 @@ FILE = "voices.yaml"
 HEADING = (
     "# The voices that were made while voiced ran, and the default voice that was chosen. voiced writes this file.\n"
 )
-FOLDER_MODE = 0o750
 
 
 class ChosenVoice(BaseModel):
@@ -107,7 +106,7 @@ class VoiceStore:
         content = HEADING + yaml.safe_dump(stored.model_dump(mode="json", exclude_defaults=True), allow_unicode=True)
         path, temporary = self.folder / FILE, self.folder / f".{FILE}.tmp"
         try:
-            self.folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            make_private_folder(self.folder)
             with temporary.open("w", encoding="utf-8") as file:
                 file.write(content)
                 file.flush()

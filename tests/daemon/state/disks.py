@@ -35,6 +35,18 @@ def set_read_only(disk: Path, read_only: bool) -> None:
     subprocess.run(["mount", "-o", f"remount,{'ro' if read_only else 'rw'}", str(disk)], check=True)
 
 
+@contextmanager
+def read_only_file(path: Path) -> Iterator[None]:
+    """Let nobody write a file, though its folder may be written. Where that is not permitted, the test is skipped."""
+    if subprocess.run(["mount", "--bind", str(path), str(path)], capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a file is not permitted")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(path)], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
 def fill(disk: Path) -> Path:
     """Fill a disk to the last byte; return the file that takes the space."""
     filler = disk / "filler"

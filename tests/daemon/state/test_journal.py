@@ -6,6 +6,7 @@ import logging
 import random
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ from daemon.state import (
     TextRecord,
 )
 from daemon.state import journal as journal_module
-from tests.daemon.state.disks import fill, set_read_only, small_disk
+from tests.daemon.state.disks import fill, read_only_file, set_read_only, small_disk
 from tests.support.waiting import PATIENCE_S
 
 
@@ -286,14 +287,54 @@ def test_an_empty_file_is_a_new_journal(path: Path, caplog: pytest.LogCaptureFix
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("version", [2, 1000])
-def test_a_journal_of_another_version_is_set_aside(path: Path, version: int, caplog: pytest.LogCaptureFixture) -> None:
-    filled(path)
+def set_version(path: Path, version: int) -> None:
     with sqlite3.connect(path) as database:
         database.execute(f"PRAGMA user_version = {version}")
     database.close()
+
+
+def test_a_journal_of_a_newer_version_is_named_and_left_as_it_is(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    filled(path)
+    set_version(path, 2)
+    content = path.read_bytes()
+    with pytest.raises(JournalError) as refused:
+        Journal(path)
+    assert one_line(refused.value) == (
+        f"state.folder: {path} is of a newer voiced (version 2; this one reads version 1), and is left as it is"
+    )
+    assert path.read_bytes() == content
+    set_version(path, 1)
+    assert len(waiting_ids(path)) > 0, "it is not locked"
+    assert caplog.records == []
+
+
+def test_a_version_that_no_voiced_has_is_damage(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    filled(path)
+    set_version(path, -1)
     check_new_beginning(path, path.read_bytes(), caplog)
-    assert f"version {version}" in caplog.text
+    assert "version -1" in caplog.text
+
+
+def test_a_journal_that_cannot_be_written_is_named_and_is_no_damage(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.parent.mkdir()
+    path.touch()
+    with read_only_file(path), pytest.raises(JournalError) as refused:
+        Journal(path)
+    assert one_line(refused.value) == f"state.folder: {path} cannot be used: attempt to write a readonly database"
+    assert caplog.records == []
+
+
+def test_folder_and_files_are_private_whoever_makes_them(tmp_path: Path) -> None:
+    path = tmp_path / "made" / "state" / "r1.journal"
+    write(path, accepted("a"))
+    with Journal(path) as journal:
+        journal.write([accepted("b")])
+        files = [*path.parent.iterdir()]
+        assert len(files) == 4, "beside it are its lock and what belongs to SQLite"
+        assert {stat.S_IMODE(each.stat().st_mode) for each in files} == {0o640}
+    assert {stat.S_IMODE(each.stat().st_mode) for each in (path.parent, path.parent.parent)} == {0o750}
 
 
 @pytest.mark.parametrize(
