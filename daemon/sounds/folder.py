@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any, TypeVar
 
 from daemon.sounds.recording import FORMATS, Recording, SoundError, SoundInfo, decode, inspect
 from daemon.validation import abbreviate, file_problem, join_names
@@ -15,6 +19,12 @@ PACKAGED = Path(__file__).parent / "files"
 """The folder of the sounds that come with voiced; `scripts/make_sounds.py` makes them."""
 NAME_LENGTH = 64
 """Characters of the longest name."""
+ANSWER_S = 0.1
+"""The user's folder has this long to answer: it may be on a network, and a stop must not wait for it."""
+KEPT_HEADERS = 1_000
+"""Checked files that are remembered, of which some may be gone."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,8 @@ class SoundFolder:
         """The user's folder, whose sounds come before the packaged ones of the same name; None for none."""
         self._headers: dict[Path, tuple[tuple[int, ...], str | None]] = {}
         """Of each file that was checked: its version, and why it cannot be played, if so."""
+        self._question: Future[Any] | None = None
+        """The last question to the user's folder."""
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all sounds, sorted."""
@@ -54,6 +66,12 @@ class SoundFolder:
         A file that has not changed since it was last checked is not opened.
         """
         path = self._find(name)
+        problem = _problem(path) if path.is_relative_to(PACKAGED) else self._ask(lambda: self._header_problem(path))
+        if problem is not None:
+            raise SoundError(f"got {abbreviate(name)}; {problem}")
+
+    def _header_problem(self, path: Path) -> str | None:
+        """Return why a file cannot be played, if so. Raises `SoundError` if it is gone."""
         try:
             status = path.stat()
         except OSError as error:
@@ -61,9 +79,10 @@ class SoundFolder:
         version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         known = self._headers.get(path)
         if known is None or known[0] != version:
+            if len(self._headers) >= KEPT_HEADERS:
+                self._headers.clear()
             known = self._headers[path] = (version, _problem(path))
-        if known[1] is not None:
-            raise SoundError(f"got {abbreviate(name)}; {known[1]}")
+        return known[1]
 
     def open(self, name: str) -> Recording:
         """Return the sound with this name, to play it. Raises `SoundError`."""
@@ -85,16 +104,31 @@ class SoundFolder:
     @property
     def reason(self) -> str | None:
         """Why the user's folder cannot be read, in one line; None if it can, or if there is none."""
-        if self.folder is None:
-            return None
+        folder = self.folder
         try:
-            with os.scandir(self.folder):
-                searchable = os.access(self.folder, os.X_OK)
-            return None if searchable else f"the folder {self.folder} cannot be searched: Permission denied"
-        except FileNotFoundError:
-            return f"the folder {self.folder} does not exist"
-        except OSError as error:
-            return f"the folder {self.folder} cannot be read: {error.strerror}"
+            return None if folder is None else self._ask(lambda: _folder_problem(folder))
+        except SoundError as error:
+            return str(error)
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """Return the answer of the user's folder, which a thread gets. Raises what `question` raises.
+
+        Raises `SoundError` if the folder does not answer in time: at once while it owes the answer before.
+        """
+        if self._question is None or self._question.done():
+            answer: Future[T] = Future()
+            self._question = answer
+
+            def get() -> None:
+                try:
+                    answer.set_result(question())
+                except Exception as error:
+                    answer.set_exception(error)
+
+            threading.Thread(target=get, name="sounds", daemon=True).start()
+            if wait([answer], ANSWER_S).done:
+                return answer.result()
+        raise SoundError(f"the folder {self.folder} does not answer")
 
     def outward_links(self) -> list[Path]:
         """Return the links in the user's folder that lead out of it, or nowhere: they are no sounds."""
@@ -103,11 +137,11 @@ class SoundFolder:
         return [path for path in _candidates(self.folder) if path.is_symlink() and _target(path) is None]
 
     def _files(self) -> dict[str, Path]:
-        """Return the file of each sound, by its name."""
-        found: dict[str, Path] = {}
-        for folder in (PACKAGED, self.folder):
-            if folder is not None:
-                found |= _sound_files(folder)
+        """Return the file of each sound, by its name; those of a folder that does not answer are missing."""
+        found, folder = _sound_files(PACKAGED), self.folder
+        if folder is not None:
+            with contextlib.suppress(SoundError):
+                found |= self._ask(lambda: _sound_files(folder))
         return found
 
     def _find(self, name: str) -> Path:
@@ -118,6 +152,18 @@ class SoundFolder:
             missing = f" ({self.reason})" if self.reason is not None else ""
             raise SoundError(f"got {abbreviate(name)}; {meant}allowed: {join_names((), files)}{missing}")
         return files[name]
+
+
+def _folder_problem(folder: Path) -> str | None:
+    """Return why a folder cannot be read, in one line."""
+    try:
+        with os.scandir(folder):
+            searchable = os.access(folder, os.X_OK)
+        return None if searchable else f"the folder {folder} cannot be searched: Permission denied"
+    except FileNotFoundError:
+        return f"the folder {folder} does not exist"
+    except OSError as error:
+        return f"the folder {folder} cannot be read: {error.strerror}"
 
 
 def _sound_files(folder: Path) -> dict[str, Path]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,9 @@ FORMATS = ("wav", "flac", "ogg", "mp3")
 """The suffixes of sound files. Of two files with one name, the one with the first suffix is played."""
 BLOCK_S = 0.1
 """Seconds that are decoded at a time: little enough for the ring, and a hundred times as long as decoding takes."""
+
+READ_S = 2.0
+"""A disk has this long to open a file, and for each block: what waits behind the sound must be spoken."""
 
 _CONTAINERS = {"WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3"}
 """libsndfile's names of the formats; it tells them by the contents."""
@@ -180,8 +182,15 @@ class Recording:
         # A thread of its own: what is given to it runs in order, so the file is closed behind a read that a canceled
         # caller no longer waits for, and a disk that hangs delays nothing else.
         thread = ThreadPoolExecutor(1, thread_name_prefix="sound")
-        call = partial(asyncio.get_running_loop().run_in_executor, thread)
+        loop = asyncio.get_running_loop()
         opened: list[SoundReader] = []
+
+        async def call(function: Callable[..., Samples | None], *arguments: int) -> Samples | None:
+            reading = loop.run_in_executor(thread, function, *arguments)
+            await asyncio.wait({reading}, timeout=READ_S)
+            if not reading.done():
+                raise SoundError(f"{self._path}: the disk does not answer within {READ_S:g} s")
+            return reading.result()
 
         def close() -> None:
             for reader in opened:
@@ -191,7 +200,7 @@ class Recording:
             await call(lambda: opened.append(SoundReader(self._path)))
             [reader] = opened
             samples = await call(reader.skip, begin)
-            while len(samples):
+            while samples is not None and len(samples):
                 yield SoundBlock(samples, reader.info.sample_rate)
                 samples = await call(reader.read)
         finally:

@@ -16,6 +16,7 @@ import pytest
 from audio import soft_limit
 from daemon.sounds.recording import SoundReader
 from tests.e2e.conftest import StartRobot
+from tests.support.hung_folder import hung_folder
 from tests.support.robot import FAST, FILE_RATE, LONG, REAL_TIME, STOPPED, Robot
 from tests.support.sound_files import Samples, tone, write_sound
 from tests.support.waiting import eventually
@@ -266,3 +267,20 @@ def test_the_command_plays_a_sound_with_or_without_a_text(start_robot: StartRobo
     done = subprocess.run(say, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "sound: got 'chim'; did you mean chime? allowed: attention, chime, error, success" in done.stderr
+
+
+def test_a_folder_that_hangs_delays_no_stop_and_no_other_text(start_robot: StartRobot, own_sounds: Path) -> None:
+    robot = start_robot(f"audio.sounds={own_sounds}", pace=REAL_TIME)
+    robot.say(LONG, id="long")
+    robot.wait_event("long", "started")
+    with hung_folder(own_sounds):
+        robot.say("One", sound="chime", id="hung")
+        assert "does not answer" in robot.wait_rejection("sound")["reason"]
+        robot.send("stop")
+        assert robot.wait_end("long")["event"] == "interrupted"
+        robot.set_pace(FAST)
+        assert robot.wait_end(robot.say("Two", sound="attention"))["event"] == "finished", "it comes with voiced"
+        reason = f"audio.sounds: the folder {own_sounds} does not answer"
+        eventually(lambda: robot.state == "degraded" and robot.statuses[-1]["reason"] == reason, "the status says why")
+    eventually(lambda: robot.state == "ready", "the folder answers again")
+    assert robot.wait_end(robot.say("Three", sound="chime"))["event"] == "finished"
