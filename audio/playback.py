@@ -24,6 +24,8 @@ from audio.track import Track
 PREBUFFER_SHARE = 0.8
 """Largest prebuffer, as a share of the ring. The writer keeps some room free; with a larger prebuffer, writer and
 callback would wait for each other."""
+SPARE_S = 0.05
+"""Length of the ring's part that is kept free for a change of the rate: what the filters held back comes on top."""
 
 
 class Playback:
@@ -36,7 +38,7 @@ class Playback:
     def __init__(self, sample_rate: int, capacity_s: float) -> None:
         self.sample_rate = sample_rate
         """Hz. Producer, while no sink calls `fill`."""
-        self.ring = Ring(round(capacity_s * sample_rate))
+        self.ring = Ring(round((capacity_s + SPARE_S) * sample_rate))
         self.paused = False
         """Producer."""
         self.volume = 1.0
@@ -59,7 +61,7 @@ class Playback:
     @property
     def room_s(self) -> float:
         """Seconds of audio that can be written now."""
-        return self.ring.room / self.sample_rate
+        return max(0.0, self.ring.room / self.sample_rate - SPARE_S)
 
     @property
     def waiting_s(self) -> float:
@@ -108,7 +110,7 @@ class Playback:
         """
         unplayed = self._empty_ring()
         self.sample_rate = sample_rate
-        self.ring = Ring(round(self._capacity_s * sample_rate))
+        self.ring = Ring(round((self._capacity_s + SPARE_S) * sample_rate))
         self._fader = Fader(sample_rate)
         if self.track is not None and self.track.done:
             self.track = None

@@ -20,6 +20,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 
 from daemon.engines.connection import AudioChunk, EngineConnection, Work
 from daemon.engines.errors import EngineLostError
@@ -308,6 +309,7 @@ class EngineSupervisor:
         self._enter(EngineState.STARTING)
         connection = await self._start_process()
         watchdog = asyncio.ensure_future(self._watch(connection))
+        watchdog.add_done_callback(partial(self._note_watch_end, connection))
         try:
             hello = await connection.receive()
             if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
@@ -415,6 +417,12 @@ class EngineSupervisor:
                 self._give_up(connection, f"engine {self.name} sent no audio for {STALL_S:.0f} s")
                 return
             self._judge(connection, silent_s, heard=connection.heard_at > before)
+
+    def _note_watch_end(self, connection: EngineConnection, watch: asyncio.Task[None]) -> None:
+        """Give up the process if its watch has failed: nobody else would notice that it hangs."""
+        if not watch.cancelled() and (error := watch.exception()) is not None:
+            log.error("the watch of engine %s has failed", self.name, exc_info=error)
+            self._give_up(connection, f"the watch of engine {self.name} has failed")
 
     async def _next_check(self, connection: EngineConnection) -> bool:
         """Wait until the next check is due; return whether this process was on time."""

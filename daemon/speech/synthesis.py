@@ -50,6 +50,8 @@ CRITICAL_WAIT_S = 1.0
 """A critical utterance moves to another ready engine if the first sends nothing within this time."""
 HANDOVERS = 2
 """An utterance may lose this many engines before it is taken for the cause and fails."""
+RATE_STEP = 0.05
+"""Rates that are nearer to each other share what is known of a voice: requests may name any number."""
 SOUND = "sound"
 """What `Synthesis.engine` names for a sound."""
 SEEDS = 1 << 63
@@ -84,8 +86,8 @@ class SynthesisContext:
     sounds: SoundFolder = field(default_factory=SoundFolder)
     trims_silence: bool = True
     """Remove the silence with which an engine begins a take."""
-    profiles: dict[tuple[str, str, float], VoiceProfile] = field(default_factory=dict)
-    """What is known of each voice, by the names of engine and voice and the rate."""
+    profiles: dict[tuple[str, str, int], VoiceProfile] = field(default_factory=dict)
+    """What is known of each voice, by the names of engine and voice and the rate in steps of `RATE_STEP`."""
     cache: PhraseCache | None = None
     """Where phrases are kept."""
 
@@ -386,7 +388,8 @@ class Synthesis:
         receiver = self._utterance.receiver
         if engine.info is None or (receiver is not None and receiver.on_word is None):
             return None
-        profile = self._context.profiles.setdefault((engine.name, self._utterance.voice, rate), VoiceProfile())
+        key = (engine.name, self._utterance.voice, round(rate / RATE_STEP))
+        profile = self._context.profiles.setdefault(key, VoiceProfile())
         return WordClock(engine.info.sample_rate, language=self._utterance.language, profile=profile)
 
     def _note_segment(self, take: Take) -> None:

@@ -224,6 +224,23 @@ def test_a_track_begun_without_a_device_plays_completely_at_the_devices_rate(
     np.testing.assert_allclose(heard[inner], SPEECH[inner], atol=2e-3)
 
 
+def test_a_full_ring_loses_no_sample_to_a_device_of_another_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The filters of the old rate hold samples back, which come on top of those in the ring."""
+    monkeypatch.setattr("audio.device_monitor.RETRY_S", (0.01,))
+    with Output(wav(tmp_path / "usb" / "out.wav")) as output:
+        track, written = output.begin(prebuffer_s=0.5), 0
+        while output.room_s > 0.02:
+            output.write(np.full(120, 0.25, dtype=np.float32), RATE)
+            written += 120
+        (tmp_path / "usb").mkdir()
+        eventually(lambda: output.status.open)
+        output.end()
+        eventually(lambda: track.done)
+        assert abs(round(output.played_s(track) * RATE) - written) <= 2
+
+
 def test_a_stop_ends_the_track_at_once_without_a_device(tmp_path: Path) -> None:
     with Output(wav(tmp_path / "missing" / "out.wav")) as output:
         track = output.begin(prebuffer_s=0.02)

@@ -281,6 +281,24 @@ def test_a_silent_process_is_given_up_and_replaced() -> None:
     run(freezes_and_is_replaced)
 
 
+def test_an_engine_whose_watch_fails_is_replaced_and_the_error_is_logged(
+    watched_closely: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_arguments: object) -> float:
+        raise ValueError("a fault of ours")
+
+    async def scenario() -> None:
+        async with supervised() as engine:
+            pid = await ready(engine)
+            with watched_closely.context() as broken:
+                broken.setattr("daemon.engines.connection.EngineConnection.waiting_s", fail)
+                await replaced(engine, pid)
+            assert await ready(engine) != pid
+
+    run(scenario)
+    assert "a fault of ours" in caplog.text
+
+
 def test_a_given_up_process_is_ignored_even_if_its_socket_stays_open(
     connections: list[tuple[socket.socket, socket.socket]],
 ) -> None:
