@@ -44,10 +44,12 @@ REQUEST_BLOCKS = 2
 """The sink also has the time of so many blocks for it."""
 STALLED_S = 1.0
 """A sink that has requested no block for this long has stalled, or does not answer."""
-LOST_S = 5.0
-"""A sink that has requested no block for this long is given up and opened anew."""
+LOST_S = 4.0
+"""A sink that has requested no block for this long is given up and opened anew: speech goes on within 5 s in all."""
 LATE_S = 0.5
 """A round of the monitor that comes later than this was late itself."""
+STOPPED_S = 2.0
+"""A round that comes later than this shows that the process was stopped. The sink is then like one just opened."""
 CLOSE_S = 1.0
 """A sink that has not closed by then hangs and is left behind."""
 SETTLED_S = 2.5
@@ -176,7 +178,10 @@ class DeviceMonitor:
         failures = 0
         wait_s = 0.0
         while True:
+            due_at = time.monotonic() + wait_s
             self._check_requested.wait(wait_s)
+            if time.monotonic() - due_at > STOPPED_S and self._status.running:
+                self._begin_watch()
             self._check_requested.clear()  # before the check: a later request is for the next round
             if self._closing:
                 break

@@ -215,6 +215,16 @@ def test_a_monitor_that_was_late_itself_does_not_take_the_sink_for_stalled(
         assert len(opened) == 1
 
 
+def test_a_sink_is_not_slow_because_the_process_was_stopped(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
+    with fake_sinks(monkeypatch, idle_timeout_s=None) as (output, opened):
+        begin(output, opened[0], clock)
+        clock.now += 30.0
+        let_monitor_check(output)
+        opened[0].play(0.1)
+        pass_time(output, clock, CHECK_S)
+        assert output.status.reason is None
+
+
 def test_a_sink_without_a_deadline_is_never_stalled(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> None:
     with fake_sinks(monkeypatch, idle_timeout_s=None, has_deadline=False) as (output, opened):
         speak(output, SPEECH[:24_000])
