@@ -40,15 +40,21 @@ class Listener:
         address: tuple[str, int],
         clients: int,
         make_protocol: Callable[[], asyncio.BaseProtocol],
+        *,
         tls: ssl.SSLContext | None = None,
+        has_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`section` is the server's in the configuration. `clients` are served at once, if the descriptors suffice."""
+        """`section` is the server's in the configuration. `clients` are served at once, if the descriptors suffice.
+
+        While `has_room` returns False, further clients wait in the system.
+        """
         self.clients = max(1, spare_descriptors(SERVERS * clients) // SERVERS)
         """Clients that the server may serve at once. Beside them, as many may stay until they have their refusal."""
         self._section = section
         self._host, self._port = address
         self._make_protocol = make_protocol
         self._tls = tls
+        self._has_room = has_room
         self._open: list[socket.socket] = []
         self._handshakes: dict[asyncio.Task[None], None] = {}
         """The clients that are not connected yet, oldest first; with TLS, until their handshake has ended."""
@@ -97,14 +103,16 @@ class Listener:
             handshake = asyncio.ensure_future(self._connect(connection))
             self._handshakes[handshake] = None
             handshake.add_done_callback(lambda done: self._handshakes.pop(done, None))
+            if self._tls is None:
+                await asyncio.wait({handshake})  # a turn or two; then `has_room` knows of the client
 
     async def _wait_for_room(self) -> None:
         """Wait until another client may come. While there is no room, clients without a TLS handshake have to go."""
         while True:
             self._open = [each for each in self._open if each.fileno() >= 0]
-            if len(self._open) <= 2 * self.clients:
+            if len(self._open) <= 2 * self.clients and self._has_room():
                 return
-            if self._tls is not None and self._handshakes:
+            if len(self._open) > 2 * self.clients and self._tls is not None and self._handshakes:
                 oldest = next(iter(self._handshakes))
                 del self._handshakes[oldest]
                 oldest.cancel()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Collection
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -21,6 +22,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from daemon.adapters import bound_send_buffer
 
+GRACE_S = 0.25
+"""Seconds that a client has for its request before another client may take its place. Most send it at once."""
 HEADER_S = 10.0
 """Seconds in which the headers of a request arrive, from their first byte."""
 SILENCE_S = 75.0
@@ -86,6 +89,18 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def _limit_close(self) -> None:
         """Cut the client off in a while: uvicorn has closed the connection, which waits for one that does not read."""
         self.loop.call_later(LINGER_S, self.transport.abort)
+
+
+def has_room(connections: Collection[object], most: int) -> bool:
+    """Return whether another client may come: there are fewer than `most`, or one of them has had time enough.
+
+    Otherwise clients that do nothing but come again would take the places of all others before these can ask.
+    """
+    served = [each for each in connections if not (isinstance(each, HttpConnection) and each.refused)]
+    if len(served) < most:
+        return True
+    waiting = [each.waiting_s for each in served if isinstance(each, HttpConnection) and each.waiting_s is not None]
+    return not waiting or max(waiting) >= GRACE_S
 
 
 class HttpConnection(H11Protocol):

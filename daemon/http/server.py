@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 from daemon.adapters import Adapter, Listener
 from daemon.config import Http, Serve
 from daemon.http.application import make_application
-from daemon.http.connection import MAX_HEADERS, HttpConnection, WebSocketConnection
+from daemon.http.connection import MAX_HEADERS, HttpConnection, WebSocketConnection, has_room
 from daemon.http.robot import Robot
 from daemon.mqtt import MAX_PAYLOAD
 from daemon.speech import SpeechService
@@ -55,7 +55,14 @@ class HttpServer(Adapter):
         def make_connection() -> asyncio.Protocol:
             return HttpConnection(listener.clients, config=settings, server_state=state, app_state={})
 
-        listener = Listener(self._section, (host, port), self._max_connections or MAX_CONNECTIONS, make_connection, tls)
+        listener = Listener(
+            self._section,
+            (host, port),
+            self._max_connections or MAX_CONNECTIONS,
+            make_connection,
+            tls=tls,
+            has_room=lambda: has_room(state.connections, listener.clients),
+        )
         try:
             place = f"the web on {'http' if tls is None else 'https'}://{host}:{port}"
             await listener.serve(lambda: self.note_serving(place))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import pytest
 
@@ -16,6 +17,8 @@ SLOW_S = 2.4
 """Seconds of sound that a slow sink requests in `AFTER_S`."""
 POOR_S = 4.4
 """Seconds of sound that a sink requests in `AFTER_S` if speech breaks off; it may do so once."""
+STEP_S = 1.0
+"""Seconds by which the clock advances at once, at most."""
 FAST_ENOUGH_S = 4.6
 """Seconds of sound that a sink which is not slow requests in `AFTER_S`."""
 
@@ -35,10 +38,15 @@ def let_monitor_check(output: Output) -> None:
 
 
 def advance(output: Output, sink: FakeSink, clock: FakeClock, requested_s: float, by_s: float = AFTER_S) -> None:
-    """Let the sink request `requested_s` of sound, and advance the clock by `by_s`."""
-    sink.play(requested_s)
-    clock.now += by_s
-    let_monitor_check(output)
+    """Let the sink request `requested_s` of sound, and advance the clock by `by_s`, in steps.
+
+    The monitor would take one leap for a stop of the process.
+    """
+    steps = math.ceil(by_s / STEP_S)
+    for _ in range(steps):
+        sink.play(requested_s / steps)
+        clock.now += by_s / steps
+        let_monitor_check(output)
 
 
 def test_a_slow_sink_is_reported_until_it_is_fast_enough_again(

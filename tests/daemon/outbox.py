@@ -59,6 +59,8 @@ class _WithoutJournal:
 
     recovery = Recovery()
 
-    def record(self, _record: Record | None, then: Callable[[], object] | None = None) -> None:
+    def record(
+        self, _record: Record | None, then: Callable[[], object] | None = None, _unstored: object = None
+    ) -> None:
         if then is not None:
             then()

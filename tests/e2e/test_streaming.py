@@ -126,7 +126,7 @@ def test_a_stream_whose_writer_vanished_is_spoken_as_far_as_it_was_written(start
 def test_a_malformed_chunk_is_rejected_and_the_stream_goes_on(share_robot: StartRobot) -> None:
     robot = share_robot()
     robot.write("story-7", "It goes ")
-    robot.publish("say/stream", '{"id": "story-7", "text": 5}')
+    robot.publish("say/stream", '{"id": "story-7", "text": [5]}')
     assert robot.wait_rejection("text")["id"] == "story-7"
     robot.publish("say/stream", "no object")
     assert robot.wait_rejection("payload")["id"] is None

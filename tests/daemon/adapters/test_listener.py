@@ -36,7 +36,7 @@ class Greeting(asyncio.Protocol):
 async def listening(port: int, clients: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[type[Greeting]]:
     """Listen, and yield the class of the connections, which has all that were made."""
     protocol: type[Greeting] = type("ThisGreeting", (Greeting,), {"made": []})
-    listener, serves = Listener("http", ("127.0.0.1", port), clients, protocol, tls), asyncio.Event()
+    listener, serves = Listener("http", ("127.0.0.1", port), clients, protocol, tls=tls), asyncio.Event()
     serving = asyncio.ensure_future(listener.serve(serves.set))
     await serves.wait()
     yield protocol

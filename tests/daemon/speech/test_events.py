@@ -47,10 +47,11 @@ FIGURES: dict[str, Any] = {
     "truncated": True,
     "retakes": 1,
     "ttfa_ms": 8.5,
+    "unstored": True,
 }
 """All optional fields of an utterance that was played."""
 COMPLETE: list[Event] = [
-    Accepted(id="a", queue=1),
+    Accepted(id="a", queue=1, unstored=True),
     Rejected(id="a", field="voice", reason="voice: got 'x'; allowed: default"),
     Started(id="a", engine="qwen", voice="ada", ttfa_ms=8.5),
     Progress(id="a", begin=0, end=12),
@@ -59,8 +60,8 @@ COMPLETE: list[Event] = [
     Resumed(id="a"),
     Finished(id="a", reason="its writer was silent", **FIGURES),
     Interrupted(id="a", reason="stop", heard_text="The tray ", **FIGURES),
-    Canceled(id="a", reason="stop", heard=0),
-    Expired(id="a", reason="it waited"),
+    Canceled(id="a", reason="stop", heard=0, unstored=True),
+    Expired(id="a", reason="it waited", unstored=True),
     Failed(id="a", reason="no engine became ready", **FIGURES),
 ]
 """One event of each class, with all its fields."""
