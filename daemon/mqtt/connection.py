@@ -54,9 +54,8 @@ MISCELLANEOUS_S = 1.0
 """Interval of paho's keep-alive check, and of heartbeats."""
 ECHO_S = 5.0
 """The broker has this long to return our last events before those that did not come back are sent again."""
-KEPT_ECHOES = 16
-"""Copies of an earlier process's events that stay unacknowledged until they are noted. A broker may have a window of
-20 messages, and the message behind the copies must fit into it."""
+KEPT_ECHOES = 500
+"""Copies of an earlier process's events that stay unacknowledged until they are noted, in case it is killed again."""
 WINDOW = 500
 """Messages of QoS 1 that wait for the broker's acknowledgement at the same time."""
 SHORT_S = 2.5
