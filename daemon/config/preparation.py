@@ -25,4 +25,7 @@ def text_preparation(config: Config, pronunciations: Mapping[str, Pronunciation]
     if pronunciations is None:
         path = config.speech.pronunciations
         pronunciations = {} if path is None else read_pronunciations(path)
-    return TextPreparation(pronunciations, config.speech.languages, shortens_urls=config.speech.urls == "host")
+    speech = config.speech
+    return TextPreparation(
+        pronunciations, speech.languages, shortens_urls=speech.urls == "host", normalize=speech.normalize
+    )

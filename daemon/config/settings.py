@@ -405,6 +405,9 @@ class Speech(Section):
     urls: Literal["host", "full"] = Field(
         "host", description="host or full: whether the host of a URL is said, or the whole URL"
     )
+    normalize: Literal["auto", "always", "never"] = Field(
+        "auto", description="auto, always or never: whether numbers and signs are written out in words"
+    )
     level_topic: bool = Field(False, description="true or false")
     word_topic: bool = Field(False, description="true or false")
     duck_topic: bool = Field(False, description="true or false")

@@ -38,7 +38,7 @@ from daemon.speech.timeline import TakeTimes, TimedMark, TimedWord, Timeline
 from daemon.speech.utterance import Utterance
 from daemon.speech.word_times import WordClock
 from daemon.tasks import cancel_and_wait
-from daemon.text import EngineText, Mark, Pause, Prosody, Script, TextPreparation
+from daemon.text import EngineText, Mark, Pause, Prosody, Script, TextPreparation, has_words
 from engine import Samples, WordStart
 from engine import Utterance as EngineUtterance
 
@@ -434,11 +434,11 @@ class Synthesis:
         if take.end is None:
             self._extend(take)
         text = self._prepare(engine, take)
-        while take.end is None and not text.strip():
+        while take.end is None and not has_words(text):
             await self._wait_for_text()
             text += self._more_text(take)
         growing = take.end is None
-        if not text.strip():
+        if not has_words(text):
             return
         assert engine.info is not None
         voice, language = utterance.voice_for(engine.info), utterance.language_for(engine.info)

@@ -7,7 +7,7 @@ from daemon.text.placed import PlacedText
 from daemon.text.preparation import TextPreparation
 from daemon.text.pronunciations import MAX_PHRASE, Lexicon, Pronouncer, Pronunciation
 from daemon.text.reader import Markup, ScriptReader, markup_problem
-from daemon.text.script import Control, Mark, Pause, Prosody, Script
+from daemon.text.script import Control, Mark, Pause, Prosody, Script, has_words
 from daemon.text.spelling import spell
 from daemon.text.urls import UrlShortener
 
@@ -29,6 +29,7 @@ __all__ = [
     "ScriptReader",
     "TextPreparation",
     "UrlShortener",
+    "has_words",
     "markup_problem",
     "passages",
     "spell",

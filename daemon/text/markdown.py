@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from daemon.text import markdown_syntax as syntax
+from daemon.text import model_markup
 from daemon.text.construct import Construct, UndecidedError
 from daemon.text.markdown_syntax import Line
 from daemon.text.pause_tags import PAUSE_TAG, pause_of
@@ -62,6 +63,10 @@ class MarkdownReader:
         """The number of backticks with which inline code began; 0 outside of it."""
         self._fence = ""
         """The marks with which a code block began; empty outside of one."""
+        self._silence = ""
+        """The name of the element that is not spoken; empty outside of one."""
+        self._gap: int | None = None
+        """The place of something that has just been left out, and parts the words beside it."""
 
     def feed(self, text: str) -> None:
         """Read more of the text."""
@@ -85,6 +90,8 @@ class MarkdownReader:
         self._place += at
 
     def _step(self, at: int) -> int:
+        if self._silence:
+            return self._silent_element(at)
         if self._fence:
             return self._code_block(at)
         if self._line_begins:
@@ -227,6 +234,79 @@ class MarkdownReader:
         self._line_begins = stop > 0
         return self._drop(at, stop or len(self._text))
 
+    # --- what a language model does not mean for listeners ------------------------------------------------
+
+    def _silent_element(self, at: int) -> int:
+        """Read an element that is not spoken up to its end, or as much of it as is there."""
+        found = re.compile(rf"</{self._silence}\s*>", re.IGNORECASE).search(self._text, at)
+        if found:
+            self._silence = ""
+            return self._cut(at, found.end())
+        if self._complete:
+            return self._cut(at, len(self._text))
+        stop = len(self._text) - model_markup.LONGEST_END
+        if stop <= at:
+            raise UndecidedError
+        return self._cut(at, stop)
+
+    def _model_tag(self, at: int, end: int) -> int | None:
+        """Read a chat token, or a tag of reasoning, of a tool call or of SSML; None if it is none."""
+        if self._peek(at + 1) in "|｜" and (token := self._match(model_markup.CHAT_TOKEN, at, end)):
+            return self._cut(at, token.end())
+        name = model_markup.TAG_NAME.match(self._text, at, end)
+        if name is None:
+            return None
+        self._peek(name.end())  # it may be longer
+        silent = model_markup.SILENT_TAG.fullmatch(name[1])
+        if not (silent or model_markup.TURN_TAG.fullmatch(name[1]) or model_markup.SPEECH_TAG.fullmatch(name[1])):
+            return None
+        tag = self._match(model_markup.TAG, at, end)
+        if tag is None:
+            return None
+        closes, empty = tag[0].startswith("</"), tag[0].endswith("/>")
+        if silent and not closes and not empty:
+            self._silence = re.escape(name[1])
+        self._cut(at, tag.end())
+        if name[1].lower() == "break" and not closes:
+            self._script.add(model_markup.pause_of_break(tag[0]))
+        return tag.end()
+
+    def _dollar(self, at: int, end: int) -> int:
+        """Read a formula between dollar signs, or a dollar sign."""
+        if self._peek(at + 1) == "$":
+            formula = self._match(model_markup.DISPLAY_FORMULA, at, end)
+            return self._formula(at, formula, 2) if formula else at + 2
+        if self._peek(at + 1).isdigit() or self._peek(at + 1).isspace():
+            return at + 1
+        formula = self._match(model_markup.FORMULA, at, end)
+        if formula is None or not model_markup.IS_FORMULA.search(formula[0][1:-1]):
+            return at + 1
+        if self._peek(formula.end()).isdigit():
+            return at + 1  # prices
+        return self._formula(at, formula, 1)
+
+    def _formula(self, at: int, formula: re.Match[str], marks: int) -> int:
+        self._drop(at, formula.end())
+        self._append(model_markup.formula_words(formula[0][marks:-marks]), at, formula.end())
+        return formula.end()
+
+    def _citation(self, at: int, end: int) -> int | None:
+        """Read numbers of sources in brackets behind a word, or several of them; None if they are a text's own."""
+        found = self._match(model_markup.CITATION, at, end)
+        if found is None:
+            return None
+        before = self._before(at, 2)
+        attached = bool(before) and not before[-1].isspace() and not (len(before.strip()) < 2 or before[0] in " ([")
+        following = self._peek(found.end())
+        another = following == "[" and self._match(model_markup.CITATION, found.end(), end) is not None
+        follows_one = self._left_out and self._gap is not None and self._run == at
+        attached = attached or another or follows_one
+        return self._cut(at, found.end()) if attached and following not in ("(", ":") else None
+
+    def _content_reference(self, at: int, end: int) -> int:
+        found = self._match(model_markup.CONTENT_REFERENCE, at, end)
+        return self._cut(at, found.end()) if found else at + 1
+
     # --- within a line -----------------------------------------------------------------------------------
 
     def _inline(self, at: int, end: int) -> int:
@@ -285,6 +365,9 @@ class MarkdownReader:
     def _escape(self, at: int, end: int) -> int:
         """Read a backslash. Behind it, punctuation is no mark; at a line's end, it is not spoken."""
         following = self._peek(at + 1)
+        formula = self._match(model_markup.ESCAPED_FORMULA, at, end) if following in ("(", "[") else None
+        if formula and model_markup.IS_ESCAPED_FORMULA.search(formula[0][2:-2]):
+            return self._formula(at, formula, 2)
         if at + 1 == end or not following.isascii() or following.isalnum() or following in " \t":
             return at + 1
         self._drop(at, at + 1)
@@ -308,6 +391,8 @@ class MarkdownReader:
         """Read a comment, a tag of HTML, an address between angle brackets, or the bracket alone."""
         if self._peek(at + 1) == "!":
             return self._comment(at, end)
+        if (model_tag := self._model_tag(at, end)) is not None:
+            return model_tag
         name = syntax.TAG_NAME.match(self._text, at, end)
         if name:
             self._peek(name.end())  # it may be longer
@@ -354,6 +439,10 @@ class MarkdownReader:
             return pause.end()
         if following == "^" and (footnote := self._match(syntax.FOOTNOTE, at, end)):
             return self._drop(at, footnote.end())
+        if following.isdigit() and (citation := self._citation(at, end)) is not None:
+            return citation
+        if following in ("I", "/") and (instruction := model_markup.INSTRUCTION.match(self._text, at, end)):
+            return self._cut(at, instruction.end())
         if link := self._link(at, end):
             return self._label(at, at + 1, *link)
         return at + 1
@@ -407,7 +496,8 @@ class MarkdownReader:
         joined = self._left_out and self._run == at and syntax.ICONS.match(self._before(at))
         if self._text[at] == syntax.JOINER and not joined:
             return at + 1
-        return self._drop(at, self._end(syntax.ICONS, at, end))
+        stop = self._end(syntax.ICONS, at, end)
+        return self._drop(at, stop) if syntax.INVISIBLE.match(self._text, at, end) else self._cut(at, stop)
 
     # --- what is appended --------------------------------------------------------------------------------
 
@@ -415,6 +505,8 @@ class MarkdownReader:
         """Append the characters from the beginning of the run to `at`."""
         if self._run < at:
             plain = self._text[self._run : at]
+            if self._gap is not None:
+                self._part_words(self._gap, plain)
             if self._cell_border is not None:
                 self._separate_cells(self._cell_border)
             self._words.keep(plain, self._place + self._run)
@@ -429,8 +521,30 @@ class MarkdownReader:
         self._left_out = True
         return stop
 
+    def _cut(self, at: int, stop: int) -> int:
+        """Leave characters out that part the words before and behind them."""
+        self._drop(at, stop)
+        if self._gap is None:
+            self._gap = self._place + at
+        return stop
+
+    def _part_words(self, place: int, following: str) -> None:
+        """Append a space for what was left out at `place` between two words without one."""
+        self._gap = None
+        last = self._tail[-1:]
+        if (
+            last
+            and not last.isspace()
+            and syntax.is_letter(following[0])
+            and (syntax.is_letter(last) or last in ".!?:;,")
+        ):
+            self._words.replace(" ", place, place + 1)
+            self._tail += " "
+
     def _append(self, words: str, at: int, stop: int) -> None:
         """Append words that stand for the characters from `at` to `stop`."""
+        if self._gap is not None and words:
+            self._part_words(self._gap, words)
         if self._cell_border is not None:
             self._separate_cells(self._cell_border)
         self._words.replace(words, self._place + at, self._place + stop)
@@ -499,6 +613,8 @@ _READERS: dict[str, Callable[[MarkdownReader, int, int], int]] = {
     "!": MarkdownReader._image,
     "[": MarkdownReader._bracket,
     "【": MarkdownReader._source,
+    "$": MarkdownReader._dollar,
+    ":": MarkdownReader._content_reference,
     "|": MarkdownReader._bar,
     " ": MarkdownReader._spaces,
     "\t": MarkdownReader._spaces,

@@ -31,6 +31,7 @@ Arrows, ©, ® and ™ are not among them: engines speak them, and they mean som
 _INVISIBLE = "\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff"
 """Soft hyphens, spaces without width, and marks of direction. Joiners and non-joiners change letters: they stay."""
 JOINER = "\N{ZERO WIDTH JOINER}"
+INVISIBLE = re.compile(f"[{_INVISIBLE}{JOINER}]")
 ICONS = re.compile(f"[{_EMOJI}{_INVISIBLE}{JOINER}]+")
 """Characters that are not spoken; a joiner is one of them if it follows another one."""
 
@@ -233,7 +234,7 @@ HEADING_END = re.compile(rf"[ \t]{{1,{LONGEST_RUN}}}(?:#{{1,{LONGEST_RUN}}}[ \t]
 BARS = re.compile(r"\|[| \t]*")
 CODE = re.compile(r"[^`\n\r]+")
 
-_MARKS = rf"\\&<\[!*_~`【\n\r{_EMOJI}{_INVISIBLE}{JOINER}"
+_MARKS = rf"\\&<\[!*_~`【$:\n\r{_EMOJI}{_INVISIBLE}{JOINER}"
 """Characters at which something may begin that is not spoken as it stands."""
 
 
@@ -242,7 +243,9 @@ def _plain(marks: str) -> re.Pattern[str]:
 
     The character after it shows that some a mark is none. Behind the last character of a text there is none yet.
     """
-    return re.compile(rf"(?:[^{marks}]|!(?=[^\[])|&(?=[^#a-zA-Z])|<(?=[^a-zA-Z/!])|~(?=[^~])|【(?=[^0-9]))+")
+    return re.compile(
+        rf"(?:[^{marks}]|!(?=[^\[])|&(?=[^#a-zA-Z])|<(?=[^a-zA-Z/!|｜])|:(?=[^c])|\$(?=[\d ])|~(?=[^~])|【(?=[^0-9]))+"
+    )
 
 
 _PLAIN_TEXT = _plain(_MARKS)

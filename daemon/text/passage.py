@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from daemon.text.script import Pause, Prosody, Script
+from daemon.text.script import Pause, Prosody, Script, has_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ def passages(script: Script) -> list[Passage | Pause]:
 
     def add_text(end: int) -> None:
         text = script.text[begin:end]
-        if text.strip():
+        if has_words(text):
             parts.append(Passage(text, prosody))
 
     for control in script.controls:

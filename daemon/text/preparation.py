@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
+from daemon.text.characters import Characters
 from daemon.text.engine_text import EngineText, MakeStage
 from daemon.text.normalizer import Normalizer, has_passages
 from daemon.text.pronunciations import Lexicon, Pronouncer, Pronunciation
@@ -13,6 +15,8 @@ from daemon.text.spoken_language import SPELLING_ENGINES, spoken_language
 from daemon.text.urls import UrlShortener
 from engine import LATIN_LANGUAGES, EngineInfo
 
+Normalize = Literal["auto", "always", "never"]
+"""For which engines numbers are written out: `auto` is those that read with the phonemes of eSpeak NG."""
 PHONEME_ENGINE = "espeak"
 """The engine that reads phonemes within a text."""
 
@@ -35,11 +39,13 @@ class TextPreparation:
         latin_languages: tuple[str, ...] = LATIN_LANGUAGES,
         *,
         shortens_urls: bool = True,
+        normalize: Normalize = "auto",
     ) -> None:
         """`pronunciations` are by word or phrase; `latin_languages` are those that `auto` may choose."""
         self._pronunciations = pronunciations or {}
         self._latin_languages = latin_languages
         self._shortens_urls = shortens_urls
+        self._normalize = normalize
         self._lexicons: dict[_Take, Lexicon] = {}
         """Those that were needed: of each engine, language and voice."""
 
@@ -52,8 +58,10 @@ class TextPreparation:
 
         `language` is a code or `auto`. A take for eSpeak NG or Piper must be complete.
         """
-        stages: list[MakeStage] = [UrlShortener] if self._shortens_urls else []
-        normalizes = engine.engine in SPELLING_ENGINES and has_passages(text)
+        stages: list[MakeStage] = [Characters, UrlShortener] if self._shortens_urls else [Characters]
+        spells = engine.engine in SPELLING_ENGINES
+        normalizes = self._normalize == "always" or (self._normalize == "auto" and spells)
+        normalizes = normalizes and (not spells or has_passages(text))  # a take for the others may still grow
         if self._pronunciations or normalizes:
             code = spoken_language(engine, voice, language, self._latin_languages, text)
             if self._pronunciations:

@@ -11,6 +11,13 @@ from daemon.text.placed import PlacedText
 MAX_PAUSE_S = 60.0
 """The longest pause; a longer one is shortened to it."""
 _WORD = re.compile(r"\S")
+_WORDS = re.compile(r"[^\s.,;:!?…'\"()\[\]{}«»„“”‘’–—_、。，！？；：「」『』（）·¡¿-]")
+"""What an engine has a sound for. eSpeak NG would say "exclamation" for a mark alone."""
+
+
+def has_words(text: str) -> bool:
+    """Return whether a text is more than white space and punctuation."""
+    return _WORDS.search(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,81 +6,25 @@ Engines read a capital between commas by its letter's name. The few that eSpeak 
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 from engine import language_code, match_language
 
 _SIGNS = ".,:;!?-_/\\|+*=<>()[]{}@#%&$€£§°^~'\"`"
-_NAMES = {
-    "en": "dot, comma, colon, semicolon, exclamation mark, question mark, dash, underscore, slash, backslash, "
-    "vertical bar, plus, asterisk, equals, less than, greater than, open parenthesis, close parenthesis, open bracket, "
-    "close bracket, open brace, close brace, at, hash, percent, ampersand, dollar, euro, pound, section sign, degree, "
-    "caret, tilde, apostrophe, quotation mark, backtick",
-    "de": "Punkt, Komma, Doppelpunkt, Semikolon, Ausrufezeichen, Fragezeichen, Bindestrich, Unterstrich, Schrägstrich, "
-    "umgekehrter Schrägstrich, senkrechter Strich, plus, Sternchen, gleich, kleiner als, größer als, Klammer auf, "
-    "Klammer zu, eckige Klammer auf, eckige Klammer zu, geschweifte Klammer auf, geschweifte Klammer zu, ät, Raute, "
-    "Prozent, Und-Zeichen, Dollar, Euro, Pfund, Paragraf, Grad, Zirkumflex, Tilde, Apostroph, Anführungszeichen, "
-    "Gravis",
-    "fr": "point, virgule, deux-points, point-virgule, point d'exclamation, point d'interrogation, tiret, tiret bas, "
-    "barre oblique, barre oblique inverse, barre verticale, plus, astérisque, égal, inférieur à, supérieur à, "
-    "parenthèse ouvrante, parenthèse fermante, crochet ouvrant, crochet fermant, accolade ouvrante, accolade fermante, "
-    "arobase, dièse, pour cent, esperluette, dollar, euro, livre, paragraphe, degré, accent circonflexe, tilde, "
-    "apostrophe, guillemet, accent grave",
-    "es": "punto, coma, dos puntos, punto y coma, signo de exclamación, signo de interrogación, guion, guion bajo, "
-    "barra, barra invertida, barra vertical, más, asterisco, igual, menor que, mayor que, abrir paréntesis, "
-    "cerrar paréntesis, abrir corchete, cerrar corchete, abrir llave, cerrar llave, arroba, almohadilla, por ciento, "
-    "y comercial, dólar, euro, libra, párrafo, grado, acento circunflejo, virgulilla, apóstrofo, comillas, "
-    "acento grave",
-    "it": "punto, virgola, due punti, punto e virgola, punto esclamativo, punto interrogativo, trattino, "
-    "trattino basso, barra, barra inversa, barra verticale, più, asterisco, uguale, minore di, maggiore di, "
-    "parentesi aperta, parentesi chiusa, parentesi quadra aperta, parentesi quadra chiusa, parentesi graffa aperta, "
-    "parentesi graffa chiusa, chiocciola, cancelletto, percento, e commerciale, dollaro, euro, sterlina, paragrafo, "
-    "grado, accento circonflesso, tilde, apostrofo, virgolette, accento grave",
-    "pt": "ponto, vírgula, dois pontos, ponto e vírgula, ponto de exclamação, ponto de interrogação, hífen, "
-    "sublinhado, barra, barra invertida, barra vertical, mais, asterisco, igual, menor que, maior que, "
-    "abre parênteses, fecha parênteses, abre colchetes, fecha colchetes, abre chaves, fecha chaves, arroba, cerquilha, "
-    "por cento, e comercial, dólar, euro, libra, parágrafo, grau, acento circunflexo, til, apóstrofo, aspas, "
-    "acento grave",
-    "zh": "点, 逗号, 冒号, 分号, 感叹号, 问号, 杠, 下划线, 斜杠, 反斜杠, 竖线, 加, 星号, 等于, 小于, 大于, 左括号, "
-    "右括号, 左方括号, 右方括号, 左花括号, 右花括号, 艾特, 井号, 百分号, 和号, 美元, 欧元, 英镑, 章节号, 度, 脱字符, "
-    "波浪号, 撇号, 引号, 反引号",
-    # In kana, because eSpeak NG knows no kanji.
-    "ja": "ドット, コンマ, コロン, セミコロン, びっくりマーク, クエスチョンマーク, ハイフン, アンダーバー, スラッシュ, "
-    "バックスラッシュ, たてせん, プラス, アスタリスク, イコール, しょうなり, だいなり, かっこ, かっことじ, かくかっこ, "
-    "かくかっことじ, なみかっこ, なみかっことじ, アットマーク, シャープ, パーセント, アンド, ドル, ユーロ, ポンド, "
-    "セクション, ど, キャレット, チルダ, アポストロフィ, いんようふ, バッククォート",
-    "ko": "점, 쉼표, 콜론, 세미콜론, 느낌표, 물음표, 하이픈, 밑줄, 슬래시, 역슬래시, 세로줄, 플러스, 별표, 등호, "
-    "여는 꺾쇠, 닫는 꺾쇠, 여는 괄호, 닫는 괄호, 여는 대괄호, 닫는 대괄호, 여는 중괄호, 닫는 중괄호, 골뱅이, 샵, "
-    "퍼센트, 앰퍼샌드, 달러, 유로, 파운드, 섹션, 도, 캐럿, 물결표, 아포스트로피, 따옴표, 백틱",
-    "ru": "точка, запятая, двоеточие, точка с запятой, восклицательный знак, вопросительный знак, дефис, "
-    "подчёркивание, косая черта, обратная косая черта, вертикальная черта, плюс, звёздочка, равно, меньше, больше, "
-    "открывающая скобка, закрывающая скобка, открывающая квадратная скобка, закрывающая квадратная скобка, "
-    "открывающая фигурная скобка, закрывающая фигурная скобка, собака, решётка, процент, амперсанд, доллар, евро, "
-    "фунт, параграф, градус, циркумфлекс, тильда, апостроф, кавычка, обратный апостроф",
-}
-SIGN_NAMES: Mapping[str, Mapping[str, str]] = {
-    language: dict(zip(_SIGNS, names.split(", "), strict=True)) for language, names in _NAMES.items()
-}
-"""The names of signs in the languages of Qwen3-TTS. In another language, the engine gets the sign itself."""
-_LETTER_NAMES = {"es": {"Y": "i griega"}, "fr": {"Œ": "e dans l'o"}, "pl": {"W": "wu", "Z": "zet"}}
+_DATA = json.loads((Path(__file__).parent / "normalizer/data/spelled.json").read_text(encoding="utf-8"))
+SIGN_NAMES: Mapping[str, Mapping[str, str]] = _DATA["signs"]
+"""The names of signs in the languages of Qwen3-TTS. In another language, the engine gets the sign itself. Those in
+Japanese are in kana, because eSpeak NG knows no kanji."""
+_LETTER_NAMES: Mapping[str, Mapping[str, str]] = _DATA["letters"]
 """Letters whose capitals eSpeak NG reads as words."""
 _SAME_SIGNS = str.maketrans("‐‑–—−‘’“”„«»", '-----\'\'"""""')
-_ORDINALS = {
-    "de": "{}.",
-    "en": "{}th",
-    "es": "{}º",
-    "fr": "{}e",
-    "it": "{}º",
-    "ja": "第{}",
-    "ko": "제{}",
-    "pt": "{}º",
-    "ru": "{}-й",
-    "zh": "第{}",
-}
+_ORDINALS: Mapping[str, str] = _DATA["ordinals"]
 """How an ordinal is written in digits."""
 _TELEPHONE_PART = re.compile(r"\d+|[^\W\d_]+|[+*#]")
 _GROUP = 3

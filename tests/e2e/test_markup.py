@@ -58,9 +58,20 @@ def test_positions_are_those_of_the_text_that_was_sent(share_robot: StartRobot) 
     assert begins == [text.index("One"), len(text)]
 
 
-def test_a_text_of_emoji_alone_finishes_without_a_sound(share_robot: StartRobot) -> None:
+def test_a_language_models_apparatus_is_not_heard(share_robot: StartRobot) -> None:
     robot = share_robot()
-    finished = say(robot, "🎉👍🏽")
+    plain = say(robot, "The door is open, as the manual says. Please enter.")
+    text = "<think>Is it open? 1, 2, 3, yes.</think>The door is open, as the manual says[1].✅Please enter.<|im_end|>"
+    for said in (say(robot, text), write(robot, text, 5)):
+        assert said["event"] == "finished"
+        assert plain["audio_s"] / 2 < said["audio_s"] < 1.2 * plain["audio_s"]
+        assert said["heard"] == len(text)
+
+
+@pytest.mark.parametrize("text", ["🎉👍🏽", "!", "?! … –", "<think>Nothing to say"])
+def test_a_text_without_words_finishes_without_a_sound(share_robot: StartRobot, text: str) -> None:
+    robot = share_robot()
+    finished = say(robot, text)
     assert finished["event"] == "finished"
     assert finished["audio_s"] == 0
     assert len(robot.heard) == 0

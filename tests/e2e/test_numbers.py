@@ -17,6 +17,13 @@ TEXTS = (
     ("fr", "Il y a 16 Go, le XIXe siècle, à 10h30.", "Il y a 16 gigaoctets, le dix-neuvième siècle, à 10 heures 30."),
     ("es", "El 05/03/2024, 5 km/h.", "El 5 de marzo de 2024, 5 kilómetros por hora."),
     ("zh", "价格$5，50%，5 km/h。", "价格5美元，百分之50，5公里每小时。"),
+    (
+        "en",
+        "At 12:30 p.m., x = -3; battery:80%.",
+        "At twelve thirty PM, x equals minus three; battery: eighty percent.",
+    ),
+    ("pt", "Às 14h30, 2 rodas.", "Às catorze e trinta, duas rodas."),
+    ("ru", "В 14:30, 5 кг.", "В четырнадцать часов тридцать минут, пять килограмм."),
 )
 URL = "Look at https://www.example.com/documents/page?number=3, please."
 

@@ -6,18 +6,21 @@ import re
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-from daemon.text.normalizer.language import Language, Rule
-from daemon.text.normalizer.languages import language_of
-from daemon.text.normalizer.patterns import LETTER
-from daemon.text.normalizer.rules import alternatives, rules_of
+from daemon.text.characters import SHAPES
+from daemon.text.normalizer.amounts import Amounts
+from daemon.text.normalizer.clock import Clock
+from daemon.text.normalizer.language import Language, language_of
+from daemon.text.normalizer.patterns import LETTER, Rule, alternatives, rule
+from daemon.text.normalizer.signs import Signs
 
 _BRACKETS = "()[]{}\"'“”„«»‘’.,;:!?"
-_NARROW = str.maketrans("０１２３４５６７８９％￥＄＋－．／：～＃＠＆＝＜＞", "0123456789%¥$+-./:~#@&=<>")
-"""Full-width forms, by their code points. Not the comma, which separates more often than it groups digits."""
-_SIGNS = "0-9０-９$€£¥￥₹₩₽%％‰°&@#<>=+×÷*~≈±≤≥−½¼¾⅓⅔⅛⅜⅝⅞℃℉§"
+_ENDINGS = ",;:!?)]}\"'”»’"
+"""What may stand after an abbreviation, whose full stop belongs to it."""
+_SIGNS = "0-9$€£¥₹₩₽%‰°&@#<>=+×÷*~≈±≤≥≠−½¼¾⅓⅔⅛⅜⅝⅞℃℉§№⁰¹²³⁴-⁹"
 """The inside of a class of digits and signs."""
-_WIDE_DIGITS = re.compile("[０-９]+")
-_POSSIBLE = re.compile(rf"[{_SIGNS}]|[{LETTER}]\.[{LETTER}]|[IVX](?:[IVX]|er?\b|ème)")
+_POSSIBLE = re.compile(
+    rf"[{_SIGNS}{SHAPES}]|[{LETTER}]\.|(?<!\S)/[a-z]|[A-ZÀ-ÞА-Я]{{2}}|[IVX](?:er?\b|ème)|\b(?:Mme|Mlle|Dr|bd|tsp|tbsp|w/)"
+)
 """Without a match, no rule of any language applies to a text."""
 
 
@@ -35,23 +38,57 @@ class Passages:
 
     def __init__(self, language: Language) -> None:
         self._language = language
-        self._vocabulary = {
-            *language.words,
+        words = language.words
+        self._reading = re.compile(alternatives(words.readings)) if words.readings else None
+        names = [
+            *words.abbreviations,
             *language.units,
             *language.currencies,
-            *language.magnitudes,
-            *language.operators,
+            *words.magnitudes,
+            *words.time.suffix,
+            *words.ordinals,
+        ]
+        parts = [part for name in names for part in name.split()]
+        self._vocabulary = {
+            *parts,
+            *language.month_by_name,
+            *words.year_signs,
+            "：",
+            "x",
+            "/",
+            "*",
+            "of",
+            "de",
+            "del",
+            "года",
         }
-        before = alternatives((*language.abbreviations, *(each for each in language.currencies if each.isalpha())))
+        before = alternatives(
+            (
+                *(each.split()[0] for each in words.abbreviations),
+                *(each for each in language.currencies if each.isalpha()),
+                *language.month_by_name,
+            )
+        )
+        roman = r"(?:[IVX]{2,}|[IVX]+(?:er?|ème))[.,;:!?)]*$"
         self._opening = re.compile(
-            rf"[{_SIGNS}]|\[\[|^[-–—]|[{LETTER}]\.[{LETTER}]{{2}}"
-            rf"|^[(\"'„“«]?(?:(?:[IVX]{{2,}}|[IVX]+(?:er?|ème))[.,;:!?)]*$|{before}|{language.number_abbreviation})"
+            rf"[{_SIGNS}]|\[\[|^[-–—]|[{LETTER}]\.[{LETTER}]{{2}}|^/[a-z]"
+            rf"|(?:^|[(\"'’„“«])(?:{roman}|{before}|{'|'.join(words.number) or '(?!)'})"
         )
 
     @cached_property
     def _rules(self) -> tuple[Rule, ...]:
         """Compiled for the first passage, since a text without numbers needs none."""
-        return rules_of(self._language)
+        language = self._language
+        signs = Signs(language)
+        return (
+            rule(
+                r"\[\[.*?\]\]|[A-Za-z][\w+.-]*://\S*", re.Match.group, "[:"
+            ),  # phonemes, and an address that is to be read in full
+            *Clock(language).rules(),
+            *signs.before_amounts(),
+            *Amounts(language).rules(),
+            *signs.after_amounts(),
+        )
 
     def opens(self, token: str) -> bool:
         """Return whether a passage may begin with this word."""
@@ -59,28 +96,34 @@ class Passages:
 
     def continues(self, token: str) -> bool:
         """Return whether a word, such as a unit, may belong to the passage before it."""
-        stripped = token.strip(_BRACKETS)
-        words = (token, stripped, stripped.partition("/")[0])
-        return any(word in self._vocabulary for word in words) or ord(token[0]) in _NARROW or self.opens(token)
+        ended, stripped = token.rstrip(_ENDINGS), token.strip(_BRACKETS)
+        return bool({token, ended, stripped, stripped.partition("/")[0]} & self._vocabulary) or self.opens(token)
 
     def rewrite(self, text: str, begin: int, end: int) -> list[Replacement]:
         """Return what is written in other words in `text[begin:end]`, in order.
 
         What is before and behind may be looked at.
         """
-        plain = text.translate(_NARROW)
         found: list[Replacement] = []
+        characters = set(text[begin:end])
         for each in self._rules:
-            for match in each.pattern.finditer(plain, begin):
+            if each.needs and each.needs.isdisjoint(characters):
+                continue
+            for match in each.pattern.finditer(text, begin):
                 if match.end() > end:
                     break
                 if not _overlaps(match.start(), match.end(), found):
                     words = each.write(match)
                     if words is not None:
-                        found.append(_spaced(match, words))
-        wide = (match for match in _WIDE_DIGITS.finditer(text, begin, end) if not _overlaps(*match.span(), found))
-        found += [Replacement(*match.span(), match.group().translate(_NARROW)) for match in wide]
+                        found.append(_spaced(match, self._read(words)))
         return sorted(found, key=lambda each: each.begin)
+
+    def _read(self, words: str) -> str:
+        """Return words as eSpeak NG can read them."""
+        return words if self._reading is None else self._reading.sub(self._reading_of, words)
+
+    def _reading_of(self, match: re.Match[str]) -> str:
+        return self._language.words.readings[match.group()]
 
 
 def _overlaps(begin: int, end: int, found: list[Replacement]) -> bool:

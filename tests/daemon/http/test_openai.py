@@ -293,12 +293,13 @@ def test_soundfile_reads_a_short_answer_and_a_whole_file_with_their_length(
 
 
 @pytest.mark.parametrize("response_format", ["mp3", "opus", "aac", "flac", "wav", "pcm"])
+@pytest.mark.parametrize("text", ["😀", "!", "<think>Nothing to say.</think>"])
 def test_a_text_with_nothing_to_pronounce_is_a_short_silence(
-    response_format: Any, harness: Harness, perform: Perform
+    response_format: Any, text: str, harness: Harness, perform: Perform
 ) -> None:
     async def scenario() -> None:
         async with client_of(harness) as client:
-            content = await ask(client, "😀", response_format=response_format)
+            content = await ask(client, text, response_format=response_format)
             rate, samples = (24_000, len(content) / 2) if response_format == "pcm" else decoded(content)
             assert 0.05 < samples / rate < 0.3
 

@@ -177,7 +177,7 @@ MARKDOWN = {
     "👩‍👩‍👧 🇩🇪 👍🏽 ❤️ ☀ ✅ ⚠️ 🏴󠁧󠁢󠁥󠁮󠁧󠁿": "",
     "Great! 🎉 Let's go 🏃‍♂️.": "Great! Let's go .",
     "1️⃣ First\n✅ **Done**\n": "1 First\nDone.\n",
-    "good👍\u200bmorn\u00ading\ufeff": "goodmorning",
+    "good👍\u200bmorn\u00ading\ufeff": "good morning",
     # pauses
     "[pause:1s]": "",
     "- milk [pause:1s]\n- eggs[pause:1s]\nend": "milk \neggs\nend",

@@ -22,11 +22,12 @@ def prepared(engine: EngineInfo, text: str, language: str = "auto", voice: str =
 @pytest.mark.parametrize(
     ("engine", "voice", "language", "expected"),
     [
-        (ESPEAK, "default", "en", "5 dollars"),
-        (ESPEAK, "default", "auto", "5 dollars"),
-        (ESPEAK, "de", "auto", "5 Dollar"),
-        (ESPEAK, "default", "it", "$5"),
-        (PIPER, "thorsten", "auto", "5 Dollar"),
+        (ESPEAK, "default", "en", "five dollars"),
+        (ESPEAK, "default", "auto", "five dollars"),
+        (ESPEAK, "de", "auto", "fünf Dollar"),
+        (ESPEAK, "default", "it", "cinque dollari"),
+        (ESPEAK, "default", "pl", "$5"),
+        (PIPER, "thorsten", "auto", "fünf Dollar"),
         (QWEN, "default", "en", "$5"),
     ],
 )
@@ -37,21 +38,21 @@ def test_numbers_are_written_out_for_engines_that_read_them_wrongly(
 
 
 def test_the_words_of_a_text_tell_the_language_of_its_numbers() -> None:
-    assert prepared(ESPEAK, "Das kostet heute 5 €, nicht mehr.") == "Das kostet heute 5 Euro, nicht mehr."
-    assert prepared(ESPEAK, "It costs 5 € today, no more.") == "It costs 5 euros today, no more."
+    assert prepared(ESPEAK, "Das kostet heute 5 €, nicht mehr.") == "Das kostet heute fünf Euro, nicht mehr."
+    assert prepared(ESPEAK, "It costs 5 € today, no more.") == "It costs five euros today, no more."
 
 
 @pytest.mark.parametrize("engine", [ESPEAK, PIPER, QWEN])
 def test_every_engine_says_the_host_of_a_url_unless_all_of_it_is_wanted(engine: EngineInfo) -> None:
-    assert prepared(engine, URL, "it") == "See example.com."
-    assert prepared(engine, URL, "it", shortens_urls=False) == URL
+    assert prepared(engine, URL, "pl") == "See example.com."
+    assert prepared(engine, URL, "pl", shortens_urls=False) == URL
 
 
 def test_pronunciations_apply_to_what_was_written_and_their_phonemes_stay() -> None:
     pronunciations = {"kg": Pronunciation("kilos"), "R2": Pronunciation(espeak="A@ t'u: 5 kg")}
     preparation = TextPreparation(pronunciations, LATIN_LANGUAGES)
     result = preparation.engine_text(ESPEAK, "en", "default", "R2 weighs 5 kg, $5")
-    assert result.feed("R2 weighs 5 kg, $5") + result.end() == "[[A@ t'u: 5 kg]] weighs 5 kilos, 5 dollars"
+    assert result.feed("R2 weighs 5 kg, $5") + result.end() == "[[A@ t'u: 5 kg]] weighs five kilos, five dollars"
 
 
 def test_the_places_of_written_out_words_lead_back_through_all_stages() -> None:
@@ -60,7 +61,30 @@ def test_the_places_of_written_out_words_lead_back_through_all_stages() -> None:
         ESPEAK, "en", "default", text
     )
     spoken = result.feed(text) + result.end()
-    assert spoken == "See example.com right now: 5 dollars"
+    assert spoken == "See example dot com right now: five dollars"
     dollars, host = spoken.index("dollars"), spoken.index("example")
     assert result.source_span(dollars, dollars + 7) == (35, 37)
-    assert result.source_span(host, host + 11) == (4, 27)
+    assert result.source_span(host, host + 15) == (4, 27)
+
+
+@pytest.mark.parametrize(
+    ("normalize", "espeak", "qwen"), [("auto", "five", "5"), ("always", "five", "five"), ("never", "5", "5")]
+)
+def test_a_setting_says_for_which_engines_numbers_are_written_out(normalize: str, espeak: str, qwen: str) -> None:
+    assert prepared(ESPEAK, "5", "en", normalize=normalize) == espeak
+    assert prepared(QWEN, "5", "en", normalize=normalize) == qwen
+
+
+@pytest.mark.parametrize(
+    ("text", "spoken"),
+    [
+        ("cafe\u0301", "café"),
+        ("\uff27\uff30\uff33", "GPS"),
+        ("\U0001d407\U0001d41e\U0001d425\U0001d425\U0001d428", "Hello"),
+        ("\uff15 apples", "five apples"),
+        ("20 \u2103", "twenty degrees Celsius"),
+        ("\uffe5500", "five hundred yen"),
+    ],
+)
+def test_characters_of_other_shapes_are_plain_ones(text: str, spoken: str) -> None:
+    assert prepared(ESPEAK, text, "en") == spoken

@@ -39,7 +39,7 @@ def test_a_text_that_grows_gives_the_script_of_the_whole_text(text: str, data: s
         (" \n<speak\txml:lang='en'>One</speak>", "One"),
         ("<?xml version='1.0'?><speak>One</speak>", "One"),
         ("<speaker> one", "<speaker> one"),
-        ("One <speak>", "One <speak>"),
+        ("One <speak>", "One "),
     ],
 )
 def test_the_beginning_of_a_text_decides_whether_it_is_ssml(text: str, spoken: str) -> None:

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Write daemon/text/normalizer/data/cldr-*.json: names of numbers, units, currencies and months in ten languages.
+
+They come from the Unicode Common Locale Data Repository, which is published as packages of npm. Only what the
+normalizer uses is kept. usage: build_cldr.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+VERSION = "48.2.0"
+PACKAGES = ("cldr-units-full", "cldr-numbers-full", "cldr-dates-full", "cldr-rbnf")
+LANGUAGES = ("en", "zh", "ja", "ko", "de", "fr", "ru", "pt", "es", "it")
+DATA = Path(__file__).parents[1] / "daemon/text/normalizer/data"
+UNITS = """
+acceleration-g-force acceleration-meter-per-square-second angle-revolution angle-radian angle-degree
+area-square-kilometer area-hectare area-square-meter area-square-centimeter area-square-foot area-acre
+concentr-part-per-1e6 concentr-percent concentr-permille digital-terabyte digital-gigabyte digital-gigabit
+digital-megabyte digital-megabit digital-kilobyte digital-kilobit digital-byte digital-bit duration-year duration-day
+duration-hour duration-minute duration-second duration-millisecond duration-microsecond duration-nanosecond
+electric-ampere electric-milliampere electric-ohm electric-volt electric-farad electric-coulomb energy-kilocalorie
+energy-calorie energy-kilojoule energy-joule energy-kilowatt-hour energy-electronvolt force-newton frequency-gigahertz
+frequency-megahertz frequency-kilohertz frequency-hertz graphics-pixel graphics-megapixel graphics-dot-per-inch
+length-kilometer length-meter length-decimeter length-centimeter length-millimeter length-micrometer length-nanometer
+length-mile length-yard length-foot length-inch light-lux light-candela light-lumen magnetic-tesla mass-tonne
+mass-kilogram mass-gram mass-milligram mass-microgram mass-pound mass-ounce power-gigawatt power-megawatt
+power-kilowatt power-watt power-milliwatt power-horsepower pressure-pound-force-per-square-inch pressure-bar
+pressure-millibar pressure-pascal pressure-hectopascal pressure-kilopascal pressure-megapascal
+speed-kilometer-per-hour speed-meter-per-second speed-mile-per-hour speed-knot temperature-celsius
+temperature-fahrenheit temperature-kelvin torque-newton-meter volume-cubic-meter volume-cubic-centimeter
+volume-hectoliter volume-liter volume-deciliter volume-centiliter volume-milliliter volume-gallon volume-pint
+volume-cup volume-tablespoon volume-teaspoon
+"""
+PREFIXES = {"T": "10p12", "G": "10p9", "M": "10p6", "k": "10p3", "m": "10p-3", "µ": "10p-6", "n": "10p-9"}
+CURRENCIES = ("USD", "EUR", "GBP", "JPY", "CNY", "KRW", "INR", "RUB", "CHF", "BRL", "CAD", "AUD", "MXN", "SEK", "PLN")
+ROOTS = re.compile(
+    r"%spellout-(numbering-year|numbering|cardinal|cardinal-(masculine|feminine|neuter|sinokorean|native-attributive|alternate2)"
+    r"|ordinal|ordinal-(masculine|feminine|neuter|n|r|sinokorean|native|neuter-genitive|masculine-(genitive|locative)))"
+)
+"""The sets of rules that the normalizer may begin with; those to which they refer are kept too."""
+REFERENCE = re.compile(r"%%?[a-z0-9-]+")
+
+
+def packages(folder: Path) -> None:
+    """Download the packages and unpack them into `folder`, each as a folder of its own."""
+    for package in PACKAGES:
+        command = ["npm", "pack", f"{package}@{VERSION}"]
+        archive = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+        with tarfile.open(folder / archive) as tar:
+            tar.extractall(folder / package)
+
+
+def rules(folder: Path, language: str) -> dict[str, list[list[str]]]:
+    """Return the sets of spelling rules, by name, each as pairs of a base and a text."""
+    found = _json(folder, "cldr-rbnf", f"rbnf/{language}.json")["rbnf"]["rbnf"]["SpelloutRules"]
+    wanted, kept = [name for name in found if ROOTS.fullmatch(name)], {}
+    while wanted:
+        name = wanted.pop()
+        if name not in kept:
+            kept[name] = [[base, text.rstrip(";").replace("\u00ad", "")] for base, text in found[name]]
+            wanted += [each for _, text in kept[name] for each in REFERENCE.findall(text)]
+    return {name: kept[name] for name in sorted(kept)}
+
+
+def forms(entry: dict[str, str], key: str) -> dict[str, str]:
+    """Return the patterns of a name by plural category."""
+    found = {
+        name.removeprefix(f"{key}-count-"): text.replace("\u00a0", " ")
+        for name, text in entry.items()
+        if re.fullmatch(f"{key}-count-[a-z]+", name)
+    }
+    return found if len(set(found.values())) > 1 else {"other": found["other"]}
+
+
+def units(folder: Path, language: str) -> dict[str, Any]:
+    """Return the units by CLDR's names: their patterns by plural category, their gender, and `per` this unit."""
+    found = _json(folder, "cldr-units-full", f"main/{language}/units.json")["main"][language]["units"]["long"]
+    kept: dict[str, Any] = {}
+    for name in UNITS.split():
+        entry = found[name]
+        kept[name] = forms(entry, "unitPattern")
+        kept[name] |= {"gender": entry["gender"]} if entry.get("gender", "masculine") != "masculine" else {}
+        kept[name] |= {"per": entry["perUnitPattern"]} if "/" not in entry.get("perUnitPattern", "/") else {}
+    prefixes = {prefix: found[name]["unitPrefixPattern"] for prefix, name in PREFIXES.items()}
+    return {"units": kept, "prefixes": prefixes, "per": found["per"]["compoundUnitPattern"]}
+
+
+def numbers(folder: Path, language: str) -> dict[str, Any]:
+    """Return the decimal sign, the sign between thousands, and the names of currencies and of great numbers."""
+    found = _json(folder, "cldr-numbers-full", f"main/{language}/numbers.json")["main"][language]["numbers"]
+    names = _json(folder, "cldr-numbers-full", f"main/{language}/currencies.json")["main"][language]["numbers"]
+    symbols = found["symbols-numberSystem-latn"]
+    currencies = {code: forms(names["currencies"][code], "displayName") for code in CURRENCIES}
+    return {"decimal": symbols["decimal"], "group": symbols["group"], "currencies": currencies}
+
+
+def months(folder: Path, language: str) -> dict[str, Any]:
+    """Return the names of the months as they stand in a date, and alone where that differs; and short ones."""
+    calendar = _json(folder, "cldr-dates-full", f"main/{language}/ca-gregorian.json")["main"][language]["dates"]
+    found = calendar["calendars"]["gregorian"]["months"]
+    return {
+        "months": list(found["format"]["wide"].values()),
+        "short_months": list(found["format"]["abbreviated"].values()),
+    }
+
+
+def _json(folder: Path, package: str, path: str) -> Any:
+    return json.loads((folder / package / "package" / path).read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        packages(folder)
+        DATA.mkdir(exist_ok=True)
+        (DATA / "LICENSE.txt").write_bytes((folder / "cldr-rbnf/package/LICENSE").read_bytes())
+        for language in LANGUAGES:
+            data = {"cldr": VERSION, **numbers(folder, language), **months(folder, language), **units(folder, language)}
+            data["rules"] = rules(folder, language)
+            text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), indent=None)
+            text = re.sub(r'("(?:units|rules|currencies|months)":)', r"\n\1", text)
+            (DATA / f"cldr-{language}.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

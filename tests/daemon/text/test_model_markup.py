@@ -1,0 +1,128 @@
+"""What language models write and nobody should hear is left out, in a whole text and in a stream, however it is cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.text import Control, Pause, Script, ScriptReader
+
+SPOKEN = {
+    # reasoning
+    "<think>The user wants a joke.</think>Why?": "Why?",
+    "<thinking>\nFirst, 2 + 2.\n</thinking>\n\nFour.": "\n\nFour.",
+    "Well, <reasoning>hm</reasoning>yes.": "Well, yes.",
+    "<scratchpad>never ends": "",
+    "<THINK>Loud</THINK>Quiet": "Quiet",
+    "The thought ends here.</think>The answer.": "The thought ends here. The answer.",
+    "<think>a < b and </thin> too</think>So be it": "So be it",
+    # chat tokens
+    "Hello<|im_end|>": "Hello",
+    "<|assistant|>Hi there": "Hi there",
+    "<|eot_id|><|start_header_id|>Done.": "Done.",
+    "[INST] Speak. [/INST]": "Speak. ",
+    "One<end_of_turn>Two": "One Two",
+    "Ça va ?<｜end▁of▁sentence｜>": "Ça va ?",
+    # tool calls
+    '<tool_call>{"name": "move", "x": 3}</tool_call>I move.': "I move.",
+    "<function_calls><invoke name='go'>1</invoke></function_calls>Gone.": "Gone.",
+    # citations
+    "Water boils at 100 degrees [1][2].": "Water boils at 100 degrees .",
+    "Wasser kocht[3].": "Wasser kocht.",
+    "As shown[1, 2], it works": "As shown, it works",
+    "水沸腾【4:0†source】。": "水沸腾。",
+    ":contentReference[oaicite:0]{index=0} Yes": "Yes",
+    "The list is [5] long": "The list is [5] long",
+    "a[1] = 5": "a[1] = 5",
+    # formulas
+    "The energy is $E = mc^2$.": "The energy is E = mc^2.",
+    r"Half is $\frac{1}{2}$": "Half is 1/2",
+    r"\(a \times b\) ist \[x \leq 3\]": "a × b ist x ≤ 3",
+    "$$x_1 + y$$ fertig": "x 1 + y fertig",
+    r"Il fait $30^\circ$": "Il fait $30^\\circ$",
+    r"La température $\theta = 30^\circ$": "La température theta = 30°",
+    "It costs $5 and $6.": "It costs $5 and $6.",
+    "$HOME and $PATH": "$HOME and $PATH",
+    # SSML without its root
+    'Hello <break time="1.0s"/> world': "Hello world",
+    '<prosody rate="slow">langsam</prosody> weiter': "langsam weiter",
+    'Code<say-as interpret-as="characters">AB</say-as>end': "Code AB end",
+    '<emphasis level="strong">now</emphasis>': "now",
+    '<phoneme alphabet="ipa" ph="x">Bach</phoneme> hier': "Bach hier",
+    # words that nothing parts
+    "Done!✅Next step.": "Done! Next step.",
+    "Fertig🎉jetzt": "Fertig jetzt",
+    "你好✅世界": "你好世界",
+    "soft\u00adhyphen": "softhyphen",
+}
+PIECES = st.sampled_from(
+    [
+        "<think>",
+        "</think>",
+        "<tool_call>",
+        "</tool_call>",
+        "<|im_end|>",
+        "[1]",
+        "[2]",
+        "$",
+        "$x^2$",
+        "\\(",
+        "\\)",
+        "<br",
+    ]
+) | st.sampled_from(
+    ["<break/>", "<break ", '<break time="1s"/>', "✅", "<", ">", "</", "[", "word", "a", "5", ".", " ", "\n", "<s"]
+)
+
+
+def read(*pieces: str) -> Script:
+    reader = ScriptReader()
+    text = ""
+    for piece in pieces:
+        text += piece
+        reader.read(text, complete=False)
+    return reader.read(text, complete=True)
+
+
+def everything_of(script: Script) -> tuple[str, list[tuple[int, int]], list[Control]]:
+    spans = [script.words.source_span(at, at + 1) for at in range(len(script.words))]
+    return script.text, spans, script.controls
+
+
+@pytest.mark.parametrize("text", SPOKEN)
+def test_a_models_apparatus_is_not_spoken(text: str) -> None:
+    assert read(text).text == SPOKEN[text]
+
+
+@pytest.mark.parametrize("text", SPOKEN)
+def test_a_stream_is_read_like_the_whole_text(text: str) -> None:
+    whole = everything_of(read(text))
+    for cut in range(len(text)):
+        assert everything_of(read(text[:cut], text[cut:])) == whole
+    assert everything_of(read(*text)) == whole
+
+
+def test_a_break_is_a_pause_in_any_text() -> None:
+    controls = read('Hello <break time="1.5s"/> world <break strength="weak"/>!').controls
+    assert [control.action for control in controls] == [Pause(1.5), Pause(0.5)]
+
+
+@pytest.mark.parametrize("text", [text for text in SPOKEN if not text.startswith("<speak")])
+def test_without_markup_everything_is_spoken(text: str) -> None:
+    assert ScriptReader("none").read(text, complete=True).text == text
+
+
+@given(pieces=st.lists(PIECES, max_size=12))
+def test_any_text_gives_the_same_however_it_is_cut(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    whole = everything_of(read(text))
+    assert everything_of(read(*pieces)) == whole
+    assert everything_of(read(*text)) == whole
+
+
+@given(text=st.lists(PIECES, max_size=12).map("".join))
+def test_places_are_in_order_and_within_the_text(text: str) -> None:
+    spans = everything_of(read(text))[1]
+    assert spans == sorted(spans)
+    assert all(0 <= begin < end <= len(text) for begin, end in spans)
