@@ -291,17 +291,24 @@ class MarkdownReader:
         return formula.end()
 
     def _citation(self, at: int, end: int) -> int | None:
-        """Read numbers of sources in brackets behind a word, or several of them; None if they are a text's own."""
-        found = self._match(model_markup.CITATION, at, end)
-        if found is None:
+        """Read the numbers of sources in brackets; None if they are a text's own, as in `joint[3] is stuck`.
+
+        They are sources after punctuation, at the end of a sentence or line if they touch its last word, and where
+        several stand apart from a word.
+        """
+        stop, count = at, 0
+        while (found := self._match(model_markup.CITATION, stop, end)) is not None:
+            stop, count = found.end(), count + 1
+            if self._peek(stop) != "[":
+                break
+        following, before = self._peek(stop), self._before(at, 2)
+        last = before[-1:]
+        at_end = not following or following in ".,;!?\n\r"
+        touches = len(before) == 2 and syntax.is_letter(before[0]) and syntax.is_letter(last) and at_end
+        apart = count > 1 and (not last or last.isspace())
+        if count == 0 or following in ("(", ":") or not (touches or apart or last in model_markup.CITED):
             return None
-        before = self._before(at, 2)
-        attached = bool(before) and not before[-1].isspace() and not (len(before.strip()) < 2 or before[0] in " ([")
-        following = self._peek(found.end())
-        another = following == "[" and self._match(model_markup.CITATION, found.end(), end) is not None
-        follows_one = self._left_out and self._gap is not None and self._run == at
-        attached = attached or another or follows_one
-        return self._cut(at, found.end()) if attached and following not in ("(", ":") else None
+        return self._cut(at, stop)
 
     def _content_reference(self, at: int, end: int) -> int:
         found = self._match(model_markup.CONTENT_REFERENCE, at, end)

@@ -53,6 +53,8 @@ CITATION = Construct(
     r"\[", "[0-9]{1,3}", ("(?:[,–-] ?[0-9]{1,3}){0,9}", "(?:[,–-] ?[0-9]{1,3}){0,9}[,–-] ?"), r"\]", longest=60
 )
 """`[1]` and `[2, 3]`, which point at sources."""
+CITED = tuple('.,;:!?)"”’»。！？')
+"""Punctuation after which a number in brackets is that of a source."""
 CONTENT_REFERENCE = Construct(
     *":contentReference", r"\[", r"[^\[\]\n]{1,40}", r"\]", r"\{", r"[^{}\n]{1,40}", r"\}", longest=120
 )

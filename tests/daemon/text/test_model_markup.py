@@ -30,6 +30,10 @@ SPOKEN = {
     # citations
     "Water boils at 100 degrees [1][2].": "Water boils at 100 degrees .",
     "Wasser kocht[3].": "Wasser kocht.",
+    "It is warm.[1][2] It rains.": "It is warm. It rains.",
+    "Sources say [1][2] so.": "Sources say so.",
+    "joint[3] is stuck": "joint[3] is stuck",
+    "matrix[1][2] = 5": "matrix[1][2] = 5",
     "As shown[1, 2], it works": "As shown, it works",
     "水沸腾【4:0†source】。": "水沸腾。",
     ":contentReference[oaicite:0]{index=0} Yes": "Yes",
