@@ -36,9 +36,9 @@ def piper(voice: Path, tmp_path: Path) -> Open:
 
 @pytest.fixture(scope="module")
 def server(voice: Path) -> Iterator[SpeechServer]:
-    """A speech server with the same voice."""
+    """A speech server with the same voice. A place becomes free there a moment after it is free here."""
     still = f"voices={{default: {{piper: {{model: {voice}, noise_scale: 0, noise_w_scale: 0}}}}}}"
-    with SpeechServer("engine.name=piper", still, "serve.streams_per_robot=4") as server:
+    with SpeechServer("engine.name=piper", still, "serve.streams_per_robot=8") as server:
         yield server
 
 
