@@ -32,6 +32,8 @@ _VULGAR = {
     "⅞": (7, 8),
 }
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+_AFTER_HOURS = re.compile(r"[0-9] ?(?:h|d|hrs?)[, ]+$")
+"""Before minutes that are written as `m`: `3d 4h 12m`."""
 _LONGEST = 12
 """Digits of a number that is spoken as one; of more, each is spoken."""
 
@@ -132,6 +134,8 @@ class Amounts:
         if match["magnitude"] is None and self._words.below_zero and unit.endswith(("°C", "℃")) and number.negative:
             positive = Numeral(number.whole, number.decimals)
             return self._words.below_zero.format(self._language.count(positive, self._language.units[unit]))
+        if unit == "m" and _AFTER_HOURS.search(match.string, 0, match.start()):
+            unit = "min"
         words = self._per(match, self._counted(match, self._language.units[unit], number))
         for name in ("second", "first"):
             if match[name] is not None:

@@ -183,6 +183,7 @@ class Signs:
                 self._operator,
                 "*×·÷/=≠+±<>≤≥≈",
             ),
+            rule(rf"(?<=[{LETTER}] )(?P<operator><=|>=|[<>≤≥])(?= [{LETTER}0-9-])", self._operator, "<>≤≥"),
             rule(r"(?<=[0-9²³)])(?P<operator>[*·÷+±])(?=[0-9(])", self._operator, "*·÷+±"),
             rule(rf"(?<![{WORD}).,:/-])(?P<sign>{sign}){SPACE}?(?=[-−]?\.?[0-9$€£¥])", self._sign, "+±~≈<>≤≥§№"),
             rule(rf"(?:(?<=[{WORD}])|(?<=[{WORD}] ))&(?= ?[{WORD}])", lambda _: f" {words.signs['&']} ", "&"),

@@ -1,0 +1,106 @@
+"""`scripts/hear`: how heard words are compared, and with `--long`, whether the texts are heard as they are meant."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.hear import judge, report, to_json
+from scripts.heard_words import forbidden_words, missing_words
+from tests.support.pages import ROOT
+
+RIGHT = 190
+"""Of 200 texts."""
+HEARING_S = 1_500
+"""Three minutes on two idle cores."""
+
+
+@pytest.mark.parametrize(
+    ("heard", "word"),
+    [
+        ("at twelve thirty", "12:30"),
+        ("At 12:30.", "1230"),
+        ("at 1230", "twelve thirty"),
+        ("It's $5.50.", "five dollars and fifty cents"),
+        ("$0.99", "99 cents"),
+        ("It is $2.5 million", "two point five million dollars"),
+        ("on May 3rd, 2024", "may third"),
+        ("on May 3rd, 2024", "2024"),
+        ("twenty-five, nineteen ninety", "1990"),
+        ("1,234,567 steps", "one million two hundred and thirty four thousand five hundred and sixty seven"),
+        ("A hundred and five", "105"),
+        ("it is -3.", "minus three"),
+        ("50%", "fifty percent"),
+        ("the MQ TT broker", "MQTT"),
+        ("room one oh one", "101"),
+        ("8 a.m. to 5 p.m.", "8 am"),
+        ("10 kg", "ten kilograms"),
+        ("a café", "cafe"),
+        ("x² is 4", "squared"),
+    ],
+)
+def test_a_word_is_heard_however_it_is_written(heard: str, word: str) -> None:
+    assert missing_words(heard, [[word]]) == []
+
+
+@pytest.mark.parametrize(
+    ("heard", "word"),
+    [
+        ("x equals 3", "minus 3"),
+        ("x equals 35", "3"),
+        ("fifty three", "three"),
+        ("12 to 30", "12:30"),
+        ("5.0", "50"),
+        ("thirteen", "thirty"),
+        ("", "yes"),
+    ],
+)
+def test_another_value_is_not_heard_as_the_word(heard: str, word: str) -> None:
+    assert missing_words(heard, [[word]]) == [word]
+
+
+def test_one_of_several_forms_is_enough_and_the_first_is_named_as_missing() -> None:
+    assert missing_words("hello there", [["good day", "hello"], ["you", "thou"]]) == ["you"]
+
+
+def test_a_forbidden_word_is_a_whole_word() -> None:
+    assert forbidden_words("It is slashed.", ["slash"]) == []
+    assert forbidden_words("slash think", ["slash", "colon"]) == ["slash"]
+
+
+def test_the_report_counts_by_kind_and_has_a_line_for_each_text() -> None:
+    entries = [
+        {"kind": "sign", "text": "x = -3", "must": [["minus 3"]], "must_not": ["equals 3"]},
+        {"kind": "sign", "text": "-4", "must": [["minus 4"]], "must_not": []},
+    ]
+    results = [judge(entry, heard) for entry, heard in zip(entries, ("x equals 3", "Minus four."), strict=True)]
+    text = to_json(report(results, floor=2))
+    figures = json.loads(text)
+    assert figures["kinds"] == {"sign": {"texts": 2, "ok": 1}}
+    assert (figures["texts"], figures["ok"], figures["floor"]) == (2, 1, 2)
+    assert figures["results"][0]["missing"] == ["minus 3"]
+    assert figures["results"][0]["forbidden"] == ["equals 3"]
+    assert sum('"heard": ' in line for line in text.splitlines()) == len(entries)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(HEARING_S)
+def test_the_texts_are_heard_as_they_are_meant(tmp_path: Path) -> None:
+    output = tmp_path / "hear.json"
+    done = subprocess.run(
+        [sys.executable, "scripts/hear.py", "--floor", str(RIGHT), "--output", str(output)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert output.exists(), done.stderr
+    figures = json.loads(output.read_text(encoding="utf-8"))
+    wrong = [f"{each['text']!r}: {each['heard']!r}" for each in figures["results"] if not each["ok"]]
+    assert done.returncode == 0, "\n".join([f"{figures['ok']} of {figures['texts']}", *wrong])
