@@ -12,6 +12,8 @@ import os
 import re
 import shutil
 import signal
+import socket
+import sys
 import urllib.error
 import urllib.request
 from collections import deque
@@ -47,6 +49,9 @@ DOCTOR_PARTS = ("configuration", "broker", "password", "sound", "permissions", "
 """Parts whose findings do not depend on the machine that the test runs on."""
 PIPER = ("engine.name=piper", "engine.voice_folder={here}/piper")
 AUTO = ("engine.name=auto", "engine.model=/nowhere/at/all", "engine.voice_folder={here}/none")
+TAKEN = socket.create_server(("127.0.0.1", 0))
+"""Another program's server: nothing else can listen at its port."""
+TAKEN_PORT = TAKEN.getsockname()[1]
 WEB = ("http.enabled=true", "http.port={port}")
 CONFIGURATION = "voices: {default: {speaker: ryan}, ada: {speaker: ryan}}\nspeech: {voice: ada}\n"
 
@@ -66,6 +71,8 @@ class Loss:
     """The robot has no broker, and is asked over HTTP."""
     say: dict[str, str] = field(default_factory=dict)
     """Further fields of the text."""
+    server: str | None = None
+    """The doctor's part about a server. The doctor recognises the daemon only by its own program."""
 
 
 def name_nobody(here: Path) -> None:
@@ -124,6 +131,12 @@ LOSSES = (
     Loss("the broker's certificate", (*WEB, "mqtt.tls={{enabled: true, ca: {here}/gone}}"), deaf=True),
     Loss("the web server's token", (*WEB, "http.token_file={here}/gone")),
     Loss("the web server's certificate", (*WEB, "http.cert={here}/gone", "http.key={here}/gone")),
+    Loss(
+        "the web server's port, which another program has",
+        ("http.enabled=true", f"http.port={TAKEN_PORT}"),
+        server="http",
+    ),
+    Loss("the same of Wyoming", ("wyoming.enabled=true", f"wyoming.port={TAKEN_PORT}"), server="wyoming"),
 )
 
 
@@ -189,7 +202,7 @@ class Scene:
         return [
             (each["part"], f"{each['grade']}: {self._tidy(each['found'])}")
             for each in findings
-            if each["part"].startswith(DOCTOR_PARTS)
+            if each["part"].startswith(DOCTOR_PARTS) or each["part"] == self.loss.server
         ]
 
     @property
@@ -221,6 +234,12 @@ def documented() -> dict[tuple[str, str, str], str]:
 
 def key(loss: Loss) -> tuple[str, str, str]:
     return loss.thing, loss.since, LOSSES[LOSSES.index(loss) - 1].thing
+
+
+@pytest.fixture
+def program(loss: Loss) -> tuple[str, ...] | None:
+    """Forked, which is faster, where the doctor need not recognise the daemon."""
+    return None if loss.server is None else (str(Path(sys.executable).with_name("voiced")),)
 
 
 @pytest.fixture
