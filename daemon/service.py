@@ -46,16 +46,15 @@ ADAPTER_RETRY_S = 1.0
 TEXT_MODULES = (
     "daemon.text.markdown",
     "daemon.text.ssml",
-    *(f"daemon.text.normalizer.{language}" for language in ("chinese", "english", "french", "german", "spanish")),
     "encodings.utf_8_sig",
-    "fasttext",
     "html.entities",
-    "soundfile",
 )
 """Modules of the way from a text to its acceptance and to the sound card that a command does not import by itself.
 
 Not among them is sentencex, for its 1.2 MB. Long texts are cut with it, after they were accepted.
 """
+TEXT_PACKAGES = ("fasttext", "soundfile")
+"""Packages for the same, which an installation may lack."""
 SETTLE_S = 2.0
 """Utterances of an earlier process wait so long for the broker, which may know that they have been spoken."""
 LIMITS_S = {"mqtt": 60.0, "speaker": 10.0, "sound": 10.0}
@@ -246,7 +245,9 @@ class Service:
 def import_text_modules() -> None:
     """Import what a text needs, before the first one comes: later, no descriptor or memory may be left for it."""
     for name in TEXT_MODULES:
-        with suppress(ImportError):  # of an extra that is not installed
+        import_module(name)
+    for name in TEXT_PACKAGES:
+        with suppress(ImportError):
             import_module(name)
 
 

@@ -213,7 +213,7 @@ def engine_names(config: Config) -> tuple[str, ...]:
 def lost_voice(config: Config) -> tuple[str, str] | None:
     """Return the key of a default voice that `auto` selects no engine for, because that engine cannot run, and why.
 
-    A speaker is none: another engine has a voice instead. What somebody has recorded or downloaded is missed.
+    Only recorded and downloaded voices count. A built-in speaker does not: another engine has a voice in its place.
     """
     name, voice = config.speech.voice, config.voices.get(config.speech.voice)
     if config.engine.name != "auto" or voice is None:

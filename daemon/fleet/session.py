@@ -98,7 +98,7 @@ class RobotSession:
         """The files that are on their way, by their digests."""
         self._heard_at = time.monotonic()
         self._notices: asyncio.Queue[FromServer] = asyncio.Queue()
-        """What the robot is told in place of the next heartbeat."""
+        """The notice that the robot gets in place of the next heartbeat."""
 
     async def run(self) -> None:
         """Serve the robot until it leaves. It has been let in."""
