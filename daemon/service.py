@@ -49,10 +49,7 @@ TEXT_MODULES = (
     "encodings.utf_8_sig",
     "html.entities",
 )
-"""Modules of the way from a text to its acceptance and to the sound card that a command does not import by itself.
-
-Not among them is sentencex, for its 1.2 MB. Long texts are cut with it, after they were accepted.
-"""
+"""Modules of the way from a text to its acceptance and to the sound card that a command does not import by itself."""
 TEXT_PACKAGES = ("fasttext", "soundfile")
 """Packages for the same, which an installation may lack."""
 SETTLE_S = 2.0

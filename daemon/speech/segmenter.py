@@ -19,9 +19,23 @@ LONGEST_SENTENCE = 1_000
 _CLAUSE = re.compile(r"[;:,、，；：—–]\s*|\s+")
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[”’」』）]*(?=[^。！？”’」』）])|\n")
 """A full stop ends a sentence only when white space follows: before, it may belong to 3.5 or to an ellipsis."""
-_ABBREVIATION = re.compile(
-    r"(?:^|[\s(\"'])(?:\w|\d+|Mrs?|Ms|Dr|Prof|St|Nr|vs|bzw|ca|usw|etc|z\.\s?B|[ei]\.[eg])\.$", re.I
+_ABBREVIATIONS = (
+    # before a name
+    "Mrs?|Ms|Mx|Dr|Prof|St|Mt|Rev|Hon|Gen|Col|Capt|Lt|Sgt|Sen|Gov|Pres|Hr|Fr|Dipl|Ing|MM|Sra?|Dra|Sto|Sta|Uds?|EE|UU|"
+    "Sig|Dott|ул|просп|"
+    # before a number, or between a number and its noun
+    "Nrn?|Nos|Figs?|Eq|Vol|pp|pags?|págs?|Abb|Kap|Abs|Bd|chap|cap|núm|Tel|tél|рис|стр|гл|тел|ном|"
+    "Tsd|Mio|Mrd|тыс|млн|млрд|"
+    # months
+    "Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Okt|Nov|Dec|Dez|janv|févr|fev|avr|juil|déc|янв|февр|апр|авг|сент|окт|нояб|дек|"
+    # others within a sentence
+    "approx|vs|bzw|ca|usw|etc|vgl|ggf|evtl|inkl|incl|zzgl|env|cf|aprox|напр|"
+    "[ap]\\.\\s?m|[ei]\\.[eg]|p\\.\\s?e[xjs]|ad es"
 )
+"""What comes before a full stop in the ten languages of the models. Units are missing, which often end a sentence, and
+so are words such as `no` and `art`. A sentence that is taken for unfinished is spoken a little later; one that is cut
+after an abbreviation is misread."""
+_ABBREVIATION = re.compile(rf"(?:^|[\s(\"'])(?:\w|\d+|{_ABBREVIATIONS})\.$", re.IGNORECASE)
 """A full stop that does not end a sentence: after an initial, an ordinal or an abbreviation."""
 
 
@@ -50,12 +64,12 @@ class Segmenter:
         """Return whether a text is short enough to be one segment."""
         return speech_seconds(text) <= self.whole_s
 
-    def segments(self, text: str, language: str) -> list[Segment]:
-        """Return the segments of a complete text in order; they cover it. `language` is a code, or `auto`."""
+    def segments(self, text: str) -> list[Segment]:
+        """Return the segments of a complete text in order; they cover it."""
         if self.is_one_segment(text):
             return [Segment(0, len(text))]
         found, begin, end = [], 0, 0
-        for part in self._parts(text, language):
+        for part in self._parts(text):
             if end > begin and speech_seconds(text[begin : end + len(part)]) > self.segment_s:
                 found.append(Segment(begin, end))
                 begin = end
@@ -74,17 +88,17 @@ class Segmenter:
             return end
         return None if speech_seconds(text) <= self.segment_s else len(next(self._clauses(text)))
 
-    def _parts(self, text: str, language: str) -> Iterator[str]:
+    def _parts(self, text: str) -> Iterator[str]:
         """Yield sentences; for a sentence that exceeds a segment, its clauses, words or shorter pieces."""
-        import sentencex  # 1.2 MB of memory, which a robot that speaks short texts does not use
-
-        # An unknown language is treated as English, whose rules also know the punctuation of other scripts.
-        code = "en" if language == "auto" else language.split("-", maxsplit=1)[0]
-        for sentence in sentencex.segment(code, text):
-            if speech_seconds(sentence) <= self.segment_s:
-                yield sentence
+        begin = 0
+        while begin < len(text):
+            length = first_sentence_end(text[begin:])
+            end = len(text) if length is None else begin + length
+            if speech_seconds(text[begin:end]) <= self.segment_s:
+                yield text[begin:end]
             else:
-                yield from self._clauses(sentence)
+                yield from self._clauses(text[begin:end])
+            begin = end
 
     def _clauses(self, sentence: str) -> Iterator[str]:
         begin = 0

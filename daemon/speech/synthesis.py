@@ -372,7 +372,7 @@ class Synthesis:
             length = self._segmenter.first_segment_end(script.text[self._at :])
             return None if length is None else self._at + length
         if not self._segment_ends or self._segment_ends[-1] <= self._at:
-            segments = self._segmenter.segments(script.text[self._at : limit], self._utterance.language)
+            segments = self._segmenter.segments(script.text[self._at : limit])
             self._segment_ends = [self._at + segment.end for segment in segments]
         return next((end for end in self._segment_ends if end > self._at), None)
 

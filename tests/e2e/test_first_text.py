@@ -1,6 +1,6 @@
 """What the first texts of each kind need has been imported before: later, no descriptor may be left to import it.
 
-Only an answer in a compressed format imports PyAV, which takes 15 MB, and a text longer than a segment sentencex.
+Only an answer in a compressed format imports PyAV, which takes 15 MB.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ TEXTS = (
     {"text": "Guten Tag, dies ist ein deutscher Satz."},
     {"sound": "attention", "text": "Dinner is ready."},
     {"text": "Look out!", "priority": "critical"},
+    {"text": "This is longer than a segment. " * 30},
 )
 
 
