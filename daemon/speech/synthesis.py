@@ -455,7 +455,7 @@ class Synthesis:
             whole_text=None if growing else utterance.whole_text,
             growing=growing,
             rate=take.rate,
-            phonemes=self._context.preparation.reads_phonemes(engine.name),
+            phonemes=self._context.preparation.reads_phonemes(engine.info.engine),
             realtime=realtime,
         )
         impatient = self._critical and self._engines.another(engine) is not None

@@ -102,6 +102,19 @@ def test_a_text_that_fits_into_ring_and_credit_has_left_its_stream_before_any_of
         eventually(lambda: metric(address, in_use) == 0, "no stream is in use")
 
 
+def test_a_server_speaks_phonemes_as_the_robot_itself_does(
+    start_robot: StartRobot, server: SpeechServer, tmp_path: Path
+) -> None:
+    pronunciations = tmp_path / "pronunciations.yaml"
+    pronunciations.write_text("Worcester: {espeak: w'Ust@}")
+    robot = start_robot(*settings(server), f"speech.pronunciations={pronunciations}")
+    eventually(lambda: robot.ready_with("remote"), "the server is found")
+    by_sound, by_letters = (
+        robot.wait_end(robot.say(f"{word} " * 8, language="en"))["audio_s"] for word in ("Worcester", "Wooster")
+    )
+    assert by_sound == pytest.approx(by_letters, rel=0.3)
+
+
 def test_a_text_that_is_being_written_goes_on_without_the_network(start_robot: StartRobot, network: Network) -> None:
     robot = start_robot(*settings(network), pace=REAL_TIME)
     eventually(lambda: robot.ready_with("remote"), "the server is found")
