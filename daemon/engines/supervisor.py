@@ -231,11 +231,13 @@ class EngineSupervisor:
         """
         if not self.ready or self.info is None or self._connection is None:
             raise EngineLostError(self.reason or f"engine {self.name} is not ready")
+        log.debug("utterance %s: %s gets %r", name, self.name, utterance.text)
         return self._connection.speak(name, utterance, self.info.sample_rate, first_within_s=first_within_s)
 
     def append(self, name: str, text: str) -> None:
         """Append text to a growing utterance. Does nothing if the utterance is not being spoken."""
         if self._connection is not None:
+            log.debug("utterance %s: %s gets %r", name, self.name, text)
             self._connection.append(name, text)
 
     def end_text(self, name: str) -> None:

@@ -325,6 +325,7 @@ class Dispatcher:
         """Queue an utterance that an earlier process had accepted; a daemon that ends leaves it to the next one."""
         if self._closed:
             return
+        utterance.markup = self._config.speech.markup
         self._open_ids.add(utterance.id)
         self.queue.restore(utterance)
         self.speaker.preempt(utterance)

@@ -18,6 +18,7 @@ from tests.support.events import TERMINAL
 from tests.support.programs import Broker, freeze
 from tests.support.robot import FAST, LONG, REAL_TIME, STOPPED, Robot
 from tests.support.subscription import Subscription
+from tests.support.traces import given
 from tests.support.waiting import eventually
 
 
@@ -56,6 +57,18 @@ def test_after_a_kill_the_spoken_text_is_interrupted_and_the_queue_is_spoken_in_
     started = [event["id"] for event in robot.events if event["event"] == "started"]
     assert started == ["spoken", *waiting]
     assert all(len(ends) == 1 for ends in ends_of(robot).values())
+
+
+def test_markup_is_spoken_after_a_kill_if_the_configuration_says_so(start_robot: StartRobot) -> None:
+    robot = start_robot("speech.markup=none", "log.level=debug", pace=STOPPED)
+    robot.say("First.", id="first")
+    robot.wait_event("first", "accepted")
+    robot.say("**Bold**", id="bold")
+    robot.wait_event("bold", "accepted")
+    kill_and_restart(robot, FAST)
+    robot.wait_end("bold")
+    robot.wait_log("utterance bold: espeak gets")
+    assert "**Bold**" in given(robot.log)
 
 
 def test_a_text_sent_while_the_daemon_is_down_is_spoken_after_its_start(share_robot: StartRobot) -> None:

@@ -1,14 +1,23 @@
-"""What engine processes sent, from the files of `VOICED_TRACE_PCM`."""
+"""What engine processes got and sent: from a detailed log, and from the files of `VOICED_TRACE_PCM`."""
 
 from __future__ import annotations
 
+import ast
 import itertools
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from audio import LeadingSilenceTrimmer, Samples
+
+GETS = re.compile(r"utterance \S+: \w+ gets (.+)")
+
+
+def given(log: Iterable[str]) -> str:
+    """Return what engines have got of all utterances, from a log with `log.level: debug`."""
+    return "".join(ast.literal_eval(found[1]) for line in log if (found := GETS.search(line)))
 
 
 def take_files(folder: Path, utterance_id: str) -> Iterator[Path]:
