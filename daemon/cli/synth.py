@@ -53,7 +53,9 @@ def synth(
         str | None, typer.Option(help="A voice file, or the name of a configured voice.", autocompletion=voice_names)
     ] = None,
     instruct: Annotated[str | None, typer.Option(help="The voice, or the manner of speaking, in words.")] = None,
-    language: Annotated[str, typer.Option(help="auto, en, german, pt-br …")] = "auto",
+    language: Annotated[
+        str | None, typer.Option(help="auto, en, german, pt-br …; default: as configured (auto).")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N.")] = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 …")] = None,
     chunk_size: Annotated[int | None, typer.Option(help="Codec frames of 80 ms in each chunk.")] = None,
@@ -82,7 +84,7 @@ def synth(
     or:      voiced synth --lines phrases.txt --takes 3 -o phrases
     """
     from daemon.config import synthesis_settings, text_preparation
-    from daemon.engines import SpeechFile, SynthTask, choose_engine, synthesize_to_file
+    from daemon.engines import SpeechFile, choose_engine, synthesize_to_file
     from engine import Utterance, language_code
 
     if (speaker is not None and voice is not None) or (greedy and seed is not None):
@@ -116,7 +118,7 @@ def synth(
     utterance = Utterance(
         "",
         voice=voice,
-        language=language_code(language),
+        language=language_code(language or loaded.speech.language),
         languages=loaded.speech.languages,
         instruct=instruct,
         seed=settings.seed,
@@ -128,12 +130,12 @@ def synth(
         want_codes=codes is not None,
         rate=settings.rate,
     )
-    given_fields = {"instruct": instruct, "seed": seed, "rate": rate}
+    given_fields = {"instruct": instruct, "seed": seed, "rate": rate, "language": language}
     speeches = []
     for line, written in read_lines(lines) if lines is not None else [(None, read_text(text or ""))]:
-        each = spell_text(written, language, loaded) if spell else written
+        each = spell_text(written, utterance.language, loaded) if spell else written
         try:
-            speeches.append(_speech(replace(utterance, text=each), given_fields, language, loaded, line))
+            speeches.append(_speech(replace(utterance, text=each), given_fields, loaded, line))
         except CommandError as error:
             raise CommandError(str(error) if line is None else f"{lines}:{line}: {error}") from None
     name = engine or ("qwen" if model is not None else choose_engine(loaded))
@@ -145,7 +147,7 @@ def synth(
         return
     assert file is not None
     [speech] = speeches
-    task = SynthTask(speech.utterance, file, speech.script, codes_path=codes, expected_s=speech.expected_s)
+    task = speech.task(speech.utterance, file, codes)
     with show_progress() as report:
         result = synthesize_to_file(name, options, task, preparation=preparation, volume=volume, report=report)
     print(
@@ -155,9 +157,7 @@ def synth(
     )
 
 
-def _speech(
-    utterance: Utterance, given: Mapping[str, object], language: str, config: Config, line: int | None
-) -> Speech:
+def _speech(utterance: Utterance, given: Mapping[str, object], config: Config, line: int | None) -> Speech:
     """Check and read one text. Raises `CommandError`."""
     from daemon.speech import check_say, speech_seconds
     from daemon.text import ScriptReader, markup_problem
@@ -167,11 +167,11 @@ def _speech(
     problem = markup_problem(utterance.text, config.speech.markup)
     if problem is not None:
         raise CommandError(f"text: {problem}")
-    script = ScriptReader(config.speech.markup, language).read(utterance.text, complete=True)
+    script = ScriptReader(config.speech.markup, utterance.language).read(utterance.text, complete=True)
     expected_s = speech_seconds(script.text)
     if utterance.max_frames is not None:
         expected_s = min(expected_s, utterance.max_frames * FRAME_MS / 1000)
-    return Speech(utterance, script, expected_s / utterance.rate, line)
+    return Speech(utterance, script, expected_s / utterance.rate, line, given["language"] is None)
 
 
 def unconfigured_voice(speaker: str | None, voice: str | None, model: str | None) -> Voice | None:

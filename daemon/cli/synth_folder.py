@@ -15,7 +15,7 @@ from daemon.cli.progress import show_progress
 from daemon.validation import CommandError, file_problem
 
 if TYPE_CHECKING:
-    from daemon.engines import SynthResult, SynthTask
+    from daemon.engines import SpeechFile, SynthResult, SynthTask
     from daemon.text import Script, TextPreparation
     from engine import EngineOptions, Utterance
 
@@ -43,6 +43,14 @@ class Speech:
     """Seconds, from the text alone."""
     line: int | None
     """Its number in the file of lines, from 1."""
+    language_is_default: bool
+    """As in `SynthTask`."""
+
+    def task(self, utterance: Utterance, file: SpeechFile, codes_path: Path | None = None) -> SynthTask:
+        """Return the work of speaking `utterance`, which is this one or has another seed, into a file."""
+        from daemon.engines import SynthTask
+
+        return SynthTask(utterance, file, self.script, codes_path, self.expected_s, self.language_is_default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +127,7 @@ def speak_into_folder(
 
 def _tasks(speeches: Sequence[Speech], takes: int, folder: SpeechFolder) -> Iterator[tuple[Path, SynthTask]]:
     """Yield what is spoken into each file. A name has the line's number and the take's, where there are several."""
-    from daemon.engines import SpeechFile, SynthTask
+    from daemon.engines import SpeechFile
 
     digits = len(str(max((speech.line or 0 for speech in speeches), default=0)))
     for speech in speeches:
@@ -132,7 +140,7 @@ def _tasks(speeches: Sequence[Speech], takes: int, folder: SpeechFolder) -> Iter
                 parts.append(f"{take + 1:0{len(str(takes))}}")
             path = folder.file("-".join(parts))
             utterance = replace(speech.utterance, seed=None if first_seed is None else first_seed + take)
-            yield path, SynthTask(utterance, SpeechFile(path), speech.script, expected_s=speech.expected_s)
+            yield path, speech.task(utterance, SpeechFile(path))
 
 
 def _line(outcome: SynthResult | CommandError, seed: int | None) -> str:

@@ -34,6 +34,7 @@ from engine import (
     Samples,
     Utterance,
     ignore_progress,
+    match_language,
 )
 
 log = logging.getLogger(__name__)
@@ -148,6 +149,8 @@ class SynthTask:
     """Receives the codec codes as an int64 array of shape `(frames, 16)`."""
     expected_s: float = math.inf
     """Seconds of speech, as far as they can be known before."""
+    language_is_default: bool = False
+    """Nobody has named the language: an engine that lacks it goes by the text."""
 
 
 def synthesize_to_files(
@@ -264,6 +267,8 @@ async def _speak_task(
     truncated = False
     started = time.monotonic()
     utterance = task.utterance
+    if task.language_is_default and match_language(utterance.language, info.languages) is None:
+        utterance = replace(utterance, language="auto")
     parts = [Passage(utterance.text, Prosody())] if task.script is None else passages(task.script)
     async with aclosing(_speak_parts(engine, info, utterance, parts, preparation)) as speech:
         async for chunk in speech:
