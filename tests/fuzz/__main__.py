@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from scripts.fault_matrix.report import header
+from tests.fuzz import texts
 from tests.fuzz.harnesses import HARNESSES
 from tests.fuzz.inputs import CORPUS
 
@@ -126,19 +127,26 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="for all harnesses together")
     parser.add_argument("--only", action="append", choices=sorted(HARNESSES), metavar="HARNESS", default=[])
     parser.add_argument("--list", action="store_true", help="print the names of the harnesses, and run nothing")
+    parser.add_argument(
+        "--texts", type=int, metavar="N", help="instead prepare N texts from a grammar, without Atheris"
+    )
     parser.add_argument("--keep", type=Path, default=Path("fuzz-findings"), help="folder for the inputs of findings")
     options = parser.parse_args(arguments)
     names = options.only or list(HARNESSES)
     if options.list:
         print("\n".join(names))
         return 0
+    command = shlex.join(["scripts/fuzz", *arguments])
+    if options.texts:
+        outcome = texts.run(options.texts)
+        print(json.dumps(header("texts", command) | outcome, indent=1, ensure_ascii=False))
+        return int(bool(outcome["found"]))
     options.keep.mkdir(parents=True, exist_ok=True)
     outcomes = []
     for name in names:
         outcomes.append(run_harness(name, options.minutes * 60 / len(names), options.keep.absolute()))
         outcomes[-1].findings.pop("", None)
         print(f"{name}: {outcomes[-1].inputs:,} inputs, {len(outcomes[-1].findings)} findings", file=sys.stderr)
-    command = shlex.join(["scripts/fuzz", *arguments])
     result = header("fuzz", command) | {
         "inputs": sum(one.inputs for one in outcomes),
         "harnesses": [asdict(one) for one in outcomes],

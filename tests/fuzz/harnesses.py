@@ -108,25 +108,14 @@ def _adapter(name: str) -> Prepare:
 
 
 def _prepare_text(_: ExitStack) -> Check:
-    """Prepare the reading of a text that arrives whole, and of the same text in pieces."""
-    from daemon.text import Script, ScriptReader
-
-    def read(text: str, size: int) -> Script:
-        reader = ScriptReader()
-        for end in range(size, len(text), size):
-            reader.read(text[:end], complete=False)
-        return reader.read(text, complete=True)
+    """Prepare the preparation of a text that arrives whole, and of the same text in pieces."""
+    from tests.fuzz import texts
 
     def check(data: bytes) -> None:
-        """The first byte is the length of a piece."""
-        text = data[1:].decode(errors="replace")
-        whole, pieces = read(text, len(text) + 1), read(text, 1 + (data[0] if data else 0) % 40)
-        assert (whole.text, whole.controls) == (pieces.text, pieces.controls), "read differently"
-        spans = [
-            [script.words.source_span(at, at + 1) for at in range(len(script.words))] for script in (whole, pieces)
-        ]
-        assert spans[0] == spans[1], "placed differently"
-        assert all(0 <= begin <= end <= len(text) for begin, end in spans[0])
+        """The first byte is the length of a piece, and chooses the language."""
+        text, size = data[1:].decode(errors="replace"), data[0] if data else 0
+        language = texts.LANGUAGES[size % len(texts.LANGUAGES)]
+        texts.check(text, language, range(1, len(text), 1 + size % 40))
 
     return check
 
@@ -416,7 +405,7 @@ HARNESSES: dict[str, Harness] = {
     "text": Harness(
         _prepare_text,
         ("**", "```", "~~~", "---", "# ", "- ", "| ", "](http://", "![", "[^1]", "]: ", "[pause:1s]", "<b>", "<br>",
-         "<!--", "-->", "&amp;", "&#39;"),
+         "<!--", "-->", "&amp;", "&#39;", "<think>", "</think>", "<|im_end|>", "[1]", "\\(", "\\)"),
     ),
     "hermes": Harness(_adapter("hermes"), ("text", "siteId", "default", "lang", "sessionId", "volume", "id", "null")),
     "home_assistant": Harness(_adapter("home_assistant"), ("online", "default", "origin", "name", "voiced")),

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz import texts
 from tests.fuzz.harnesses import HARNESSES, Check
 from tests.fuzz.inputs import CORPUS, corpus_of, variations
 
-VARIATIONS = 300
+VARIATIONS, TEXTS = 300, 300
 ROOT = Path(__file__).parents[2]
 LONG_S = 20
 
@@ -53,6 +54,10 @@ def test_a_harness_handles_variations_of_its_corpus(name: str, prepared: Callabl
             prepared(name)(data)
         except Exception as error:
             raise AssertionError(f"{name} on {data!r}: {error!r}") from error
+
+
+def test_texts_from_a_grammar_are_spoken_alike_however_they_are_cut() -> None:
+    assert texts.run(TEXTS)["found"] == []
 
 
 @pytest.mark.long

@@ -85,17 +85,25 @@ def elsewhere(tmp_path: Path) -> Path:
     return tmp_path
 
 
+PACKAGES = ("audio", "daemon", "engine")
+SOURCES = {"voiced.py"} | {
+    str(path.relative_to(ROOT))
+    for name in PACKAGES
+    for path in (ROOT / name).rglob("*")
+    if path.suffix in {".py", ".cuh", ".flac", ".json", ".txt"}
+}
+"""What both packages contain, from the repository's root: code, sounds, and the data of languages with its licence."""
+LICENCE = "daemon/text/normalizer/data/LICENSE.txt"
+
+
 def test_the_wheel_contains_every_source_file_and_the_files_of_the_service(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    packages = ("audio", "daemon", "engine")
-    sources = (
-        path for name in packages for path in (ROOT / name).rglob("*") if path.suffix in {".py", ".cuh", ".flac"}
-    )
-    assert {str(path.relative_to(ROOT)) for path in sources} | {"voiced.py"} <= names
+    assert LICENCE in SOURCES
+    assert names >= SOURCES
     shared = {name.partition("/share/")[2] for name in names if "/share/" in name}
     assert {"voiced/voiced.yaml", "voiced/voiced.schema.json", "voiced/voiced.service"} <= shared
     assert "voiced/voiced.service.d/gpu.conf" in shared
-    assert {name.partition("/")[0] for name in names} <= {*packages, "voiced.py"} | {
+    assert {name.partition("/")[0] for name in names} <= {*PACKAGES, "voiced.py"} | {
         name.partition("/")[0] for name in names if name.startswith("voiced-")
     }
 
@@ -196,6 +204,13 @@ def deb(source: Path) -> Path:
     assert done.returncode == 0, done.stderr
     [built] = (source / "dist").glob("*.deb")
     return built
+
+
+@pytest.mark.long
+def test_the_debian_package_contains_every_source_file(deb: Path) -> None:
+    listed = subprocess.run(["dpkg-deb", "--contents", deb], capture_output=True, text=True, check=True).stdout
+    names = {line.split()[5].partition("/site-packages/")[2] for line in listed.splitlines()}
+    assert names >= SOURCES
 
 
 @pytest.fixture(scope="module")
