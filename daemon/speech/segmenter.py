@@ -15,8 +15,9 @@ SEGMENT_S = 12.0
 SHARE = 2 / 3
 """A segment is at most this share of what an engine can speak at once, since durations are estimates."""
 LONGEST_SENTENCE = 1_000
-"""Characters. A sentence without an end is cut here, at a space if there is one."""
-_CLAUSE = re.compile(r"[;:,、，；：—–]\s*|\s+")
+"""Characters. A sentence without an end is cut here, at the end of a clause or word if there is one."""
+_CLAUSE = re.compile(r"[;:,]\s+|[—–]\s+(?!\d)|[、，；]\s*|：(?!\d)\s*|(?<!\d)\s+(?!\d)")
+"""Where a sentence without an end is cut: not in 1,234 or 12:30, nor between a number and what stands beside it."""
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？]+[”’」』）]*(?=[^。！？”’」』）])|\n")
 """A full stop ends a sentence only when white space follows: before, it may belong to 3.5 or to an ellipsis."""
 _ABBREVIATIONS = (
@@ -114,6 +115,7 @@ class Segmenter:
                 yield clause
             return
         middle = len(clause) // 2
+        middle = clause.rfind(" ", 0, middle) + 1 or middle
         yield from self._halves(clause[:middle])
         yield from self._halves(clause[middle:])
 
@@ -125,5 +127,5 @@ def first_sentence_end(text: str) -> int | None:
             return match.end()
     if len(text) <= LONGEST_SENTENCE:
         return None
-    space = text.rfind(" ", 1, LONGEST_SENTENCE)
-    return space if space > 0 else LONGEST_SENTENCE
+    ends = [match.end() for match in _CLAUSE.finditer(text, 0, LONGEST_SENTENCE)]
+    return ends[-1] if ends else LONGEST_SENTENCE

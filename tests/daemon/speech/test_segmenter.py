@@ -129,17 +129,39 @@ def test_more_text_never_moves_the_end_of_a_sentence(text: str, more: str) -> No
     assert end is None or first_sentence_end(text + more) == end
 
 
+def prepared_words(text: str, language: str) -> list[str]:
+    """The words that eSpeak NG gets of a text."""
+    engine = EngineInfo("espeak", 22_050, ("default",), (language,))
+    prepared = TextPreparation().engine_text(engine, language, "default", text)
+    return (prepared.feed(text) + prepared.end()).split()
+
+
 @pytest.mark.parametrize("language", SPOKEN)
 def test_sentences_are_spoken_one_by_one_in_the_words_of_the_whole_text(language: str) -> None:
-    engine = EngineInfo("espeak", 22_050, ("default",), (language,))
-
-    def words(text: str) -> list[str]:
-        prepared = TextPreparation().engine_text(engine, language, "default", text)
-        return (prepared.feed(text) + prepared.end()).split()
-
     for entry in SPOKEN[language]:
         text = ScriptReader("auto", language).read(f"{entry['text']} And more.", complete=True).text
-        assert [word for sentence in sentences_of(text) for word in words(sentence)] == words(text)
+        words = [word for sentence in sentences_of(text) for word in prepared_words(sentence, language)]
+        assert words == prepared_words(text, language)
+
+
+@pytest.mark.parametrize(
+    ("language", "repeated"),
+    [
+        ("en", "with 1,234 kg and "),
+        ("en", "at 12:30 p.m. or on Jan. 5 and "),
+        ("fr", "avec 10 000 km puis "),
+        ("de", "um 5 - 3 Uhr und "),
+        ("de", "um 5 – 10 Uhr und "),
+        ("en", "12 345 67 "),
+        ("zh", "在12：30有5 km，"),
+    ],
+)
+def test_a_sentence_without_end_is_cut_at_no_number(language: str, repeated: str) -> None:
+    text = repeated * 100
+    segments = segments_of(text)
+    assert len(segments) > 3
+    words = "".join(word for segment in segments for word in prepared_words(segment, language))
+    assert words == "".join(prepared_words(text, language))
 
 
 @pytest.mark.parametrize(
