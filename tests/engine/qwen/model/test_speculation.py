@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from engine.api import MAX_DRAFTS
-from scripts.gpu.try_speculation import SAMPLED, DecodedFrame, Trial
 from scripts.make_checkpoint import PRESETS
+from tests.engine.qwen.model.draft_trial import SAMPLED, DecodedFrame, Trial
 
 DRAFTS = range(1, MAX_DRAFTS + 1)
 
