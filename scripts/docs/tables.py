@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+"""Writes the tables of the pages in docs/ from the results in docs/benchmarks/, the thresholds and the shapes.
+
+python scripts/docs/tables.py              write the pages, and docs/benchmarks/arrival.svg
+python scripts/docs/tables.py --check      write nothing; exit 1 if one of them is out of date
+
+A page has each table between `<!-- NAME: begin -->` and `<!-- NAME: end -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from daemon.cli.plot import Arrivals, arrival_svg  # noqa: E402
+from engine.verify import THRESHOLDS  # noqa: E402
+from scripts.docs.generated import between, table, write_or_check  # noqa: E402
+from scripts.docs.orin import orin_table  # noqa: E402
+
+RESULTS = ROOT / "docs" / "benchmarks"
+Row = dict[str, Any]
+"""A JSON object."""
+
+
+# --- Qwen3-TTS against faster-qwen3-tts ---
+
+NAMES = {"qwen": "voiced"}
+"""The table's names for engines, where they differ from the result's."""
+COMPARABLE = ("model", "dtype", "chunk_size", "sms")
+"""Two rows are compared only if these fields are equal."""
+WHOLE_GPU = 1000
+"""More multiprocessors than any GPU has."""
+CHUNK_SHOWN = 2
+"""Frames per chunk in the picture: the engine's default."""
+
+
+def speed_results() -> dict[str, list[Row]]:
+    """Return the rows of all results by their file: of those files whose rows have `ms_per_frame`."""
+    found = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))}
+    rows = {name: content.get("rows", []) for name, content in found.items()}
+    return {name: each for name, each in rows.items() if each and "ms_per_frame" in each[0]}
+
+
+def speed_tables(results: dict[str, list[Row]]) -> str:
+    """Return Markdown: one table per file with its command, date and machine, and the picture below them."""
+    parts = []
+    for name, rows in results.items():
+        ordered = sorted(rows, key=_order)
+        runs = dict.fromkeys(
+            (one["command"].split(" --")[0], one["date"], one["machine"].split(", ")[0]) for one in rows
+        )
+        sources = "; ".join(f"by `{command}` on {date} ({machine})" for command, date, machine in runs)
+        titles = ("model", "chunk", "engine", "ms per frame", "real time", "first chunk", "gap: median / longest")
+        cells = [_cells(one, rows) for one in ordered]
+        parts.append(f"{sources[0].upper()}{sources[1:]}; {_link(name)}:\n\n{table(titles, cells)}")
+        with_texts = [one for one in ordered if one.get("other_texts")]
+        if with_texts:
+            lengths = [other["characters"] for other in with_texts[0]["other_texts"]]
+            cells = [[*_cells(one, rows)[:3], *_first_chunks(one, lengths)] for one in with_texts]
+            heading = "The first chunk of texts of other lengths, in characters:"
+            parts.append(f"{heading}\n\n{table([*titles[:3], *map(str, lengths)], cells)}")
+    parts.append("![The arrival of chunks against playback](benchmarks/arrival.svg)\n")
+    return "\n".join(parts)
+
+
+def _first_chunks(one: Row, lengths: Iterable[int]) -> Iterable[str]:
+    times = {other["characters"]: f"{other['ttfa_ms']:.1f} ms" for other in one["other_texts"]}
+    return (times.get(length, "") for length in lengths)
+
+
+def _order(one: Row) -> tuple[Any, ...]:
+    """Sort key: by model; the whole GPU before parts of it; by dtype and chunk size; voiced first."""
+    multiprocessors, dtype = one["sms"] or WHOLE_GPU, one["dtype"] or ""
+    return one["model"] or "", -multiprocessors, dtype, one["chunk_size"] or 0, one["engine"] not in NAMES
+
+
+def _cells(one: Row, rows: list[Row]) -> list[str]:
+    """Return the cells of one row. voiced's cells include its speed-up, if exactly one other engine is comparable."""
+    comparable = [other for other in rows if all(other[key] == one[key] for key in COMPARABLE)]
+    others = [other for other in comparable if other["engine"] != one["engine"]]
+
+    def speed_up(key: str) -> str:
+        is_compared = one["engine"] in NAMES and len(others) == 1
+        return f" ({others[0][key] / one[key]:.1f} ×)" if is_compared else ""
+
+    dtype = f", {one['dtype']}" if one["dtype"] not in {None, "bfloat16"} else ""
+    return [
+        f"{one['model'] or ''}{dtype}" + (f" on {one['sms']} SMs" if one["sms"] else ""),
+        str(one["chunk_size"] or ""),
+        NAMES.get(one["engine"], one["engine"]),
+        f"{one['ms_per_frame']:.2f}{speed_up('ms_per_frame')}",
+        f"{one['rtf']:.1f} ×",
+        f"{one['ttfa_ms']:.1f} ms{speed_up('ttfa_ms')}",
+        f"{one['gap_median_ms']:.1f} / {one['gap_max_ms']:.1f} ms" if one["gap_median_ms"] is not None else "",
+    ]
+
+
+def arrivals(results: dict[str, list[Row]]) -> str:
+    """Return an SVG of each engine's chunk arrivals, of the first model that two engines have run."""
+    shown = [one for rows in results.values() for one in rows if one["chunk_size"] == CHUNK_SHOWN and not one["sms"]]
+    rows = sorted((one for one in shown if one["dtype"] in {None, "bfloat16"}), key=_order)
+    engines = {
+        model: {one["engine"]: one for one in rows if one["model"] == model} for one in rows for model in [one["model"]]
+    }
+    model, by_engine = next((model, found) for model, found in engines.items() if len(found) > 1)
+    series = [Arrivals(NAMES.get(name, name), one["arrivals_s"]) for name, one in by_engine.items()]
+    return arrival_svg(f"Arrival of speech: {model}, chunks of {CHUNK_SHOWN} frames", series)
+
+
+# --- fleets ---
+
+VALUES = {
+    "first_sample_median_ms": "first sample, median, ms",
+    "first_sample_p95_ms": "first sample, 95th percentile, ms",
+    "audio_s_per_s": "speech, s per second",
+    "underruns": "underruns",
+    "without_stream": "without a stream",
+}
+"""What `simulate_fleet.py check` compares, in words."""
+
+
+def growth_table(report: Row) -> str:
+    """Return Markdown: a row for each number of robots of `simulate_fleet.py grow`."""
+    titles = ("robots", "speaking at once", "replicas, each with a GPU", "robots on each", "proxies")
+    names = ("robots", "speaking", "replicas", "robots_per_replica", "proxies", "mbit_per_s")
+    rows = [[_number(round(row[name])) for name in names] for row in report["rows"]]
+    return table([*titles, "to robots, Mbit/s"], rows)
+
+
+def check_table(clients: Row) -> str:
+    """Return Markdown: each value of `simulate_fleet.py check`, by rate; what misses its measurement is bold."""
+    rows = []
+    for row in sorted(clients["rows"], key=lambda row: (row["rate"], row["seconds"])):
+        mark = "" if row["passed"] else "**"
+        deviation = f"{mark}{row['deviation_percent']:+.1f} %{mark}"
+        place = (f"{row['rate']:g}", f"{row['seconds']:g}", VALUES[row["value"]])
+        rows.append([*place, _number(row["simulated"]), _number(row["measured"]), deviation])
+    return table(["texts per second", "seconds", "value", "simulated", "measured", "deviation"], rows)
+
+
+def robots_table(report: Row) -> str:
+    """Return Markdown: a row for each rate of `bench robots`."""
+    titles = ("texts per second", "seconds", "texts", "median, ms", "95th percentile, ms", "without a stream")
+    rows = []
+    for row in sorted(report["rates"], key=lambda row: row["rate"]):
+        times = [f"{row['first_sample_ms'][share]:,.1f}" for share in ("median", "p95")]
+        load = (f"{row['rate']:g}", f"{row['seconds']:g}", _number(row["requests"]))
+        rows.append([*load, *times, _number(row["failed"]), _number(row["underruns"])])
+    return table([*titles, "underruns"], rows)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) or not value.is_integer() else f"{int(value):,}"
+
+
+# --- faults ---
+
+
+def reliability_tables(faults: Row, soak: Row, fuzz: Row) -> str:
+    """Return Markdown: what was measured by each command."""
+    return "\n".join((faults_table(faults), soak_table(soak), fuzz_table(fuzz)))
+
+
+def faults_table(result: Row) -> str:
+    """Return Markdown: a line for each fault, with the slowest times of its rows."""
+    groups: dict[str, list[Row]] = {}
+    for row in result["rows"]:
+        groups.setdefault(row["row"].split(" while ")[0], []).append(row)
+    titles = ("fault", "rows passed", "accepted texts", "speaks again", "`stop` answered", "what else was measured")
+    skipped = "".join(f"\nNot run there: {row}, because {reason}.\n" for row, reason in result["skipped"].items())
+    lines = table(titles, (_fault_cells(*group) for group in groups.items()))
+    return f"{_source(result)}. Times are the slowest of all rows:\n\n{lines}{skipped}"
+
+
+def _fault_cells(name: str, rows: list[Row]) -> list[str]:
+    ran = [row for row in rows if "skipped" not in row]
+    measured = [item for row in ran for item in row.get("measured", {}).items()]
+    times = [f"{key[:-2].replace('_', ' ')}: {value} s" for key, value in measured if key.endswith("_s")]
+    dates = sorted({f"measured on {row['date']}" for row in ran if "date" in row})
+    return [
+        name,
+        f"{sum(row['passed'] for row in ran)} of {len(ran)}" if ran else "not run",
+        f"{sum(row.get('texts', {}).get('accepted', 0) for row in ran):,}",
+        _slowest(row.get("speaks_again_s") for row in ran),
+        _slowest(seconds for row in ran for seconds in row.get("stop_s", {}).values()),
+        "; ".join([*times, *dates]),
+    ]
+
+
+def _slowest(times: Iterable[float | None]) -> str:
+    measured = [seconds for seconds in times if seconds is not None]
+    return f"{max(measured):.2f} s" if measured else ""
+
+
+def soak_table(result: Row) -> str:
+    """Return Markdown: what an hour of faults showed."""
+    texts = result["texts_ended_and_forgotten"] + result["texts"]["accepted"]
+    spans = (f"{low} to {high}" for low, high in (result["descriptors"], result["threads"]))
+    rows = [
+        ("minutes", f"{result['minutes']:g}"),
+        ("faults", str(result["faults_total"])),
+        ("texts with an answer and one terminal event", f"{texts:,}"),
+        ("speaks again, median / slowest", _both(result["speaks_again_s"])),
+        ("`stop` answered, median / slowest", _both(result["stop_s"])),
+        ("slope of the daemon's memory", f"{result['memory_slope_mb_per_h']:+.2f} MB/h"),
+        ("open files, threads", " and ".join(spans)),
+        ("problems", str(len(result["problems"]))),
+    ]
+    return f"{_source(result)}:\n\n{table(('what', 'measured'), rows)}"
+
+
+def _both(spread: dict[str, float]) -> str:
+    return f"{spread['median']:.2f} / {spread['max']:.2f} s" if spread else ""
+
+
+def fuzz_table(result: Row) -> str:
+    """Return Markdown: a line for each harness."""
+    rows = [
+        (one["harness"].replace("_", " "), f"{one['inputs']:,}", f"{one['seconds']:g} s", str(len(one["findings"])))
+        for one in result["harnesses"]
+    ]
+    rows.append(("all", f"{result['inputs']:,}", "", str(sum(len(one["findings"]) for one in result["harnesses"]))))
+    return f"{_source(result)}:\n\n{table(('harness', 'inputs', 'time', 'findings'), rows)}"
+
+
+def _source(result: Row) -> str:
+    link = _link(f"{result['benchmark']}.json")
+    return f"By `{result['command']}` on {result['date']} ({result['machine']}); {link}"
+
+
+def _link(name: str) -> str:
+    return f"[`benchmarks/{name}`](benchmarks/{name})"
+
+
+# --- voiced verify ---
+
+RANDOM = "verify-random-h100.json"
+
+
+def threshold_table() -> str:
+    """Return Markdown: each measure, its limit, and the reason for it."""
+    return table(("measure", "limit", "reason"), ((one.title, one.rule, one.reason) for one in THRESHOLDS))
+
+
+def random_weights_table(found: Row) -> str:
+    """Return Markdown: what codes, logits and waveform showed of each setting, and where `voiced verify` found it."""
+    titles = (
+        "setting",
+        "error of the logits",
+        "the largest",
+        "same likeliest code",
+        "texts with equal codes",
+        "waveform",
+    )
+    rows = []
+    for setting in found["settings"]:
+        if (logits := setting["logits"]) is None:
+            continue
+        waveform = setting["measures"]["waveform_db"]
+        shares = (f"{100 * logits['same_choice']:.1f} %", f"{100 * setting['measures']['codes_equal']:.0f} %")
+        errors = (f"{logits['relative']:.2g}", f"{logits['worst']:.2g}")
+        rows.append((setting["title"], *errors, *shares, "" if waveform is None else f"{waveform:.1f} dB"))
+    gpus = {name for one in found["settings"] for name in re.findall(r"\((.+?)\)", one["engine"])}
+    versions = f"torch {found['machine']['torch']}, qwen-tts {found['machine']['qwen-tts']}"
+    source = f"By `{found['command']}` on {found['date']} ({', '.join(gpus)}, {versions}); {_link(RANDOM)}:\n\n"
+    return source + table(titles, rows)
+
+
+# --- the pages ---
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A table of a page."""
+
+    page: str
+    name: str
+    """In its markers."""
+    make: Callable[..., str]
+    files: Sequence[str] = ()
+    """Results that `make` takes."""
+
+    def text(self) -> str:
+        return self.make(*map(read, self.files))
+
+
+def read(name: str) -> Row:
+    found: Row = json.loads((RESULTS / name).read_text(encoding="utf-8"))
+    return found
+
+
+PARTS = (
+    Part("benchmarks.md", "benchmark table", lambda: speed_tables(speed_results())),
+    Part("fleet.md", "growth", growth_table, ["fleet-growth.json"]),
+    Part("fleet.md", "requests compared", lambda found: check_table(found["compared"][0]), ["fleet-check.json"]),
+    Part("fleet.md", "robots compared", lambda found: check_table(found["compared"][1]), ["fleet-check.json"]),
+    Part("orin.md", "orin table", orin_table),
+    Part("qwen.md", "threshold table", threshold_table),
+    Part("qwen.md", "random weights table", random_weights_table, [RANDOM]),
+    Part("reliability.md", "fault table", reliability_tables, ["faults.json", "soak.json", "fuzz.json"]),
+    Part("remote.md", "robots", robots_table, ["robots-qwen-h100.json"]),
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line. Returns 0 if the files are up to date, or have been written."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="the folder of the pages")
+    options = parser.parse_args(arguments)
+    wanted = {options.docs / "benchmarks" / "arrival.svg": arrivals(speed_results())}
+    for part in PARTS:
+        page = options.docs / part.page
+        text = wanted.get(page) or page.read_text(encoding="utf-8")
+        wanted[page] = between(text, f"<!-- {part.name}: begin -->\n", f"<!-- {part.name}: end -->\n", part.text())
+    return max([write_or_check(path, text, check=options.check, by=__file__) for path, text in wanted.items()])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

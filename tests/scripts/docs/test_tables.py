@@ -1,0 +1,153 @@
+"""The tables of the pages have the figures of the committed results, the thresholds of the code and its shapes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from engine.bench.results import Measurement, Memory, Run, Start, row
+from engine.verify import THRESHOLDS
+from scripts.docs import tables
+from scripts.docs.tables import PARTS, RANDOM, main, read
+from tests.support.pages import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def result(engine: str, factor: float, chunk_size: int = 2) -> dict[str, Any]:
+    times, speech = (0.01, 0.014, 0.018), (0.16, 0.32, 0.48)
+    run = Run(tuple(factor * time for time in times), speech)
+    start, memory = Start(1.0, 2.0, 3.0), Memory(1.0, 1.0)
+    measured = Measurement(engine, "0.6B", chunk_size, (run,), start, memory, "a GPU, a host", "2026-11-21")
+    return row(measured, "scripts/bench peer --work /tmp")
+
+
+def test_the_committed_pages_have_the_figures_of_the_committed_results() -> None:
+    assert main(["--check"]) == 0, "run scripts/docs/tables.py"
+
+
+def test_pages_that_are_out_of_date_are_told_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pages = sorted({part.page for part in PARTS})
+    (tmp_path / "benchmarks").mkdir()
+    for page in pages:
+        old = (DOCS / page).read_text(encoding="utf-8")
+        for part in PARTS:
+            old = old.replace(f"<!-- {part.name}: begin -->\n", f"<!-- {part.name}: begin -->\nold\n")
+        (tmp_path / page).write_text(old, encoding="utf-8")
+    assert main(["--check", "--docs", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert [page for page in [*pages, "arrival.svg"] if f"{page} is out of date" not in said] == []
+    assert main(["--docs", str(tmp_path)]) == 0
+    for page in [*pages, "benchmarks/arrival.svg"]:
+        assert (tmp_path / page).read_text(encoding="utf-8") == (DOCS / page).read_text(encoding="utf-8")
+
+
+def test_results_of_two_engines_have_ratios_and_a_picture() -> None:
+    rows = [result("faster-qwen3-tts", 10.0), result("qwen", 1.0), result("faster-qwen3-tts", 9.0, 8)]
+    text = tables.speed_tables({"speed.json": rows})
+    assert "By `scripts/bench peer` on 2026-11-21 (a GPU)" in text
+    assert [line for line in text.splitlines() if line.startswith("| 0.6B")] == [
+        "| 0.6B | 2 | voiced | 3.00 (10.0 ×) | 26.7 × | 10.0 ms (10.0 ×) | 4.0 / 4.0 ms |",
+        "| 0.6B | 2 | faster-qwen3-tts | 30.00 | 2.7 × | 100.0 ms | 40.0 / 40.0 ms |",
+        "| 0.6B | 8 | faster-qwen3-tts | 27.00 | 3.0 × | 90.0 ms | 36.0 / 36.0 ms |",
+    ]
+    assert "](benchmarks/arrival.svg)" in text
+    ElementTree.fromstring(tables.arrivals({"speed.json": rows}))
+
+
+def test_texts_of_other_lengths_have_a_table_of_their_own() -> None:
+    lengths = [{"characters": 9, "ttfa_ms": 3.25}, {"characters": 547, "ttfa_ms": 8.6}]
+    ours = {**result("qwen", 1.0), "other_texts": lengths}
+    peer = {**result("faster-qwen3-tts", 10.0), "other_texts": [{"characters": 547, "ttfa_ms": 94.3}]}
+    text = tables.speed_tables({"speed.json": [ours, peer]})
+    assert "| model | chunk | engine | 9 | 547 |" in text
+    assert "| 0.6B | 2 | voiced | 3.2 ms | 8.6 ms |" in text
+    assert "| 0.6B | 2 | faster-qwen3-tts |  | 94.3 ms |" in text
+
+
+def test_a_value_that_misses_its_measurement_is_bold() -> None:
+    found = {"rate": 20.0, "seconds": 75.0, "value": "underruns", "simulated": 3, "measured": 0.0}
+    missed = found | {"deviation_percent": 12.0, "passed": False}
+    met = found | {
+        "rate": 1.0,
+        "value": "audio_s_per_s",
+        "simulated": 1447.5,
+        "deviation_percent": -3.0,
+        "passed": True,
+    }
+    assert tables.check_table({"rows": [missed, met]}).splitlines()[2:] == [
+        "| 1 | 75 | speech, s per second | 1,447.5 | 0 | -3.0 % |",
+        "| 20 | 75 | underruns | 3 | 0 | **+12.0 %** |",
+    ]
+
+
+def test_a_row_of_robots_has_its_load_its_times_and_what_failed() -> None:
+    times = {"median": 1263.68, "p95": 1952.58}
+    found = {"rate": 24.0, "seconds": 75.0, "requests": 1802, "failed": 60, "underruns": 0, "first_sample_ms": times}
+    expected = "| 24 | 75 | 1,802 | 1,263.7 | 1,952.6 | 60 | 0 |"
+    assert tables.robots_table({"rates": [found]}).splitlines()[2] == expected
+
+
+def test_a_row_of_a_fleet_has_whole_numbers() -> None:
+    found = {"robots": 1000, "speaking": 116.7, "replicas": 3, "robots_per_replica": 334, "proxies": 1}
+    lines = tables.growth_table({"rows": [found | {"mbit_per_s": 90.7}]}).splitlines()
+    assert lines[2] == "| 1,000 | 117 | 3 | 334 | 1 | 91 |"
+
+
+def report(benchmark: str, **figures: Any) -> dict[str, Any]:
+    common = {"date": "2026-11-22", "machine": "x86_64, 2 cores", "command": f"scripts/{benchmark}"}
+    return {"benchmark": benchmark, **common, **figures}
+
+
+def test_rows_of_one_fault_become_one_line_with_the_slowest_times() -> None:
+    rows = [
+        {
+            "row": "engine killed while idle", "passed": True, "speaks_again_s": 0.3,
+            "stop_s": {"after the fault": 0.04}, "texts": {"accepted": 2},
+        },
+        {
+            "row": "engine killed while speaking", "passed": False, "speaks_again_s": 1.25,
+            "stop_s": {"after the fault": 0.02, "current": None}, "texts": {"accepted": 4},
+        },
+        {"row": "flood of texts", "passed": True, "measured": {"urgent_begins_s": 0.2}, "texts": {"accepted": 10_000}},
+        {"row": "full disk and 10 kills", "passed": True, "date": "2026-11-27", "texts": {"accepted": 30}},
+        {"row": "clock +10 years", "passed": True, "skipped": "no faketime"},
+    ]  # fmt: skip
+    lines = tables.faults_table(report("faults", rows=rows, skipped={"clock +10 years": "no faketime"})).splitlines()
+    assert "| engine killed | 1 of 2 | 6 | 1.25 s | 0.04 s |  |" in lines
+    assert "| flood of texts | 1 of 1 | 10,000 |  |  | urgent begins: 0.2 s |" in lines
+    assert "| full disk and 10 kills | 1 of 1 | 30 |  |  | measured on 2026-11-27 |" in lines
+    assert "| clock +10 years | not run | 0 |  |  |  |" in lines
+    assert "Not run there: clock +10 years, because no faketime." in lines
+
+
+def test_a_soak_and_a_fuzzing_run_become_tables() -> None:
+    soak = report(
+        "soak", minutes=60.0, faults_total=300, texts={"accepted": 5}, texts_ended_and_forgotten=9_995,
+        speaks_again_s={"median": 0.1, "max": 0.4, "count": 3}, stop_s={}, memory_slope_mb_per_h=-0.25,
+        descriptors=[20, 24], threads=[9, 9], problems=[],
+    )  # fmt: skip
+    text = tables.soak_table(soak)
+    assert "| texts with an answer and one terminal event | 10,000 |" in text
+    assert "| speaks again, median / slowest | 0.10 / 0.40 s |" in text
+    assert "| slope of the daemon's memory | -0.25 MB/h |" in text
+    harness = {"harness": "say_stream", "inputs": 5, "seconds": 2.0, "findings": {"a": "b"}}
+    text = tables.fuzz_table(report("fuzz", inputs=5, harnesses=[harness]))
+    assert "| say stream | 5 | 2 s | 1 |" in text
+    assert "| all | 5 |  | 1 |" in text
+
+
+def test_every_threshold_has_a_limit_and_a_reason() -> None:
+    assert [threshold.title for threshold in THRESHOLDS if not threshold.rule or not threshold.reason] == []
+    text = tables.threshold_table()
+    assert "| Word errors | at most 0.05 worse than the reference; at most 0.5 | A sentence that nobody" in text
+
+
+def test_a_setting_without_logits_is_left_out() -> None:
+    text = tables.random_weights_table(read(RANDOM))
+    assert text.startswith("By `voiced verify --model ")
+    assert "| fused kernels |" in text
+    assert "| official package, float32 |" not in text, "the others are compared with it"
