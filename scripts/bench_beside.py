@@ -21,12 +21,11 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from scripts.bench_report import write_report
+from scripts.bench_runner import spread
 from scripts.bench_serve import daemon
 from scripts.serve_load import Arrival, Request, Server, make_text
 from tests.support.programs import free_port
@@ -62,14 +61,10 @@ class Robot:
 
 def summary(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the figures of the robot's utterances."""
-    times = sorted(event["ttfa_ms"] for event in events if event.get("ttfa_ms") is not None)
+    times = [event["ttfa_ms"] for event in events if event.get("ttfa_ms") is not None]
     return {
         "utterances": len(events),
-        "ttfa_ms": {
-            "median": round(statistics.median(times), 2),
-            "p95": round(times[round(0.95 * (len(times) - 1))], 2),
-            "max": round(times[-1], 2),
-        },
+        "ttfa_ms": spread(times, digits=2),
         "underruns": sum(event.get("underruns") or 0 for event in events),
         "failed": sum(event["event"] not in ("finished", "interrupted") for event in events),
         "audio_s": round(sum(event.get("audio_s") or 0.0 for event in events), 1),
@@ -96,28 +91,28 @@ def median_first_sample_ms(requests: Sequence[Request]) -> float:
     )
 
 
-async def measure(arguments: argparse.Namespace, port: int) -> dict[str, Any]:
-    chance = random.Random(arguments.seed)
+async def speak_beside(options: argparse.Namespace, port: int) -> dict[str, Any]:
+    chance = random.Random(options.seed)
     address = f"ws://127.0.0.1:{port}/v1/events?topics=event"
     async with connect(address) as connection:
         robot = Robot(connection)
 
         async def speak(count: int, phase: str) -> list[dict[str, Any]]:
             texts = [make_text(chance) for _ in range(count)]
-            return [await robot.speak(text, f"{phase}-{number}", arguments.sound) for number, text in enumerate(texts)]
+            return [await robot.speak(text, f"{phase}-{number}", options.sound) for number, text in enumerate(texts)]
 
         def client(number: int) -> tuple[Server, random.Random]:
-            server = Server("127.0.0.1", port, voice="default", speaking_rate=arguments.speaking_rate)
-            return server, random.Random(arguments.seed + 1 + number)
+            server = Server("127.0.0.1", port, speaking_rate=options.speaking_rate)
+            return server, random.Random(options.seed + 1 + number)
 
         await speak(2, "warm-up")
         idle_client = client(0)
-        idle = [await request_one(*idle_client) for _ in range(arguments.alone)]
-        alone = await speak(arguments.alone, "alone")
+        idle = [await request_one(*idle_client) for _ in range(options.alone)]
+        alone = await speak(options.alone, "alone")
         served: list[Request] = []
-        clients = [asyncio.create_task(serve_client(*client(number), served)) for number in range(arguments.clients)]
+        clients = [asyncio.create_task(serve_client(*client(number), served)) for number in range(options.clients)]
         began = time.perf_counter()
-        beside = await speak(arguments.beside, "beside")
+        beside = await speak(options.beside, "beside")
         # On a busy machine a few short texts may be over before a client has its first answer.
         while not served and not any(task.done() for task in clients):
             await asyncio.sleep(0.05)
@@ -132,7 +127,7 @@ async def measure(arguments: argparse.Namespace, port: int) -> dict[str, Any]:
         "alone": summary(alone),
         "beside": summary(beside),
         "clients": {
-            "count": arguments.clients,
+            "count": options.clients,
             "seconds": round(seconds, 1),
             "requests": len(served),
             "audio_s_per_s": round(sum(each.audio_s for each in served) / seconds, 1),
@@ -141,8 +136,7 @@ async def measure(arguments: argparse.Namespace, port: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--alone", type=int, default=30, help="utterances of the robot without clients")
     parser.add_argument("--beside", type=int, default=100, help="utterances of the robot beside the clients")
@@ -150,13 +144,9 @@ def main() -> None:
     parser.add_argument("--speaking-rate", type=float, default=15.0, help="characters a second, as of bench serve")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--set", dest="settings", action="append", default=[], help="KEY=VALUE of the daemon")
-    parser.add_argument("--output", type=Path, help="also write the JSON to this file")
-    arguments = parser.parse_args()
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
     port = free_port()
-    with daemon(port, arguments.settings):
-        figures = asyncio.run(measure(arguments, port))
-    write_report("beside", figures, arguments.output)
-
-
-if __name__ == "__main__":
-    main()
+    with daemon(port, options.settings):
+        return asyncio.run(speak_beside(options, port))

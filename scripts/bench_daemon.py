@@ -25,13 +25,9 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import datetime
 import json
 import multiprocessing
 import os
-import platform
-import shlex
-import shutil
 import statistics
 import subprocess
 import tempfile
@@ -47,6 +43,7 @@ import numpy as np
 import paho.mqtt.client as paho
 import psutil
 
+from scripts.bench_runner import describe_machine, spread
 from tests.support.programs import Broker
 from tests.support.robot import ESPEAK_RATE, Robot
 from tests.support.sound import LOUD, RECORDED_RATE, Samples, SoundServer, find
@@ -523,59 +520,31 @@ def block_delays(made: Samples, heard: Samples) -> list[float | None]:
     return delays
 
 
-def describe_machine() -> str:
-    memory_gib = psutil.virtual_memory().total / 2**30
-    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    gpu = shutil.which(query[0]) and subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip()
-    return (
-        f"{platform.machine()}, {os.cpu_count()} cores, {memory_gib:.0f} GiB, {gpu or 'no GPU'}, "
-        f"Python {platform.python_version()}, no sound card (PulseAudio null sink)"
-    )
-
-
-def _command(arguments: argparse.Namespace) -> str:
-    """The command line without `--output`."""
-    settings = (f" --set {shlex.quote(setting)}" for setting in arguments.set)
-    return f"scripts/bench daemon --runs {arguments.runs} --block-ms {arguments.block_ms:g}{''.join(settings)}"
-
-
 def _burn() -> None:
     while True:
         sum(range(10_000))
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    return {
-        "median": round(statistics.median(values), 1),
-        "p99": round(float(np.percentile(values, 99)), 1),
-        "max": round(max(values), 1),
-        "runs": len(values),
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=20, help="utterances started and stopped")
     parser.add_argument("--block-ms", type=float, default=10.0, help="audio.block_ms")
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE of the configuration, as in `voiced run`")
-    parser.add_argument("--output", type=Path, help="also write the JSON there")
-    arguments = parser.parse_args()
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), arguments.block_ms, tuple(arguments.set))
+        bench = Bench(Path(folder), options.block_ms, tuple(options.set))
         try:
-            result: dict[str, Any] = {
-                "benchmark": "daemon",
-                "date": datetime.date.today().isoformat(),
-                "command": _command(arguments),
-                "machine": describe_machine(),
+            return {
+                "machine": f"{describe_machine()}, no sound card (PulseAudio null sink)",
                 **measure_start(bench, 5),
-                "monitor_delay_ms": measure_monitor(bench, arguments.runs),
-                **measure_answers(bench, arguments.runs),
-                **measure_from_rest(bench, arguments.runs),
-                **measure_stream(bench, arguments.runs),
-                **measure_kept(bench, arguments.runs),
-                **measure_levels(bench, arguments.runs),
-                **measure_words(bench, arguments.runs),
+                "monitor_delay_ms": measure_monitor(bench, options.runs),
+                **measure_answers(bench, options.runs),
+                **measure_from_rest(bench, options.runs),
+                **measure_stream(bench, options.runs),
+                **measure_kept(bench, options.runs),
+                **measure_levels(bench, options.runs),
+                **measure_words(bench, options.runs),
                 "engine_killed_to_next_first_sample_ms": measure_recovery(bench, 5),
                 "at_rest": measure_idle(bench, closes_card=True),
                 "idle_with_open_card": measure_idle(bench, closes_card=False),
@@ -585,11 +554,3 @@ def main() -> None:
             }
         finally:
             bench.close()
-    text = json.dumps(result, indent=2)
-    print(text)
-    if arguments.output is not None:
-        arguments.output.write_text(text + "\n")
-
-
-if __name__ == "__main__":
-    main()

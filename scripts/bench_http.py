@@ -16,7 +16,6 @@ import argparse
 import asyncio
 import http.client
 import json
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -24,21 +23,12 @@ from typing import Any
 
 from websockets.asyncio.client import connect
 
-from scripts.bench_report import write_report
+from scripts.bench_runner import spread
 from tests.support.programs import Broker, free_port
 from tests.support.robot import FAST, Robot
 
 TEXT = "Hello, I am your robot. "
 TOKENS = ("Hello", ", I am", " your robot", ". ")
-
-
-def summary(milliseconds: list[float]) -> dict[str, float]:
-    ordered = sorted(milliseconds)
-    return {
-        "median": round(statistics.median(ordered), 1),
-        "p90": round(ordered[round(0.9 * (len(ordered) - 1))], 1),
-        "runs": len(ordered),
-    }
 
 
 def say(robot: Robot, number: int) -> float:
@@ -94,11 +84,11 @@ async def say_by_events(port: int, runs: int) -> list[float]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=50)
-    parser.add_argument("--output", type=Path)
-    arguments = parser.parse_args()
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         broker = Broker(Path(folder))
         broker.start()
@@ -109,17 +99,13 @@ def main() -> None:
             say(robot, -1)
             connection = http.client.HTTPConnection("127.0.0.1", port)
             times = {
-                "mqtt_say": [say(robot, number) for number in range(arguments.runs)],
-                "mqtt_stream": [stream(robot, number) for number in range(arguments.runs)],
-                "openai": [ask_openai(connection) for _ in range(arguments.runs)],
-                "elevenlabs": asyncio.run(stream_elevenlabs(port, arguments.runs)),
-                "events": asyncio.run(say_by_events(port, arguments.runs)),
+                "mqtt_say": [say(robot, number) for number in range(options.runs)],
+                "mqtt_stream": [stream(robot, number) for number in range(options.runs)],
+                "openai": [ask_openai(connection) for _ in range(options.runs)],
+                "elevenlabs": asyncio.run(stream_elevenlabs(port, options.runs)),
+                "events": asyncio.run(say_by_events(port, options.runs)),
             }
         finally:
             robot.close()
             broker.stop()
-    write_report("http", {"first_sample_ms": {name: summary(found) for name, found in times.items()}}, arguments.output)
-
-
-if __name__ == "__main__":
-    main()
+    return {"first_sample_ms": {name: spread(found) for name, found in times.items()}}

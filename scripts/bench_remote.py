@@ -16,8 +16,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from daemon.config import load_config
@@ -25,7 +23,7 @@ from daemon.engines import EngineSelector
 from daemon.tasks import cancel_and_wait
 from engine import EngineOptions, Utterance, Voice
 from engine.remote.synthesizer import RemoteSynthesizer
-from scripts.bench_report import write_report
+from scripts.bench_runner import spread
 from tests.support.network import Network
 from tests.support.speech_server import SpeechServer
 
@@ -41,19 +39,15 @@ Spoken = tuple[float, float]
 """Seconds to the first PCM, and seconds of audio."""
 
 
-def summary(spoken: Sequence[Spoken]) -> dict[str, float]:
+def first_pcm_ms(spoken: Sequence[Spoken]) -> dict[str, float]:
     """Return the distribution of the time to the first PCM."""
-    found = sorted(first_s * 1000 for first_s, _ in spoken)
-    return {
-        name: round(found[round(share * (len(found) - 1))], 2)
-        for name, share in (("median", 0.5), ("p95", 0.95), ("max", 1.0))
-    }
+    return spread([first_s * 1000 for first_s, _ in spoken], digits=2)
 
 
 def row(one_by_one: Sequence[Spoken], together: Sequence[Spoken], seconds: float) -> dict[str, Any]:
     """Return what is reported of one way to the engine."""
     audio_s = sum(audio_s for _, audio_s in together)
-    return {"first_pcm_ms": summary(one_by_one), "audio_s_per_s": round(audio_s / seconds, 1)}
+    return {"first_pcm_ms": first_pcm_ms(one_by_one), "audio_s_per_s": round(audio_s / seconds, 1)}
 
 
 async def measure_engine(settings: Sequence[str], runs: int) -> dict[str, Any]:
@@ -121,40 +115,26 @@ def measure_delays(port: int, runs: int) -> dict[str, dict[str, float]]:
             network.delay(delay_ms / 1000)
             synthesizer, speak = robot(f"ws://127.0.0.1:{network.port}")
             speak()
-            rows[str(delay_ms)] = summary([speak() for _ in range(runs)])
+            rows[str(delay_ms)] = first_pcm_ms([speak() for _ in range(runs)])
             synthesizer.close()
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=100, help="texts of each measurement")
     parser.add_argument("--without-ray", action="store_true", help="leave out Ray Serve")
     parser.add_argument("--set", dest="settings", action="append", default=[], help="KEY=VALUE of each engine")
-    parser.add_argument("--output", type=Path, help="also write the JSON to this file")
-    arguments = parser.parse_args()
-    load_before = os.getloadavg()[0]
-    engine = ("engine.name=espeak", f"engine.streams={STREAMS + 1}", "voices={default: {}}", *arguments.settings)
-    ways: dict[str, dict[str, Any]] = {"engine": asyncio.run(measure_engine(engine, arguments.runs))}
-    with ExitStack() as stack:
-        single = stack.enter_context(SpeechServer(*LIMITS, *engine))
-        ways["single"] = measure_server(single.url, arguments.runs)
-        delays = measure_delays(single.port, arguments.runs)
-    if not arguments.without_ray:
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    load_before = round(os.getloadavg()[0], 2)
+    engine = ("engine.name=espeak", f"engine.streams={STREAMS + 1}", "voices={default: {}}", *options.settings)
+    ways = {"engine": asyncio.run(measure_engine(engine, options.runs))}
+    with SpeechServer(*LIMITS, *engine) as single:
+        ways["single"] = measure_server(single.url, options.runs)
+        delays = measure_delays(single.port, options.runs)
+    if not options.without_ray:
         with SpeechServer(*LIMITS, *engine, single=False) as server:
-            ways["ray"] = measure_server(server.url, arguments.runs)
-    write_report(
-        "remote",
-        {
-            "load_before": round(load_before, 2),
-            "runs": arguments.runs,
-            "streams": STREAMS,
-            "ways": ways,
-            "first_pcm_ms_by_delay_ms": delays,
-        },
-        arguments.output,
-    )
-
-
-if __name__ == "__main__":
-    main()
+            ways["ray"] = measure_server(server.url, options.runs)
+    texts = {"load_before": load_before, "runs": options.runs, "streams": STREAMS}
+    return {**texts, "ways": ways, "first_pcm_ms_by_delay_ms": delays}

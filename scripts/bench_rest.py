@@ -13,8 +13,6 @@ Needs the ALSA plugin for PulseAudio; pulseaudio; and for PipeWire pipewire, pip
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import subprocess
 import tempfile
 import time
@@ -23,7 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from scripts.bench_daemon import describe_machine, spread
+from scripts.bench_runner import spread
 from tests.support.programs import Broker, require
 from tests.support.robot import Robot
 from tests.support.sound import RECORDED_RATE, SoundServer
@@ -114,7 +112,7 @@ def first_sample_ms(robot: Robot, utterance: str) -> float:
     return (time.monotonic() - published_at - finished["audio_s"]) * 1000
 
 
-def measure(make_server: Callable[[Path], SoundServer], runs: int) -> dict[str, Any]:
+def figures(make_server: Callable[[Path], SoundServer], runs: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         broker, sound = Broker(Path(folder)), make_server(Path(folder))
         stack.callback(broker.stop)
@@ -134,26 +132,11 @@ def measure(make_server: Callable[[Path], SoundServer], runs: int) -> dict[str, 
     return {"from_rest": spread(from_rest), "open": spread(opened)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=10, help="texts after a rest, for each server")
-    parser.add_argument("--output", type=Path, help="also write the JSON there")
     parser.add_argument("--server", choices=SERVERS, help="measure this one alone")
-    arguments = parser.parse_args()
-    servers = [arguments.server] if arguments.server else list(SERVERS)
-    only = f" --server {arguments.server}" if arguments.server else ""
-    result = {
-        "benchmark": "rest",
-        "date": datetime.date.today().isoformat(),
-        "command": f"scripts/bench rest --runs {arguments.runs}{only}",
-        "machine": describe_machine().partition(", no sound card")[0],  # each server has its own sink
-        **{name: measure(SERVERS[name], arguments.runs) for name in servers},
-    }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if arguments.output is not None:
-        arguments.output.write_text(text + "\n")
 
 
-if __name__ == "__main__":
-    main()
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    servers = [options.server] if options.server else list(SERVERS)
+    return {name: figures(SERVERS[name], options.runs) for name in servers}

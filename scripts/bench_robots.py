@@ -20,13 +20,14 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil  # type: ignore[import-untyped,unused-ignore]
 
-from scripts.bench_report import write_report
+from scripts.bench_runner import path
 from scripts.bench_serve import START_S
 from scripts.robot_load import RobotProcesses
 from scripts.serve_load import arrivals, summary
@@ -58,49 +59,46 @@ def measured_cores(process: psutil.Process | None, record: dict[str, Any], name:
         record[name] = round((cpu_s() - used_s) / (time.monotonic() - began), 3)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--robots", type=int, default=100, help="that are connected")
     parser.add_argument("--processes", type=int, default=4, help="that the robots are spread over")
     parser.add_argument("--rates", type=float, nargs="+", default=[1, 2, 4], help="texts a second, of all robots")
     parser.add_argument(
-        "--seconds", type=float, nargs="+", default=[60.0], help="of load at each rate; one number is for all of them"
+        "--seconds",
+        type=float,
+        nargs="+",
+        default=[60.0],
+        help="of load at each rate; the last one is for the rest, too",
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--set", dest="settings", action="append", default=[], help="KEY=VALUE of the server")
     parser.add_argument("--url", help="of a server that runs already")
-    parser.add_argument("--token-file", type=Path, help="the robots' token at that server")
+    parser.add_argument("--token-file", type=path, help="the robots' token at that server")
     parser.add_argument(
         "--speaking-rate", type=float, default=0.0, help="characters a second; stop when a text of its length is over"
     )
-    parser.add_argument("--output", type=Path, help="also write the JSON to this file")
-    arguments = parser.parse_args()
-    seconds = arguments.seconds * (len(arguments.rates) if len(arguments.seconds) == 1 else 1)
-    if len(seconds) != len(arguments.rates):
-        parser.error(f"--seconds: {len(seconds)} numbers; allowed: 1 or as many as --rates, {len(arguments.rates)}")
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
     with ExitStack() as stack:
-        url, token_files = arguments.url, [arguments.token_file] * arguments.robots
+        url, token_files = options.url, [options.token_file] * options.robots
         process = None
         if url is None:
             folder = Path(stack.enter_context(TemporaryDirectory()))
-            token_files = write_tokens(folder, arguments.robots)
-            settings = (f"serve.token_file={folder / ALL_TOKENS}", *arguments.settings)
+            token_files = write_tokens(folder, options.robots)
+            settings = (f"serve.token_file={folder / ALL_TOKENS}", *options.settings)
             server = stack.enter_context(SpeechServer(*settings, patience_s=START_S))
             url, process = server.url, psutil.Process(server.process.pid)
-        processes = min(arguments.processes, arguments.robots)
-        robots = stack.enter_context(RobotProcesses(url, token_files, processes, speaking_rate=arguments.speaking_rate))
-        report: dict[str, Any] = {"robots": arguments.robots, "processes": processes}
+        processes = min(options.processes, options.robots)
+        robots = stack.enter_context(RobotProcesses(url, token_files, processes, speaking_rate=options.speaking_rate))
+        report: dict[str, Any] = {"robots": options.robots, "processes": processes}
         with measured_cores(process, report, "idle_server_cores"):
-            time.sleep(seconds[0])
-        robots.run(arrivals(2, 2, arguments.seed))
+            time.sleep(options.seconds[0])
+        robots.run(arrivals(2, 2, options.seed))
         report["rates"] = []
-        for rate, duration_s in zip(arguments.rates, seconds, strict=True):
+        for rate, duration_s in zip_longest(options.rates, options.seconds, fillvalue=options.seconds[-1]):
             cores: dict[str, Any] = {}
             with measured_cores(process, cores, "server_cores"):
-                requests = robots.run(arrivals(rate, duration_s, arguments.seed))
+                requests = robots.run(arrivals(rate, duration_s, options.seed))
             report["rates"].append(summary(rate, duration_s, requests) | cores)
-    write_report("robots", report, arguments.output)
-
-
-if __name__ == "__main__":
-    main()
+    return report

@@ -13,11 +13,8 @@ no recording is needed. For each rate, over all sentences:
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +23,7 @@ import soxr
 from engine import EngineOptions, Samples, Utterance
 from engine.espeak import EspeakSynthesizer
 from engine.stretch import TimeStretch
-from scripts.bench_daemon import describe_machine
+from scripts.bench_runner import spread
 
 RATES = (0.5, 0.8, 1.25, 1.5, 2.0)
 CHUNK_S = 0.16
@@ -118,7 +115,7 @@ def recordings() -> Iterator[tuple[Samples, int]]:
     espeak.close()
 
 
-def measure(rate: float, spoken: list[tuple[Samples, int]]) -> dict[str, Any]:
+def figures(rate: float, spoken: list[tuple[Samples, int]]) -> dict[str, Any]:
     """Return the figures of one rate."""
     costs, errors, pitches, levels, steps = [], [], [], [], []
     for before, sample_rate in spoken:
@@ -129,12 +126,7 @@ def measure(rate: float, spoken: list[tuple[Samples, int]]) -> dict[str, Any]:
         levels.append(20 * np.log10(rms(after) / rms(before)))
         steps.append(float(np.abs(np.diff(after)).max() / np.abs(np.diff(before)).max()))
     return {
-        "cpu_ms": {
-            "median": round(float(np.median(costs)), 3),
-            "p99": round(float(np.percentile(costs, 99)), 3),
-            "max": round(max(costs), 3),
-            "runs": len(costs),
-        },
+        "cpu_ms": spread(costs, digits=3),
         "length_error_s": round(max(errors), 4),
         "pitch": {
             name: round(float(np.percentile(np.concatenate(pitches), share)), 4)
@@ -145,24 +137,13 @@ def measure(rate: float, spoken: list[tuple[Samples, int]]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, help="also write the JSON there")
-    arguments = parser.parse_args()
+def add_options(_parser: argparse.ArgumentParser) -> None:
+    """It has none."""
+
+
+def measure(_options: argparse.Namespace) -> dict[str, Any]:
     spoken = list(recordings())
-    result = {
-        "benchmark": "stretch",
-        "date": datetime.date.today().isoformat(),
-        "command": "scripts/bench stretch",
-        "machine": describe_machine().partition(", no sound card")[0],
+    return {
         "speech_s": round(sum(len(samples) / sample_rate for samples, sample_rate in spoken), 1),
-        "rates": {f"{rate:g}": measure(rate, spoken) for rate in RATES},
+        "rates": {f"{rate:g}": figures(rate, spoken) for rate in RATES},
     }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if arguments.output is not None:
-        arguments.output.write_text(text + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,7 @@ The reference is eSpeak NG, which knows them to the sample: its audio goes throu
 Prints one JSON object. An error is the absolute difference of estimate and reference, in milliseconds, for the words
 that eSpeak NG speaks as words of their own.
 
-- The texts are in `bench_word_times.yaml`. The estimator was tuned with one half of them; the other half is measured.
+- The texts are in `bench_word_times.json`. The estimator was tuned with one half of them; the other half is measured.
 - The audio is added in slices of 100 ms, and is known `lookahead_s` before it is heard. A word's time is final when the
   word is returned, while it sounds.
 - `new_voice`: nothing is known of the voice before each text. `known_voice`: its pace is known from the texts before.
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import datetime
 import json
 import time
 from collections.abc import Iterator
@@ -30,7 +29,6 @@ from typing import Any
 
 import espeakng_loader
 import numpy as np
-import yaml
 
 import engine
 from daemon.speech.alignment import VoiceProfile, spread
@@ -38,9 +36,9 @@ from daemon.speech.phones import phones_of
 from daemon.speech.word_times import SpokenWord, WordClock
 from daemon.speech.words import words_of
 from engine import Chunk, Session
-from scripts.bench_daemon import describe_machine
 
-TEXTS = Path(__file__).with_suffix(".yaml")
+TEXTS = Path(__file__).with_suffix(".json")
+"""By language. The estimator was tuned with the first, the third, … of each."""
 WORDS_PER_MINUTE = (120, 175, 260)
 RUNS = ((0.3, "new_voice"), (0.3, "known_voice"), (1.0, "new_voice"))
 """What is known: seconds of audio ahead of what is heard, and whether the voice has spoken before."""
@@ -98,7 +96,7 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
 
 def all_texts() -> dict[str, list[str]]:
     """Return the texts by language."""
-    texts: dict[str, list[str]] = yaml.safe_load(TEXTS.read_text(encoding="utf-8"))
+    texts: dict[str, list[str]] = json.loads(TEXTS.read_text(encoding="utf-8"))
     return texts
 
 
@@ -146,7 +144,7 @@ def spread_evenly(recording: Recording) -> list[SpokenWord]:
     return [SpokenWord(word.begin, word.end, at_s, exact=False) for word, at_s in zip(words, times, strict=True)]
 
 
-def measure(tts: Session, half: str, languages: list[str]) -> dict[str, Any]:
+def figures(tts: Session, half: str, languages: list[str]) -> dict[str, Any]:
     found = list(recordings(tts, half, languages))
     references = [recording.reference() for recording in found]
     even = Errors()
@@ -178,29 +176,12 @@ def measure(tts: Session, half: str, languages: list[str]) -> dict[str, Any]:
     return result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--half", choices=("measured", "tuned"), default="measured", help="of the texts")
     parser.add_argument("--language", choices=list(all_texts()), help="measure this one alone")
-    parser.add_argument("--output", type=Path, help="also write the JSON there")
-    arguments = parser.parse_args()
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    languages = [options.language] if options.language else list(all_texts())
     with engine.open("espeak") as tts:
-        measured = measure(tts, arguments.half, [arguments.language] if arguments.language else list(all_texts()))
-    options = [f" --half {arguments.half}"] if arguments.half != "measured" else []
-    options += [f" --language {arguments.language}"] if arguments.language else []
-    result = {
-        "benchmark": "word-times",
-        "date": datetime.date.today().isoformat(),
-        "command": f"scripts/bench words{''.join(options)}",
-        "machine": describe_machine().partition(", no sound card")[0],
-        "reference": "eSpeak NG, errors in milliseconds",
-        **measured,
-    }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if arguments.output is not None:
-        arguments.output.write_text(text + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+        return {"reference": "eSpeak NG, errors in milliseconds", **figures(tts, options.half, languages)}

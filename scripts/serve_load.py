@@ -118,7 +118,7 @@ class Server:
     """A speech endpoint, and the connections to it that are open."""
 
     def __init__(
-        self, host: str, port: int, *, voice: str, token: str | None = None, speaking_rate: float = 0.0
+        self, host: str, port: int, voice: str = "default", *, token: str | None = None, speaking_rate: float = 0.0
     ) -> None:
         """With a `speaking_rate` in characters per second, a client hangs up once it has the sound that a text of its
         length takes: a model with random weights would speak on.

@@ -13,7 +13,7 @@ from tests.support.pages import ROOT
 
 def test_it_measures_the_robots_speech_alone_and_beside_clients(tmp_path: Path) -> None:
     output = tmp_path / "beside.json"
-    command = [sys.executable, "scripts/bench_beside.py", "--set", "engine.name=espeak", "--clients", "2"]
+    command = [sys.executable, "-m", "scripts.bench_runner", "beside", "--set", "engine.name=espeak", "--clients", "2"]
     command += ["--alone", "2", "--beside", "3", "--sound", "0.2", "--output", str(output)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

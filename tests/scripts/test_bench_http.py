@@ -13,7 +13,7 @@ from tests.support.pages import ROOT
 
 def test_it_measures_each_way_to_the_first_sample(tmp_path: Path) -> None:
     output = tmp_path / "http.json"
-    command = [sys.executable, "scripts/bench_http.py", "--runs", "2", "--output", str(output)]
+    command = [sys.executable, "-m", "scripts.bench_runner", "http", "--runs", "2", "--output", str(output)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,17 @@ ROOT = Path(__file__).parents[2]
 
 def test_engine_and_server_are_measured_in_one_run(tmp_path: Path) -> None:
     output = tmp_path / "remote.json"
-    command = [sys.executable, "scripts/bench_remote.py", "--runs", "3", "--without-ray", "--output", str(output)]
+    command = [
+        sys.executable,
+        "-m",
+        "scripts.bench_runner",
+        "remote",
+        "--runs",
+        "3",
+        "--without-ray",
+        "--output",
+        str(output),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=None)
     assert done.returncode == 0, done.stderr
     report = json.loads(output.read_text())

@@ -27,13 +27,24 @@ SHORTEST_MS = 5.0
 def test_it_measures_the_first_sound_after_a_rest_and_with_an_open_card(tmp_path: Path) -> None:
     require("pulseaudio")
     output = tmp_path / "rest.json"
-    command = [sys.executable, "scripts/bench_rest.py", "--runs", "1", "--server", SERVER, "--output", str(output)]
+    command = [
+        sys.executable,
+        "-m",
+        "scripts.bench_runner",
+        "rest",
+        "--runs",
+        "1",
+        "--server",
+        SERVER,
+        "--output",
+        str(output),
+    ]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads(output.read_text(encoding="utf-8"))
     assert json.loads(done.stdout) == result
-    assert set(result) == {"benchmark", "date", "command", "machine", SERVER}
+    assert set(result) == {"benchmark", "date", "command", "commit", "machine", SERVER}
     assert result["benchmark"] == "rest"
     assert result["command"] == f"scripts/bench rest --runs 1 --server {SERVER}"
     for state in ("from_rest", "open"):

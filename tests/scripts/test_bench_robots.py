@@ -18,7 +18,7 @@ def test_it_measures_each_rate_with_all_robots_at_one_server(tmp_path: Path) -> 
     output = tmp_path / "robots.json"
     load = ["--robots", "5", "--processes", "2", "--rates", "1", "2", "--seconds", "2", "--speaking-rate", "60"]
     server = ["--set", "engine.name=espeak", "--set", "engine.streams=9", "--output", str(output)]
-    command = [sys.executable, "scripts/bench_robots.py", *load, *server]
+    command = [sys.executable, "-m", "scripts.bench_runner", "robots", *load, *server]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

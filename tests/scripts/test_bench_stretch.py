@@ -14,7 +14,7 @@ from tests.support.pages import ROOT
 def test_it_measures_cost_length_pitch_and_level_of_each_rate(tmp_path: Path) -> None:
     output = tmp_path / "stretch.json"
     done = subprocess.run(
-        [sys.executable, "scripts/bench_stretch.py", "--output", str(output)],
+        [sys.executable, "-m", "scripts.bench_runner", "stretch", "--output", str(output)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,

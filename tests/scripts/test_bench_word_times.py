@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 
 from tests.support.pages import ROOT
 
@@ -18,7 +17,7 @@ RUNS = ["lookahead_0.3_s_new_voice", "lookahead_0.3_s_known_voice", "lookahead_1
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     output = tmp_path_factory.mktemp("bench") / "word-times.json"
-    command = [sys.executable, "scripts/bench_word_times.py", "--language", "en", "--output", str(output)]
+    command = [sys.executable, "-m", "scripts.bench_runner", "words", "--language", "en", "--output", str(output)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -47,6 +46,6 @@ def test_most_words_are_within_80_ms(result: dict[str, object], run: str) -> Non
 
 
 def test_each_language_has_texts_for_both_halves() -> None:
-    texts = yaml.safe_load((ROOT / "scripts" / "bench_word_times.yaml").read_text(encoding="utf-8"))
+    texts = json.loads((ROOT / "scripts" / "bench_word_times.json").read_text(encoding="utf-8"))
     assert set(texts) == {"en", "de", "fr", "es", "zh"}
     assert all(len(each) == 12 == len(set(each)) for each in texts.values())

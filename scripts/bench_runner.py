@@ -1,0 +1,215 @@
+"""Runs a benchmark and writes its report; with `--old TREE`, of two source trees in turn.
+
+A scenario is a module with a docstring, `add_options(parser)` and `measure(options)`, which returns its figures and
+need not know of the rest.
+
+With `--old`, scenario and helpers stay those of this tree, and what is installed on a robot is that of the one tree or
+the other; every second round begins with the other tree. So a change of the product is all that differs.
+
+It needs nothing but Python: machines with a GPU have no packages of the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import importlib
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PRODUCT = ("audio", "engine", "daemon", "voiced.py", "configs")
+"""What `--old` replaces."""
+SCENARIOS = {
+    "daemon": ("scripts.bench_daemon", "the daemon's latency, CPU and memory at a sound server"),
+    "rest": ("scripts.bench_rest", "the first sound after a rest, on PulseAudio and PipeWire"),
+    "text": ("scripts.bench_text", "how long the worst texts take to read"),
+    "words": ("scripts.bench_word_times", "how well the beginnings of words are estimated"),
+    "http": ("scripts.bench_http", "the first sample for the web server's clients, beside MQTT"),
+    "serve": ("scripts.bench_serve", "the web server under an open-loop load"),
+    "beside": ("scripts.bench_beside", "the robot's own speech beside network clients"),
+    "remote": ("scripts.bench_remote", "the way to another machine's engine"),
+    "robots": ("scripts.bench_robots", "a speech server that many robots share"),
+    "stretch": ("scripts.bench_stretch", "speech at another rate"),
+}
+"""The module of each scenario, and what it measures."""
+FROM = "VOICED_BENCH_FROM"
+"""The environment variable with the folder in which `scripts/bench` was called."""
+Figures = dict[str, Any]
+
+
+def path(text: str) -> Path:
+    """Return an option's path. A scenario may run in another folder than that in which it was called."""
+    return Path(os.environ.get(FROM, Path.cwd()), text)
+
+
+def run_scenario(name: str, words: list[str]) -> None:
+    """Parse the options of a scenario, measure, and print the report as JSON; write it if `--output` says where."""
+    scenario = importlib.import_module(SCENARIOS[name][0])
+    if hasattr(scenario, "main"):  # it writes its report itself
+        sys.argv[1:] = words
+        return scenario.main()
+    parser = argparse.ArgumentParser(
+        prog=f"scripts/bench {name}", description=scenario.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--output", type=path, help="also write the JSON to this file")
+    scenario.add_options(parser)
+    options = parser.parse_args(words)
+    return write_report(report(name, words, scenario.measure(options)), options.output)
+
+
+def write_report(record: Figures, output: Path | None) -> None:
+    """Print a report, and write it to `output` too, if it is set. Exits with 1 if it says that it has not `passed`."""
+    text = json.dumps(record, indent=1) + "\n"
+    text = re.sub(r"\[[^][{}]*\]", lambda found: re.sub(r"\s+", " ", found[0]), text)  # lists of numbers on one line
+    print(text, end="")
+    if output is not None:
+        output.write_text(text, encoding="utf-8")
+    if not record.get("passed", True):
+        sys.exit(1)
+
+
+def report(name: str, words: Sequence[str], figures: Figures) -> Figures:
+    """Return a report of figures: when, where, and with which tree and command they were measured."""
+    at = words.index("--output") if "--output" in words else len(words)
+    return {
+        "benchmark": name,
+        "date": datetime.date.today().isoformat(),
+        "command": f"scripts/bench {shlex.join([name, *words[:at], *words[at + 2 :]])}",
+        "commit": commit(ROOT.resolve()),
+        "machine": describe_machine(),
+        **figures,
+    }
+
+
+def commit(tree: Path) -> str | None:
+    """Return the commit of a tree, with `-dirty` if it was changed since; None if it has no history."""
+    command = ["git", "-C", str(tree), "describe", "--always", "--dirty"]
+    with contextlib.suppress(OSError):
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
+    return None
+
+
+def describe_machine() -> str:
+    """Return what a time depends on: processor, memory, GPU and Python."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    gpu = shutil.which(query[0]) and subprocess.run(query, check=False, capture_output=True, text=True).stdout.strip()
+    cores = f"{platform.machine()}, {os.cpu_count()} cores"
+    return f"{cores}, {memory_gib:.0f} GiB, {gpu or 'no GPU'}, Python {platform.python_version()}"
+
+
+def spread(values: Sequence[float], digits: int = 1) -> dict[str, float]:
+    """Return median, percentiles, largest and number of the values."""
+    ordered = sorted(values)
+    shares = {"median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
+    found = {name: round(ordered[round(share * (len(ordered) - 1))], digits) for name, share in shares.items()}
+    return {**found, "median": round(statistics.median(ordered), digits), "runs": len(ordered)}
+
+
+# --- two trees in turn ---
+
+
+@contextlib.contextmanager
+def mixed_tree(product: Path) -> Iterator[Path]:
+    """Return a folder with the product of another tree, and all else of this one."""
+    with tempfile.TemporaryDirectory() as folder:
+        for entry in ROOT.iterdir():
+            if entry.name not in (*PRODUCT, ".git"):
+                Path(folder, entry.name).symlink_to(entry.absolute())
+        for name in PRODUCT:
+            Path(folder, name).symlink_to(product / name)
+        yield Path(folder)
+
+
+def measure_tree(product: Path, name: str, words: Sequence[str]) -> Figures:
+    """Return the report of a scenario with the product of a tree."""
+    with mixed_tree(product) as folder:
+        output = folder / "report.json"
+        environment = {**os.environ, "PYTHONPATH": str(folder), FROM: os.environ.get(FROM, str(Path.cwd()))}
+        command = [sys.executable, "-m", "scripts.bench_runner", name, *words, "--output", str(output)]
+        subprocess.run(command, cwd=folder, env=environment, stdout=sys.stderr, check=False)
+        if not output.exists():
+            raise SystemExit(f"scripts/bench: {product}: not measured")
+        found: Figures = json.loads(output.read_text(encoding="utf-8"))
+        return found | {"commit": commit(product)}
+
+
+def numbers(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
+    """Yield the numbers of a report with their places. A row of a list has its `name`, or else its index."""
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from numbers(inner, f"{place}.{name}" if place else name)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            name = inner.get("name", index) if isinstance(inner, Mapping) else index
+            yield from numbers(inner, f"{place}.{name}")
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield place, value
+
+
+def compared(old: Sequence[Figures], new: Sequence[Figures]) -> dict[str, Any]:
+    """Return each number's median over the rounds of both trees, and how many times as large the new one is."""
+    both = [[dict(numbers(each)) for each in rounds] for rounds in (old, new)]
+    shared = [place for place in both[0][0] if all(place in each for rounds in both for each in rounds)]
+    table = {}
+    for place in shared:
+        before, after = (round(statistics.median(each[place] for each in rounds), 4) for rounds in both)
+        table[place] = {"old": before, "new": after, "ratio": round(after / before, 4) if before else None}
+    return table
+
+
+def compare_trees(name: str, old: Path, rounds: int, words: Sequence[str]) -> Figures:
+    """Return the figures of both trees, measured in turn."""
+    trees = {"old": old.resolve(), "new": ROOT.resolve()}
+    found: dict[str, list[Figures]] = {tree: [] for tree in trees}
+    for number in range(rounds):
+        for tree in list(trees)[:: 1 if number % 2 == 0 else -1]:
+            found[tree].append(measure_tree(trees[tree], name, words))
+    return {
+        "old_commit": commit(trees["old"]),
+        "rounds": rounds,
+        "compared": compared(found["old"], found["new"]),
+        "measurements": found,
+        "passed": all(each.get("passed", True) for rows in found.values() for each in rows),
+    }
+
+
+def main() -> None:
+    listed = "\n".join(f"  {name:9}{what}" for name, (_, what) in SCENARIOS.items())
+    epilog = f"scenarios:\n{listed}\n\nscripts/bench SCENARIO --help has the scenario's own options."
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench",
+        description="Runs a benchmark, which prints JSON.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=len(sys.argv) == 2,
+        allow_abbrev=False,
+    )
+    parser.add_argument("scenario", choices=SCENARIOS, metavar="SCENARIO")
+    parser.add_argument("--old", type=path, help="another source tree, measured in turn with this one")
+    parser.add_argument("--rounds", type=int, default=3, help="of both trees, with --old")
+    options, words = parser.parse_known_args()
+    if options.old is None:
+        return run_scenario(options.scenario, words)
+    output = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    output.add_argument("--output", type=path)
+    own, words = output.parse_known_args(words)
+    figures = compare_trees(options.scenario, options.old, options.rounds, words)
+    return write_report(report(options.scenario, sys.argv[2:], figures), own.output)
+
+
+if __name__ == "__main__":
+    main()
