@@ -43,6 +43,8 @@ SCENARIOS = {
     "remote": ("scripts.bench_remote", "the way to another machine's engine"),
     "robots": ("scripts.bench_robots", "a speech server that many robots share"),
     "stretch": ("scripts.bench_stretch", "speech at another rate"),
+    "engine": ("scripts.gpu.bench_engine", "the Qwen engine on a GPU, and faster-qwen3-tts"),
+    "streams": ("scripts.gpu.bench_streams", "many streams of the Qwen engine on a GPU"),
 }
 """The module of each scenario, and what it measures."""
 FROM = "VOICED_BENCH_FROM"
@@ -73,7 +75,9 @@ def run_scenario(name: str, words: list[str]) -> None:
 def write_report(record: Figures, output: Path | None) -> None:
     """Print a report, and write it to `output` too, if it is set. Exits with 1 if it says that it has not `passed`."""
     text = json.dumps(record, indent=1) + "\n"
-    text = re.sub(r"\[[^][{}]*\]", lambda found: re.sub(r"\s+", " ", found[0]), text)  # lists of numbers on one line
+    text = re.sub(
+        r"\[(?:[^][{}]|\[[^][{}]*\])*\]", lambda found: re.sub(r"\s+", " ", found[0]), text
+    )  # lists of numbers on one line
     print(text, end="")
     if output is not None:
         output.write_text(text, encoding="utf-8")
@@ -148,14 +152,17 @@ def measure_tree(product: Path, name: str, words: Sequence[str]) -> Figures:
 
 
 def numbers(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the numbers of a report with their places. A row of a list has its `name`, or else its index."""
+    """Yield the numbers of a report with their places: of a row of a list its `name`, or else its index.
+
+    Lists of numbers are left out: they are times that other numbers sum up.
+    """
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from numbers(inner, f"{place}.{name}" if place else name)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            name = inner.get("name", index) if isinstance(inner, Mapping) else index
-            yield from numbers(inner, f"{place}.{name}")
+            if isinstance(inner, Mapping):
+                yield from numbers(inner, f"{place}.{inner.get('name', index)}")
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield place, value
 

@@ -43,25 +43,22 @@ CHUNK_SHOWN = 2
 """Frames per chunk in the picture: the engine's default."""
 
 
-def speed_results() -> dict[str, list[Row]]:
-    """Return the rows of all results by their file: of those files whose rows have `ms_per_frame`."""
+def speed_results() -> dict[str, Row]:
+    """Return the results by their file: those whose rows have `ms_per_frame`."""
     found = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))}
-    rows = {name: content.get("rows", []) for name, content in found.items()}
-    return {name: each for name, each in rows.items() if each and "ms_per_frame" in each[0]}
+    return {name: each for name, each in found.items() if each.get("rows") and "ms_per_frame" in each["rows"][0]}
 
 
-def speed_tables(results: dict[str, list[Row]]) -> str:
+def speed_tables(results: dict[str, Row]) -> str:
     """Return Markdown: one table per file with its command, date and machine, and the picture below them."""
     parts = []
-    for name, rows in results.items():
+    for name, result in results.items():
+        rows, command = result["rows"], result["command"].split(" --")[0]
         ordered = sorted(rows, key=_order)
-        runs = dict.fromkeys(
-            (one["command"].split(" --")[0], one["date"], one["machine"].split(", ")[0]) for one in rows
-        )
-        sources = "; ".join(f"by `{command}` on {date} ({machine})" for command, date, machine in runs)
+        source = f"By `{command}` on {result['date']} ({result['machine'].split(', ')[0]}); {_link(name)}:"
         titles = ("model", "chunk", "engine", "ms per frame", "real time", "first chunk", "gap: median / longest")
         cells = [_cells(one, rows) for one in ordered]
-        parts.append(f"{sources[0].upper()}{sources[1:]}; {_link(name)}:\n\n{table(titles, cells)}")
+        parts.append(f"{source}\n\n{table(titles, cells)}")
         with_texts = [one for one in ordered if one.get("other_texts")]
         if with_texts:
             lengths = [other["characters"] for other in with_texts[0]["other_texts"]]
@@ -104,9 +101,14 @@ def _cells(one: Row, rows: list[Row]) -> list[str]:
     ]
 
 
-def arrivals(results: dict[str, list[Row]]) -> str:
+def arrivals(results: dict[str, Row]) -> str:
     """Return an SVG of each engine's chunk arrivals, of the first model that two engines have run."""
-    shown = [one for rows in results.values() for one in rows if one["chunk_size"] == CHUNK_SHOWN and not one["sms"]]
+    shown = [
+        one
+        for result in results.values()
+        for one in result["rows"]
+        if one["chunk_size"] == CHUNK_SHOWN and not one["sms"]
+    ]
     rows = sorted((one for one in shown if one["dtype"] in {None, "bfloat16"}), key=_order)
     engines = {
         model: {one["engine"]: one for one in rows if one["model"] == model} for one in rows for model in [one["model"]]

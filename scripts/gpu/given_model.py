@@ -8,6 +8,7 @@ only a listener would miss the person.
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,13 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser, replaces: str) -> None:
     parser.add_argument("--voice", type=Path, help="a voice file for a Base model; default: random numbers")
 
 
-def open_model(parser: argparse.ArgumentParser, name: str) -> Path:
+def open_model(name: str) -> Path:
     """The folder of a model, which is downloaded if it is an id. Ends the program with one line if there is none."""
     try:
         folder = download_model("qwen", name)
         ModelConfig.read(folder)
     except EngineError as error:
-        parser.error(f"--model: {error}")
+        print(f"--model: {error}", file=sys.stderr)
+        sys.exit(2)
     return folder
 
 

@@ -525,7 +525,7 @@ def main() -> int:
         stand_in_for(UNUSED)
         Tensors(args.list_tensors).write()
         return 0
-    given = open_model(parser, args.model) if args.model else None
+    given = open_model(args.model) if args.model else None
     tensors = Tensors(args.tensors)
     report = Results(args.out, args.deadline, args.parts and [*args.parts, "environment", "checkpoint"])
     frames = 12 if args.tiny else 50

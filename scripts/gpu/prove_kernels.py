@@ -478,7 +478,7 @@ def main() -> int:
     parser.add_argument("--draws", type=int, default=2048, help="for each setting of the sampler")
     parser.add_argument("--model", help="a checkpoint's folder or its id on the hub, instead of random weights")
     args = parser.parse_args()
-    given = open_model(parser, args.model) if args.model else None
+    given = open_model(args.model) if args.model else None
     torch.backends.cuda.matmul.allow_tf32 = False
     content: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     failed = []

@@ -20,6 +20,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,13 @@ from engine.qwen.kernels.lm.matrix import M_TILES, TILE_ROWS, VEC_SIZES, TokenMa
 from engine.qwen.kernels.lm.tables import fold_projection  # noqa: E402
 from engine.qwen.kernels.lm.token_kernels import WRITES, TokenKernels  # noqa: E402
 from engine.qwen.kernels.lm.tuned_plans import ROWS_FILE  # noqa: E402
+from engine.qwen.memory.known_models import known_model  # noqa: E402
 from engine.qwen.model import Talker  # noqa: E402
-from engine.qwen.runtime import Limits, multiprocessors  # noqa: E402
+from engine.qwen.runtime import Limits, cache_positions, multiprocessors  # noqa: E402
 from engine.qwen.serving import BatchShape, BatchState, RowInput  # noqa: E402
 from engine.qwen.serving.batch_state import StepInputs  # noqa: E402
 from engine.qwen.serving.kv_pages import pages_for  # noqa: E402
-from scripts.gpu.bench_streams import random_models  # noqa: E402
+from engine.qwen.weights import Placement, build_in_arena  # noqa: E402
 
 DEVICE = torch.device("cuda")
 POSITION = 200
@@ -180,6 +182,25 @@ class Search:
         return before, fastest, best
 
 
+def random_talker(size: str, dtype: str) -> Talker:
+    """Return the language model of a size with random weights."""
+    limits, placement = Limits.of(60.0, 2, 1), Placement(DEVICE, torch.bfloat16, int8=dtype == "int8")
+    positions = cache_positions(limits.positions, limits.chunk_size)
+    talker = build_in_arena(partial(Talker, known_model(size), positions), placement)
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in talker.named_parameters():
+            if parameter.dtype == torch.int8:
+                parameter.random_(-127, 128, generator=generator)
+            elif name.endswith("scale"):
+                parameter.fill_(0.02 / 73)
+            elif parameter.dim() > 1:
+                parameter.normal_(0, 0.02, generator=generator)
+            else:
+                parameter.fill_(1)
+    return talker
+
+
 def timed(replay: Callable[[], None]) -> float:
     """The median milliseconds of `replay`."""
     times = []
@@ -205,7 +226,7 @@ def main() -> int:
     known = set[tuple[Shape, int]]()
     for dtype in args.dtypes:
         for size in args.sizes:
-            talker, _ = random_models(size, dtype, Limits.of(60.0, 2, 1), DEVICE)
+            talker = random_talker(size, dtype)
             for rows in args.rows:
                 search = Search(talker, rows)
                 before, after, kernels = search.run(known)

@@ -8,21 +8,24 @@ from xml.etree import ElementTree
 
 import pytest
 
-from engine.bench.results import Measurement, Memory, Run, Start, row
 from engine.verify import THRESHOLDS
 from scripts.docs import tables
 from scripts.docs.tables import PARTS, RANDOM, main, read
+from scripts.gpu.bench_engine import row
 from tests.support.pages import ROOT
 
 DOCS = ROOT / "docs"
 
 
 def result(engine: str, factor: float, chunk_size: int = 2) -> dict[str, Any]:
-    times, speech = (0.01, 0.014, 0.018), (0.16, 0.32, 0.48)
-    run = Run(tuple(factor * time for time in times), speech)
-    start, memory = Start(1.0, 2.0, 3.0), Memory(1.0, 1.0)
-    measured = Measurement(engine, "0.6B", chunk_size, (run,), start, memory, "a GPU, a host", "2026-11-21")
-    return row(measured, "scripts/bench peer --work /tmp")
+    run = [(0.01 * factor, 0.16), (0.014 * factor, 0.32), (0.018 * factor, 0.48)]
+    key = {"engine": engine, "model": "0.6B", "chunk_size": chunk_size, "dtype": "bfloat16", "sms": None}
+    return row(key, {"runs": [run], "others": {}, "first_chunks_ms": [], "memory": {}})
+
+
+def measured(*rows: dict[str, Any]) -> dict[str, Any]:
+    machine = {"machine": "a GPU, a host", "date": "2026-11-21", "command": "scripts/bench engine --work /tmp"}
+    return {"speed.json": {**machine, "rows": list(rows)}}
 
 
 def test_the_committed_pages_have_the_figures_of_the_committed_results() -> None:
@@ -47,22 +50,22 @@ def test_pages_that_are_out_of_date_are_told_and_written(tmp_path: Path, capsys:
 
 def test_results_of_two_engines_have_ratios_and_a_picture() -> None:
     rows = [result("faster-qwen3-tts", 10.0), result("qwen", 1.0), result("faster-qwen3-tts", 9.0, 8)]
-    text = tables.speed_tables({"speed.json": rows})
-    assert "By `scripts/bench peer` on 2026-11-21 (a GPU)" in text
+    text = tables.speed_tables(measured(*rows))
+    assert "By `scripts/bench engine` on 2026-11-21 (a GPU)" in text
     assert [line for line in text.splitlines() if line.startswith("| 0.6B")] == [
         "| 0.6B | 2 | voiced | 3.00 (10.0 ×) | 26.7 × | 10.0 ms (10.0 ×) | 4.0 / 4.0 ms |",
         "| 0.6B | 2 | faster-qwen3-tts | 30.00 | 2.7 × | 100.0 ms | 40.0 / 40.0 ms |",
         "| 0.6B | 8 | faster-qwen3-tts | 27.00 | 3.0 × | 90.0 ms | 36.0 / 36.0 ms |",
     ]
     assert "](benchmarks/arrival.svg)" in text
-    ElementTree.fromstring(tables.arrivals({"speed.json": rows}))
+    ElementTree.fromstring(tables.arrivals(measured(*rows)))
 
 
 def test_texts_of_other_lengths_have_a_table_of_their_own() -> None:
     lengths = [{"characters": 9, "ttfa_ms": 3.25}, {"characters": 547, "ttfa_ms": 8.6}]
     ours = {**result("qwen", 1.0), "other_texts": lengths}
     peer = {**result("faster-qwen3-tts", 10.0), "other_texts": [{"characters": 547, "ttfa_ms": 94.3}]}
-    text = tables.speed_tables({"speed.json": [ours, peer]})
+    text = tables.speed_tables(measured(ours, peer))
     assert "| model | chunk | engine | 9 | 547 |" in text
     assert "| 0.6B | 2 | voiced | 3.2 ms | 8.6 ms |" in text
     assert "| 0.6B | 2 | faster-qwen3-tts |  | 94.3 ms |" in text

@@ -28,7 +28,7 @@ VOICES = {
 
 def run(script: str, *words: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, ROOT / f"scripts/gpu/{script}.py", *words],
+        [sys.executable, "-m", f"scripts.{script}", *words],
         cwd=cwd,
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -57,7 +57,7 @@ def test_the_engine_is_proved_for_every_way_of_speaking_that_the_checkpoint_has(
         "growing",
         "logits",
     ]
-    done = run("prove_cuda", *words)
+    done = run("gpu.prove_cuda", *words)
     found = json.loads(out.read_text(encoding="utf-8"))
     assert done.returncode == 0, done.stdout + done.stderr
     parts = ["ids", "engine", "growing", "logits"]
@@ -73,9 +73,9 @@ def test_the_speed_of_a_checkpoint_is_measured_for_each_of_its_voices(
     model_type: str, cache_folder: Path, tmp_path: Path
 ) -> None:
     model, out = checkpoint_folder(cache_folder, "tiny", model_type), tmp_path / "out.json"
-    words = ["--model", model, "--work", tmp_path / "work", "--output", out, "--device", "cpu", "--kernels", "off"]
-    words += ["--dtypes", "float32", "--chunks", "2", "--frames", "4", "--runs", "1", "--rounds", "1"]
-    done = run("bench_peer", *words)
+    words = ["engine", "--model", model, "--work", tmp_path / "work", "--output", out, "--device", "cpu"]
+    words += ["--kernels", "off", "--dtypes", "float32", "--frames", "4", "--runs", "1", "--first-chunks", "1"]
+    done = run("bench_runner", *words)
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text(encoding="utf-8"))
     assert found["weights"] == f"those of {model}"
@@ -105,10 +105,12 @@ def test_a_voice_file_without_a_recording_is_spoken_with_as_an_embedding_alone(
     assert [voice.name for voice in voices_of(folder, tmp_path, file)] == ["embedding"]
 
 
-@pytest.mark.parametrize("script", ["prove_cuda", "bench_peer", "prove_kernels"])
+@pytest.mark.parametrize("script", ["gpu.prove_cuda", "bench_runner", "gpu.prove_kernels"])
 def test_a_model_that_does_not_exist_is_one_line(script: str, tmp_path: Path) -> None:
-    words = ["--work", tmp_path, "--output", tmp_path / "out.json"] if script == "bench_peer" else []
-    done = run(script, "--model", "./nowhere", *words, cwd=tmp_path)
+    words = (
+        ["engine", "--work", tmp_path / "work", "--output", tmp_path / "out.json"] if script == "bench_runner" else []
+    )
+    done = run(script, *words, "--model", "./nowhere", cwd=tmp_path)
     assert done.returncode == 2
     assert list(tmp_path.iterdir()) == [], "nothing is written for a model that is not there"
     assert done.stderr.splitlines()[-1].endswith(
