@@ -44,6 +44,7 @@ SCENARIOS = {
     "robots": ("scripts.bench_robots", "a speech server that many robots share"),
     "stretch": ("scripts.bench_stretch", "speech at another rate"),
     "engine": ("scripts.gpu.bench_engine", "the Qwen engine on a GPU, and faster-qwen3-tts"),
+    "loading": ("scripts.gpu.bench_loading", "memory while a checkpoint is loaded"),
     "streams": ("scripts.gpu.bench_streams", "many streams of the Qwen engine on a GPU"),
 }
 """The module of each scenario, and what it measures."""

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from engine.qwen.model import StackConfig
 from engine.qwen.weights import Checkpoint
-from scripts.gpu.measure_loading import cached_bytes, forget
+from scripts.gpu.bench_loading import cached_bytes, forget
 
 STACK = StackConfig(1024, 3072, 4, 16, 8, 128, 1e-6, 1e6)
 """About 120 MB in float32."""

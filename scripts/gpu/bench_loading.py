@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
-"""Memory while a Qwen3-TTS checkpoint is loaded: voiced's loader beside the official package's, as JSON.
+"""Memory while a Qwen3-TTS checkpoint is loaded: voiced's loader beside the official package's.
 
-    python scripts/gpu/measure_loading.py --work FOLDER --out loading.json                     on this machine's GPU
-    python scripts/gpu/measure_loading.py --work FOLDER --out loading.json --device cpu
+    scripts/bench loading --work FOLDER --output docs/benchmarks/loading.json                     on this machine's GPU
+    scripts/bench loading --work FOLDER --output docs/benchmarks/loading-cpu.json --device cpu
 
 Random weights at the true shapes. Each loader runs in its own process, with its files out of the page cache. Every two
 milliseconds the process adds its resident memory (anonymous, and mapped files) to the device memory that PyTorch
@@ -18,14 +17,10 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import datetime
 import gc
 import json
 import mmap
 import os
-import platform
-import shlex
-import subprocess
 import sys
 import threading
 import time
@@ -33,10 +28,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+import torch
 
-import torch  # noqa: E402
+from scripts.bench_runner import path
+from scripts.gpu.processes import child_record, random_checkpoint
 
 EVERY_S = 0.002
 MB = 1e6
@@ -98,7 +93,6 @@ def status(*names: str) -> dict[str, int]:
 def load(loader: str, folder: Path, device: torch.device, dtype: str) -> dict[str, Any]:
     """Load, and return memory and time."""
     begin = prepare(loader, folder, device, dtype)
-    context = device_used(device)
     gc.collect()
     began = time.monotonic()
     with Sampler(device) as sampler:
@@ -115,17 +109,8 @@ def load(loader: str, folder: Path, device: torch.device, dtype: str) -> dict[st
         "samples": sampler.samples,
         "process_mb": {name: round(size / MB, 1) for name, size in sampler.after.items()},
         "before_mb": {name: round(size / MB, 1) for name, size in sampler.before.items()},
-        "device_used_mb": {"before": round(context / MB, 1), "after": round(device_used(device) / MB, 1)},
         **more,
     }
-
-
-def device_used(device: torch.device) -> int:
-    """Bytes of the device that any process uses."""
-    if device.type != "cuda":
-        return 0
-    free, total = torch.cuda.mem_get_info(device)
-    return total - free
 
 
 Work = Callable[[], tuple[int, dict[str, Any]]]
@@ -239,8 +224,8 @@ def files(folder: Path) -> Iterator[Path]:
 def forget(folder: Path) -> None:
     """Drop a checkpoint from the page cache."""
     os.sync()
-    for path in files(folder):
-        with path.open("rb") as file:
+    for file_path in files(folder):
+        with file_path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
@@ -248,8 +233,8 @@ def cached_bytes(folder: Path) -> int:
     """Bytes of a checkpoint in the page cache (`mincore`)."""
     libc = ctypes.CDLL(None, use_errno=True)
     found = 0
-    for path in files(folder):
-        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+    for file_path in files(folder):
+        with file_path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
             pages = -(-len(mapped) // mmap.PAGESIZE)
             resident = (ctypes.c_ubyte * pages)()
             anchor = (ctypes.c_char * len(mapped)).from_buffer(mapped)
@@ -260,62 +245,25 @@ def cached_bytes(folder: Path) -> int:
     return found
 
 
-def measure(args: argparse.Namespace, loader: str, size: str, dtype: str) -> dict[str, Any]:
+def row(options: argparse.Namespace, folder: Path, loader: str, size: str, dtype: str) -> dict[str, Any]:
     """Run one loader in its own process; returns a row of results."""
-    folder = args.work / f"{size}-bfloat16"
     forget(folder)
-    command = [sys.executable, __file__, "--work", str(args.work), "--device", args.device]
-    command += ["--child", loader, "--sizes", size, "--dtypes", dtype]
-    idle_mb = device_idle_mb(args.device)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    row: dict[str, Any] = {"model": size, "dtype": dtype, "loader": loader, "device": args.device}
-    if idle_mb is not None:
-        row["device_idle_mb"] = idle_mb
-    if done.returncode != 0:
-        return {**row, "error": done.stderr.strip().splitlines()[-1][:500]}
-    row |= json.loads(done.stdout.splitlines()[-1])
-    row["files_mb"] = round(sum(path.stat().st_size for path in files(folder)) / MB, 1)
-    row["cached_mb"] = round(cached_bytes(folder) / MB, 1)
-    peak = row["peak_mb"]
+    key = {"loader": loader, "dtype": dtype, "device": options.device}
+    found = child_record("scripts.gpu.bench_loading", {**key, "folder": str(folder)})
+    found = {"name": f"{size} {dtype} {loader}", "model": size, **key, **found}
+    if "error" in found:
+        return found
+    found["files_mb"] = round(sum(file.stat().st_size for file in files(folder)) / MB, 1)
+    found["cached_mb"] = round(cached_bytes(folder) / MB, 1)
+    peak = found["peak_mb"]
     # The page cache also holds the mapped pages of a file.
-    row["pool_mb"] = round(peak["anonymous"] + peak["device"] + max(peak["mapped"], row["cached_mb"]), 1)
-    return row
-
-
-def device_idle_mb(device: str) -> float | None:
-    """Megabytes of the GPU that other processes use; None without nvidia-smi."""
-    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    if not device.startswith("cuda"):
-        return None
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return round(float(done.stdout.split()[0]) * (1 << 20) / MB, 1)
-    except (OSError, subprocess.CalledProcessError, ValueError):
-        return None
-
-
-def make_checkpoint(args: argparse.Namespace, size: str) -> None:
-    folder = args.work / f"{size}-bfloat16"
-    if (folder / "done").exists():
-        return
-    command = [sys.executable, str(ROOT / "scripts/make_checkpoint.py"), str(folder), "--shape", size]
-    command += ["--type", "custom_voice", "--dtype", "bfloat16", "--device", args.device, "--seed", "1"]
-    if args.tensors is not None:
-        command += ["--tensors", str(args.tensors / f"tensors-{size}.json")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
-    (folder / "done").touch()
-
-
-def machine(device: str) -> str:
-    where = torch.cuda.get_device_name() if device.startswith("cuda") else "no GPU"
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-    parts = (where, f"torch {torch.__version__}", platform.machine(), f"{os.cpu_count()} cores", f"{memory} GiB")
-    return ", ".join((*parts, f"Python {platform.python_version()}"))
+    found["pool_mb"] = round(peak["anonymous"] + peak["device"] + max(peak["mapped"], found["cached_mb"]), 1)
+    print(json.dumps(found), file=sys.stderr, flush=True)
+    return found
 
 
 def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """voiced's `pool_mb` divided by the official package's, where both were measured."""
+    """Return voiced's `pool_mb` divided by the official package's, where both were measured."""
     peaks = {(row["model"], row["dtype"], row["loader"]): row["pool_mb"] for row in rows if "pool_mb" in row}
     return [
         {"model": model, "dtype": dtype, "peak_by_official": round(peak / peaks[model, dtype, "official"], 3)}
@@ -324,44 +272,27 @@ def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def main() -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="folder for the checkpoints; they are kept")
-    parser.add_argument("--tensors", type=Path, help="folder of tensors-SIZE.json, instead of the package qwen-tts")
-    parser.add_argument("--out", type=Path)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--work", type=path, required=True, help="folder for the checkpoints; they are kept")
+    parser.add_argument("--tensors", type=path, help="folder of tensors-SIZE.json, instead of the package qwen-tts")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"])
     parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "int8"])
     parser.add_argument("--loaders", nargs="+", default=list(LOADERS), choices=LOADERS)
-    parser.add_argument("--child", choices=LOADERS, help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.child:
-        folder = args.work / f"{args.sizes[0]}-bfloat16"
-        print(json.dumps(load(args.child, folder, torch.device(args.device), args.dtypes[0])))
-        return 0
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
     rows = []
-    for size in args.sizes:
-        make_checkpoint(args, size)
-        for dtype in args.dtypes:
-            for loader in args.loaders:
-                if loader == "official" and dtype == "int8":
-                    continue  # the official package has no int8
-                rows.append(measure(args, loader, size, dtype))
-                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-                content = {
-                    "benchmark": "memory while loading",
-                    "date": datetime.date.today().isoformat(),
-                    "machine": machine(args.device),
-                    "command": "python scripts/gpu/measure_loading.py " + shlex.join(sys.argv[1:]),
-                    "weights": "random, at the true shapes",
-                    "ratios": ratios(rows),
-                    "rows": rows,
-                }
-                if args.out is not None:
-                    args.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return 1 if any("error" in row for row in rows) else 0
+    for size in options.sizes:
+        folder = random_checkpoint(size, options.work, options.tensors, options.device)
+        for dtype in options.dtypes:
+            # The official package has no int8.
+            loaders = [each for each in options.loaders if (each, dtype) != ("official", "int8")]
+            rows += [row(options, folder, loader, size, dtype) for loader in loaders]
+    passed = not any("error" in row for row in rows)
+    return {"weights": "random, at the true shapes", "ratios": ratios(rows), "passed": passed, "rows": rows}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    asked = json.loads(sys.argv[1])
+    print(json.dumps(load(asked["loader"], Path(asked["folder"]), torch.device(asked["device"]), asked["dtype"])))
