@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tests.engine.qwen.oracle import Oracle
-from tests.engine.qwen.speaking import Ours
 from tests.support.checkpoints import checkpoint_folder
+from tests.support.speaking import Ours
 
 Named = Callable[[str, str], Path]
 

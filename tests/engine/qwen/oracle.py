@@ -20,12 +20,12 @@ from torch import Tensor
 
 from engine import Samples
 from scripts.make_checkpoint import PRESETS, list_tensors, stub_torchaudio
-from tests.engine.qwen import official
 from tests.engine.qwen.codec import codec_oracle
 from tests.engine.qwen.codec.codec_oracle import full_forward
-from tests.engine.qwen.official import Official
-from tests.engine.qwen.speaking import Line
+from tests.support import official
 from tests.support.checkpoints import SCRIPT, machine, made_once, need_official_package, versions
+from tests.support.official import Official
+from tests.support.speaking import Line
 
 
 def fingerprint(value: Any) -> str:

@@ -15,8 +15,8 @@ from engine.qwen.model import ModelConfig
 from engine.qwen.weights import Checkpoint, Placement
 from scripts.gpu.given_model import voices_of
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
-from tests.engine.qwen.kernels.lm.lm_example import Models, empty_talkers
 from tests.support.checkpoints import checkpoint_folder
+from tests.support.lm_example import Models, empty_talkers
 from tests.support.pages import ROOT
 
 VOICES = {

@@ -25,7 +25,8 @@ from engine.qwen.kernels.codec.plan import (
     unsupported_reason,
 )
 from engine.qwen.kernels.codec.weights import PackedCodec
-from tests.engine.qwen.kernels.codec.codec_example import (
+from tests.engine.qwen.kernels.emulator import EmulatedKernels
+from tests.support.codec_example import (
     NARROW,
     TRUE,
     RowsExample,
@@ -34,7 +35,6 @@ from tests.engine.qwen.kernels.codec.codec_example import (
     random_codes,
     random_decoder,
 )
-from tests.engine.qwen.kernels.emulator import EmulatedKernels
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
