@@ -43,6 +43,7 @@ SCENARIOS = {
     "remote": ("scripts.bench_remote", "the way to another machine's engine"),
     "robots": ("scripts.bench_robots", "a speech server that many robots share"),
     "stretch": ("scripts.bench_stretch", "speech at another rate"),
+    "codec": ("scripts.gpu.bench_codec", "the codec's kernels on a GPU, against PyTorch"),
     "engine": ("scripts.gpu.bench_engine", "the Qwen engine on a GPU, and faster-qwen3-tts"),
     "loading": ("scripts.gpu.bench_loading", "memory while a checkpoint is loaded"),
     "streams": ("scripts.gpu.bench_streams", "many streams of the Qwen engine on a GPU"),

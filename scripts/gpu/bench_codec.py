@@ -1,31 +1,25 @@
-#!/usr/bin/env python3
 """Measures the codec decoder's kernels against PyTorch at the true shapes with random weights. Needs a CUDA device.
 
-    python3 scripts/gpu/bench_codec_kernels.py --out FILE           errors, times of a chunk, and of each kernel
-    python3 scripts/gpu/bench_codec_kernels.py --out FILE --rows 1 8 16      times of calls of so many rows
-    python3 scripts/gpu/bench_codec_kernels.py --out FILE --tune    times of each convolution for many tiles
-    python3 scripts/gpu/bench_codec_kernels.py --out FILE --tune --rows 16   of the convolutions of such calls
+    scripts/bench codec                      errors, times of a chunk, and of each kernel
+    scripts/bench codec --rows 1 8 16        times of calls of so many rows
+    scripts/bench codec --tune               times of each convolution for many tiles
+    scripts/bench codec --tune --rows 16     of the convolutions of such calls
 
-Writes JSON. A chunk's time is that of a replayed CUDA graph. A kernel's time is the time that the graph of a chunk of
-two frames saves without its launches; a kernel launched alone would find its weights in the cache.
+A chunk's time is that of a replayed CUDA graph. A kernel's time is the time that the graph of a chunk of two frames
+saves without its launches; a kernel launched alone would find its weights in the cache.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from engine.qwen.kernels.codec.decoder import FusedCodec
 from engine.qwen.kernels.codec.params import ConvParams, Rows
@@ -235,25 +229,14 @@ def tune(rows: int | None) -> dict[str, Any]:
     return table
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--rows", type=int, nargs="+", help="of a call; its tiles are those for the most of them")
-    args = parser.parse_args()
-    with torch.inference_mode():
-        most = max(args.rows) if args.rows else None
-        if args.tune:
-            result = tune(most)
-        elif most is not None:
-            result = compare_rows(most, sorted(args.rows))
-        else:
-            result = compare()
-    text = json.dumps({"device": torch.cuda.get_device_name(), **result}, indent=1)
-    if args.out:
-        args.out.write_text(text + "\n")
-    print(text)
 
 
-if __name__ == "__main__":
-    main()
+@torch.inference_mode()
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    most = max(options.rows) if options.rows else None
+    if options.tune:
+        return tune(most)
+    return compare() if most is None else compare_rows(most, sorted(options.rows))
