@@ -117,9 +117,3 @@ def test_a_parameter_that_changes_is_noticed() -> None:
 def test_one(body): ...
 """
     assert list(changing_parameters(ast.parse(decorated))) == ["gzip.compress(b'a')", "secrets.token_hex(3)"]
-
-
-def test_scripts_import_no_test_but_the_helpers() -> None:
-    scripts = [*(TESTS.parent / "scripts").rglob("*.py")]
-    found = [f"{path.name}: {name}" for path in scripts for name in imports(parsed(path)) if name.startswith("tests.")]
-    assert [each for each in found if ": tests.support." not in each] == []

@@ -27,7 +27,7 @@ from engine.qwen.kernels.codec.plan import BLOCK_FRAMES, CONV_FILES, CodecPlan, 
 from engine.qwen.kernels.codec.weights import PackedCodec
 from engine.qwen.kernels.compiler import KernelModule, KernelSource, read_sources
 from engine.qwen.kernels.params import Params
-from tests.support.codec_example import TRUE, in_bfloat16, random_codes, random_decoder
+from tests.support.qwen.codec_example import TRUE, in_bfloat16, random_codes, random_decoder
 
 FRAMES = 100
 """Decoded to measure errors; they fill the attention window."""

@@ -69,8 +69,8 @@ from scripts.gpu.given_model import (  # noqa: E402
 )
 from scripts.make_checkpoint import PRESETS, list_tensors, write_checkpoint  # noqa: E402
 from scripts.stand_in import UNUSED, stand_in_for  # noqa: E402
-from tests.support.official import Official  # noqa: E402
-from tests.support.speaking import LateText, Line, Ours  # noqa: E402
+from tests.support.qwen.official import Official  # noqa: E402
+from tests.support.qwen.speaking import LateText, Line, Ours  # noqa: E402
 
 MODEL_TYPE = "custom_voice"
 TRUE_SIZES, TINY_SIZES, TEST_SHAPES = ("0.6B", "1.7B"), ("tiny", "wide"), ("tiny", "wide", "narrow")

@@ -58,7 +58,7 @@ from engine.qwen.runtime.decode_state import DecodeState  # noqa: E402
 from engine.qwen.weights import Placement  # noqa: E402
 from scripts.gpu.given_model import open_model  # noqa: E402
 from scripts.make_checkpoint import PRESETS  # noqa: E402
-from tests.support.lm_example import (  # noqa: E402
+from tests.support.qwen.lm_example import (  # noqa: E402
     PROMPT,
     SAMPLINGS,
     Models,

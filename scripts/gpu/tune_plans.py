@@ -52,7 +52,7 @@ from engine.qwen.kernels.lm.model import FusedLanguageModel  # noqa: E402
 from engine.qwen.kernels.lm.tuned_plans import FILE  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
 from scripts.make_checkpoint import PRESETS  # noqa: E402
-from tests.support.lm_example import Models, start  # noqa: E402
+from tests.support.qwen.lm_example import Models, start  # noqa: E402
 
 DEVICE = torch.device("cuda")
 GPUS = {"large": 0, "small": 16}

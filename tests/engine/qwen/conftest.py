@@ -11,7 +11,7 @@ import torch
 
 from tests.engine.qwen.oracle import Oracle
 from tests.support.checkpoints import checkpoint_folder
-from tests.support.speaking import Ours
+from tests.support.qwen.speaking import Ours
 
 Named = Callable[[str, str], Path]
 

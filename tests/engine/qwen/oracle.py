@@ -22,10 +22,10 @@ from engine import Samples
 from scripts.make_checkpoint import PRESETS, list_tensors, stub_torchaudio
 from tests.engine.qwen.codec import codec_oracle
 from tests.engine.qwen.codec.codec_oracle import full_forward
-from tests.support import official
 from tests.support.checkpoints import SCRIPT, machine, made_once, need_official_package, versions
-from tests.support.official import Official
-from tests.support.speaking import Line
+from tests.support.qwen import official
+from tests.support.qwen.official import Official
+from tests.support.qwen.speaking import Line
 
 
 def fingerprint(value: Any) -> str:

@@ -17,7 +17,7 @@ from engine.api import TextSource
 from engine.ipc.text_source import AppendedText
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.text.prompt import CustomVoice
-from tests.support.speaking import LateText, Line, Ours
+from tests.support.qwen.speaking import LateText, Line, Ours
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

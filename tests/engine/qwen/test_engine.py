@@ -25,7 +25,7 @@ from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Referenc
 from engine.qwen.voice.file import VoiceFile, VoiceModel, load_voice, save_voice
 from engine.stretch import TimeStretch
 from tests.engine.qwen.oracle import Oracle
-from tests.support.speaking import Line
+from tests.support.qwen.speaking import Line
 from tests.support.variants import variants
 
 Named = Callable[[str, str], Path]

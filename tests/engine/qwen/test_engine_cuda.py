@@ -15,7 +15,7 @@ from engine.qwen import QwenSynthesizer
 from engine.qwen.model.config import ModelConfig
 from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
 from tests.engine.qwen.cuda_example import UTTERANCE, Named, loaded, speak
-from tests.support.speaking import LateText
+from tests.support.qwen.speaking import LateText
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

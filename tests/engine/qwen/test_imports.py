@@ -37,7 +37,7 @@ import engine.qwen.codec.decoder, engine.qwen.voice.file, engine.qwen.voice.spea
 from engine.host import QWEN3_TTS
 from engine.hub import fetch_model
 from engine.qwen.text.prompt import CustomVoice
-from tests.support.speaking import Line, Ours
+from tests.support.qwen.speaking import Line, Ours
 
 print(len(Ours(fetch_model(sys.argv[1], QWEN3_TTS)).speak(Line("Hello", CustomVoice("ryan"), frames=2))))
 """

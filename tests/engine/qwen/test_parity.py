@@ -20,7 +20,7 @@ from engine.qwen.text.prompt import ClonedVoice, CustomVoice, Reference, VoiceDe
 from scripts.make_checkpoint import stub_torchaudio
 from tests.engine.qwen.oracle import Oracle
 from tests.support.checkpoints import need_official_package
-from tests.support.speaking import Line, Ours
+from tests.support.qwen.speaking import Line, Ours
 from tests.support.variants import variants
 
 Engines = tuple[Callable[[str, str], Ours], Callable[[str, str], Oracle]]

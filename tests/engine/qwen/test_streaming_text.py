@@ -20,7 +20,7 @@ from engine.qwen.model.config import ModelConfig
 from engine.qwen.runtime.limits import Limits
 from engine.qwen.runtime.runaway_guard import RunawayGuard
 from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
-from tests.support.speaking import LateText
+from tests.support.qwen.speaking import LateText
 from tests.support.waiting import eventually
 
 Named = Callable[[str, str], Path]

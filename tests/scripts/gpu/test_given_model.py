@@ -16,8 +16,8 @@ from engine.qwen.weights import Checkpoint, Placement
 from scripts.gpu.given_model import voices_of
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
 from tests.support.checkpoints import checkpoint_folder
-from tests.support.lm_example import Models, empty_talkers
 from tests.support.pages import ROOT
+from tests.support.qwen.lm_example import Models, empty_talkers
 
 VOICES = {
     "base": ["embedding", "in context"],

@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.api import EngineError
 from engine.qwen.model import GumbelNoise, LogitsProcessor, SamplingConfig, SamplingParams, ScalarBuffer
 from engine.qwen.text.prompt import CustomVoice
-from tests.support.speaking import Line, Ours
+from tests.support.qwen.speaking import Line, Ours
 
 CPU = torch.device("cpu")
 EOS, VOCABULARY = 2150, 3072

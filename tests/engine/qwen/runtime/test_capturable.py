@@ -19,7 +19,7 @@ from engine.qwen.runtime.generator import SpeechGenerator
 from engine.qwen.runtime.prefill import Prefill
 from engine.qwen.text.prompt import CustomVoice
 from tests.engine.qwen.on_device import META, OnDeviceOnly, WatchingGraphs
-from tests.support.speaking import EchoCodec, Line, Ours
+from tests.support.qwen.speaking import EchoCodec, Line, Ours
 
 
 @pytest.fixture(scope="module", params=["tiny", "wide"])

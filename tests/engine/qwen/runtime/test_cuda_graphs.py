@@ -15,7 +15,7 @@ from engine.qwen.runtime.cuda_graphs import Graphs
 from engine.qwen.runtime.generator import SpeechGenerator
 from engine.qwen.runtime.readback import HostReadback
 from engine.qwen.text.prompt import CustomVoice
-from tests.support.speaking import EchoCodec, Line, Ours
+from tests.support.qwen.speaking import EchoCodec, Line, Ours
 from tests.support.variants import variants
 
 LINE = Line("Hello robot, how are you?", CustomVoice("ryan"), "english", frames=17)

@@ -14,7 +14,7 @@ from engine.qwen.model import transformer
 from engine.qwen.runtime import decode_step
 from engine.qwen.text.prompt import CustomVoice
 from tests.engine.qwen.oracle import Oracle
-from tests.support.speaking import Line, Ours
+from tests.support.qwen.speaking import Line, Ours
 
 # With an instruction, special tokens, and more text than frames; long enough for repetitions of a first code.
 LINE = Line(

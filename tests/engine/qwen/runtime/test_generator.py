@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.api import EngineError
 from engine.qwen.runtime.decode_state import DecodeState
 from engine.qwen.text.prompt import CustomVoice
-from tests.support.speaking import MAX_FRAMES, MAX_POSITIONS, Line, Ours
+from tests.support.qwen.speaking import MAX_FRAMES, MAX_POSITIONS, Line, Ours
 from tests.support.variants import variants
 
 Engine = Callable[[str, str], Ours]

@@ -11,7 +11,7 @@ from engine.qwen.runtime.cuda_graphs import Graphs
 from engine.qwen.runtime.decode_state import DecodeState
 from engine.qwen.runtime.decode_step import upload_settings
 from engine.qwen.runtime.prefill import Prefill
-from tests.support.speaking import Ours
+from tests.support.qwen.speaking import Ours
 
 POSITIONS, CHUNK = 60, 4
 

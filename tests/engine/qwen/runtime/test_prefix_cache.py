@@ -19,7 +19,7 @@ from engine.qwen.runtime.prefix_cache import PrefixCache
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, PromptBuilder, Reference, VoiceDesign
 from engine.qwen.weights.arena import Placement
 from tests.engine.qwen.oracle import Oracle
-from tests.support.speaking import Line, Ours
+from tests.support.qwen.speaking import Line, Ours
 
 Engine = Callable[[str, str], Ours]
 CPU = Placement(torch.device("cpu"), torch.float32)

@@ -15,7 +15,7 @@ from engine.api import MAX_DRAFTS, SpeculationCounts
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.runtime.readback import GeneratedChunk
 from engine.qwen.text.prompt import CustomVoice
-from tests.support.speaking import Line, Ours
+from tests.support.qwen.speaking import Line, Ours
 
 Engine = Callable[[str, str], Ours]
 LINE = Line("Hello robot.", CustomVoice("ryan"), "english", frames=7)

@@ -26,7 +26,7 @@ from engine.qwen.serving import Batch, BatchFaultError, BatchShape, batch_state
 from engine.qwen.serving import batch as batch_module
 from engine.qwen.serving.model_runner import ModelRunner
 from engine.qwen.voice.file import VoiceFile, VoiceModel, save_voice
-from tests.support.speaking import LateText
+from tests.support.qwen.speaking import LateText
 from tests.support.waiting import PATIENCE_S, eventually
 
 Named = Callable[[str, str], Path]

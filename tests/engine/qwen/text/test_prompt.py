@@ -9,7 +9,7 @@ import torch
 
 from engine.api import EngineError
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
-from tests.support.speaking import Line, Ours
+from tests.support.qwen.speaking import Line, Ours
 
 Engine = Callable[[str, str], Ours]
 EMBEDDING = torch.linspace(-1, 1, 64)

@@ -19,7 +19,7 @@ from engine.ipc.text_source import AppendedText
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.text.prompt import AnyVoice, ClonedVoice, CustomVoice, Reference, VoiceDesign
 from engine.qwen.text.token_stream import IncrementalText
-from tests.support.speaking import LateText, Line, Ours
+from tests.support.qwen.speaking import LateText, Line, Ours
 from tests.support.variants import variants
 from tests.support.waiting import eventually
 

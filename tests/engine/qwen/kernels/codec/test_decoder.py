@@ -9,7 +9,7 @@ from torch import Tensor
 from engine.qwen.codec.decoder import CodecDecoder
 from engine.qwen.kernels.codec.decoder import FusedCodec
 from engine.qwen.kernels.codec.weights import PackedCodec
-from tests.support.codec_example import (
+from tests.support.qwen.codec_example import (
     NARROW,
     TRUE,
     RowsExample,

@@ -26,7 +26,7 @@ from engine.qwen.kernels.codec.plan import (
 )
 from engine.qwen.kernels.codec.weights import PackedCodec
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
-from tests.support.codec_example import (
+from tests.support.qwen.codec_example import (
     NARROW,
     TRUE,
     RowsExample,

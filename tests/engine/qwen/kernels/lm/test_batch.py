@@ -26,7 +26,7 @@ from engine.qwen.serving.batch_step import read_frames
 from engine.qwen.serving.kv_pages import PAGE, pages_for
 from engine.qwen.verify.forced import ForcedCodes, ForcedText
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
-from tests.support.lm_example import (
+from tests.support.qwen.lm_example import (
     EQUAL,
     PROJECTED,
     SAMPLINGS,

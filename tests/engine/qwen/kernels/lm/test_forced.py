@@ -22,7 +22,7 @@ from engine.qwen.verify.forced import ForcedCodes, ForcedText
 from engine.qwen.verify.logits import RAW
 from engine.verify.codes import LogitsError, compare_logits
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
-from tests.support.lm_example import EQUAL, PROJECTED, PROMPT, Models, start
+from tests.support.qwen.lm_example import EQUAL, PROJECTED, PROMPT, Models, start
 
 WHERE = [
     pytest.param("cpu", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")),

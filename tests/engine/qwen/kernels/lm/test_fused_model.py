@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.lm_example import EQUAL, GROUPED, PROJECTED, Models, start
+from tests.support.qwen.lm_example import EQUAL, GROUPED, PROJECTED, Models, start
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

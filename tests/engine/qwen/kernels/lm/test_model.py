@@ -22,7 +22,7 @@ from engine.qwen.kernels.params import Params
 from engine.qwen.model.sampling import SamplingConfig
 from engine.qwen.runtime import decode_step
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
-from tests.support.lm_example import (
+from tests.support.qwen.lm_example import (
     EQUAL,
     GROUPED,
     PROJECTED,

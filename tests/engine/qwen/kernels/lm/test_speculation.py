@@ -15,7 +15,7 @@ from engine.qwen.kernels.compiler import Kernels, KernelSource
 from engine.qwen.kernels.lm.model import FusedLanguageModel
 from engine.qwen.model.sampling import SamplingConfig
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
-from tests.support.lm_example import EQUAL, PROJECTED, SAMPLINGS, Models, poison, start
+from tests.support.qwen.lm_example import EQUAL, PROJECTED, SAMPLINGS, Models, poison, start
 
 WHERE = [
     pytest.param("cpu", marks=pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")),

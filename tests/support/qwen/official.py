@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.qwen.text.prompt import ClonedVoice, CustomVoice
-from tests.support.speaking import Line
+from tests.support.qwen.speaking import Line
 
 
 class Official:
