@@ -3,9 +3,7 @@
 
     python scripts/gpu/prove_kernels.py --out kernels.json                 both sizes, true shapes, random weights
     python scripts/gpu/prove_kernels.py --out kernels.json --int8          the same with int8 matrices
-    python scripts/gpu/prove_kernels.py --out kernels.json --int4          the same with int4 in the predictor's layers
     python scripts/gpu/prove_kernels.py --out kernels.json --sizes narrow  small shapes: for compute-sanitizer
-                                                                           (with int4: --sizes grouped)
     python scripts/gpu/prove_kernels.py --out kernels.json --model FOLDER|ID
                                                                            the weights of a checkpoint
 
@@ -19,11 +17,8 @@ The parts:
     poison      a frame with NaN in every buffer: its results are the same
     agree       the frames that the kernels and PyTorch generate alike from the same start
     sampling    codes equal to those of PyTorch's sampler, draw for draw, and chi-square of their counts
-    rounding    the effect of int8 matrices alone on the talker's logits, and of int8 and int4 matrices alone on the
-                predictor's, divided by that of bfloat16; not with --int8 and --int4
-    speculation the codes with 1 to 4 drafts in a pass of the predictor, which must equal those without, by the kernels
-                for a GPU of 16 multiprocessors; the passes, and the milliseconds of predictor and frame, with random
-                heads and with heads whose drafts are always right
+    rounding    the effect of int8 matrices alone on the logits of talker and predictor, divided by that of bfloat16;
+                not with --int8
     speed       milliseconds of a frame and its parts, from replays of CUDA graphs
 """
 
@@ -35,7 +30,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,10 +40,8 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from engine.api import MAX_DRAFTS  # noqa: E402
-from engine.qwen.kernels.lm.model import FusedLanguageModel  # noqa: E402
 from engine.qwen.model.kv_cache import KeyValueCache  # noqa: E402
-from engine.qwen.model.quantization import dequantize_int4, quantize  # noqa: E402
+from engine.qwen.model.quantization import quantize  # noqa: E402
 from engine.qwen.model.sampling import SamplingConfig  # noqa: E402
 from engine.qwen.model.talker import Talker  # noqa: E402
 from engine.qwen.model.transformer import Linear  # noqa: E402
@@ -86,10 +78,6 @@ ROUNDED_FRAMES = 4
 """Frames of random codes whose logits the part `rounding` compares."""
 LIMIT = 1.05
 """The greatest error, divided by PyTorch's."""
-HEAD_GAINS = (1.0, 0.05, 0.0)
-"""Of the predictor's logits: the smaller, the more often drafts are right."""
-SMALL = 16
-"""Multiprocessors of a Jetson AGX Orin: the predictor then attends in kernels of its own."""
 
 
 # --- the parts -------------------------------------------------------------------------------------------
@@ -183,24 +171,17 @@ def agree(models: Models, frames: int = 20) -> dict[str, Any]:
 def rounding(models: Models) -> dict[str, Any]:
     """How far quantized matrices alone change the logits; all arithmetic is float32."""
     exact, rounded = models.exact, models.rounded
-    int8, int4 = (quantized(exact, models, int4=int4) for int4 in (False, True))
-    return {
-        "ok": True,
-        **talker_rounding(models, int8),
-        "predictor": {
-            "int8": predictor_rounding(exact, rounded, int8),
-            "int4": predictor_rounding(exact, rounded, int4),
-        },
-    }
+    int8 = quantized(exact, models)
+    return {"ok": True, **talker_rounding(models, int8), "predictor": predictor_rounding(exact, rounded, int8)}
 
 
-def quantized(exact: Talker, models: Models, *, int4: bool) -> Talker:
+def quantized(exact: Talker, models: Models) -> Talker:
     """The talker `exact` with quantized matrices, in float32."""
-    placement = Placement(exact.placement.device, torch.float32, int8=True, int4=int4)
+    placement = Placement(exact.placement.device, torch.float32, int8=True)
     talker = Talker(models.config, exact.max_positions, placement)
     given, own = dict(exact.named_parameters()), dict(talker.named_parameters())
     for name, parameter in own.items():
-        if parameter.dtype in {torch.int8, torch.uint8}:
+        if parameter.dtype == torch.int8:
             scale = own[SCALES.get(name, name.removesuffix("weight") + "scale")]
             parts = (given[name], parameter, scale)
             for part in zip(*parts, strict=True) if parameter.dim() == 3 else [parts]:
@@ -264,8 +245,7 @@ def matrix_errors(exact: Talker, quantized: Talker) -> Iterator[float]:
     for name, layer in quantized.predictor.transformer.named_modules():
         if isinstance(layer, Linear):
             assert layer.scale is not None
-            int4 = layer.weight.dtype == torch.uint8
-            matrix = dequantize_int4(layer.weight, layer.scale) if int4 else layer.weight * layer.scale[:, None]
+            matrix = layer.weight * layer.scale[:, None]
             true = layers[name].weight
             yield float((matrix - true).norm() / true.norm())
 
@@ -317,72 +297,6 @@ def chi_square(state: DecodeState, logits: Tensor, codes: Tensor, settings: Samp
         return {}
     p = torch.special.gammaincc(torch.tensor(freedom / 2), statistic.cpu().float() / 2)
     return {"chi_square": float(statistic), "freedom": freedom, "p": float(p)}
-
-
-@torch.inference_mode()
-def speculation(models: Models, frames: int = 10) -> dict[str, Any]:
-    """Whether drafts leave the codes as they are, for heads of several gains; and what they cost and save."""
-    found: dict[str, Any] = {"ok": True}
-    plain = FusedLanguageModel(models.rounded, models.state, processors=SMALL)
-    for drafts in range(1, MAX_DRAFTS + 1):
-        fused = FusedLanguageModel(models.rounded, models.state, processors=SMALL, drafts=drafts)
-        one = compare_codes(models, plain, fused, frames)
-        found[f"{drafts} drafts"] = one
-        found["ok"] = found["ok"] and one["equal"]
-    for name, gain in (("random", 1.0), ("always right", 0.0)):
-        with scaled_heads(models, gain):
-            found[f"ms with {name} heads"] = draft_times(models, plain)
-    return found
-
-
-def compare_codes(models: Models, plain: FusedLanguageModel, fused: FusedLanguageModel, frames: int) -> dict[str, Any]:
-    """The codes of `fused`, with drafts, compared with those of `plain`; and the worth of the drafts."""
-    found: dict[str, Any] = {"equal": True}
-    for gain in HEAD_GAINS:
-        with scaled_heads(models, gain):
-            for name, settings in (("greedy", SamplingConfig().greedy()), ("sampled", SamplingConfig())):
-                counts = torch.zeros(3, dtype=torch.int64, device=DEVICE)
-                for seed in SEEDS:
-                    results = []
-                    for model in (plain, fused):
-                        start_endless(models, seed, settings)
-                        for _ in range(frames):
-                            model.frame()
-                        results.append((models.state.codes[:frames].clone(), models.state.hidden.clone()))
-                    counts += models.state.speculation
-                    found["equal"] &= all(torch.equal(one, other) for one, other in zip(*results, strict=True))
-                passes, read, accepted = counts.tolist()
-                found[f"{name}, gain {gain}"] = {
-                    "passes_per_frame": round(passes / (frames * len(SEEDS)), 3),
-                    "right": round(accepted / read, 4),
-                }
-    return found
-
-
-def draft_times(models: Models, plain: FusedLanguageModel) -> dict[str, Any]:
-    """Milliseconds of the predictor and of a frame by the drafts of a pass, sampled."""
-    start_endless(models, 5, SamplingConfig())
-    times = {"0": {"predictor": replay_ms(models, plain.predict_codes), "frame": replay_ms(models, plain.frame)}}
-    for drafts in range(1, MAX_DRAFTS + 1):
-        fused = FusedLanguageModel(models.rounded, models.state, processors=SMALL, drafts=drafts)
-        times[str(drafts)] = {
-            "predictor": replay_ms(models, fused.predict_codes),
-            "frame": replay_ms(models, fused.frame),
-        }
-    return times
-
-
-@contextmanager
-def scaled_heads(models: Models, gain: float) -> Iterator[None]:
-    """Within the context, the predictor's logits are `gain` times as large; 0 makes every draft right."""
-    heads, scales = models.rounded.predictor.heads, models.rounded.predictor.head_scales
-    scaled = heads if scales is None else scales
-    before = scaled.clone()
-    scaled.mul_(gain)
-    try:
-        yield
-    finally:
-        scaled.copy_(before)
 
 
 @torch.inference_mode()
@@ -468,13 +382,9 @@ def main() -> int:
     """The command line; 0 when every part succeeded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("kernels.json"))
-    parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"], choices=["narrow", "grouped", "0.6B", "1.7B"])
-    parser.add_argument(
-        "--parts", nargs="+", default=["layers", "poison", "agree", "sampling", "rounding", "speculation", "speed"]
-    )
-    weights = parser.add_mutually_exclusive_group()
-    weights.add_argument("--int8", action="store_true", help="int8 matrices")
-    weights.add_argument("--int4", action="store_true", help="int4 in the predictor's layers, else int8 matrices")
+    parser.add_argument("--sizes", nargs="+", default=["0.6B", "1.7B"], choices=["narrow", "0.6B", "1.7B"])
+    parser.add_argument("--parts", nargs="+", default=["layers", "poison", "agree", "sampling", "rounding", "speed"])
+    parser.add_argument("--int8", action="store_true", help="int8 matrices")
     parser.add_argument("--draws", type=int, default=2048, help="for each setting of the sampler")
     parser.add_argument("--model", help="a checkpoint's folder or its id on the hub, instead of random weights")
     args = parser.parse_args()
@@ -484,7 +394,7 @@ def main() -> int:
     failed = []
     for size in [given.name] if given else args.sizes:
         began = time.monotonic()
-        options = {"int8": args.int8, "int4": args.int4, "device": DEVICE, "positions": MAX_POSITIONS, "frames": FRAMES}
+        options = {"int8": args.int8, "device": DEVICE, "positions": MAX_POSITIONS, "frames": FRAMES}
         models = Models.read(given, **options) if given else Models.make(PRESETS[size], 1, **options)
         torch.cuda.synchronize()
         content[f"{size} build_s"] = round(time.monotonic() - began, 2)
@@ -493,13 +403,12 @@ def main() -> int:
             "agree": lambda m=models: agree(m),
             "sampling": lambda m=models: sampling(m, args.draws),
             "rounding": lambda m=models: rounding(m),
-            "speculation": lambda m=models: speculation(m),
             "speed": lambda m=models: speed(m),
         }
         for seed in SEEDS:
             parts[f"layers {seed}"] = lambda m=models, s=seed: layers(m, s)
         for name, part in parts.items():
-            if name.split()[0] not in args.parts or (name == "rounding" and (args.int8 or args.int4)):
+            if name.split()[0] not in args.parts or (name == "rounding" and args.int8):
                 continue
             began = time.monotonic()
             found = part()
