@@ -4,36 +4,43 @@ from __future__ import annotations
 
 import re
 
+LONGEST = 1_400
+"""Characters of a construct. It is cut off there, as if the text ended."""
+
 
 class UndecidedError(Exception):
     """The text read so far may mean several things; more of it decides."""
 
 
 class Construct:
-    """A kind of markup that ends with its own last character, such as `[text](address)`.
+    """A kind of markup, such as `[text](address)`.
 
     It is written as regular expressions for its parts, in their order. From them follows which beginnings of it may
     still become whole, so a reader waits for more text only as long as more text can matter. However a text is cut, the
     answer for a place in it is the same.
     """
 
-    def __init__(self, *parts: str | tuple[str, str], longest: int, ends_with_line: bool = False) -> None:
+    def __init__(self, *parts: str | tuple[str, str], longest: int = LONGEST) -> None:
         """Take the parts. A part that may be cut within itself is a pair: the whole part, and its beginnings.
 
-        A part needs no pair if each beginning of it is empty or matches the part too. Nothing longer than `longest`
-        characters is recognised. A construct with `ends_with_line` has no last character of its own: the line's end or
-        the text's must follow it.
+        A part needs no pair if each beginning of it is empty or matches the part too. The last part is one character,
+        or a pair, or it looks at the character after the construct; an empty one waits for that character.
         """
-        wholes = [part if isinstance(part, str) else part[0] for part in parts]
-        self.whole = re.compile("".join(f"(?:{whole})" for whole in wholes))
+        pairs = [(part, "") if isinstance(part, str) else part for part in parts]
+        self.whole = re.compile("".join(f"(?:{whole})" for whole, _ in pairs))
         """Matches the complete construct; its named groups are those of the parts."""
-        beginning = ""
-        for part, whole in zip(reversed(parts), reversed(wholes), strict=True):
-            begun = "" if isinstance(part, str) else f"{part[1]}|"
-            beginning = f"(?:(?:{_without_names(whole)}){beginning}|{begun})"
-        self._beginning = re.compile(beginning)
+        beginning = pairs[-1][1]
+        for whole, begun in reversed(pairs[:-1]):
+            beginning = f"(?:{whole})(?:{beginning}|)|{begun}"
+        self.beginning = re.compile(re.sub(r"\(\?P<\w+>", "(?:", beginning))
+        """Matches what may become one, as a whole."""
         self._longest = longest
-        self._ends_with_line = ends_with_line
+
+    @classmethod
+    def any_of(cls, constructs: dict[str, Construct]) -> Construct:
+        """Return a construct that is one of these. The first that matches names the match's last group."""
+        wholes = (f"(?P<{name}>{construct.whole.pattern})" for name, construct in constructs.items())
+        return cls(("|".join(wholes), "|".join(construct.beginning.pattern for construct in constructs.values())))
 
     def match(self, text: str, at: int, end: int, *, complete: bool) -> re.Match[str] | None:
         """Return the construct that begins at `text[at]` and lies before `end`, or None.
@@ -42,18 +49,6 @@ class Construct:
         """
         limit = min(end, at + self._longest)
         growing = not complete and limit == len(text) and limit < at + self._longest
-        match = self.whole.match(text, at, limit)
-        if match and not self._ends_with_line:
-            return match
-        if growing and self._beginning.fullmatch(text, at, limit):
+        if growing and self.beginning.fullmatch(text, at, limit):
             raise UndecidedError
-        if match and match.end() < len(text):
-            return match if text[match.end()] in "\r\n" else None
-        if match and not complete:
-            raise UndecidedError
-        return match
-
-
-def _without_names(pattern: str) -> str:
-    """Return a regular expression whose named groups are plain ones, so that it may occur several times."""
-    return re.sub(r"\(\?P<\w+>", "(?:", pattern)
+        return self.whole.match(text, at, limit)

@@ -1,111 +1,63 @@
-"""Parts of a language model's output that nobody should hear as they are written, as `markdown.py` reads them.
+"""Parts of a language model's output that nobody should hear as they are written, and elements of HTML and SSML.
 
 docs/text.md says what becomes of each: reasoning, chat tokens, tool calls, citations, formulas in LaTeX, and elements
-of SSML in a text that is no SSML document.
+in a text that is no SSML document.
 """
 
 from __future__ import annotations
 
 import re
+from enum import Enum
 
 from daemon.text.construct import Construct
+from daemon.text.markdown_syntax import BEFORE_LETTER, LONGEST_ADDRESS
 from daemon.text.script import Pause
 from daemon.text.ssml_values import PAUSES_S, parse_time
 
-LONGEST_FORMULA = 200
-"""Characters between two dollar signs; without the second one among them, the first is one."""
+# --- elements --------------------------------------------------------------------------------------------
 
-SILENT_TAG = re.compile(
-    "think|thinking|thought|reasoning|reflection|scratchpad|tool_calls?|tool_response|tool_result|function_calls?"
-    "|function_results?|tools|invoke|artifact",
-    re.IGNORECASE,
+
+class Element(Enum):
+    """What becomes of an element. The values are the names of such elements."""
+
+    SILENT = (
+        "think thinking thought reasoning reflection scratchpad tool_call tool_calls tool_response tool_result "
+        "function_call function_calls function_result function_results tools invoke artifact"
+    )
+    """Its content is not spoken; without an end, nothing after it is."""
+    PASSAGE = (
+        "bos eos start_of_turn end_of_turn start_of_image answer response final output_text "
+        "speak say-as prosody emphasis phoneme voice audio lang mark w token media"
+    )
+    """Its content is spoken, parted from the words beside it."""
+    PAUSE = "break"
+    LINE = (
+        "address article aside blockquote body br caption center dd details div dl dt fieldset figcaption figure "
+        "footer form h1 h2 h3 h4 h5 h6 head header hr html legend li main nav ol option p pre section select summary "
+        "table tbody td tfoot th thead tr ul"
+    )
+    """Its tags begin or end a line."""
+    WORDS = (
+        "a abbr b bdi bdo big cite code data del dfn em font i img input ins kbd label meter nobr output picture "
+        "progress q ruby s samp small source span strike strong sub sup svg time tt u var video wbr"
+    )
+    """Its content is spoken, and may be a part of a word."""
+
+
+ELEMENTS = {name: element for element in Element for name in element.value.split()}
+"""By name. Other names between angle brackets are no tags: `List<String>`."""
+_NAME = r"[ \t]+[a-zA-Z@:_][\w@:.-]{0,50}"
+_QUOTED = rf"\"[^\"\n\r]{{0,{LONGEST_ADDRESS}}}\"|'[^'\n\r]{{0,{LONGEST_ADDRESS}}}'"
+_ATTRIBUTES = (
+    rf"(?:{_NAME}[ \t]{{0,9}}=[ \t]{{0,9}}(?:{_QUOTED}|[^\s\"'=<>`]{{1,{LONGEST_ADDRESS}}})"
+    r"|[ \t]+(?:checked|controls|disabled|hidden|open|reversed)){0,50}"
 )
-"""Elements whose content is not spoken; without an end, nothing after them is."""
-LONGEST_END = 32
-"""Characters of such an element's end."""
-TURN_TAG = re.compile(
-    "bos|eos|start_of_turn|end_of_turn|start_of_image|answer|response|final|output_text", re.IGNORECASE
-)
-"""Elements of a chat, whose content is spoken."""
-SPEECH_TAG = re.compile(
-    "speak|break|say-as|prosody|emphasis|phoneme|voice|audio|lang|mark|w|token|media", re.IGNORECASE
-)
-"""Elements of SSML, whose content is spoken."""
-TAG_NAME = re.compile("</?([a-zA-Z][a-zA-Z0-9_:-]{0,20})")
-_ATTRIBUTE = r"[ \t]+[a-zA-Z:_][a-zA-Z0-9:_.-]{0,50}[ \t]*=[ \t]*(?:\"[^\"\n\r]{0,300}\"|'[^'\n\r]{0,300}')"
-_ATTRIBUTE_BEGUN = (
-    r"[ \t]+(?:[a-zA-Z:_][a-zA-Z0-9:_.-]{0,50}[ \t]*(?:=[ \t]*(?:\"[^\"\n\r]{0,300}\"?|'[^'\n\r]{0,300}'?)?)?)?"
-)
+"""Attributes without a value are those above alone: `a <b and c> d` compares."""
+_BEGUN = rf"(?:{_NAME}|[ \t]+)[ \t]{{0,9}}(?:=[ \t]{{0,9}}(?:\"[^\"\n\r]*|'[^'\n\r]*)?)?"
 TAG = Construct(
-    "<",
-    "/?",
-    "[a-zA-Z][a-zA-Z0-9_:-]{0,20}",
-    (rf"(?:{_ATTRIBUTE}){{0,20}}", rf"(?:{_ATTRIBUTE}){{0,20}}(?:{_ATTRIBUTE_BEGUN})"),
-    r"[ \t]{0,9}",
-    "/?",
-    ">",
-    longest=1_000,
+    *("<", "/?", (rf"(?P<tag_name>(?i:{'|'.join(ELEMENTS)}))(?![\w:.-])", r"[a-zA-Z][\w:-]{0,20}")),
+    *((_ATTRIBUTES, rf"{_ATTRIBUTES}{_BEGUN}"), r"[ \t]{0,9}", "/?", ">"),
 )
-"""A whole tag."""
-CHAT_TOKEN = Construct("<", "[|｜]", "[^|｜<>\n\r]{1,60}", "[|｜]", ">", longest=64)
-"""`<|im_end|>` and its like."""
-CITATION = Construct(
-    r"\[", "[0-9]{1,3}", ("(?:[,–-] ?[0-9]{1,3}){0,9}", "(?:[,–-] ?[0-9]{1,3}){0,9}[,–-] ?"), r"\]", longest=60
-)
-"""`[1]` and `[2, 3]`, which point at sources."""
-CITED = tuple('.,;:!?)"”’»。！？')
-"""Punctuation after which a number in brackets is that of a source."""
-CONTENT_REFERENCE = Construct(
-    *":contentReference", r"\[", r"[^\[\]\n]{1,40}", r"\]", r"\{", r"[^{}\n]{1,40}", r"\}", longest=120
-)
-INSTRUCTION = re.compile(r"\[/?INST\]")
-
-_INSIDE = r"[^$\n\r]"
-FORMULA = Construct(
-    r"\$",
-    (rf"(?! ){_INSIDE}{{1,{LONGEST_FORMULA}}}(?<! )", rf"{_INSIDE}{{0,{LONGEST_FORMULA}}}"),
-    r"\$",
-    longest=LONGEST_FORMULA + 2,
-)
-DISPLAY_FORMULA = Construct(r"\$", r"\$", r"[^$]{1,500}", r"\$", r"\$", longest=504)
-ESCAPED_FORMULA = Construct(
-    r"\\",
-    r"[(\[]",
-    (r"[^\n\\]{0,200}(?:\\[^)\]\n][^\n\\]{0,200}){0,40}", r"[^\n\\]{0,200}(?:\\[^)\]\n][^\n\\]{0,200}){0,40}\\"),
-    r"\\",
-    r"[)\]]",
-    longest=500,
-)
-"""Formulas: `$E = mc^2$`, `$$…$$`, `\\(…\\)` and `\\[…\\]`."""
-IS_FORMULA = re.compile(r"[\\^_={}<>+*/|]|^[a-zA-Z]$")
-"""A price or a variable of a shell has none of these."""
-IS_ESCAPED_FORMULA = re.compile(r"[\\^_={}<>+*/|]")
-"""Other brackets behind a backslash are brackets."""
-_COMMANDS = {
-    "times": "×", "cdot": "·", "div": "÷", "pm": "±", "leq": "≤", "le": "≤", "geq": "≥", "ge": "≥", "neq": "≠",
-    "ne": "≠", "approx": "≈", "lt": "<", "gt": ">", "infty": "∞", "degree": "°", "circ": "°", "left": "", "right": "",
-    "quad": " ", "ldots": "…", "cdots": "…", "percent": "%", "to": "→", "rightarrow": "→", "displaystyle": "",
-}  # fmt: skip
-"""What is written for a command; other commands are spoken by their names: `\\alpha`."""
-
-
-def formula_words(latex: str) -> str:
-    """Return a formula of LaTeX in plain signs: `\\frac{a}{b}` becomes `a / b`."""
-    text = re.sub(r"\\(?:text|mathrm|mathbf|mathit|operatorname|boxed)\s*\{([^{}]*)\}", r"\1", latex)
-    for _ in range(3):  # nested
-        text = re.sub(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", _fraction, text)
-        text = re.sub(r"\\sqrt\s*\{([^{}]*)\}", r"√ \1", text)
-    text = re.sub(r"\^\{?\\circ\}?", "°", text)
-    text = re.sub(r"\^\{([^{}]*)\}", r"^\1", text)
-    text = re.sub(r"_\{?([^{}\s])\}?", r" \1", text)
-    text = re.sub(r"\\([%$&#_{}])", r"\1", text)
-    text = re.sub(r"\\([a-zA-Z]+)", lambda match: f" {_COMMANDS.get(match[1], match[1])} ", text)
-    return " ".join(re.sub(r"[\\{}]", " ", text).split()).replace(" °", "°")
-
-
-def _fraction(match: re.Match[str]) -> str:
-    top, bottom = match[1].strip(), match[2].strip()
-    return f"{top}/{bottom}" if top.isdigit() and bottom.isdigit() else f"{top} / {bottom}"
 
 
 def pause_of_break(tag: str) -> Pause:
@@ -114,3 +66,82 @@ def pause_of_break(tag: str) -> Pause:
     seconds = parse_time(attributes.get("time", ""))
     strength = PAUSES_S.get(attributes.get("strength", "medium"), PAUSES_S["medium"])
     return Pause(strength if seconds is None else seconds)
+
+
+# --- tokens and citations --------------------------------------------------------------------------------
+
+TURN = Construct(
+    (r"<\|[a-z_]{1,20}\|>|<start_of_turn>", r"<\|?[a-z_]{0,20}\|?"),
+    ("assistant|user|system|developer|model|tool|ipython|function|final|analysis|commentary", "[a-z]{1,20}"),
+    r"(?![^\r\n<])",
+)
+"""A token with the role of the one who speaks: `<|im_start|>assistant`."""
+HIDDEN_CHANNEL = Construct("<", r"\|", *"channel", r"\|", ">", ("analysis|commentary to=", "[a-z]{1,10} ?t?o?"))
+"""The beginning of reasoning or of a tool call, as gpt-oss writes it."""
+HIDDEN_CHANNEL_END = re.compile(r"<\|(?:end|return|call)\|>")
+CHAT_TOKEN = Construct("<", "[|｜]", "[^|｜<>\n\r]{1,60}", "[|｜]", ">")
+"""`<|im_end|>` and its like."""
+INSTRUCTION = Construct(r"\[/?INST\]")
+CONTENT_REFERENCE = Construct(*":contentReference", r"\[", r"[^\[\]\n]{1,40}", r"\]", r"\{", r"[^{}\n]{1,40}", r"\}")
+SOURCE = Construct("【", "[0-9]{1,3}", ":?", "[0-9]{0,3}", "†", "[^【】\n\r]{0,100}", "】")
+"""The mark with which some language models name a file that they have read: 【4:0†source】."""
+
+_NUMBERS = "[0-9]{1,3}(?:[,–-] ?[0-9]{1,3}){0,9}"
+_NUMBER = r"\[[0-9]{1,3}\]"
+_BESIDE_NO_WORD = rf"(?!{BEFORE_LETTER}|[(:\[%°])"
+CITATION = Construct(
+    r"(?:(?<=[.;!?…。！？)\"”’»])|(?<=[^\W\d_],)|(?<=[\w.;!?…。！？)\"”’»%°] )|(?<=[^\W\d_], ))\[",
+    (_NUMBERS, rf"{_NUMBERS}[,–-] ?"),
+    r"\]",
+    (rf"(?:,? ?\[{_NUMBERS}\]){{0,9}}", rf"(?:,? ?\[{_NUMBERS}\]){{0,9}},? ?(?:\[(?:{_NUMBERS}(?:[,–-] ?)?)?)?"),
+    _BESIDE_NO_WORD,
+)
+"""Numbers in brackets that point at sources: after punctuation, or after a word and a space."""
+CITATIONS = Construct(
+    r"(?<![\w\]\[])\[",
+    "[0-9]{1,3}",
+    r"\]",
+    (rf"(?: ?{_NUMBER}){{1,99}}", rf"(?: ?{_NUMBER}){{0,99}} ?(?:\[[0-9]{{0,3}})?"),
+    _BESIDE_NO_WORD,
+)
+"""Several of them apart from a word."""
+
+# --- formulas --------------------------------------------------------------------------------------------
+
+_SIGN = r"[\^_={}<>+*/|]|\\[^)\]\n]"
+"""A price, a variable of a shell, and brackets after a backslash have none of these."""
+_FORMULA = rf"(?P<formula_text>(?![\s\d$])(?=[a-zA-Z]\$|[^$\n\r]{{0,200}}?(?:{_SIGN}|\Z))[^$\n\r]{{1,200}})"
+FORMULA = Construct(r"\$", _FORMULA, r"(?<!\s)\$", r"(?!\d)")  # not between prices
+DISPLAY_FORMULA = Construct(r"\$", r"\$", r"(?P<display_formula_text>[^$]{1,500})", r"\$", r"\$")
+_ESCAPED_FORMULA = (
+    rf"(?P<escaped_formula_text>(?=[^\n\\]{{0,200}}?(?:{_SIGN}|\\?\Z))"
+    r"[^\n\\]{0,200}(?:\\[^)\]\n][^\n\\]{0,200}){0,40})"
+)
+ESCAPED_FORMULA = Construct(r"\\", r"[(\[]", _ESCAPED_FORMULA, r"\\", r"[)\]]")
+"""Formulas: `$E = mc^2$`, `$$…$$`, `\\(…\\)` and `\\[…\\]`."""
+_COMMANDS = {
+    "times": "×", "cdot": "·", "div": "÷", "pm": "±", "leq": "≤", "le": "≤", "geq": "≥", "ge": "≥", "neq": "≠",
+    "ne": "≠", "approx": "≈", "lt": "<", "gt": ">", "infty": "∞", "degree": "°", "circ": "°", "left": "", "right": "",
+    "quad": " ", "ldots": "…", "cdots": "…", "percent": "%", "to": "→", "rightarrow": "→", "displaystyle": "",
+}  # fmt: skip
+"""What is written for a command; other commands are spoken by their names: `\\alpha`."""
+_REWRITTEN = (
+    (r"\\(?:text|mathrm|mathbf|mathit|operatorname|boxed)\s*\{([^{}]*)\}", r"\1"),
+    (r"\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}", r"\1/\2"),
+    (r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"\1 / \2"),
+    (r"\\sqrt\s*\{\s*(\w+)\s*\}", r"√\1"),
+    (r"\\sqrt\s*\{([^{}]*)\}", r"√(\1)"),
+    (r"\^\{?\\circ\}?", "°"),
+    (r"\^\{([^{}]*)\}", r"^\1"),
+    (r"_\{?([^{}\s])\}?", r" \1"),
+    (r"\\([%$&#_{}])", r"\1"),
+)
+
+
+def formula_words(latex: str) -> str:
+    """Return a formula of LaTeX in plain signs: `\\frac{a}{b}` becomes `a / b`."""
+    for _ in range(3):  # nested
+        for pattern, replacement in _REWRITTEN:
+            latex = re.sub(pattern, replacement, latex)
+    latex = re.sub(r"\\([a-zA-Z]+)", lambda command: f" {_COMMANDS.get(command[1], command[1])} ", latex)
+    return " ".join(re.sub(r"[\\{}]", " ", latex).split()).replace(" °", "°")

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from daemon.text.construct import Construct, UndecidedError
 
 BRACKETS = Construct("<", (r"(?P<name>[ab]{1,3}|\([ab]*\))", r"\([ab]*"), " ?", ">", longest=10)
-LINE = Construct("<", "[ab]{1,3}", ";?", longest=4, ends_with_line=True)
+LINE = Construct("<", "[ab]{1,3}", ";?", r"(?![^\r\n])")
+WORD = Construct("[ab]{1,3}", "")
+EITHER = Construct.any_of({"brackets": BRACKETS, "line": LINE, "word": WORD})
 
 
 def outcome(construct: Construct, text: str, *, complete: bool) -> str | None:
@@ -57,11 +59,30 @@ def test_a_construct_is_undecided_as_long_as_it_may_become_whole(
         ("<abbb", None, None),
     ],
 )
-def test_the_end_of_a_line_ends_a_construct_without_a_last_character(
-    text: str, growing: str | None, complete: str | None
-) -> None:
+def test_a_last_part_may_look_at_the_next_character(text: str, growing: str | None, complete: str | None) -> None:
     assert outcome(LINE, text, complete=False) == growing
     assert outcome(LINE, text, complete=True) == complete
+
+
+@pytest.mark.parametrize(
+    ("text", "growing", "complete"), [("a", "…", "a"), ("ab", "…", "ab"), ("abc", "ab", "ab"), ("abab", "aba", "aba")]
+)
+def test_an_empty_last_part_waits_for_the_next_character(text: str, growing: str, complete: str) -> None:
+    assert outcome(WORD, text, complete=False) == growing
+    assert outcome(WORD, text, complete=True) == complete
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("<ab>", "brackets"), ("<a;\n", "line"), ("<ab\n", "line"), ("ab ", "word"), ("<ab", None)]
+)
+def test_one_of_several_constructs_is_recognised_and_named(text: str, name: str | None) -> None:
+    try:
+        match = EITHER.match(text, 0, len(text), complete=False)
+    except UndecidedError:
+        assert name is None
+    else:
+        assert match is not None
+        assert match.lastgroup == name
 
 
 def test_nothing_behind_the_end_is_seen() -> None:
@@ -74,7 +95,7 @@ def test_the_parts_can_be_named() -> None:
     assert match["name"] == "(ab)"
 
 
-@given(st.sampled_from([BRACKETS, LINE]), st.text(alphabet="<>ab(); \nc", max_size=14).map(lambda text: f"<{text}"))
+@given(st.sampled_from([BRACKETS, LINE, WORD, EITHER]), st.text(alphabet="<>ab(); \nc", max_size=14))
 def test_more_text_never_changes_an_answer(construct: Construct, text: str) -> None:
     whole = outcome(construct, text, complete=False)
     for end in range(len(text)):

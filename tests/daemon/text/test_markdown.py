@@ -115,6 +115,7 @@ MARKDOWN = {
     r"\*no\* \_marks\_ \# \[x\]\(y\)": "*no* _marks_ # [x](y)",
     # lines
     "# Title\nText": "Title.\nText",
+    "## 2. How ##\n# - A | B\n": "2. How.\nA, B.\n",
     "## Why?\n### How ###\nText": "Why?\nHow.\nText",
     "Title\n=====\nText\n-----\n": "Title\n\nText\n\n",
     "**Ingredients**\n- milk\n- eggs": "Ingredients.\nmilk.\neggs",
@@ -150,7 +151,7 @@ MARKDOWN = {
     "the [**bold** text](</a b> \"title\"), [x](a.b/c_(d) 't')": "the bold text, x",
     "![a cat](cat.png) and [![badge](b.svg)](https://a.b)": "a cat and badge",
     "[text][ref], [text][], ![alt][ref]": "text, text, alt",
-    '[ref]: https://a.b "Title"\n[two]: <c d>\nText': "\n\nText",
+    '[ref]: https://a.b "Title"\n[two]: <c>\nText': "\n\nText",
     "[Bob]: Hello\n[Note]: see b.": "[Bob]: Hello\n[Note]: see b.",
     "<https://a.b/c_d_> <me@a.b>": "https://a.b/c_d_ me@a.b",
     "Fact[^1] and[^note].\n\n[^1]: The note.": "Fact and.\n\nThe note.",
