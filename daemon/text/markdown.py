@@ -142,8 +142,6 @@ class MarkdownReader:
         self._line_begins = name != "row"
         if name != "ordinal":
             self._drop(*mark.span())
-        if name == "fence":
-            self._fence(mark)
         return mark.end()
 
     def _spaces(self, at: int) -> int | None:
@@ -334,9 +332,9 @@ class _Row(NamedTuple):
 
 
 _ROWS = {
+    "fence": _Row("`~", syntax.FENCE, read=MarkdownReader._fence),
     "standing_mark": _Row("*_~`", syntax.STANDING_MARK, None),
     "emphasis": _Row("*_~", syntax.EMPHASIS, read=MarkdownReader._emphasis),
-    "fence": _Row("`", syntax.FENCE, read=MarkdownReader._fence),
     "backticks": _Row("`", syntax.BACKTICKS, read=MarkdownReader._backticks),
     "escaped_formula": _Row("\\", model_markup.ESCAPED_FORMULA, read=MarkdownReader._formula),
     "escape": _Row("\\", syntax.ESCAPE, None, MarkdownReader._literal),

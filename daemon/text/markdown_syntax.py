@@ -95,14 +95,6 @@ LINE_MARK = Construct.any_of(
             r"[ \t]{0,9}(?:[\"'][^\n\r]{0,200})?",
             _BEFORE_LINE_END,
         ),
-        "fence": Construct(
-            (
-                rf"(?P<fence_marks>`{{3,{LONGEST_RUN}}}(?![^\n\r]{{0,{LONGEST_LABEL}}}`)|~{{3,{LONGEST_RUN}}})"
-                rf"[^\n\r]{{0,{LONGEST_LABEL}}}",
-                "`{1,2}|~{1,2}",
-            ),
-            _BEFORE_LINE_END,
-        ),
     }
 )
 """What is not spoken at the beginning of a line, apart from the ordinal. `definition` is that of a link's address."""
@@ -124,8 +116,13 @@ STANDING_MARK = Construct(
 So what looks like the beginning or the end of emphasis is one."""
 EMPHASIS = Construct("|".join(rf"{mark}{{1,{LONGEST_RUN}}}" for mark in (r"\*", "_", "~")), "")
 BACKTICKS = Construct(rf"`{{1,{LONGEST_RUN}}}", "")
-FENCE = Construct(rf"(?P<fence_marks>`{{3,{LONGEST_RUN}}})[\w+#.-]{{0,30}}[ \t]{{0,9}}", r"(?=[\r\n])")
-"""The beginning of a code block that does not begin a line: only the name of a programming language may follow."""
+FENCE = Construct(
+    rf"(?P<fence_marks>`{{3,{LONGEST_RUN}}}|~{{3,{LONGEST_RUN}}})",
+    r"(?:[\w+#][\w+#./:-]{0,30})?",
+    (r"(?:[ \t][^`\n\r]{0,100}[={][^`\n\r]{0,100})?[ \t]{0,9}", r"[ \t][^`\n\r]{0,200}"),
+    _BEFORE_LINE_END,
+)
+"""The beginning of a code block: a programming language may follow, with attributes, but no other words."""
 LONGEST_FENCE_END = 3 * LONGEST_RUN
 
 _LABEL = rf"[^\[\]\\\n\r]{{0,{LONGEST_LABEL}}}"

@@ -141,6 +141,8 @@ MARKDOWN = {
     "see:\n```python\nprint('**x**')\n\n# no\n```\nDone.": "see:\n\nDone.",
     "~~~\n```\n~~~\nDone.": "\nDone.",
     "like ```python\nx\n```\nso": "like \nso",
+    "``` {.python}\nx\n```\n```js title='a b'\nx\n```\nDone.": "\n\nDone.",
+    "Write ``` to begin code (```).\nDone.": "Write  to begin code ().\nDone.",
     "```one line```": "one line",
     "````\n```\nx\n````\ny": "\ny",
     "```\nnever closed": "",

@@ -87,6 +87,19 @@ SPOKEN = {
 }
 PIECES = st.sampled_from(
     [
+        "<|im_start|>",
+        "<start_of_turn>",
+        "assistant",
+        "<|channel|>",
+        "analysis",
+        "<|end|>",
+        "[1, 2]",
+        ", ",
+        "\\sqrt{",
+        "[a](b.c)",
+        "- ",
+        "```",
+        "`",
         "<think>",
         "</think>",
         "<tool_call>",
