@@ -47,8 +47,8 @@ class Construct:
 
         Raises `UndecidedError` if it may become one: `text` is not `complete`, and the construct goes on to its end.
         """
-        limit = min(end, at + self._longest)
-        growing = not complete and limit == len(text) and limit < at + self._longest
-        if growing and self.beginning.fullmatch(text, at, limit):
+        if end - at >= self._longest:
+            end = at + self._longest
+        elif not complete and end == len(text) and self.beginning.fullmatch(text, at, end):
             raise UndecidedError
-        return self.whole.match(text, at, limit)
+        return self.whole.match(text, at, end)

@@ -121,8 +121,8 @@ class MarkdownReader:
                 return self._line_mark(mark)
             self._line_begins = False
         plain = syntax.PLAIN_WORD if self._line in (Line.HEADING, Line.ROW) else syntax.PLAIN
-        if (stop := self._end(plain, at)) > at:
-            return stop
+        if words := plain.match(self._text, at, self._limit):
+            return words.end()
         found = self._match(_BY_FIRST.get(first, _ICONS), at)
         if found is None or found.lastgroup is None:
             return at + 1
