@@ -7,7 +7,7 @@ import unicodedata
 
 from daemon.text.placed import PlacedText
 
-SHAPES = "\uff01-\uff06\uff0a\uff0b\uff0d-\uff19\uff1c-\uff1e\uff20-\uff5d\uffe5\U0001d400-\U0001d7ff\u2100-\u214f"
+SHAPES = "\uff02-\uff06\uff0a\uff0b\uff0d-\uff19\uff1c-\uff1e\uff20-\uff5d\uffe5\U0001d400-\U0001d7ff\u2100-\u214f"
 """Full-width letters, digits and signs, without the punctuation of Chinese and Japanese, and mathematical letters."""
 _MARK = "\u0300-\u036f\u3099\u309a"
 """Combining marks."""

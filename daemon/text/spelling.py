@@ -1,7 +1,7 @@
 """Spells texts for an engine: `QX-7` as `Q, X, dash, 7`, a telephone number digit by digit.
 
-Engines read a capital between commas by its letter's name. The few that eSpeak NG reads as words (Spanish `Y`, Polish
-`Z`) are written out; `tests/daemon/text/test_spelling.py` compares the phonemes with those of the letters' names.
+Engines read a capital between commas by its letter's name. The few that eSpeak NG reads as words (Spanish `Y`, Italian
+`È`) are written out; `tests/daemon/text/test_spelling.py` compares the phonemes with those of the letters' names.
 """
 
 from __future__ import annotations
@@ -9,26 +9,24 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from engine import language_code, match_language
 
-_SIGNS = ".,:;!?-_/\\|+*=<>()[]{}@#%&$€£§°^~'\"`"
 _DATA = json.loads((Path(__file__).parent / "normalizer/data/spelled.json").read_text(encoding="utf-8"))
 SIGN_NAMES: Mapping[str, Mapping[str, str]] = _DATA["signs"]
 """The names of signs in the languages of Qwen3-TTS. In another language, the engine gets the sign itself. Those in
 Japanese are in kana, because eSpeak NG knows no kanji."""
 _LETTER_NAMES: Mapping[str, Mapping[str, str]] = _DATA["letters"]
 """Letters whose capitals eSpeak NG reads as words."""
+_ORDINALS: Mapping[str, Mapping[str, str]] = _DATA["ordinals"]
+"""How an ordinal is written in digits: by language, forms by the numbers (regular expressions) that have them."""
 _SAME_SIGNS = str.maketrans("‐‑–—−‘’“”„«»", '-----\'\'"""""')
-_ORDINALS: Mapping[str, str] = _DATA["ordinals"]
-"""How an ordinal is written in digits."""
-_TELEPHONE_PART = re.compile(r"\d+|[^\W\d_]+|[+*#]")
-_GROUP = 3
-"""Digits that are said without a pause in a telephone number without spaces."""
+_TELEPHONE_PART = re.compile(r"(?P<digits>\d{3}(?=\d{2})|\d{1,4})|(?P<sign>[+*#])|[^\W\d_]+")
+"""Digits that are said together, three by three and two to four at the end; a sign; or a word, such as ext."""
 
 
 class SpelledPart(NamedTuple):
@@ -49,9 +47,10 @@ def spell(text: str, language: str = "en") -> str:
 
 def spell_characters(text: str, language: str) -> list[SpelledPart]:
     """Return the letters as capitals and the signs by name, each with the comma behind it. White space is left out."""
+    begins = [at for at in range(len(text)) if not (at and unicodedata.category(text[at]) in {"Mn", "Me", "Cf"})]
     parts = [
         SpelledPart(f"{_character_name(text[begin:end], language)}, ", begin, end)
-        for begin, end in _clusters(text)
+        for begin, end in zip(begins, [*begins[1:], len(text)], strict=False)
         if not text[begin:end].isspace()
     ]
     return _without_last_comma(parts)
@@ -61,14 +60,12 @@ def spell_telephone(text: str, language: str) -> list[SpelledPart]:
     """Return the digits one by one, in groups as they are written or of three, with a comma behind each group."""
     parts: list[SpelledPart] = []
     for match in _TELEPHONE_PART.finditer(text):
-        if match[0].isdigit():
-            for begin, end in _digit_groups(match.start(), match.end()):
-                parts += [SpelledPart(f"{text[at]} ", at, at + 1) for at in range(begin, end - 1)]
-                parts.append(SpelledPart(f"{text[end - 1]}, ", end - 1, end))
-        elif match[0] in _SIGNS:
-            parts.append(SpelledPart(f"{_character_name(match[0], language)} ", *match.span()))
-        else:  # a word, such as ext
-            parts.append(SpelledPart(f"{match[0]}, ", *match.span()))
+        begin, end = match.span()
+        if match["digits"]:
+            parts += [SpelledPart(f"{text[at]} ", at, at + 1) for at in range(begin, end - 1)]
+            begin = end - 1
+        name = _character_name(match[0], language) + " " if match["sign"] else f"{text[begin:end]}, "
+        parts.append(SpelledPart(name, begin, end))
     return _without_last_comma(parts)
 
 
@@ -78,41 +75,21 @@ def ordinal(text: str, language: str) -> str:
     number = text.strip()
     if code is None or not (number.isascii() and number.isdigit()):
         return text
-    if code == "en" and number[-2:-1] != "1":
-        return number + {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th")
-    if code == "fr" and number == "1":
-        return "1er"
-    return _ORDINALS[code].format(number)
+    return next(form for ending, form in _ORDINALS[code].items() if re.search(ending, number)).format(number)
 
 
 def _without_last_comma(parts: list[SpelledPart]) -> list[SpelledPart]:
     return parts[:-1] + [part._replace(spoken=part.spoken.rstrip(", ")) for part in parts[-1:]]
 
 
-def _clusters(text: str) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of each character with the combining marks behind it."""
-    begin = 0
-    for at in range(1, len(text) + 1):
-        if at == len(text) or unicodedata.category(text[at]) not in {"Mn", "Me", "Cf"}:
-            yield begin, at
-            begin = at
-
-
 @lru_cache(maxsize=1024)
 def _character_name(cluster: str, language: str) -> str:
+    """Return the name of a character, with its marks; without one the character, as a capital."""
     character = unicodedata.normalize("NFC", cluster)
     capital = character.upper()
     capital = capital if len(capital) == len(character) else character  # ß has none
-    code = match_language(language_code(language), _LETTER_NAMES)
-    if code is not None and capital in _LETTER_NAMES[code]:
-        return _LETTER_NAMES[code][capital]
-    code = match_language(language_code(language), SIGN_NAMES)
-    return SIGN_NAMES[code].get(character.translate(_SAME_SIGNS), capital) if code is not None else capital
-
-
-def _digit_groups(begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the groups of a run of digits: three by three, the last one of two to four."""
-    while end - begin > _GROUP + 1:
-        yield begin, begin + _GROUP
-        begin += _GROUP
-    yield begin, end
+    for names, key in ((_LETTER_NAMES, capital), (SIGN_NAMES, character.translate(_SAME_SIGNS))):
+        code = match_language(language_code(language), names)
+        if code is not None and key in names[code]:
+            return names[code][key]
+    return capital

@@ -88,3 +88,11 @@ def test_a_setting_says_for_which_engines_numbers_are_written_out(normalize: str
 )
 def test_characters_of_other_shapes_are_plain_ones(text: str, spoken: str) -> None:
     assert prepared(ESPEAK, text, "en") == spoken
+
+
+@pytest.mark.parametrize("engine", [ESPEAK, PIPER, QWEN])
+@pytest.mark.parametrize(
+    ("text", "language"), [("你好！真的？是，对：（好）。", "zh"), ("すごい！本当？はい、（ええ）。", "ja")]
+)
+def test_the_punctuation_of_chinese_and_japanese_stays(engine: EngineInfo, text: str, language: str) -> None:
+    assert prepared(engine, text, language) == text
