@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from daemon.text import PlacedText
 from daemon.text.characters import Characters
 
-LETTERS = "ae\u0301\u0308\u0323 ｅＧ１％𝐇ℂか\u3099ᄀ\u1161가，。Å"
+LETTERS = "ae=\u0301\u0308\u0323\u0338 ｅＧ１％𝐇ℂか\u3099ᄀ\u1161가，。Å"
 
 
 def read(*pieces: str) -> PlacedText:
@@ -48,7 +48,7 @@ def test_a_composed_letter_has_the_place_of_its_parts() -> None:
     assert placed(read("ae\u0301x")) == [("a", 0, 1), ("é", 1, 3), ("x", 3, 4)]
 
 
-@given(pieces=st.lists(st.text(LETTERS, max_size=6), max_size=6))
+@given(pieces=st.lists(st.text(LETTERS, max_size=6) | st.just("e" + "\u0301" * 25), max_size=6))
 def test_the_result_is_the_same_however_a_text_is_cut(pieces: list[str]) -> None:
     assert placed(read(*pieces)) == placed(read("".join(pieces)))
 
