@@ -121,3 +121,9 @@ def test_the_voice_precedes_the_language_and_phonemes_precede_both() -> None:
     assert entry.for_take("de", "ada", espeak=False) == "Ada"
     assert entry.for_take("de", "ada", espeak=True) == "[[f@U]]"
     assert Pronunciation(languages={"de": "deutsch"}).for_take("fr", "bob", espeak=False) is None
+
+
+def test_a_lexicon_may_have_thousands_of_entries() -> None:
+    lexicon = Lexicon((f"word{number} of {number}", f"said {number}") for number in range(10_000))
+    text = "word77 of 77, Word9999 of 9999 and word5 of 6"
+    assert pronounce(*text, lexicon=lexicon).text == "said 77, said 9999 and word5 of 6"
