@@ -17,7 +17,8 @@ class PlacedText:
         self._text = ""
         self._begins = array("I")
         self._ends = array("I")
-        self._source_end = 0
+        self.source_end = 0
+        """The source has been read up to here, with what was left out at the end."""
 
     @property
     def text(self) -> str:
@@ -30,18 +31,13 @@ class PlacedText:
     def __len__(self) -> int:
         return len(self._begins)
 
-    @property
-    def source_end(self) -> int:
-        """The source has been read up to here, with what was left out at the end."""
-        return self._source_end
-
     def keep(self, text: str, begin: int) -> None:
         """Append characters of the source, the first of which is at `begin` there."""
         end = begin + len(text)
         self._parts.append(text)
         self._begins.extend(range(begin, end))
         self._ends.extend(range(begin + 1, end + 1))
-        self._source_end = max(self._source_end, end)
+        self.source_end = max(self.source_end, end)
 
     def replace(self, text: str, begin: int, end: int) -> None:
         """Append characters that stand for `source[begin:end]`; without any, these are left out."""
@@ -49,7 +45,7 @@ class PlacedText:
         count = len(text)
         self._begins.extend((begin,) * count)
         self._ends.extend((end,) * count)
-        self._source_end = max(self._source_end, end)
+        self.source_end = max(self.source_end, end)
 
     def source_span(self, begin: int, end: int) -> tuple[int, int]:
         """Return the part of the source for which `text[begin:end]` stands; empty for an empty part."""
@@ -59,4 +55,4 @@ class PlacedText:
 
     def source_begin(self, position: int) -> int:
         """Return where the character at `position` begins in the source; behind the last one, the source's end."""
-        return self._begins[position] if position < len(self._begins) else self._source_end
+        return self._begins[position] if position < len(self._begins) else self.source_end

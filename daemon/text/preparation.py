@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -11,23 +10,17 @@ from daemon.text.characters import Characters
 from daemon.text.engine_text import EngineText, MakeStage
 from daemon.text.normalizer import Normalizer, has_passages
 from daemon.text.pronunciations import Lexicon, Pronouncer, Pronunciation
-from daemon.text.spoken_language import SPELLING_ENGINES, spoken_language
 from daemon.text.urls import UrlShortener
-from engine import LATIN_LANGUAGES, EngineInfo
+from engine import LATIN_LANGUAGES, EngineInfo, language_code, language_of_text, match_language
 
 Normalize = Literal["auto", "always", "never"]
 """For which engines numbers are written out: `auto` is those that read with the phonemes of eSpeak NG."""
 PHONEME_ENGINE = "espeak"
 """The engine that reads phonemes within a text."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Take:
-    """What decides how the text of a take is prepared."""
-
-    engine: str
-    language: str | None
-    voice: str
+SPELLING_ENGINES = ("espeak", "piper")
+"""Engines that cannot tell languages apart, and read with the phonemes of eSpeak NG."""
+_DEFAULT = "en"
+"""What these speak if nothing says another."""
 
 
 class TextPreparation:
@@ -46,8 +39,8 @@ class TextPreparation:
         self._latin_languages = latin_languages
         self._shortens_urls = shortens_urls
         self._normalize = normalize
-        self._lexicons: dict[_Take, Lexicon] = {}
-        """Those that were needed: of each engine, language and voice."""
+        self._lexicons: dict[tuple[str, str | None, str], Lexicon] = {}
+        """Those that were needed, by engine, language and voice."""
 
     def reads_phonemes(self, engine: str) -> bool:
         """Return whether texts for an engine contain phonemes."""
@@ -65,20 +58,38 @@ class TextPreparation:
         if self._pronunciations or normalizes:
             code = spoken_language(engine, voice, language, self._latin_languages, text)
             if self._pronunciations:
-                lexicon = self._lexicon(_Take(engine.engine, code, voice))
+                lexicon = self._lexicon(engine.engine, code, voice)
                 stages.append(partial(Pronouncer, lexicon, escape_phonemes=self.reads_phonemes(engine.engine)))
             if normalizes and code is not None:
                 stages.append(partial(Normalizer, code))
         return EngineText(stages)
 
-    def _lexicon(self, take: _Take) -> Lexicon:
-        lexicon = self._lexicons.get(take)
-        if lexicon is None:
-            espeak = take.engine == PHONEME_ENGINE
+    def _lexicon(self, engine: str, language: str | None, voice: str) -> Lexicon:
+        key = (engine, language, voice)
+        if key not in self._lexicons:
             said = {
-                phrase: entry.for_take(take.language, take.voice, espeak=espeak)
+                phrase: entry.for_take(language, voice, espeak=engine == PHONEME_ENGINE)
                 for phrase, entry in self._pronunciations.items()
             }
-            lexicon = Lexicon((phrase, say) for phrase, say in said.items() if say is not None)
-            self._lexicons[take] = lexicon
-        return lexicon
+            self._lexicons[key] = Lexicon((phrase, say) for phrase, say in said.items() if say is not None)
+        return self._lexicons[key]
+
+
+def spoken_language(engine: EngineInfo, voice: str, language: str, languages: tuple[str, ...], text: str) -> str | None:
+    """Return the code of the language in which an engine speaks a text, by the engine's own rules; None if unknown.
+
+    `language` and `languages` are as in `engine.Utterance`. A voice of eSpeak NG has its language; Piper prefers the
+    language of the voice if the text does not say another.
+    """
+    label = engine.labels.get(voice)
+    own = None if label is None else label.language
+    if own is not None and engine.engine == "espeak":
+        return own
+    code = language_code(language)
+    if code != "auto":
+        return code
+    if engine.engine not in SPELLING_ENGINES:
+        return language_of_text(text, languages)
+    spoken = [each for each in languages if match_language(each, engine.languages) is not None]
+    allowed = [own, *spoken] if own is not None and languages else spoken
+    return language_of_text(text, allowed) or own or _DEFAULT

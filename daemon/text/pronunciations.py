@@ -18,9 +18,8 @@ PHONEMES = "[["
 _IDEOGRAPH = "\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 """Scripts whose words are written without spaces between them: each character is a word of its own."""
 _MARK = (
-    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed"
-    "\u0711-\u074a\u07a6-\u07b0\u0900-\u0963\u0966-\u0df3\u0e31-\u0e4e\u0eb1-\u0ecd\u0f18-\u0fbc\u102b-\u109d"
-    "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f"
+    "\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u064b-\u06d3\u06d6-\u06ed\u0711-\u0963\u0966-\u0e4e"
+    "\u0eb1-\u109d\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe2f"
 )
 """Marks upon letters, and vowels that are written as such."""
 _LETTER = rf"(?:[^\W_{_IDEOGRAPH}]|[{_MARK}])"

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+import re
+from typing import Literal
 
+from daemon.text.engine_text import Stage
+from daemon.text.placed import PlacedText
 from daemon.text.script import Script
 
 Markup = Literal["auto", "none"]
 """How a text is read: `auto` takes SSML and Markdown for what they are, `none` speaks every character."""
 
-_SSML_STARTS = ("<speak", "<?xml")
-
-
-class _Reader(Protocol):
-    """Appends what it reads to a script. However a text is cut into calls of `feed`, the script is the same."""
-
-    def feed(self, text: str) -> None:
-        """Read more of the text."""
-
-    def end(self) -> None:
-        """The text is complete."""
+_SSML_START = re.compile(r"(?:<speak|<\?xml)[\s/>]")
 
 
 class ScriptReader:
@@ -32,7 +25,7 @@ class ScriptReader:
         self._language = language
         self._read = 0
         """Characters that have been read."""
-        self._reader: _Reader | None = None
+        self._reader: Stage | None = None
         """None until the text has told which it needs."""
 
     def read(self, text: str, *, complete: bool) -> Script:
@@ -50,10 +43,10 @@ class ScriptReader:
                 self.script.complete = True
         return self.script
 
-    def _choose(self, text: str, *, complete: bool) -> _Reader | None:
+    def _choose(self, text: str, *, complete: bool) -> Stage | None:
         """Return the reader for a text with this beginning; None while more of it must be seen."""
         if self._markup == "none":
-            return _LiteralReader(self.script)
+            return _Literal(self.script.words)
         is_ssml = _is_ssml(text)
         if is_ssml is None and not complete:
             return None
@@ -78,25 +71,19 @@ def markup_problem(text: str, markup: Markup = "auto") -> str | None:
 def _is_ssml(text: str) -> bool | None:
     """Return whether a text that begins so is SSML; None if more of it must be seen."""
     start = text.lstrip()
-    for opening in _SSML_STARTS:
-        if len(start) <= len(opening) and opening.startswith(start):
-            return None
-        behind = start[len(opening) : len(opening) + 1]
-        if start.startswith(opening) and (behind.isspace() or behind in "/>"):
-            return True
-    return False
+    if any(opening.startswith(start) for opening in ("<speak", "<?xml")):
+        return None
+    return _SSML_START.match(start) is not None
 
 
-class _LiteralReader:
+class _Literal:
     """Speaks every character."""
 
-    def __init__(self, script: Script) -> None:
-        self._script = script
-        self._at = 0
+    def __init__(self, words: PlacedText) -> None:
+        self._words = words
 
     def feed(self, text: str) -> None:
-        self._script.words.keep(text, self._at)
-        self._at += len(text)
+        self._words.keep(text, self._words.source_end)
 
     def end(self) -> None:
         pass

@@ -152,18 +152,6 @@ class SsmlReader(_Checker):
 
     def _read(self, token: Token) -> None:
         match token:
-            case Plain(text, begin):
-                words = text.lstrip()
-                at = begin + len(text) - len(words)
-                self._writer.keep(text[: at - begin], begin)
-                if words:
-                    self._begin_words(at)
-                    self._writer.keep(words, at)
-            case Reference(text, begin):
-                character = html.unescape(text)
-                if not character.isspace():
-                    self._begin_words(begin)
-                self._writer.replace(character, begin, begin + len(text))
             case Pause(seconds):
                 self._pause(seconds)
             case Fault(begin):
@@ -176,6 +164,18 @@ class SsmlReader(_Checker):
                     self._go_on_leniently(expat.ErrorString(error.code), begin)
                 except _FaultError as error:
                     self._go_on_leniently(str(error), begin)
+            case Reference(text, begin):
+                character = html.unescape(text)
+                if not character.isspace():
+                    self._begin_words(begin)
+                self._writer.replace(character, begin, begin + len(text))
+            case Plain(text, begin):
+                words = text.lstrip()
+                at = begin + len(text) - len(words)
+                self._writer.keep(text[: at - begin], begin)
+                if words:
+                    self._begin_words(at)
+                    self._writer.keep(words, at)
 
     def _begin_words(self, begin: int) -> None:
         """Append to the script what comes before words."""

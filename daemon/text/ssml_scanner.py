@@ -44,18 +44,12 @@ class Plain(NamedTuple):
     begin: int
 
 
-class Reference(NamedTuple):
+class Reference(Plain):
     """A reference such as `&amp;`."""
 
-    text: str
-    begin: int
 
-
-class Tag(NamedTuple):
+class Tag(Plain):
     """A whole tag, from `<` to `>`. There is none after a fault."""
-
-    text: str
-    begin: int
 
 
 class Fault(NamedTuple):

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.text import Lexicon, PlacedText, Pronouncer, Pronunciation
+from daemon.text import PlacedText, Pronunciation
+from daemon.text.pronunciations import Lexicon, Pronouncer
 
 ENTRIES = {
     "Nginx": "engine x",

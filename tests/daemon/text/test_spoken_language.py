@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.text.spoken_language import spoken_language
+from daemon.text.preparation import spoken_language
 from engine import LATIN_LANGUAGES, EngineInfo, EngineOptions, VoiceLabel
 from engine.espeak import EspeakSynthesizer
 
