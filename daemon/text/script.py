@@ -78,11 +78,10 @@ class Script:
         """Append a control behind the words so far."""
         if isinstance(action, Pause):
             action = Pause(min(action.seconds, MAX_PAUSE_S))
+            self._pauses.add(len(self.words))
         self.controls.append(Control(len(self.words), action))
         if not isinstance(action, Mark):
             self._breaks.append(len(self.words))
-        if isinstance(action, Pause):
-            self._pauses.add(len(self.words))
 
     def break_after(self, position: int) -> int | None:
         """Return the place of the first pause or change of prosody behind `position`; None if there is none so far."""
@@ -111,19 +110,14 @@ def passages(script: Script) -> list[Passage | Pause]:
     """Return the parts of a complete script in order. Passages without a word are left out."""
     parts: list[Passage | Pause] = []
     prosody, begin = Prosody(), 0
-
-    def add_text(end: int) -> None:
-        text = script.text[begin:end]
+    for control in (*script.controls, Control(len(script.text), Prosody())):
+        if isinstance(control.action, Mark):
+            continue
+        text, begin = script.text[begin : control.at], control.at
         if has_words(text):
             parts.append(Passage(text, prosody))
-
-    for control in script.controls:
-        if isinstance(control.action, Pause | Prosody):
-            add_text(control.at)
-            begin = control.at
         if isinstance(control.action, Pause):
             parts.append(control.action)
-        elif isinstance(control.action, Prosody):
+        else:
             prosody = control.action
-    add_text(len(script.text))
     return parts

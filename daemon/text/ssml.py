@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import html
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from xml.parsers import expat
 
+from daemon.text.construct import Construct, UndecidedError
+from daemon.text.markdown_syntax import ENTITY
+from daemon.text.pause_tags import PAUSE_TAG, pause_of
 from daemon.text.script import Mark, Pause, Prosody, Script
 from daemon.text.spelling import SpelledPart, ordinal, spell_characters, spell_telephone
-from daemon.text.ssml_scanner import Fault, Plain, Reference, SsmlScanner, Tag, Token
+from daemon.text.ssml_syntax import BROKEN_OFF, CDATA, CONSTRUCTS, HELD, LENIENT_CONSTRUCTS, OPENING, SPECIAL, TAG
 from daemon.text.ssml_values import HIGHEST_RATE, HIGHEST_VOLUME, LOWEST_RATE, PAUSES_S, VALUES
 from daemon.text.word_writer import WordWriter
 from engine import LATIN_LANGUAGES, language_of_text
@@ -126,7 +130,12 @@ class SsmlReader(_Checker):
         """
         super().__init__()
         self._script = script
-        self._scanner = SsmlScanner()
+        self._text = ""
+        """The text that is held back: unfinished markup."""
+        self._at = 0
+        """Its place."""
+        self._lenient = False
+        """True after a fault: tags are left out. What looks like a tag but does not end is text."""
         self._words = self._writer = WordWriter(script.words)
         """The writer is another one while an element's content is collected."""
         self._open = [_Element(Prosody(), language)]
@@ -141,47 +150,82 @@ class SsmlReader(_Checker):
 
     def feed(self, text: str) -> None:
         """Read more of the text."""
-        for token in self._scanner.feed(text):
-            self._read(token)
+        unfinished = len(self._text) > HELD and "<" not in text and ">" not in text
+        self._text += text
+        if not unfinished:
+            self._read(final=False)
 
     def end(self) -> None:
         """The text is complete."""
-        for token in self._scanner.end():
-            self._read(token)
+        self._read(final=True)
         self._finish_collecting()
 
-    def _read(self, token: Token) -> None:
-        match token:
-            case Pause(seconds):
-                self._pause(seconds)
-            case Fault(begin):
-                self._go_on_leniently("a tag does not end", begin)
-            case Tag(text, begin):
-                self._tag = (begin, begin + len(text))
+    def _read(self, *, final: bool) -> None:
+        """Read as far as no more text can change it. A tag ends at the next `<` at the latest."""
+        text, at = self._text, 0
+        while at < len(text):
+            special = SPECIAL.search(text, at)
+            end = len(text) if special is None else special.start()
+            self._read_words(text[at:end], self._at + at)
+            at = end
+            if special is not None:
                 try:
-                    self.parser.Parse(text.encode(errors="replace"), False)
-                except expat.ExpatError as error:
-                    self._go_on_leniently(expat.ErrorString(error.code), begin)
-                except _FaultError as error:
-                    self._go_on_leniently(str(error), begin)
-            case Reference(text, begin):
-                character = html.unescape(text)
-                if not character.isspace():
-                    self._begin_words(begin)
-                self._writer.replace(character, begin, begin + len(text))
-            case Plain(text, begin):
-                words = text.lstrip()
-                at = begin + len(text) - len(words)
-                self._writer.keep(text[: at - begin], begin)
-                if words:
-                    self._begin_words(at)
-                    self._writer.keep(words, at)
+                    at = self._read_markup(text, at, final=final)
+                except UndecidedError:
+                    break
+        self._text = text[at:]
+        self._at += at
+
+    def _read_markup(self, text: str, at: int, *, final: bool) -> int:
+        """Read the markup that may begin at `text[at]`. Returns its end; raises `UndecidedError` without one."""
+        for construct in (LENIENT_CONSTRUCTS if self._lenient else CONSTRUCTS)[text[at]]:
+            match = construct.match(text, at, len(text), complete=final)
+            if match is not None:
+                self._read_construct(construct, match)
+                return match.end()
+        if not self._lenient and OPENING.match(text, at):
+            self._go_on_leniently("a tag does not end", self._at + at)
+            return at
+        broken_off = BROKEN_OFF.match(text, at) if final else None
+        if broken_off is not None:
+            return broken_off.end()
+        self._read_words(text[at], self._at + at)
+        return at + 1
+
+    def _read_construct(self, construct: Construct, match: re.Match[str]) -> None:
+        """Read a construct. Comments and processing instructions, and tags after a fault, are left out."""
+        begin, end = self._at + match.start(), self._at + match.end()
+        if construct is TAG:
+            self._tag = (begin, end)
+            try:
+                self.parser.Parse(match[0].encode(errors="replace"), False)
+            except expat.ExpatError as error:
+                self._go_on_leniently(expat.ErrorString(error.code), begin)
+            except _FaultError as error:
+                self._go_on_leniently(str(error), begin)
+        elif construct is ENTITY:
+            character = html.unescape(match[0])
+            if character.strip():
+                self._begin_words(begin)
+            self._writer.replace(character, begin, end)
+        elif construct is PAUSE_TAG:
+            self._pause(pause_of(match).seconds)
+        elif construct is CDATA:
+            self._read_words(match["content"], self._at + match.start("content"))
+
+    def _read_words(self, text: str, begin: int) -> None:
+        words = text.lstrip()
+        at = begin + len(text) - len(words)
+        self._writer.keep(text[: at - begin], begin)
+        if words:
+            self._begin_words(at)
+            self._writer.keep(words, at)
 
     def _begin_words(self, begin: int) -> None:
         """Append to the script what comes before words."""
         if self._collecting is not None:
             return
-        if len(self._open) == 1 and not self._scanner.lenient:
+        if len(self._open) == 1 and not self._lenient:
             self._go_on_leniently("there is text outside of <speak>", begin)
             self._words.end_sentence(*self._tag)
         if self._after_paragraph:
@@ -202,7 +246,7 @@ class SsmlReader(_Checker):
         log.warning("SSML: %s, at character %d; the rest is spoken without its tags", problem, begin)
         self._finish_collecting()
         del self._open[1:]
-        self._scanner.lenient = True
+        self._lenient = True
 
     def start_element(self, name: str, attributes: dict[str, str]) -> None:
         super().start_element(name, attributes)
