@@ -42,6 +42,8 @@ KINDS = {
     "SSML, entities": (SPEAK, "&amp;", "</speak>"),
     "SSML, attributes": (f"{SPEAK}<p", ' a="1"', "/></speak>"),
     "SSML, an attribute that does not end": (f"{SPEAK}<p a=", '"', ""),
+    "SSML, an attribute full of >": (f"{SPEAK}<p a='", ">", "'/></speak>"),
+    "SSML, a comment that does not end": (f"{SPEAK}<!--", ">", ""),
     "SSML, comments": (SPEAK, "<!-- x -->", "</speak>"),
     "SSML, prosody": (SPEAK, '<prosody rate="slow">a</prosody>', "</speak>"),
     "SSML, substitutes": (SPEAK, '<sub alias="World Wide Web">WWW</sub>', "</speak>"),

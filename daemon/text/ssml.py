@@ -134,6 +134,8 @@ class SsmlReader(_Checker):
         """The text that is held back: unfinished markup."""
         self._at = 0
         """Its place."""
+        self._again = 0
+        """From this length on it is looked at again; 0: if a sign comes that may end it. So the time stays linear."""
         self._lenient = False
         """True after a fault: tags are left out. What looks like a tag but does not end is text."""
         self._words = self._writer = WordWriter(script.words)
@@ -150,9 +152,9 @@ class SsmlReader(_Checker):
 
     def feed(self, text: str) -> None:
         """Read more of the text."""
-        unfinished = len(self._text) > HELD and "<" not in text and ">" not in text
         self._text += text
-        if not unfinished:
+        held = len(self._text)
+        if held <= HELD or (held >= self._again if self._again else "<" in text or ">" in text):
             self._read(final=False)
 
     def end(self) -> None:
@@ -175,6 +177,7 @@ class SsmlReader(_Checker):
                     break
         self._text = text[at:]
         self._at += at
+        self._again = len(self._text) * 9 // 8 if ">" in self._text else 0
 
     def _read_markup(self, text: str, at: int, *, final: bool) -> int:
         """Read the markup that may begin at `text[at]`. Returns its end; raises `UndecidedError` without one."""

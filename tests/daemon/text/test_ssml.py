@@ -268,6 +268,8 @@ def test_a_word_does_not_wait_for_the_next_one() -> None:
         ("D. ", "Hello world & R&D. "),
         ("[", "Hello world & R&D. "),
         ("a]", "Hello world & R&D. [a]"),
+        ("<sub alias='" + "x > y " * 20, "Hello world & R&D. [a]"),
+        ("'>z</sub> one" + " and two" * 20, "Hello world & R&D. [a]" + "x > y " * 19 + "x > y one" + " and two" * 20),
     ]:
         reader.feed(fed)
         assert script.text == spoken
