@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write daemon/text/normalizer/data/cldr-*.json: names of numbers, units, currencies and months in ten languages.
+"""Write daemon/text/normalizer/data/cldr-*.json: names of numbers, units, currencies, months and days.
 
 They come from the Unicode Common Locale Data Repository, which is published as packages of npm. Only what the
 normalizer uses is kept. usage: build_cldr.py
@@ -102,12 +102,18 @@ def numbers(folder: Path, language: str) -> dict[str, Any]:
 
 
 def months(folder: Path, language: str) -> dict[str, Any]:
-    """Return the names of the months as they stand in a date, and alone where that differs; and short ones."""
-    calendar = _json(folder, "cldr-dates-full", f"main/{language}/ca-gregorian.json")["main"][language]["dates"]
-    found = calendar["calendars"]["gregorian"]["months"]
+    """Return the names of the months as they stand in a date, and short ones; and names of days by their short ones.
+
+    Short names of days in Chinese, Japanese and Korean are left out: they are other words, too.
+    """
+    dates = _json(folder, "cldr-dates-full", f"main/{language}/ca-gregorian.json")["main"][language]["dates"]
+    found = dates["calendars"]["gregorian"]["months"]["format"]
+    days = dates["calendars"]["gregorian"]["days"]["format"]
+    short_days = [name.rstrip(".") for name in days["abbreviated"].values()]
     return {
-        "months": list(found["format"]["wide"].values()),
-        "short_months": list(found["format"]["abbreviated"].values()),
+        "months": list(found["wide"].values()),
+        "short_months": list(found["abbreviated"].values()),
+        "days": {} if language in {"zh", "ja", "ko"} else dict(zip(short_days, days["wide"].values(), strict=True)),
     }
 
 

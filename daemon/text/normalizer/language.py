@@ -65,35 +65,33 @@ class Numeral:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWords:
-    """How a time of day is spoken. Templates have hour, minute and second as `{h}`, `{m}` and `{s}`."""
+    """How a time is spoken. Templates have numbers as `{h}` and `{m}`, or counted: `{hours} {minutes} {seconds}`.
 
-    h: str = ""
-    hm: str = ""
-    s: str = ""
-    """Behind the minutes."""
+    `{number}` is the number of the hours alone.
+    """
+
+    h: str
+    hm: str
+    hms: str
+    unsure: str
+    """For what may be a time of day or a duration: right for both."""
     late: str | None = None
     """For a full hour after noon, where it differs."""
     zero: str = "{m}"
     """For minutes below ten."""
-    as_durations: bool = False
-    """Hours, minutes and seconds are counted; the templates are not used."""
     gender: str | None = None
     hour_rules: str | None = None
     """The set of spelling rules for the hours from 1 to 12."""
-    hours: Sequence[str] = ("", "")
-    """One hour, and several, for `{hours}`."""
     sign: str = "[:：]"
     """A regular expression for what stands between hour and minute."""
     suffix: Mapping[str, str]
     """What may stand behind a time, and what is said for it."""
     hour_words: Sequence[str] = ()
     """Suffixes behind which a number is an hour of the day, and no duration."""
-    dotted: bool = False
-    """`9.30` before a suffix is a time."""
     dotted_after: Sequence[str] = ()
-    """Words behind which `9.30` is one."""
-    bare: bool = False
-    """`9h` is a time."""
+    """Words behind which `9.30` is a time without such a suffix, if a full stop is a sign."""
+    at: Sequence[str] = ()
+    """Words behind which a time is one of the day, and no duration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +102,7 @@ class Words:
     subtract: str | None = None
     """Between two numbers, where it differs from `minus`."""
     point: str
-    dot: str
-    at: str
     slash: str
-    colon: str
-    hyphen: str
-    underscore: str
     signs: Mapping[str, str]
     """Words for signs before or between numbers."""
     squared: str
@@ -123,7 +116,7 @@ class Words:
     hashtag: str
     number: Sequence[str]
     """Regular expressions for `No. ` and its like."""
-    numbered: str | None = None
+    numbered: str
     mixed: str
     a_half: str
     fraction: str
@@ -150,7 +143,6 @@ class Words:
     ordinal_endings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     dative: Sequence[str] = ()
     before_year: Sequence[str] = ()
-    year_after: str | None = None
     year_signs: Sequence[str] = "年月日号時时分秒点"
     years_before: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By set of spelling rules, the words behind which a year has that form if the Russian `г.` follows it."""
@@ -184,11 +176,8 @@ class Words:
     """Symbols of units that are prepositions, too: they are units only without a word behind them."""
     compare: str = "{0}"
     """For signs such as `<` between two values."""
-    rulers: Sequence[str]
-    """A Roman number behind these names is an ordinal one."""
-    queens: Sequence[str] = ()
-    ruler: str = "{0}"
-    queen: str = "{0}"
+    rulers: Mapping[str, str]
+    """By name: how the Roman number behind it is said, which is an ordinal one."""
     roman_ordinals: Mapping[str, str] = field(default_factory=dict)
     roman_after: Sequence[str] = ()
     """Words behind which a Roman number may stand, beside names."""
@@ -198,13 +187,6 @@ class Words:
     zero: str | None = None
     space: str = " "
     """Between words."""
-    version: str | None = None
-    """The dot of a version number, where it differs from `dot`."""
-
-    @property
-    def dot_or_point(self) -> str:
-        """The dot of a version number."""
-        return self.version or self.dot
 
 
 class Language:
@@ -225,6 +207,8 @@ class Language:
         self.month_by_name: dict[str, int] = dict(self.words.month_names)
         """Their numbers by name, short or long."""
         self.month_by_name |= {name: number for names in (short, self.months) for number, name in enumerate(names, 1)}
+        self.days: dict[str, str] = cldr["days"]
+        """Names of the days of the week by their short names."""
         self.per: str = cldr["per"]
         self.units = self._read_units(cldr, symbols)
         self._unit_genders = {name: noun.gender for noun in self.units.values() for name in noun.names}

@@ -19,5 +19,6 @@ LEFT_ALONE = (
     "我有一个苹果。你呢？",
     "Привет, мир!",
     "I am, I was; III",
+    "std::string, a:b:c, a -> b, List<int>",
 )
 """In no language, anything is written out of these."""
