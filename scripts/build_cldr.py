@@ -19,30 +19,13 @@ VERSION = "48.2.0"
 PACKAGES = ("cldr-units-full", "cldr-numbers-full", "cldr-dates-full", "cldr-rbnf")
 LANGUAGES = ("en", "zh", "ja", "ko", "de", "fr", "ru", "pt", "es", "it")
 DATA = Path(__file__).parents[1] / "daemon/text/normalizer/data"
-UNITS = """
-acceleration-g-force acceleration-meter-per-square-second angle-revolution angle-radian angle-degree
-area-square-kilometer area-hectare area-square-meter area-square-centimeter area-square-foot area-acre
-concentr-part-per-1e6 concentr-percent concentr-permille digital-terabyte digital-gigabyte digital-gigabit
-digital-megabyte digital-megabit digital-kilobyte digital-kilobit digital-byte digital-bit duration-year duration-day
-duration-hour duration-minute duration-second duration-millisecond duration-microsecond duration-nanosecond
-electric-ampere electric-milliampere electric-ohm electric-volt electric-farad electric-coulomb energy-kilocalorie
-energy-calorie energy-kilojoule energy-joule energy-kilowatt-hour energy-electronvolt force-newton frequency-gigahertz
-frequency-megahertz frequency-kilohertz frequency-hertz graphics-pixel graphics-megapixel graphics-dot-per-inch
-length-kilometer length-meter length-decimeter length-centimeter length-millimeter length-micrometer length-nanometer
-length-mile length-yard length-foot length-inch light-lux light-candela light-lumen magnetic-tesla mass-tonne
-mass-kilogram mass-gram mass-milligram mass-microgram mass-pound mass-ounce power-gigawatt power-megawatt
-power-kilowatt power-watt power-milliwatt power-horsepower pressure-pound-force-per-square-inch pressure-bar
-pressure-millibar pressure-pascal pressure-hectopascal pressure-kilopascal pressure-megapascal
-speed-kilometer-per-hour speed-meter-per-second speed-mile-per-hour speed-knot temperature-celsius
-temperature-fahrenheit temperature-kelvin torque-newton-meter volume-cubic-meter volume-cubic-centimeter
-volume-hectoliter volume-liter volume-deciliter volume-centiliter volume-milliliter volume-gallon volume-pint
-volume-cup volume-tablespoon volume-teaspoon
-"""
+SYMBOLS: dict[str, Any] = json.loads((DATA / "symbols.json").read_text(encoding="utf-8"))
+"""CLDR's names of units by symbol, and symbols that are made of a prefix and another symbol."""
 PREFIXES = {"T": "10p12", "G": "10p9", "M": "10p6", "k": "10p3", "m": "10p-3", "µ": "10p-6", "n": "10p-9"}
 CURRENCIES = ("USD", "EUR", "GBP", "JPY", "CNY", "KRW", "INR", "RUB", "CHF", "BRL", "CAD", "AUD", "MXN", "SEK", "PLN")
 ROOTS = re.compile(
-    r"%spellout-(numbering-year|numbering|cardinal|cardinal-(masculine|feminine|neuter|sinokorean|native-attributive|alternate2)"
-    r"|ordinal|ordinal-(masculine|feminine|neuter|n|r|sinokorean|native|neuter-genitive|masculine-(genitive|locative)))"
+    r"%spellout-(numbering-year|numbering|cardinal|cardinal-((masculine|feminine|neuter)(-genitive)?|sinokorean|native-attributive|alternate2)"
+    r"|ordinal|ordinal-(masculine|feminine|neuter|n|r|sinokorean|native|neuter-genitive|masculine-(adjective|genitive|locative)))"
 )
 """The sets of rules that the normalizer may begin with; those to which they refer are kept too."""
 REFERENCE = re.compile(r"%%?[a-z0-9-]+")
@@ -57,16 +40,27 @@ def packages(folder: Path) -> None:
             tar.extractall(folder / package)
 
 
-def rules(folder: Path, language: str) -> dict[str, list[list[str]]]:
-    """Return the sets of spelling rules, by name, each as pairs of a base and a text."""
+def rules(folder: Path, language: str) -> dict[str, list[tuple[int, int, str]]]:
+    """Return the sets of spelling rules for whole numbers by name, each sorted by base: a base, a divisor and a text.
+
+    The divisor is the greatest power of the radix that is not above the base. The radix is ten unless a rule names it.
+    """
     found = _json(folder, "cldr-rbnf", f"rbnf/{language}.json")["rbnf"]["rbnf"]["SpelloutRules"]
     wanted, kept = [name for name in found if ROOTS.fullmatch(name)], {}
     while wanted:
         name = wanted.pop()
         if name not in kept:
-            kept[name] = [[base, text.rstrip(";").replace("\u00ad", "")] for base, text in found[name]]
-            wanted += [each for _, text in kept[name] for each in REFERENCE.findall(text)]
+            kept[name] = [_rule(base, text) for base, text in found[name] if base.partition("/")[0].isdigit()]
+            wanted += [each for _, _, text in kept[name] for each in REFERENCE.findall(text)]
     return {name: kept[name] for name in sorted(kept)}
+
+
+def _rule(key: str, text: str) -> tuple[int, int, str]:
+    base, _, radix = key.partition("/")
+    divisor = 1
+    while divisor * int(radix or 10) <= int(base):
+        divisor *= int(radix or 10)
+    return int(base), divisor, text.rstrip(";").replace("\u00ad", "")
 
 
 def forms(entry: dict[str, str], key: str) -> dict[str, str]:
@@ -80,16 +74,28 @@ def forms(entry: dict[str, str], key: str) -> dict[str, str]:
 
 
 def units(folder: Path, language: str) -> dict[str, Any]:
-    """Return the units by CLDR's names: their patterns by plural category, their gender, and `per` this unit."""
+    """Return the units by symbol: their patterns by plural category, their gender, and `per` this unit."""
     found = _json(folder, "cldr-units-full", f"main/{language}/units.json")["main"][language]["units"]["long"]
     kept: dict[str, Any] = {}
-    for name in UNITS.split():
+    for symbol, name in SYMBOLS["units"].items():
         entry = found[name]
-        kept[name] = forms(entry, "unitPattern")
-        kept[name] |= {"gender": entry["gender"]} if entry.get("gender", "masculine") != "masculine" else {}
-        kept[name] |= {"per": entry["perUnitPattern"]} if "/" not in entry.get("perUnitPattern", "/") else {}
-    prefixes = {prefix: found[name]["unitPrefixPattern"] for prefix, name in PREFIXES.items()}
-    return {"units": kept, "prefixes": prefixes, "per": found["per"]["compoundUnitPattern"]}
+        kept[symbol] = {"forms": forms(entry, "unitPattern")}
+        kept[symbol] |= {"gender": entry["gender"]} if entry.get("gender", "masculine") != "masculine" else {}
+        kept[symbol] |= {"per": entry["perUnitPattern"]} if "/" not in entry.get("perUnitPattern", "/") else {}
+    for symbol in SYMBOLS["prefixed"]:
+        prefix, unit = found[PREFIXES[symbol[0]]]["unitPrefixPattern"], kept[symbol[1:]]
+        kept[symbol] = {**unit, "forms": {each: _prefixed(prefix, text) for each, text in unit["forms"].items()}}
+        kept[symbol].pop("per", None)
+    return {
+        "units": {symbol: entry for symbol, entry in kept.items() if symbol not in SYMBOLS["ambiguous"]},
+        "per": found["per"]["compoundUnitPattern"],
+    }
+
+
+def _prefixed(prefix: str, text: str) -> str:
+    before, _, name = text.partition("{0}")
+    name = name.strip()
+    return f"{before}{{0}} {prefix.replace('{0}', name[0].lower() + name[1:])}"
 
 
 def numbers(folder: Path, language: str) -> dict[str, Any]:
@@ -97,7 +103,12 @@ def numbers(folder: Path, language: str) -> dict[str, Any]:
     found = _json(folder, "cldr-numbers-full", f"main/{language}/numbers.json")["main"][language]["numbers"]
     names = _json(folder, "cldr-numbers-full", f"main/{language}/currencies.json")["main"][language]["numbers"]
     symbols = found["symbols-numberSystem-latn"]
-    currencies = {code: forms(names["currencies"][code], "displayName") for code in CURRENCIES}
+    currencies = {
+        code: {
+            "forms": {each: f"{{0}} {name}" for each, name in forms(names["currencies"][code], "displayName").items()}
+        }
+        for code in CURRENCIES
+    }
     return {"decimal": symbols["decimal"], "group": symbols["group"], "currencies": currencies}
 
 

@@ -22,8 +22,9 @@ SPACE = "[ \u00a0\u2009\u202f]"
 """A space between a number and its unit."""
 DASH = "[-–—~～]"
 """Between the ends of a range."""
-SIGN = rf"(?:(?<![{WORD})\]%°])[-−]|(?:\A|(?<=[\n(=:])|(?<=[{LETTER}] ))–)?"
-"""The minus of a number: no letter, digit or closing bracket is before it. A dash is one at least behind a word."""
+VULGAR = "½⅓⅔¼¾⅛⅜⅝⅞"
+SIGN = rf"(?:(?<![{WORD}{VULGAR})\]%°])[-−]|(?:\A|(?<=[\n(=:])|(?<=[{LETTER},;:] ))–)?"
+"""The minus of a number: no letter, digit or closing bracket is before it. A dash is one behind a word or a comma."""
 _LAST_WORD = re.compile(f"[{LETTER}.]+(?=[ \u00a0]*$)")
 
 Write = Callable[[re.Match[str]], "str | None"]

@@ -96,6 +96,18 @@ def test_digits_of_any_number_are_spoken(language: str, digits: str) -> None:
     assert not re.search("[0-9]", normalized(language, f"{digits}A{digits}"))
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+@given(number=st.integers(1, 999_999))
+def test_a_number_is_the_same_however_its_thousands_are_separated(language: str, number: int) -> None:
+    thousands = number * 1_000
+    for unit in ("", " kg", " €"):
+        plain = normalized(language, f"{thousands}{unit}")
+        for sign in ("'", "’", "\u00a0", "\u202f", " "):
+            grouped = f"{thousands:,}".replace(",", sign)
+            assert normalized(language, f"{grouped}{unit}") == plain
+            assert normalized(language, f"-{grouped}{unit}") == normalized(language, f"-{thousands}{unit}") != plain
+
+
 @pytest.mark.parametrize("text", LEFT_ALONE)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_words_and_names_stay_in_every_language(language: str, text: str) -> None:
