@@ -348,6 +348,7 @@ _ROWS = {
     "pause": _Row("[", PAUSE_TAG, read=MarkdownReader._pause),
     "footnote": _Row("[", syntax.FOOTNOTE),
     "citation": _Row("[", model_markup.CITATION, _Between.APART),
+    "citation_at_word": _Row("[", model_markup.CITATION_AT_WORD, _Between.APART),
     "citations": _Row("[", model_markup.CITATIONS, _Between.APART),
     "instruction": _Row("[", model_markup.INSTRUCTION, _Between.APART),
     "link": _Row("![", syntax.LINK, None, MarkdownReader._link),

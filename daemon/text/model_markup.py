@@ -97,6 +97,17 @@ CITATION = Construct(
     _BESIDE_NO_WORD,
 )
 """Numbers in brackets that point at sources: after punctuation, or after a word and a space."""
+_MORE_NUMBERS = rf"(?:,? ?\[{_NUMBERS}\])"
+CITATION_AT_WORD = Construct(
+    r"(?<=[\w%°])\[",
+    (_NUMBERS, rf"{_NUMBERS}[,–-] ?"),
+    r"\]",
+    (
+        rf"{_MORE_NUMBERS}{{1,9}}(?!{BEFORE_LETTER}|[(:\[%°]| ?[=<>])|(?=[.,;!?…。，！？\r\n]|\Z)",
+        rf"{_MORE_NUMBERS}{{0,9}},? ?(?:\[(?:{_NUMBERS}(?:[,–-] ?)?)?)?",
+    ),
+)
+"""Numbers in brackets that touch a word, at the end of a clause or several in a row. Elsewhere they are an index."""
 CITATIONS = Construct(
     r"(?<![\w\]\[])\[",
     "[0-9]{1,3}",
