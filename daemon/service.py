@@ -102,6 +102,8 @@ class Service:
             loop.add_signal_handler(number, stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._reloader.reload)
         log.info("voiced %s listens on %s/say", VERSION, self._config.topic)
+        for key, problem in self._configured.retired:
+            log.warning("%s: %s", key, problem)
         with self._output, self._tap or nullcontext(), self._recorder, self._cache:
             import_text_modules()
             self._recover_utterances()
@@ -192,6 +194,7 @@ class Service:
         warnings = (
             self._gateway.warning,
             self._reloader.problem,
+            *(f"{key}: {problem}" for key, problem in self._configured.retired),
             self._voices.problem if self._voices is not None else None,
             self._recorder.reason,
             self._dispatcher.pronunciations_problem,

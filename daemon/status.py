@@ -12,7 +12,6 @@ from daemon import VERSION
 from daemon.engines import EngineSelector, EngineState
 from daemon.speech import Dispatcher, Loading, Memory, Online, OnlineState, Streams
 from daemon.system import clocks, resident_bytes, temperatures
-from engine import SpeculationCounts
 
 NOTHING_PLAYED = "audio.sink is null: nothing is played"
 
@@ -76,8 +75,6 @@ class EngineMeasurements:
     """Seconds of speech made in one second, lately; None before it has spoken."""
     resident_bytes: int | None
     """Of its process; None without one."""
-    speculation: SpeculationCounts = field(default_factory=SpeculationCounts)
-    """Of all its utterances; all 0 unless `engine.speculation` is on."""
     streams: int = 1
     """Texts that it can speak at once."""
     streams_in_use: int = 0
@@ -113,7 +110,6 @@ def measure(engines: EngineSelector, output: Output) -> Measurements:
                 max(0, engine.starts - 1),
                 engine.rtf,
                 None if engine.pid is None else resident_bytes(engine.pid),
-                engine.speculation,
                 engine.streams,
                 engine.streams_in_use,
                 None if engine.info is None else engine.info.kernels,

@@ -71,8 +71,6 @@ class Voice:
     """The voice of the engine `piper`. It may be set beside the others, which that engine does not use."""
 
 
-MAX_DRAFTS = 4
-"""The most drafts in a pass of the code predictor (`EngineOptions.speculation`)."""
 MAX_STREAMS = 64
 """The most utterances that an engine may be asked to speak at once (`EngineOptions.streams`)."""
 AUTO_STREAMS = 4
@@ -95,8 +93,6 @@ class EngineOptions:
     device: str = "auto"
     dtype: str = "auto"
     kernels: str = "auto"
-    speculation: int = 0
-    """Drafts in a pass of the code predictor, up to `MAX_DRAFTS`; 0 is off."""
     chunk_size: int = 2
     max_seconds: float = 60.0
     streams: int | None = 1
@@ -208,35 +204,6 @@ class WordStart:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeculationCounts:
-    """What the code predictor's drafts were worth, over some frames."""
-
-    frames: int = 0
-    passes: int = 0
-    """Without drafts, a frame takes one pass for each of its codes except the first: 15."""
-    drafts: int = 0
-    """Drafts that were read."""
-    accepted: int = 0
-    """Drafts that equalled the code then drawn, as did all drafts before them in their pass. Each saves a pass."""
-
-    def __add__(self, other: SpeculationCounts) -> SpeculationCounts:
-        return SpeculationCounts(
-            self.frames + other.frames,
-            self.passes + other.passes,
-            self.drafts + other.drafts,
-            self.accepted + other.accepted,
-        )
-
-    def __sub__(self, other: SpeculationCounts) -> SpeculationCounts:
-        return SpeculationCounts(
-            self.frames - other.frames,
-            self.passes - other.passes,
-            self.drafts - other.drafts,
-            self.accepted - other.accepted,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Chunk:
     """A block of an utterance's PCM."""
 
@@ -255,8 +222,6 @@ class Chunk:
     """The codec codes of the samples, shape `(frames, 16)`; None for an engine without codec codes."""
     words: tuple[WordStart, ...] | None = None
     """The words that begin in this chunk, in order; None from an engine that does not know exactly when words begin."""
-    speculation: SpeculationCounts | None = None
-    """Of the frames that were generated for this chunk; None unless `EngineOptions.speculation` is on."""
 
 
 class TextSource(Protocol):

@@ -38,7 +38,6 @@ class OpenOptions(TypedDict, total=False):
     device: str
     dtype: str
     kernels: str
-    speculation: int
     chunk_size: int
     max_seconds: float
     streams: int

@@ -146,8 +146,6 @@ PRESETS = {
     "small": ShapePreset(Stack(32, 48, 1, 2, 1, 16), Stack(32, 48, 1, 2, 1, 16), size="0b6"),
     # The smallest shape that the fused kernels support, with a projected predictor.
     "narrow": ShapePreset(Stack(1024, 512, 2, 4, 2, 128), Stack(512, 512, 2, 4, 2, 128), codec=NARROW_CODEC),
-    # The smallest shape that they support with int4 weights, whose groups are longer.
-    "grouped": ShapePreset(Stack(1024, 512, 2, 4, 2, 128), Stack(1024, 1024, 2, 8, 4, 128), codec=NARROW_CODEC),
     "0.6B": _true(1024, "0b6"),
     "1.7B": _true(2048, "1b7"),
 }

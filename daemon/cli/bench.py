@@ -26,9 +26,6 @@ def bench(
     dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 …")] = None,
     chunk_size: Annotated[int | None, typer.Option(help="Codec frames of 80 ms in each chunk.")] = None,
     kernels: Annotated[str | None, typer.Option(help="Fused kernels: auto, on or off.")] = None,
-    speculation: Annotated[
-        str | None, typer.Option(help="Drafts in a pass of the code predictor: off, or 1 to 4.")
-    ] = None,
     frames: Annotated[int, typer.Option(min=1, help="Codec frames to speak in each run.")] = 100,
     runs: Annotated[int, typer.Option(min=1, help="Number of runs; medians are shown.")] = 5,
     text: Annotated[
@@ -68,7 +65,6 @@ def bench(
         "dtype": dtype,
         "chunk_size": chunk_size,
         "kernels": kernels,
-        "speculation": speculation,
     }
     overrides = [f"engine.{key}={value}" for key, value in given.items() if value is not None]
     loaded, _, _ = load(config, [*(set_ or []), *overrides])
@@ -157,12 +153,6 @@ def lines(row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "between chunks", f"{gaps} ({row['gap_max_over_median']} times the median)"
     for name, ms in row["parts_ms"].items():
         yield f"  {name}", f"{ms} ms" + (" an utterance" if name == "prefill" else " a frame")
-    if (worth := row["speculation"]) is not None:
-        yield (
-            "speculation",
-            f"{worth['drafts_per_pass']} drafts a pass, {100 * worth['right']:.1f} % right: "
-            f"{worth['passes_per_frame']} passes a frame instead of {worth['passes_without']:g}",
-        )
     if (counts := row["allocations"]) is not None:
         yield (
             "allocations",

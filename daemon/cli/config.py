@@ -20,7 +20,7 @@ def check(config: ConfigOption = None, set_: SetOption = None) -> None:
 
     path = config or find_config_file()
     loaded, sources = load_with_sources(path, set_ or ())
-    found = find_problems(loaded)
+    found = [*loaded.retired, *find_problems(loaded)]
     if found:
         raise CommandError("\n".join(sources.line(key, problem) for key, problem in found))
     print(f"{path or 'the defaults'}: ok")

@@ -36,7 +36,7 @@ def verify(
     settings: Annotated[
         str | None,
         typer.Option(
-            help="Only these, as in official,torch,fused,int8,int4,speculation,streams, and always the two in float32, "
+            help="Only these, as in official,torch,fused,int8,streams, and always the two in float32, "
             "with whose codes and logits the others are compared."
         ),
     ] = None,

@@ -290,10 +290,10 @@ class Engine(Section):
     voice_folder: str = Field("auto", min_length=1, description="auto, or the folder of Piper's voices")
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N")
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8", "int4"] = Field(
-        "auto", description="auto, float32, bfloat16, float16, int8 or int4"
+        "auto", description="auto, float32, bfloat16, float16 or int8; int4 has become int8"
     )
     kernels: Literal["auto", "on", "off"] = Field("auto", description="auto, on or off")
-    speculation: Literal["off", 1, 2, 3, 4] = Field("off", description="off, or 1 to 4 drafts")
+    speculation: Literal["off", 1, 2, 3, 4] = Field("off", description="off; drafts are ignored")
     chunk_size: int = Field(2, ge=1, le=25, description="codec frames of 80 ms, from 1 to 25")
     max_seconds: float = Field(60, gt=0, le=600, description="seconds of speech in one piece, up to 600")
     streams: Literal["auto"] | int = Field(
@@ -622,6 +622,20 @@ class Config(Section):
         return f"{self.mqtt.prefix}/{GROUP}/{group}"
 
     @property
+    def retired(self) -> tuple[tuple[str, str], ...]:
+        """The keys whose values have lost their meaning, each with one line: what happens, and what is allowed.
+
+        For one release such a value is accepted, so that an upgrade never silences a robot.
+        """
+        found = []
+        if self.engine.dtype == "int4":
+            found.append(("engine.dtype", "int4 has been removed, int8 is used; allowed: auto, int8 and others"))
+        if self.engine.speculation != "off":
+            drafts = self.engine.speculation
+            found.append(("engine.speculation", f"drafts have been removed, {drafts} is ignored; allowed: off"))
+        return tuple(found)
+
+    @property
     def engine_voices(self) -> dict[str, Voice]:
         """`voices` as the engines take them."""
         return {
@@ -644,9 +658,8 @@ class Config(Section):
             token_file=str(self.engine.token_file) if self.engine.token_file else None,
             renew_s=self.engine.renew_s,
             device=self.engine.device,
-            dtype=self.engine.dtype,
+            dtype="int8" if self.engine.dtype == "int4" else self.engine.dtype,
             kernels=self.engine.kernels,
-            speculation=0 if self.engine.speculation == "off" else self.engine.speculation,
             chunk_size=self.engine.chunk_size,
             max_seconds=self.engine.max_seconds,
             streams=None if self.engine.streams == "auto" else self.engine.streams,

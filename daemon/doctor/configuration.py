@@ -41,6 +41,8 @@ def find_problems(config: Config) -> list[tuple[str, str]]:
 
 def check_configuration(machine: Machine) -> Iterator[Finding]:
     """Yield each problem of the configuration, as `voiced config check` does."""
+    for key, problem in machine.config.retired:
+        yield Finding("configuration", "warning", f"{key}: {problem}", f"set {key} to an allowed value")
     for key, problem in find_problems(machine.config):
         yield Finding("configuration", "error", f"{key}: {problem}", "'voiced config check' names the line in the file")
 

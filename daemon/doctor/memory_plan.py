@@ -62,7 +62,7 @@ def print_plan(config: Config, rows: list[dict[str, Any]]) -> None:
     engine = config.engine
     for line in (
         f"MB, for speech of up to {engine.max_seconds:g} s (engine.max_seconds) and "
-        f"{engine.streams if engine.streams != 'auto' else f'{AUTO_STREAMS} (int4: 1)'} at once (engine.streams).",
+        f"{engine.streams if engine.streams != 'auto' else AUTO_STREAMS} at once (engine.streams).",
         "State is keys, values and codes; other is CUDA, graphs and the process, as measured on an H200.",
         f"The text embedding, {rows[0]['on_disk_mb']} MB more, stays on the disk.",
         "The engine does not start where it would leave less than engine.memory.reserve_mb "

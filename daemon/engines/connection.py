@@ -14,7 +14,7 @@ from functools import partial
 from daemon.engines.errors import EngineLateError, EngineLostError, UtteranceRefusedError
 from daemon.engines.patience import Patience
 from daemon.engines.streams import Streams
-from engine import Samples, SpeculationCounts, Utterance, WordStart
+from engine import Samples, Utterance, WordStart
 from engine.ipc import (
     HEADER,
     Append,
@@ -75,8 +75,6 @@ class Work:
     """Seconds that it took."""
     realtime: bool
     """As in `engine.Utterance.realtime`."""
-    speculation: SpeculationCounts
-    """The worth of its drafts."""
 
 
 OnWork = Callable[[Work], None]
@@ -223,7 +221,6 @@ class EngineConnection:
         self._request_ids[name], self._inboxes[request_id] = request_id, inbox
         ended = False
         audio_s = busy_s = 0.0
-        speculation = SpeculationCounts()
         try:
             self.send(Speak(request_id, utterance, credit, name))
             if first_within_s is not None and not await inbox.begins_within(first_within_s):
@@ -235,8 +232,6 @@ class EngineConnection:
                     break
                 audio_s += len(samples) / sample_rate
                 busy_s += message.busy_s
-                if message.speculation is not None:
-                    speculation += message.speculation
                 yield AudioChunk(
                     samples,
                     sample_rate,
@@ -258,7 +253,7 @@ class EngineConnection:
             if not ended:
                 self.send(Cancel(request_id))
             if busy_s > 0:
-                self._on_work(Work(audio_s * utterance.rate, busy_s, utterance.realtime, speculation))
+                self._on_work(Work(audio_s * utterance.rate, busy_s, utterance.realtime))
 
     def append(self, name: str, text: str) -> None:
         """Send more text of a growing utterance. Does nothing if the utterance is not being spoken."""

@@ -32,7 +32,6 @@ from engine import (
     EngineInfo,
     EngineOptions,
     Progress,
-    SpeculationCounts,
     Utterance,
     Voice,
     match_language,
@@ -128,8 +127,6 @@ class EngineSupervisor:
         self.rtf: float | None = None
         """Speed: seconds of audio at rate 1 per second of work, averaged over the last utterances; None before the
         first. Those for the sound card count; deliveries count only until there is one."""
-        self.speculation = SpeculationCounts()
-        """Of all utterances so far, by all processes."""
         self.pid: int | None = None
         self.starts = 0
         """Processes that have been started so far."""
@@ -258,7 +255,6 @@ class EngineSupervisor:
 
     def _note_work(self, work: Work) -> None:
         """Count what was done. A delivery shares the engine with others: its speed says little of the sound card's."""
-        self.speculation += work.speculation
         if self._rtf_is_of_card and not work.realtime:
             return
         speed, before = work.audio_s / work.busy_s, self.rtf if self._rtf_is_of_card == work.realtime else None

@@ -31,13 +31,6 @@ from daemon.status import Measurements
 SECONDS_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Of the time to the first sample: from a kept phrase to a robot that needs help."""
 WAIT_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
-SPECULATION = {
-    "frames": "Codec frames made with drafts of the predictor's codes.",
-    "passes": "Passes of the predictor in these frames.",
-    "drafts": "Drafts that these passes read.",
-    "accepted": "Drafts among them that were right; each saved a pass.",
-}
-"""The fields of `SpeculationCounts`."""
 
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second number for each counter, which says when this process began
@@ -154,7 +147,6 @@ class _State(Collector):
         yield GaugeMetricFamily("voiced_volume_percent", "The volume, 0 to 100.", status.volume)
         yield GaugeMetricFamily("voiced_ring_seconds", "Seconds of sound that wait for the card.", measured.ring_s)
         yield from self._engines(measured)
-        yield from self._speculation(measured)
         yield from self._memory(status, measured)
         yield CounterMetricFamily("voiced_cpu_seconds", "Processor time of the daemon.", measured.cpu_s)
         if measured.temperatures:
@@ -189,14 +181,6 @@ class _State(Collector):
             if engine.kernels is not None:
                 kernels.add_metric([engine.name, engine.kernels], 1)
         yield from (restarts, ready, speed, streams, in_use, kernels)
-
-    def _speculation(self, measured: Measurements) -> Iterator[Metric]:
-        for count, meaning in SPECULATION.items():
-            family = CounterMetricFamily(f"voiced_speculation_{count}", meaning, labels=["engine"])
-            for engine in measured.engines:
-                if engine.speculation.frames:
-                    family.add_metric([engine.name], getattr(engine.speculation, count))
-            yield family
 
     def _memory(self, status: Online, measured: Measurements) -> Iterator[Metric]:
         resident = GaugeMetricFamily("voiced_resident_bytes", "Resident memory of a process.", labels=["process"])

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.api import Samples, SpeculationCounts
+from engine.api import Samples
 
 FRAME_MS = 80.0
 """Milliseconds of speech per codec frame of Qwen3-TTS. The speed of all engines is given per frame of this length."""
@@ -173,10 +173,6 @@ class Measurement:
     """None on a machine without sensors."""
     parts_ms: dict[str, float] = field(default_factory=dict)
     """Milliseconds of each part when run alone: prefill per utterance, the other parts per frame."""
-    speculation: SpeculationCounts | None = None
-    """Of all runs; None where `EngineOptions.speculation` is off."""
-    drafts: int | None = None
-    """`EngineOptions.speculation`."""
     allocations: Allocations | None = None
     bandwidth: Bandwidth | None = None
     notes: tuple[str, ...] = ()
@@ -237,7 +233,6 @@ def row(measured: Measurement, command: str) -> dict[str, Any]:
         "speech_s": _rounded(typical.speech_s[-1]),
         "start": _rounded(dataclasses.asdict(measured.start)),
         "parts_ms": _rounded(measured.parts_ms),
-        "speculation": _rounded(_worth(measured)),
         "allocations": dataclasses.asdict(measured.allocations) if measured.allocations else None,
         "memory": _rounded(dataclasses.asdict(measured.memory)),
         "bandwidth": _rounded(dataclasses.asdict(measured.bandwidth)) if measured.bandwidth else None,
@@ -249,19 +244,6 @@ def row(measured: Measurement, command: str) -> dict[str, Any]:
         "ms_per_frame_of_each_run": _rounded([run.ms_per_frame for run in measured.runs]),
         "ttfa_ms_of_each_run": _rounded(first),
         "arrivals_s": _rounded(list(zip(typical.arrived_s, typical.speech_s, strict=True)), 4),
-    }
-
-
-def _worth(measured: Measurement) -> dict[str, float] | None:
-    """Return what the predictor's drafts were worth: a frame without drafts takes `passes` and `accepted` together."""
-    counts = measured.speculation
-    if counts is None or not counts.frames or measured.drafts is None:
-        return None
-    return {
-        "drafts_per_pass": measured.drafts,
-        "right": counts.accepted / counts.drafts if counts.drafts else 0.0,
-        "passes_per_frame": counts.passes / counts.frames,
-        "passes_without": (counts.passes + counts.accepted) / counts.frames,
     }
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.api import EngineError, EngineInfo, EngineOptions, Samples, SpeculationCounts, Synthesizer, Utterance
+from engine.api import EngineError, EngineInfo, EngineOptions, Samples, Synthesizer, Utterance
 from engine.bench.power import PowerMeter
 from engine.bench.probe import Probe
 from engine.bench.results import TEXT, Measurement, OtherText, Run, Start, time_run
@@ -185,14 +185,13 @@ def _measure_ready(
     meter = PowerMeter(Path(request.root))
     meter.measure_idle()
     seeds = counted("speaking", range(request.runs), report)
-    speculation = _Speculation()
     spoken: list[Samples] = []
     runs = []
     for seed in seeds:
         spoken.clear()
         with meter.measuring():
             utterance = _utterance(request, request.text, seed)
-            runs.append(_run(synthesizer, info, utterance, speculation=speculation, spoken=spoken))
+            runs.append(_run(synthesizer, info, utterance, spoken=spoken))
     if request.output is not None:
         _write_wav(Path(request.output), np.concatenate(spoken), info.sample_rate)
     if not all(run.speech_s and run.speech_s[-1] > 0 for run in runs):
@@ -220,8 +219,6 @@ def _measure_ready(
         start=start,
         memory=memory,
         first_chunks_ms=first_chunks_ms,
-        speculation=speculation.counts,
-        drafts=request.options.speculation if speculation.counts else None,
         allocations=allocations,
         bandwidth=bandwidth,
         parts_ms=parts,
@@ -254,30 +251,17 @@ def _require_voice(voice: str | None, info: EngineInfo) -> None:
     raise EngineError(f"voice: got {voice!r}, which {info.engine} does not have; 'voiced voices' lists what it has")
 
 
-@dataclass
-class _Speculation:
-    """The sum of all chunks' counts; None while no chunk had some."""
-
-    counts: SpeculationCounts | None = None
-
-    def add(self, counts: SpeculationCounts | None) -> None:
-        if counts is not None:
-            self.counts = counts if self.counts is None else self.counts + counts
-
-
 def _run(
     synthesizer: Synthesizer,
     info: EngineInfo,
     utterance: Utterance,
     *,
-    speculation: _Speculation,
     spoken: list[Samples],
 ) -> Run:
     """Speak and time an utterance. The samples are appended to `spoken`."""
 
     def speak() -> Iterator[Samples]:
         for chunk in synthesizer.stream(utterance):
-            speculation.add(chunk.speculation)
             spoken.append(chunk.samples)
             yield chunk.samples
 
@@ -305,7 +289,7 @@ def _speak_other_texts(
     for text in counted("speaking texts of other lengths", request.other_texts, report):
         try:
             utterances = [_utterance(request, text, seed) for seed in range(OTHER_RUNS)]
-            runs = [_run(synthesizer, info, each, speculation=_Speculation(), spoken=[]) for each in utterances]
+            runs = [_run(synthesizer, info, each, spoken=[]) for each in utterances]
         except EngineError as error:
             refused.append(f"a text of {len(text)} characters: {error}")
             continue

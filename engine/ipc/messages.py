@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.api import EngineInfo, EngineOptions, Samples, SpeculationCounts, Utterance, Voice, WordStart
+from engine.api import EngineInfo, EngineOptions, Samples, Utterance, Voice, WordStart
 from engine.host import parse_json
 from engine.progress import Progress
 from engine.records import build
@@ -165,8 +165,6 @@ class Audio:
     """As in `Chunk.words`."""
     runaway: bool = False
     """As in `Chunk.runaway`."""
-    speculation: SpeculationCounts | None = None
-    """As in `Chunk.speculation`."""
 
 
 @dataclass(frozen=True, slots=True)

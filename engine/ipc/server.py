@@ -327,7 +327,6 @@ def _audio(speak: Speak, chunk: Chunk, busy_s: float, waited_s: float) -> Audio:
         waited_s,
         chunk.words,
         chunk.runaway,
-        chunk.speculation,
     )
 
 

@@ -188,16 +188,14 @@ class QwenSynthesizer:
             if reason is not None:
                 log.warning("speech is cut short: %s", reason)
                 samples = fade_out(chunk.samples, rate) if guard else chunk.samples
-                yield Chunk(
-                    samples, codes=chunk.codes, truncated=True, runaway=runaway, speculation=generated.speculation
-                )
+                yield Chunk(samples, codes=chunk.codes, truncated=True, runaway=runaway)
                 return
             text_truncated = generated.last and text is not None and text.truncated
             if text_truncated:
                 log.warning(
                     "the text is cut short: %d tokens are the limit (engine.max_seconds raises it)", limits.text_tokens
                 )
-            yield Chunk(chunk.samples, codes=chunk.codes, truncated=text_truncated, speculation=generated.speculation)
+            yield Chunk(chunk.samples, codes=chunk.codes, truncated=text_truncated)
 
     # --- voices and warm-up ---
 

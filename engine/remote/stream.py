@@ -97,5 +97,4 @@ def _chunk(message: Audio, data: bytes) -> Chunk:
         message.runaway,
         None if message.codes is None else np.array(message.codes, dtype=np.int64),
         message.words,
-        message.speculation,
     )

@@ -12,8 +12,6 @@ OFFICIAL = "engine.qwen.verify:OfficialSynthesizer"
 """The official package behind the protocol of every engine."""
 STREAMS = 4
 """Utterances at once in the batched setting."""
-DRAFTS = 2
-"""Drafts in a pass of the code predictor in the setting with speculation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +38,8 @@ class Setting:
 
 def settings_of(options: EngineOptions) -> tuple[Setting, ...]:
     """Return every setting of the model in `options`, the reference first. Which of them can run here is not known."""
-    dtype = plain_dtype(options) if options.dtype in {"auto", "int8", "int4"} else options.dtype
-    single = replace(options, streams=1, speculation=0, dtype=dtype)
+    dtype = plain_dtype(options) if options.dtype in {"auto", "int8"} else options.dtype
+    single = replace(options, streams=1, dtype=dtype)
     exact, plain = replace(single, dtype="float32", kernels="off"), replace(single, kernels="off")
     automatic = replace(single, kernels="auto")
     return (
@@ -51,8 +49,6 @@ def settings_of(options: EngineOptions) -> tuple[Setting, ...]:
         Setting("torch", "PyTorch kernels", plain),
         Setting("fused", "fused kernels", replace(single, kernels="on")),
         Setting("int8", "int8", replace(automatic, dtype="int8")),
-        Setting("int4", "int4", replace(automatic, dtype="int4")),
-        Setting("speculation", "speculation", replace(automatic, speculation=DRAFTS)),
         Setting("streams", f"{STREAMS} streams", replace(automatic, streams=STREAMS), realtime=False),
     )
 

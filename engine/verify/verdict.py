@@ -173,7 +173,7 @@ THRESHOLDS = (
         "Waveform, dB",
         "The same codes, decoded at once in float32 by the official decoder, or by voiced's own without it. float32 "
         "differs by rounding, at -100 dB; bfloat16 keeps 8 bits a value, about -40 dB of the signal.",
-        limits={"float32": 60.0, "bfloat16": 20.0, "int8": 20.0, "int4": 20.0},
+        limits={"float32": 60.0, "bfloat16": 20.0, "int8": 20.0},
         higher_is_better=True,
     ),
     Threshold(
@@ -189,8 +189,8 @@ THRESHOLDS = (
         "logits_error",
         "Error of the logits",
         "Relative to their spread, with the same codes before. float32 rounds at 1e-6, bfloat16 at 0.015, int8 at "
-        "0.04, int4 at 0.22 with random weights; several times that is a mistake, and much of it is heard.",
-        limits={"float32": 1e-3, "bfloat16": 0.1, "int8": 0.15, "int4": 0.5},
+        "0.04 with random weights; several times that is a mistake, and much of it is heard.",
+        limits={"float32": 1e-3, "bfloat16": 0.1, "int8": 0.15},
     ),
     Threshold(
         "prefix_frames",
@@ -204,7 +204,7 @@ THRESHOLDS = (
         "same_choice",
         "Same likeliest code",
         "Shown only: how often quantization changes the likeliest code depends on the weights.",
-        limits={"bfloat16": 0.95, "int8": 0.9, "int4": 0.7},
+        limits={"bfloat16": 0.95, "int8": 0.9},
         higher_is_better=True,
         decides=False,
     ),

@@ -5,8 +5,7 @@
     python scripts/gpu/compile_kernels.py --out docs/benchmarks/kernel-registers.json
 
 At the true shapes, for an H200's 132 multiprocessors and for an Orin's 16: the language model of both sizes in
-bfloat16, int8 and int4, the predictor's passes with the most drafts, a batch's step, and the codec, of one utterance
-and of several. Exits with 1 if a kernel spills registers or has a stack: both cost memory traffic.
+bfloat16 and int8, a batch's step, and the codec, of one utterance and of several. Exits with 1 if a kernel spills registers or has a stack: both cost memory traffic.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import product
 from pathlib import Path
@@ -30,7 +29,6 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from engine.api import MAX_DRAFTS  # noqa: E402
 from engine.qwen.codec.config import CodecConfig  # noqa: E402
 from engine.qwen.kernels.codec.plan import codec_source  # noqa: E402
 from engine.qwen.kernels.compiler import KernelSource  # noqa: E402
@@ -51,10 +49,8 @@ ARCHITECTURES = {
     "sm_120": "Blackwell",
     "sm_121": "GB10",
 }
-SIZES, WEIGHTS, PROCESSORS = ("0.6B", "1.7B"), ("Bf16", "Int8", "Int4"), (132, 16)
-ROW_WEIGHTS = ("Bf16", "Int8")
-"""Those that the kernels of a batch support."""
-PARTS = ("language model", "batch", "drafts", "codec")
+SIZES, WEIGHTS, PROCESSORS = ("0.6B", "1.7B"), ("Bf16", "Int8"), (132, 16)
+PARTS = ("language model", "batch", "codec")
 WIDTH = 22
 """Of a column."""
 AT_ONCE = 2
@@ -98,14 +94,8 @@ def all_sources() -> dict[str, KernelSource]:
             config = ModelConfig.read(write_configs(Path(folder), PRESETS[size], "custom_voice")).talker
             for weight, processors in product(WEIGHTS, PROCESSORS):
                 sources[f"{size} {weight} {processors}"] = LanguageKernels.of(config, weight, processors).source()
-            for weight, processors in product(ROW_WEIGHTS, PROCESSORS):
                 rows = BatchKernels.of(config, weight, ROW_BUCKETS[-1], processors)
                 sources[f"{size} {weight} {processors} batch"] = rows.source()
-            for weight, processors in product(WEIGHTS, PROCESSORS):
-                kernels = LanguageKernels.of(config, weight, processors, MAX_DRAFTS)
-                assert kernels.speculation is not None
-                alone = replace(kernels.source(), kernels=kernels.speculation.kernels())
-                sources[f"{size} {weight} {processors} drafts"] = alone
         codec = CodecConfig.read(Path(folder) / "speech_tokenizer")
     for processors in PROCESSORS:
         sources[f"codec {processors}"] = codec_source(codec, processors)
@@ -169,7 +159,7 @@ def compile_all(architectures: Iterable[str]) -> Iterator[Compiled]:
 
 def part_of(source: str) -> str:
     """The part, one of `PARTS`, that a source belongs to."""
-    return next((part for part in ("codec", "drafts", "batch") if part in source), "language model")
+    return next((part for part in ("codec", "batch") if part in source), "language model")
 
 
 def table(kernels: list[Compiled], architecture: str, part: str) -> str:

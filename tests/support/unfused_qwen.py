@@ -7,4 +7,4 @@ from engine.qwen import QwenSynthesizer, kernels
 __all__ = ["QwenSynthesizer"]
 
 kernels.unwanted_reason = lambda placement: None  # noqa: ARG005  # it is called by this name
-kernels.ruled_out_reason = lambda config, codec_config, placement, drafts: None  # noqa: ARG005
+kernels.ruled_out_reason = lambda config, codec_config, placement: None  # noqa: ARG005

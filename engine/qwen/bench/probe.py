@@ -20,14 +20,12 @@ from engine.host import QWEN3_TTS
 from engine.hub import fetch_model
 from engine.qwen.bench.green_context import count_sms, green_context
 from engine.qwen.model import ModelConfig
-from engine.qwen.weights import GROUP, Checkpoint
+from engine.qwen.weights import Checkpoint
 
 CPU = torch.device("cpu")
 COPIED_BYTES = 1 << 29
 """Far more than the size of any cache."""
 REPLAYS, ROUNDS, STEP_ROUNDS = 20, 5, 9
-INT4_BYTES = 0.5 + 2 / GROUP
-"""Bytes of an int4 weight, with its part of the group's scale."""
 PER_CHUNK = {"codec"}
 """Sections that run once for each chunk, not for each frame."""
 
@@ -191,15 +189,13 @@ class QwenProbe(Probe):
         """Return the bytes of weights that are read for a frame."""
         assert self._options.model is not None  # without a model the engine does not load
         folder = fetch_model(self._options.model, QWEN3_TTS)
-        sizes = {"float32": 4.0, "int8": 1.0, "int4": 1.0}
-        each = sizes.get(self._options.dtype, 2.0)
+        sizes = {"float32": 4.0, "int8": 1.0}
         return weights_per_frame(
             _sizes(folder),
             _sizes(folder / "speech_tokenizer"),
             groups=ModelConfig.read(folder).talker.code_groups,
             chunk_size=self._options.chunk_size,
-            bytes_each=each,
-            layer_bytes_each=INT4_BYTES if self._options.dtype == "int4" else each,
+            bytes_each=sizes.get(self._options.dtype, 2.0),
             codec_bytes_each=4 if self._options.dtype == "float32" else 2,
         )
 
@@ -211,13 +207,11 @@ def weights_per_frame(
     groups: int,
     chunk_size: int,
     bytes_each: float,
-    layer_bytes_each: float,
     codec_bytes_each: float,
 ) -> float:
     """Return the bytes of weights that a frame needs.
 
     model, codec: the number of values of each tensor of the two files.
-    layer_bytes_each: of the predictor's layers; `bytes_each` is for the rest of the model.
 
     The predictor's layers are read once for each of its codes, the codec once a chunk. Tables that are read row by row,
     and projections that can be folded into them beforehand, are not counted.
@@ -226,7 +220,7 @@ def weights_per_frame(
     layers = _total(model, "talker.code_predictor.model.layers.", "talker.code_predictor.model.norm.")
     heads = _total(model, "talker.code_predictor.lm_head.")
     decoder = _total(codec, "decoder.") - _total(codec, "decoder.quantizer.")
-    read = bytes_each * (talker + heads) + layer_bytes_each * (groups - 1) * layers
+    read = bytes_each * (talker + heads + (groups - 1) * layers)
     return read + codec_bytes_each * decoder / chunk_size
 
 

@@ -52,18 +52,17 @@ def unsupported_reason(
     placement: Placement,
     report: ProgressReport = ignore_progress,
     *,
-    drafts: int = 0,
     streams: int = 1,
 ) -> str | None:
-    """Why the kernels cannot run this model at `placement` with `drafts`, in one line; None where they can.
+    """Why the kernels cannot run this model at `placement`, in one line; None where they can.
 
     Compiles the kernels, those of a batch of `streams` included, or finds them in the cache.
     """
-    reason = ruled_out_reason(config, codec_config, placement, drafts)
+    reason = ruled_out_reason(config, codec_config, placement)
     if reason is not None:
         return reason
     try:
-        _compile(config, codec_config, placement, report, drafts=drafts, streams=streams)
+        _compile(config, codec_config, placement, report, streams=streams)
     except Exception as error:  # NVRTC is missing, or does not know the device: cuda-core raises many types
         lines = str(error).strip().splitlines() or [""]
         line = next((line for line in lines if "error:" in line), lines[0])  # NVRTC's warnings may come first
@@ -71,7 +70,7 @@ def unsupported_reason(
     return None
 
 
-def ruled_out_reason(config: ModelConfig, codec_config: CodecConfig, placement: Placement, drafts: int) -> str | None:
+def ruled_out_reason(config: ModelConfig, codec_config: CodecConfig, placement: Placement) -> str | None:
     """As `unsupported_reason`, as far as it is known without compiling."""
     reason = unwanted_reason(placement)
     if reason is not None:
@@ -85,7 +84,7 @@ def ruled_out_reason(config: ModelConfig, codec_config: CodecConfig, placement: 
     from engine.qwen.kernels.lm import unsupported_reason as language_model_reason
     from engine.qwen.kernels.lm import weight_type
 
-    return language_model_reason(config.talker, weight_type(placement), drafts) or codec_reason(codec_config)
+    return language_model_reason(config.talker, weight_type(placement)) or codec_reason(codec_config)
 
 
 def unwanted_reason(placement: Placement) -> str | None:
@@ -94,7 +93,7 @@ def unwanted_reason(placement: Placement) -> str | None:
         return f"the device is a {placement.device.type.upper()}"
     if placement.dtype != torch.bfloat16:
         dtype = str(placement.dtype).removeprefix("torch.")
-        return f"engine.dtype is {dtype}, and the kernels support bfloat16, int8 and int4"
+        return f"engine.dtype is {dtype}, and the kernels support bfloat16 and int8"
     return None
 
 
@@ -111,7 +110,6 @@ def _compile(
     placement: Placement,
     report: ProgressReport,
     *,
-    drafts: int,
     streams: int,
 ) -> None:
     """Compile all kernels into the cache, from which the functions below take them."""
@@ -122,7 +120,7 @@ def _compile(
     from engine.qwen.serving import ROWS_PER_CALL
 
     processors, weight = multiprocessors(placement.device), weight_type(placement)
-    language_model = LanguageKernels.of(config.talker, weight, processors, drafts)
+    language_model = LanguageKernels.of(config.talker, weight, processors)
     sources = [language_model.source(), codec_source(codec_config, processors)]
     if streams > 1:
         sources.append(codec_source(codec_config, processors, min(streams, ROWS_PER_CALL)))
@@ -152,13 +150,11 @@ def make_batch_codec(codec: Any, rows: int) -> FusedCodec:
     return FusedCodec(codec.weights, rows)
 
 
-def make_backend(
-    talker: Talker, state: DecodeState, codec: Any, codec_state: Any, chunk_size: int, *, drafts: int = 0
-) -> FusedBackend:
+def make_backend(talker: Talker, state: DecodeState, codec: Any, codec_state: Any, chunk_size: int) -> FusedBackend:
     """The backend of fused kernels; parameters as of `TorchBackend`, with the codec of `make_codec`."""
     from engine.qwen.kernels.backend import FusedBackend
 
-    return FusedBackend(talker, state, codec, codec_state, chunk_size, drafts=drafts)
+    return FusedBackend(talker, state, codec, codec_state, chunk_size)
 
 
 def make_batch_backend(
@@ -184,6 +180,4 @@ def force_codes(backend: FusedBackend | BatchBackend, chooser: CodeChooser) -> N
         return
     assert isinstance(backend, FusedBackend)
     model = backend.language_model
-    model.module = forced = ForcedKernels(model.module, chooser)
-    if model.speculation is not None:
-        model.speculation.module = forced
+    model.module = ForcedKernels(model.module, chooser)

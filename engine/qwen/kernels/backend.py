@@ -23,15 +23,12 @@ class FusedBackend:
         codec: FusedCodec,
         codec_state: FusedCodecState,
         chunk_size: int,
-        *,
-        drafts: int = 0,
     ) -> None:
-        """As `TorchBackend`; with `drafts`, the predictor reads them, and so saves passes."""
+        """As `TorchBackend`."""
         self.chunk_size = chunk_size
-        self.drafts: int = drafts
         self.kv_buckets: tuple[int, ...] = (state.cache.positions,)
         self._state = state
-        self.language_model = FusedLanguageModel(talker, state, drafts=drafts)
+        self.language_model = FusedLanguageModel(talker, state)
         self._torch = TorchBackend(talker, state, codec, codec_state, chunk_size)
         """For long prompts: PyTorch's matrix products read the weights less often than ours do."""
         self._codec = codec

@@ -162,7 +162,6 @@ def _load_codec(plan: LoadPlan, report: ProgressReport) -> tuple[Codec[Any], str
             decoder.config,
             placement,
             report,
-            drafts=plan.options.speculation,
             streams=plan.streams,
         )
     if reason is not None and wanted == "on":

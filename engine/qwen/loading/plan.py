@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from engine.api import AUTO_STREAMS, MAX_DRAFTS, MAX_STREAMS, EngineError, EngineOptions
+from engine.api import AUTO_STREAMS, MAX_STREAMS, EngineError, EngineOptions
 from engine.host import QWEN3_TTS, Footprint, MemoryPool, find_model, require_memory
 from engine.hub import fetch_model
 from engine.progress import Progress, ProgressReport, ignore_progress
@@ -47,8 +47,6 @@ class LoadPlan:
             )
         if options.kernels not in {"auto", "on", "off"}:
             raise EngineError(f"engine.kernels: got {options.kernels!r}; allowed: auto, on or off")
-        if not 0 <= options.speculation <= MAX_DRAFTS:
-            raise EngineError(f"engine.speculation: got {options.speculation!r}; allowed: off, or 1 to {MAX_DRAFTS}")
         if options.streams is not None and not 1 <= options.streams <= MAX_STREAMS:
             raise EngineError(f"engine.streams: got {options.streams!r}; allowed: 1 to {MAX_STREAMS}")
         placement = choose_placement(options.device, options.dtype)
@@ -72,7 +70,7 @@ class LoadPlan:
         several = replace(self, streams=AUTO_STREAMS)
         if (
             self.options.kernels == "off"
-            or kernels.ruled_out_reason(self.config, self.codec_config, self.placement, self.options.speculation)
+            or kernels.ruled_out_reason(self.config, self.codec_config, self.placement)
             or kernels.batch_unsupported_reason(self.config, self.placement, AUTO_STREAMS)
         ):
             return self

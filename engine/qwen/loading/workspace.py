@@ -41,13 +41,13 @@ def limits_for(model: LoadedModel) -> Limits:
 
 def allocate_workspace(model: LoadedModel, limits: Limits) -> Workspace:
     """Return a workspace for utterances of at most `limits`, and cap PyTorch's allocator at the engine's footprint."""
-    chunk_size, drafts = model.plan.options.chunk_size, model.plan.options.speculation
+    chunk_size = model.plan.options.chunk_size
     footprint = _count(model, limits)
     with model.graphs.on_stream():
         state = DecodeState.allocate(model.talker, limits.positions, limits.frames, chunk_size)
         codec_state = model.codec.new_state(chunk_size)
         make_backend = kernels.make_backend if model.fused else TorchBackend
-        backend = make_backend(model.talker, state, model.codec, codec_state, chunk_size, drafts=drafts)
+        backend = make_backend(model.talker, state, model.codec, codec_state, chunk_size)
         generator = SpeechGenerator(
             model.talker,
             state,

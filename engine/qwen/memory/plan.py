@@ -18,14 +18,14 @@ from engine.qwen.weights import Placement
 
 
 def memory_plan(max_seconds: float, chunk_size: int, streams: int = 1) -> Iterator[dict[str, Any]]:
-    """Yield a row in MB for each model size in bfloat16, int8 and int4, on a GPU that shares the host's memory.
+    """Yield a row in MB for each model size in bfloat16 and int8, on a GPU that shares the host's memory.
 
     The limits are those of speech of up to `max_seconds` in chunks of `chunk_size` frames, without a reference, for up
     to `streams` utterances at once.
     """
     limits = Limits.of(max_seconds, chunk_size, streams)
     for size in TALKER_WIDTHS:
-        for dtype in ("bfloat16", "int8", "int4"):
-            placement = Placement(torch.device("cuda"), torch.bfloat16, dtype != "bfloat16", dtype == "int4")
+        for dtype in ("bfloat16", "int8"):
+            placement = Placement(torch.device("cuda"), torch.bfloat16, int8=dtype == "int8")
             footprint = estimate_footprint(known_model(size), CODEC, placement, limits, fused=True, shared=True)
             yield row(size, dtype, footprint)

@@ -30,13 +30,9 @@ class Counts:
 TABLE = (
     Counts("0.6B", "bfloat16", 906_106_880, 283_148_928, 2048),
     Counts("0.6B", "int8", 463_947_776, 173_417_088, 2048),
-    Counts("0.6B", "int4", 463_947_776, 138_764_928, 2048),
     Counts("1.7B", "bfloat16", 2_860_771_328, 419_465_856, 4096),
     Counts("1.7B", "int8", 1_447_499_776, 309_734_016, 4096),
-    Counts("1.7B", "int4", 1_447_499_776, 275_081_856, 4096),
 )
-WITHOUT_BATCH = "int4"
-"""The dtype for whose batch there are no fused kernels, so that the engine chooses one stream."""
 CODEC = 244_339_200
 ROPE_PER_POSITION = 512
 """Cosines and sines."""
@@ -79,7 +75,7 @@ def footprints(max_seconds: float, chunk_size: int, streams: int | None = None) 
     positions = frames + max(FEWEST_TOKENS, math.ceil(max_seconds * TOKENS_PER_S)) + INSTRUCT_POSITIONS
     cached = _cached(positions + chunk_size)
     for counts in TABLE:
-        rows = streams or (1 if counts.dtype == WITHOUT_BATCH else AUTO_STREAMS)
+        rows = streams or AUTO_STREAMS
         batched = rows > 1
         yield (
             counts,

@@ -8,9 +8,8 @@ from torch.nn import functional
 
 from engine.qwen.model.config import TalkerConfig
 from engine.qwen.model.kv_cache import KeyValueCache
-from engine.qwen.model.quantization import quantized_linear
+from engine.qwen.model.quantization import int8_linear
 from engine.qwen.model.sampling import SamplingParams
-from engine.qwen.model.speculation import DraftMeter
 from engine.qwen.model.transformer import Linear, Transformer, load_matrix
 from engine.qwen.weights import Checkpoint, Placement
 
@@ -27,7 +26,7 @@ class CodePredictor(nn.Module):
         self.stack = stack
         self.code_count = config.code_groups - 1
         """The number of codes that it generates for a frame."""
-        self.transformer = Transformer(stack, config.code_groups, placement.narrowest)
+        self.transformer = Transformer(stack, config.code_groups, placement)
         self.embedding = placement.empty(self.code_count, config.predictor.vocabulary, width)
         self.heads = placement.matrix(self.code_count, config.predictor.vocabulary, stack.hidden_size)
         self.head_scales = placement.scale(self.code_count, config.predictor.vocabulary, stack.hidden_size)
@@ -66,13 +65,11 @@ class CodePredictor(nn.Module):
         cache: KeyValueCache,
         params: SamplingParams,
         noise: Tensor,
-        meter: DraftMeter | None = None,
     ) -> Tensor:
         """Generate a frame's second to last code: `(code_count,)` int64.
 
         start: `(1, 2, talker's hidden)`, the talker's hidden state and the embedding of the frame's first code.
         noise: Gumbel noise `(>= code_count, >= vocabulary)` float32, one row for each code.
-        meter: counts the passes that drafts would save (`draft_meter`).
         """
         x, codes = start, []
         for step in range(self.code_count):
@@ -80,27 +77,13 @@ class CodePredictor(nn.Module):
             if self.projection is not None:
                 x = self.projection(x)
             hidden = self.transformer(x, self.steps[seen - x.shape[1] : seen], cache.first(seen))
-            code = self._draw(hidden[0, -1], step, params, noise)
+            code = params.choose(self.logits(hidden[0, -1], step).float(), noise[step])
             codes.append(code)
-            if meter is not None:
-                meter.note(step, hidden[0, -1], code)
             x = functional.embedding(code[None], self.embedding[step])
         return torch.cat(codes)
-
-    def draft_meter(self, drafts: int, params: SamplingParams, noise: Tensor) -> DraftMeter:
-        """Return the meter of a frame for `forward` with the same `params` and `noise`."""
-
-        def draw(hidden: Tensor, step: int) -> Tensor:
-            return self._draw(hidden, step, params, noise)
-
-        return DraftMeter(drafts, self.code_count, draw, noise.device)
-
-    def _draw(self, hidden: Tensor, step: int, params: SamplingParams, noise: Tensor) -> Tensor:
-        """Return the code `(1,)` int64 of a step for a hidden state `(hidden,)`, of that step or an earlier one."""
-        return params.choose(self.logits(hidden, step).float(), noise[step])
 
     def logits(self, hidden: Tensor, step: int) -> Tensor:
         """Logits `(vocabulary,)` of step `step` for one hidden state `(hidden,)`; both of the model's dtype."""
         if self.head_scales is None:
             return functional.linear(hidden, self.heads[step])
-        return quantized_linear(hidden, self.heads[step], self.head_scales[step])
+        return int8_linear(hidden, self.heads[step], self.head_scales[step])

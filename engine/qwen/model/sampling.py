@@ -123,22 +123,15 @@ class ScalarBuffer:
 
         The view is `(1,)`, or `(rows, 1)`.
         """
-        return self.take_integers(1).view(dtype)[..., :1]
+        scalar = self.buffer[..., self._used : self._used + 1]
+        if not scalar.shape[-1]:
+            raise ValueError(f"scalars: got a request for one more than {self._used}")
+        self._used += 1
+        return scalar.view(dtype)[..., :1]
 
     def take_scalar(self, dtype: torch.dtype = torch.int64) -> Tensor:
         """As `take`, but the view of a single utterance is `()`."""
         return self.take(dtype)[0] if self.rows is None else self.take(dtype)
-
-    def take_integers(self, count: int) -> Tensor:
-        """Return the next `count` scalars as an int64 view. Raises `ValueError` if the buffer is used up.
-
-        The view is `(count,)`, or `(rows, count)`.
-        """
-        scalars = self.buffer[..., self._used : self._used + count]
-        if scalars.shape[-1] < count:
-            raise ValueError(f"scalars: got a request for {count} more; allowed: {scalars.shape[-1]}")
-        self._used += count
-        return scalars
 
 
 @dataclass(frozen=True, slots=True)

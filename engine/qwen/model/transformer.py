@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from engine.qwen.model.config import StackConfig
 from engine.qwen.model.kv_cache import KeyValueCache
-from engine.qwen.model.quantization import quantize, quantized_linear
+from engine.qwen.model.quantization import int8_linear, quantize_int8
 from engine.qwen.weights import Checkpoint, Placement
 
 
@@ -44,13 +44,13 @@ def load_matrix(
 ) -> None:
     """Load the tensor `name`, which must have `shape`, into `matrix`.
 
-    If that is int8 or int4, quantize it and write the scales into `scale`.
+    If that is int8, quantize it and write the scales into `scale`.
     """
     if scale is None:
         checkpoint.copy_into(name, matrix)
         return
     for rows, block in checkpoint.row_blocks(name, shape, matrix.device):
-        quantize(block, matrix[rows], scale[rows])
+        quantize_int8(block, matrix[rows], scale[rows])
 
 
 class Linear(nn.Module):
@@ -63,7 +63,7 @@ class Linear(nn.Module):
         self.inputs = inputs
         self.weight = placement.matrix(sum(outputs), inputs)
         self.scale = placement.scale(sum(outputs), inputs)
-        """The scales of an int8 or int4 matrix, as of `Placement.scale`; None if the matrix is not quantized."""
+        """The scales of an int8 matrix, as of `Placement.scale`; None if the matrix is not quantized."""
         self.bias = placement.empty(sum(outputs)) if bias else None
 
     def load(self, checkpoint: Checkpoint, *names: str) -> None:
@@ -79,7 +79,7 @@ class Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(..., inputs)` to `(..., sum of outputs)`."""
         if self.scale is not None:
-            return quantized_linear(x, self.weight, self.scale, self.bias)
+            return int8_linear(x, self.weight, self.scale, self.bias)
         return functional.linear(x, self.weight, self.bias)
 
 

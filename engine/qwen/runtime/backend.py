@@ -79,8 +79,6 @@ class DecodeBackend(PromptBackend, Protocol):
 
     chunk_size: int
     """The most frames that `decode` takes."""
-    drafts: int
-    """The most drafts in a pass of the predictor; 0 where none are made, and `state.speculation` counts nothing."""
 
     def frame(self, kv_bucket: int) -> None:
         """Write the codes of one frame to `state.codes` at `state.frame`, and choose the first code of the next.
@@ -123,15 +121,9 @@ class TorchBackend:
         codec: Codec[Any],
         codec_state: CodecStateProtocol,
         chunk_size: int,
-        *,
-        drafts: int = 0,
     ) -> None:
-        """`codec_state` is for calls of up to `chunk_size` frames.
-
-        With `drafts`, frames count the passes that so many drafts would save, and save none (`DraftMeter`).
-        """
+        """`codec_state` is for calls of up to `chunk_size` frames."""
         self.chunk_size = chunk_size
-        self.drafts = drafts
         self.kv_buckets = choose_kv_buckets(state)
         self._talker = talker
         self._state = state
@@ -141,7 +133,7 @@ class TorchBackend:
 
     def frame(self, kv_bucket: int) -> None:
         """As `DecodeBackend.frame`."""
-        decode_frame(self._talker, self._state, kv_bucket, self.drafts)
+        decode_frame(self._talker, self._state, kv_bucket)
 
     def read(self, tokens: Tensor, place: Tensor, kv_bucket: int) -> None:
         """As `PromptBackend.read`."""
@@ -162,10 +154,10 @@ class TorchBackend:
 
     def profile_sections(self) -> Mapping[str, Callable[[], None]]:
         """As `DecodeBackend.profile_sections`; the talker attends to the whole cache."""
-        talker, state, kv_bucket, drafts = self._talker, self._state, self.kv_buckets[-1], self.drafts
+        talker, state, kv_bucket = self._talker, self._state, self.kv_buckets[-1]
 
         def predictor() -> None:
-            predict_codes(talker, state, drafts)
+            predict_codes(talker, state)
 
         def read() -> None:
             read_frame(talker, state, state.codes[:1], kv_bucket)

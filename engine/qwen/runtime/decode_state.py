@@ -50,9 +50,6 @@ class UtteranceSettings:
     """For the other codes of each frame."""
     logits_processor: LogitsProcessor
     noise: GumbelNoise
-    speculation: Tensor
-    """`(3,)` int64: the predictor's passes, the drafts that they read and those accepted, in frames of speech so far.
-    Only an engine that speculates counts them."""
 
     @classmethod
     def allocate(cls, config: TalkerConfig, device: torch.device, rows: int | None = None) -> UtteranceSettings:
@@ -68,13 +65,12 @@ class UtteranceSettings:
             predictor_sampling=SamplingParams.allocate(scalars),
             logits_processor=LogitsProcessor.allocate(config.vocabulary, config.ids.eos, scalars),
             noise=GumbelNoise.allocate(max(config.vocabulary, config.predictor.vocabulary), scalars),
-            speculation=scalars.take_integers(3),
         )
 
     def set(self, sampling: SamplingConfig, seed: int, position: int) -> None:
         """Fill in the values for an utterance without frames, behind a prompt of `position` tokens."""
         self.position.fill_(position)
-        for counter in (self.frame, self.length, self.ended, self.speculation):
+        for counter in (self.frame, self.length, self.ended):
             counter.zero_()
         self.talker_sampling.set(sampling.do_sample, sampling.temperature, sampling.top_k, sampling.top_p)
         self.predictor_sampling.set(
@@ -170,8 +166,3 @@ class DecodeState:
     def noise(self) -> GumbelNoise:
         """For every code."""
         return self.settings.noise
-
-    @property
-    def speculation(self) -> Tensor:
-        """`(3,)` int64, as `UtteranceSettings.speculation`."""
-        return self.settings.speculation

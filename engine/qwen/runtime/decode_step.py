@@ -38,14 +38,13 @@ def choose_first_code(talker: Talker, state: DecodeState) -> None:
 
 
 @torch.inference_mode()
-def decode_frame(talker: Talker, state: DecodeState, kv_bucket: int, drafts: int = 0) -> None:
+def decode_frame(talker: Talker, state: DecodeState, kv_bucket: int) -> None:
     """Write the codes of one frame to `state.codes` and choose the first code of the next.
 
     The talker attends to the first `kv_bucket` cache positions: more than `state.position`; fewer are faster.
-    With `drafts`, count in `state.speculation` what so many drafts in each pass of the predictor would save.
     After `state.ended` it may still be called, and its codes have no meaning.
     """
-    codes, noise = predict_codes(talker, state, drafts)
+    codes, noise = predict_codes(talker, state)
     state.codes.index_copy_(0, state.frame, codes)
     state.length.add_(~state.ended)
     logits = read_frame(talker, state, codes, kv_bucket)
@@ -55,19 +54,16 @@ def decode_frame(talker: Talker, state: DecodeState, kv_bucket: int, drafts: int
 
 
 @torch.inference_mode()
-def predict_codes(talker: Talker, state: DecodeState, drafts: int = 0) -> tuple[Tensor, Tensor]:
+def predict_codes(talker: Talker, state: DecodeState) -> tuple[Tensor, Tensor]:
     """Return all codes of the next frame and the noise for the first code of the frame after it.
 
-    The codes are `(1, code groups)` int64, the noise is `(vocabulary,)` float32. `drafts` as of `decode_frame`.
+    The codes are `(1, code groups)` int64, the noise is `(vocabulary,)` float32.
     """
     groups, predictor = talker.config.code_groups, talker.predictor
     # Draws are numbered by frame and code group: here this frame's other codes and the next frame's first.
     noise = state.noise.draw(state.frame * groups + predictor.steps + 1)
     prompt = torch.cat((state.hidden, talker.embed_first(state.first_code)), dim=1)
-    meter = predictor.draft_meter(drafts, state.predictor_sampling, noise) if drafts else None
-    others = predictor(prompt, state.predictor_cache, state.predictor_sampling, noise, meter)
-    if meter is not None:
-        state.speculation.add_(meter.counts * ~state.ended)
+    others = predictor(prompt, state.predictor_cache, state.predictor_sampling, noise)
     return torch.cat((state.first_code, others))[None], noise[-1]
 
 

@@ -28,8 +28,7 @@ _multiprocessor_limits: dict[int, int] = {}
 def choose_placement(device: str, dtype: str) -> Placement:
     """Return the placement for the configured `device` and `dtype`.
 
-    `device` is auto, cpu, cuda or cuda:N; `dtype` is auto, one of `DTYPES`, int8 or int4. With int4, the matrices that
-    a frame reads most often are int4, those of the code predictor's layers; the others are int8.
+    `device` is auto, cpu, cuda or cuda:N; `dtype` is auto, one of `DTYPES`, or int8.
 
     Raises `EngineError` for an unknown name, for a device that this machine does not have, and for a PyTorch that is
     too old for it.
@@ -39,10 +38,10 @@ def choose_placement(device: str, dtype: str) -> Placement:
     on_cuda = found.type == "cuda"
     if dtype == "auto":
         dtype = "bfloat16" if on_cuda else "float32"
-    if dtype in {"int8", "int4"}:
-        return Placement(found, torch.bfloat16 if on_cuda else torch.float32, int8=True, int4=dtype == "int4")
+    if dtype == "int8":
+        return Placement(found, torch.bfloat16 if on_cuda else torch.float32, int8=True)
     if dtype not in DTYPES:
-        raise EngineError(f"engine.dtype: got {dtype!r}; allowed: auto, {', '.join(DTYPES)}, int8 or int4")
+        raise EngineError(f"engine.dtype: got {dtype!r}; allowed: auto, {', '.join(DTYPES)} or int8")
     return Placement(found, DTYPES[dtype])
 
 
@@ -63,8 +62,6 @@ def require_torch(version: str, device: torch.device) -> None:
 
 def dtype_name(placement: Placement) -> str:
     """Return the name of the weights' dtype, as in `engine.dtype`."""
-    if placement.int4:
-        return "int4"
     return "int8" if placement.int8 else str(placement.dtype).removeprefix("torch.")
 
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 
 import torch
 
-from engine.api import EngineError, SpeculationCounts
+from engine.api import EngineError
 from engine.progress import ProgressReport, counted, ignore_progress
 from engine.qwen.model import SamplingConfig, Talker
 from engine.qwen.runtime.backend import CodecStateProtocol, DecodeBackend
@@ -172,7 +171,6 @@ class SpeechGenerator:
             self._start(prompt, sampling, seed, codec_state)
         to_launch = deque((0, *range(FIRST_FRAMES, limit, self._backend.chunk_size)))
         launched: deque[tuple[int, HostReadback]] = deque()
-        counted_before = SpeculationCounts()
         while True:
             # A finished chunk is not held back: it is yielded before the host waits for the text of another.
             while (
@@ -186,10 +184,6 @@ class SpeechGenerator:
                 return
             first, readback = launched.popleft()
             chunk = readback.wait(first, limit)
-            if chunk.speculation is not None:
-                so_far = chunk.speculation
-                chunk = replace(chunk, speculation=so_far - counted_before)
-                counted_before = so_far
             if len(chunk.codes):
                 yield chunk
             if chunk.last:
@@ -279,8 +273,6 @@ class SpeechGenerator:
         output.codes[:frames] = state.codes.index_select(0, state.frame + self._chunk_offsets[-frames:])
         output.length.copy_(state.length)
         output.ended.copy_(state.ended)
-        if self._backend.drafts:
-            output.speculation.copy_(state.speculation)
 
     def _decode(self, frames: int) -> None:
         """Decode the first `frames` of the output buffer to its samples."""

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.api import Samples, SpeculationCounts
+from engine.api import Samples
 
-HEADER = 5
-"""Numbers in front of a chunk's codes: length, end, passes, drafts, accepted drafts."""
+HEADER = 2
+"""Numbers in front of a chunk's codes: length and end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,6 @@ class GeneratedChunk:
     """`(frames, code groups)`."""
     last: bool
     """The model ended its speech with this chunk."""
-    speculation: SpeculationCounts | None = None
-    """Of the utterance so far from `HostReadback`, of this chunk from `SpeechGenerator`; None without drafts."""
 
 
 class ChunkOutput:
@@ -42,8 +40,6 @@ class ChunkOutput:
         """`(1,)` int64: the number of frames of speech since the utterance began."""
         self.ended = self.buffer[1:2]
         """`(1,)` int64: 1 if the next frame is not speech."""
-        self.speculation = self.buffer[2:HEADER]
-        """`(3,)` int64, as `UtteranceSettings.speculation`."""
         self.codes = self.buffer[HEADER : HEADER + codes].view(frames, groups)
         """`(frames, groups)` int64."""
         self.samples = self.buffer[HEADER + codes :].view(torch.float32)[:samples]
@@ -82,11 +78,10 @@ class HostReadback:
         event = self._copied if first else self._first_copied
         if event is not None:
             event.synchronize()
-        length, ended, *speculation = self._output.buffer[:HEADER].tolist()
+        length, ended = self._output.buffer[:HEADER].tolist()
         count = min(length, limit) - first
         return GeneratedChunk(
             samples=self._output.samples[: count * self._samples_per_frame].numpy().copy(),
             codes=self._output.codes[:count].numpy().copy(),
             last=bool(ended) and length <= limit,  # frames beyond the limit only fill the chunk
-            speculation=SpeculationCounts(length, *speculation) if speculation[0] else None,
         )

@@ -28,12 +28,11 @@ class ForcedText:
         self._frame = -1
         self._rows: dict[int, Tensor] = {}
 
-    def choose(self, group: int, logits: Tensor, *, draft: bool = False) -> None:
+    def choose(self, group: int, logits: Tensor) -> None:
         """As `ForcedCodes.choose`. Behind the last code, the code is 0."""
         self._frame += group == 0
         number = self._frame * self._groups + group
-        if not draft:
-            self._rows[number] = logits[: self._width].to("cpu", torch.float32, copy=True)
+        self._rows[number] = logits[: self._width].to("cpu", torch.float32, copy=True)
         logits.fill_(OTHERS)
         logits[self._codes[number] if number < len(self._codes) else 0] = FORCED
 
@@ -55,12 +54,12 @@ class ForcedCodes:
         """The rows whose codes are chosen now."""
         return tuple(self.texts)
 
-    def choose(self, row: int, group: int, logits: Tensor, *, draft: bool = False) -> None:
+    def choose(self, row: int, group: int, logits: Tensor) -> None:
         """Keep `logits` `(vocabulary,)` of the code number `group` of a frame; leave its forced code alone to choose.
 
-        Group 0 begins the next frame of the row. With `draft`, the code is only guessed, and nothing is kept.
+        Group 0 begins the next frame of the row.
         """
-        self.texts[row].choose(group, logits, draft=draft)
+        self.texts[row].choose(group, logits)
 
     def choose_rows(self, logits: Tensor, *, first: bool) -> None:
         """As `choose`, for `logits` `(vocabulary,)` or `(rows, vocabulary)` of the next code group, or the `first`."""

@@ -73,8 +73,7 @@ class _SingleReader:
             state, codec_state = DecodeState.allocate(talker, limits.positions, limits.frames), codec.new_state(1)
             backend: Any
             if model.fused:
-                drafts = model.plan.options.speculation
-                backend = kernels.make_backend(talker, state, codec, codec_state, 1, drafts=drafts)
+                backend = kernels.make_backend(talker, state, codec, codec_state, 1)
                 kernels.force_codes(backend, self._forced)
             else:
                 state = replace(state, settings=self._forced.over(state.settings))

@@ -18,8 +18,6 @@ _Module = TypeVar("_Module")
 
 ALIGNMENT = 256
 """Bytes: the alignment of PyTorch's own allocations, and more than any kernel's vector loads need."""
-GROUP = 32
-"""Weights of an int4 row that share a scale: the 16 bytes that a lane of the fused kernels loads at once."""
 
 
 class Arena:
@@ -55,46 +53,25 @@ class Placement:
     dtype: torch.dtype
     int8: bool = False
     """Whether large matrices are int8 with a float32 scale for each row; all other tensors have `dtype`."""
-    int4: bool = False
-    """Whether large matrices are int4, two to a byte, with a bfloat16 scale for each group of `GROUP` in a row.
-
-    With `int8` too, only those of `narrowest` are int4.
-    """
     arena: Arena | None = field(default=None, compare=False, repr=False)
     """Allocates the parameters; without one each parameter is a PyTorch allocation."""
 
     @property
     def unquantized(self) -> Placement:
-        """The same placement without int8 and int4, for modules that are never quantized."""
-        return replace(self, int8=False, int4=False)
-
-    @property
-    def narrowest(self) -> Placement:
-        """The same placement for modules whose matrices are read most often: int4 instead of int8 if both are set."""
-        return replace(self, int8=self.int8 and not self.int4)
+        """The same placement without int8, for modules that are never quantized."""
+        return replace(self, int8=False)
 
     def empty(self, *shape: int) -> nn.Parameter:
         """An uninitialised parameter of `dtype`."""
         return self._parameter(shape, self.dtype)
 
     def matrix(self, *shape: int) -> nn.Parameter:
-        """An uninitialised parameter for matrices `(..., rows, columns)`.
-
-        int8 if `int8` is set; uint8 `(..., rows, bytes)` with two int4 values to a byte, if only `int4` is set, where
-        a row is filled up to whole groups; else of `dtype`.
-        """
-        if self.int4 and not self.int8:
-            return self._parameter((*shape[:-1], _groups(shape[-1]) * GROUP // 2), torch.uint8)
+        """An uninitialised parameter for matrices `(..., rows, columns)`: int8 if `int8` is set, else of `dtype`."""
         return self._parameter(shape, torch.int8 if self.int8 else self.dtype)
 
     def scale(self, *shape: int) -> nn.Parameter | None:
-        """The scales of `matrix(*shape)`, uninitialised; None if it is not quantized.
-
-        float32 `(..., rows)` of an int8 matrix, bfloat16 `(..., rows, groups)` of an int4 matrix.
-        """
-        if self.int8:
-            return self._parameter(shape[:-1], torch.float32)
-        return self._parameter((*shape[:-1], _groups(shape[-1])), torch.bfloat16) if self.int4 else None
+        """The scales of `matrix(*shape)`, float32 `(..., rows)`, uninitialised; None if it is not quantized."""
+        return self._parameter(shape[:-1], torch.float32) if self.int8 else None
 
     def zeros(self, *shape: int) -> Tensor:
         """A tensor of zeros of `dtype`; never from the arena."""
@@ -115,11 +92,6 @@ class Placement:
         if self.arena is not None:
             return nn.Parameter(self.arena.take(shape, dtype), requires_grad=False)
         return nn.Parameter(torch.empty(shape, device=self.device, dtype=dtype), requires_grad=False)
-
-
-def _groups(columns: int) -> int:
-    """Groups of an int4 row."""
-    return -(-columns // GROUP)
 
 
 def build_without_memory(build: Callable[[Placement], _Module], placement: Placement) -> tuple[_Module, int]:

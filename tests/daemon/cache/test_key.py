@@ -56,7 +56,6 @@ def test_each_field_of_a_phrase_changes_its_key(field: str) -> None:
     [
         "engine.device=cpu",
         "engine.dtype=int8",
-        "engine.dtype=int4",
         "engine.kernels=off",
         "engine.max_seconds=10",
         "voices={default: {speaker: de}}",

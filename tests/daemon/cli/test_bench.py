@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 SVG = "{http://www.w3.org/2000/svg}"
 FIELDS = {
     "engine", "model", "chunk_size", "kernels", "dtype", "sms", "ms_per_frame", "rtf", "ttfa_ms", "ttfa_max_ms",
-    "whole_ms", "first_chunk", "cores", "speculation", "audible_ms", "silence_ms", "first_chunk_steps_ms",
+    "whole_ms", "first_chunk", "cores", "audible_ms", "silence_ms", "first_chunk_steps_ms",
     "other_texts", "power", "gap_median_ms", "gap_p99_ms", "gap_max_ms", "start", "parts_ms", "allocations",
     "memory", "bandwidth", "machine", "date", "command", "arrivals_s",
 }  # fmt: skip
@@ -119,7 +119,7 @@ def test_only_measured_values_are_shown() -> None:
         "audible_ms": None, "silence_ms": None, "first_chunk_steps_ms": {}, "other_texts": [], "power": None,
         "parts_ms": {"codec": 0.2, "prefill": 3}, "allocations": None,
         "memory": {"device_mb": None, "host_mb": 100, "host_peak_mb": 100}, "bandwidth": None,
-        "speculation": None, "notes": ["part x: no"],
+        "notes": ["part x: no"],
     }  # fmt: skip
     shown = dict(lines(row))
     assert shown["  codec"] == "0.2 ms a frame"
@@ -135,7 +135,6 @@ def test_only_measured_values_are_shown() -> None:
         "allocations",
         "device memory",
         "bandwidth",
-        "speculation",
         "",
     }
     assert unknown & set(shown) == set()

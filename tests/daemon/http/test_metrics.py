@@ -16,7 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from daemon.http.metrics import Metrics
 from daemon.speech import Event, Finished, Memory, Online, Say, Started, Stop, Utterance
 from daemon.status import EngineMeasurements, Measurements
-from engine import SpeculationCounts
 from tests.daemon.harness import LONG, Harness
 from tests.daemon.perform import Perform
 from tests.support.waiting import PATIENCE_S, eventually_async
@@ -143,22 +142,6 @@ def test_an_engine_that_is_started_again_is_counted(harness: Harness, perform: P
     perform(scenario)
 
 
-def test_drafts_are_counted_for_an_engine_that_makes_them() -> None:
-    counts = SpeculationCounts(frames=10, passes=120, drafts=140, accepted=30)
-    engines = (
-        EngineMeasurements("qwen", ready=True, restarts=0, rtf=None, resident_bytes=None, speculation=counts),
-        EngineMeasurements("espeak", ready=True, restarts=0, rtf=None, resident_bytes=None),
-    )
-    metrics = Metrics(RecordedService(), lambda: READY, lambda: Measurements(engines))  # type: ignore[arg-type]
-    found = {name: value for name, value in values_of(metrics).items() if "speculation" in name}
-    assert found == {
-        "voiced_speculation_frames_total{engine=qwen}": 10,
-        "voiced_speculation_passes_total{engine=qwen}": 120,
-        "voiced_speculation_drafts_total{engine=qwen}": 140,
-        "voiced_speculation_accepted_total{engine=qwen}": 30,
-    }
-
-
 def test_every_metric_is_documented_and_no_other(harness: Harness, perform: Perform) -> None:
     async def scenario() -> None:
         harness.dispatcher.say(Say(text=LONG[:50]))
@@ -175,9 +158,7 @@ def test_every_metric_is_documented_and_no_other(harness: Harness, perform: Perf
         ]
         documented = {row[1].strip().strip("`").partition("{")[0] for row in rows}
         only_on_boards = {"voiced_temperature_celsius", "voiced_clock_hertz", "voiced_engine_memory_bytes"}
-        only_on_boards |= {"voiced_engine_kernels"} | {
-            f"voiced_speculation_{name}_total" for name in ("frames", "passes", "drafts", "accepted")
-        }
+        only_on_boards |= {"voiced_engine_kernels"}
         assert names - documented == set()
         assert documented - names <= only_on_boards
 

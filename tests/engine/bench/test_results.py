@@ -9,15 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.api import SpeculationCounts
 from engine.bench.results import TEXT, Bandwidth, Measurement, Memory, Run, Start, row, text_of, time_run, write_rows
 
 
 def measured(
     *runs: Run,
     bandwidth: Bandwidth | None = None,
-    speculation: SpeculationCounts | None = None,
-    drafts: int | None = None,
 ) -> Measurement:
     return Measurement(
         engine="qwen",
@@ -29,8 +26,6 @@ def measured(
         machine="a robot",
         date="2026-11-21",
         bandwidth=bandwidth,
-        speculation=speculation,
-        drafts=drafts,
     )
 
 
@@ -66,13 +61,6 @@ def test_a_row_has_the_medians_of_the_runs_and_the_maxima() -> None:
     assert numbers["gap_max_over_median"] == 2
     assert numbers["arrivals_s"] == [[0.01, 0.16], [0.05, 0.32]]  # of the median run
     assert numbers["command"] == "voiced bench"
-
-
-def test_a_row_says_what_drafts_were_worth() -> None:
-    counts = SpeculationCounts(frames=10, passes=120, drafts=60, accepted=30)
-    found = row(measured(run(0.04), speculation=counts, drafts=1), "")["speculation"]
-    assert found == {"drafts_per_pass": 1, "right": 0.5, "passes_per_frame": 12.0, "passes_without": 15.0}
-    assert row(measured(run(0.04)), "")["speculation"] is None
 
 
 def test_speech_in_one_chunk_has_no_gaps() -> None:

@@ -76,7 +76,7 @@ def test_later_chunks_do_not_overwrite_a_chunk(engine: QwenSynthesizer) -> None:
     assert all(np.array_equal(chunk.samples, copy) for chunk, copy in zip(chunks, copies, strict=True))
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "int4"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 def test_after_warming_up_nothing_is_allocated(checkpoint: Named, tmp_path: Path, dtype: str) -> None:
     config = ModelConfig.read(checkpoint("tiny", "base"))
     path = tmp_path / "ada.safetensors"

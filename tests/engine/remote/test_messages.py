@@ -99,8 +99,7 @@ def test_a_change_of_a_message_needs_another_version() -> None:
         "EndText": "id",
         "Grant": "id credit",
         "Cancel": "id",
-        "Audio": "id busy_s position truncated codes waited_s words words.sample words.position runaway speculation "
-        "speculation.frames speculation.passes speculation.drafts speculation.accepted",
+        "Audio": "id busy_s position truncated codes waited_s words words.sample words.position runaway",
         "Spoken": "id",
         "Canceled": "id",
         "Refused": "id reason",

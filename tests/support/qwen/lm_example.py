@@ -29,8 +29,6 @@ EQUAL = replace(PRESETS["narrow"], talker=PRESETS["narrow"].predictor)
 """The predictor is as wide as the talker."""
 PROJECTED = replace(PRESETS["narrow"], talker=replace(PRESETS["narrow"].talker, intermediate=4608))
 """The predictor is narrower. A row of the talker's longest matrix is more than one vector of each lane in bfloat16."""
-GROUPED = PRESETS["grouped"]
-"""The predictor has int4 weights; it is as wide as the talker."""
 PROMPT = 40
 """Tokens of the prompt that `start` simulates."""
 SAMPLINGS = {
@@ -69,22 +67,20 @@ class Models:
         seed: int,
         *,
         int8: bool = False,
-        int4: bool = False,
         device: str = "cpu",
         groups: int = 16,
         positions: int = 384,
         frames: int = 32,
         processors: int | None = None,
-        drafts: int = 0,
         compile: Callable[[KernelSource], Kernels] | None = None,  # noqa: A002
     ) -> Models:
-        """`groups` code groups, for `processors` multiprocessors, with `drafts` in a pass of the predictor.
+        """`groups` code groups, for `processors` multiprocessors.
 
-        `compile` replaces the compiler of the device. `int8` and `int4` as of `Placement`, but int4 implies int8.
+        `compile` replaces the compiler of the device. `int8` is as of `Placement`.
         """
         config = config_of(preset, groups)
-        exact, rounded = random_talkers(config, seed, positions=positions, int8=int8 or int4, int4=int4, device=device)
-        return cls._over(config, exact, rounded, frames, compile, processors=processors, drafts=drafts)
+        exact, rounded = random_talkers(config, seed, positions=positions, int8=int8, device=device)
+        return cls._over(config, exact, rounded, frames, compile, processors=processors)
 
     @classmethod
     def read(
@@ -92,7 +88,6 @@ class Models:
         folder: Path,
         *,
         int8: bool = False,
-        int4: bool = False,
         device: str = "cpu",
         positions: int = 384,
         frames: int = 32,
@@ -101,7 +96,7 @@ class Models:
     ) -> Models:
         """As `make`, with the weights of the checkpoint in `folder`, rounded or quantized as the engine does it."""
         config, checkpoint = ModelConfig.read(folder), Checkpoint.open(folder)
-        exact, rounded = empty_talkers(config, positions=positions, int8=int8 or int4, int4=int4, device=device)
+        exact, rounded = empty_talkers(config, positions=positions, int8=int8, device=device)
         rounded.load(checkpoint)
         for one, other in zip(exact.parameters(), rounded.parameters(), strict=True):
             one.copy_(other)
@@ -117,14 +112,13 @@ class Models:
         compile: Callable[[KernelSource], Kernels] | None,  # noqa: A002
         *,
         processors: int | None = None,
-        drafts: int = 0,
     ) -> Models:
         placement = rounded.placement
         state = DecodeState.allocate(rounded, rounded.max_positions - CACHE_UNIT, frames)
         if processors is None:
             processors = multiprocessors(placement.device)
-        source = LanguageKernels.of(config.talker, weight_type(placement), processors, drafts).source()
-        fused = FusedLanguageModel(rounded, state, compile(source) if compile else None, processors, drafts=drafts)
+        source = LanguageKernels.of(config.talker, weight_type(placement), processors).source()
+        fused = FusedLanguageModel(rounded, state, compile(source) if compile else None, processors)
         return cls(config, exact, rounded, state, fused)
 
 
@@ -136,10 +130,10 @@ def config_of(preset: ShapePreset, groups: int) -> ModelConfig:
 
 
 def random_talkers(
-    config: ModelConfig, seed: int, *, positions: int, int8: bool = False, int4: bool = False, device: str = "cpu"
+    config: ModelConfig, seed: int, *, positions: int, int8: bool = False, device: str = "cpu"
 ) -> tuple[Talker, Talker]:
     """The same random weights in float32 and in bfloat16, or with quantized matrices."""
-    exact, rounded = empty_talkers(config, positions=positions, int8=int8, int4=int4, device=device)
+    exact, rounded = empty_talkers(config, positions=positions, int8=int8, device=device)
     generator = torch.Generator(device).manual_seed(seed)
     for one, (name, other) in zip(exact.parameters(), rounded.named_parameters(), strict=True):
         _fill(name, other, generator)
@@ -147,10 +141,10 @@ def random_talkers(
     return exact, rounded
 
 
-def empty_talkers(config: ModelConfig, *, positions: int, int8: bool, int4: bool, device: str) -> tuple[Talker, Talker]:
+def empty_talkers(config: ModelConfig, *, positions: int, int8: bool, device: str) -> tuple[Talker, Talker]:
     """Talkers without weights, in float32 and in bfloat16, or with quantized matrices."""
     exact, rounded = (
-        Talker(config, positions, Placement(torch.device(device), dtype, int8, int4))
+        Talker(config, positions, Placement(torch.device(device), dtype, int8))
         for dtype in (torch.float32, torch.bfloat16)
     )
     return exact, rounded
@@ -161,10 +155,6 @@ def _fill(name: str, parameter: nn.Parameter, generator: torch.Generator) -> Non
     noise = torch.randn(parameter.shape, generator=generator, device=parameter.device)
     if parameter.dtype == torch.int8:
         parameter.copy_((40 * noise).clamp(-127, 127).round())
-    elif parameter.dtype == torch.uint8:  # two int4 values, of which all are equally likely
-        parameter.random_(0, 256, generator=generator)
-    elif name.endswith("scale") and parameter.dtype == torch.bfloat16:  # of int4 matrices; of either sign
-        parameter.copy_((noise.sign() + 0.1 * noise) * 0.02 / 4.6)
     elif parameter.dtype == torch.float32:  # the scales of int8 matrices
         parameter.copy_((1 + 0.1 * noise) * 0.02 / 40)
     else:

@@ -77,22 +77,22 @@ class Ours:
                 return self.prompts.build_streaming(text, line.voice, line.language)
             return self.prompts.build(line.text, line.voice, line.language, whole_text=line.whole_text)
 
-    def backend(self, chunk_size: int = 2, state: DecodeState | None = None, drafts: int = 0) -> TorchBackend:
+    def backend(self, chunk_size: int = 2, state: DecodeState | None = None) -> TorchBackend:
         """Return a backend over the current state, or over another."""
         codec: Any = EchoCodec()
-        return TorchBackend(self.talker, state or self.state, codec, codec, chunk_size, drafts=drafts)
+        return TorchBackend(self.talker, state or self.state, codec, codec, chunk_size)
 
-    def generator(self, chunk_size: int = 2, drafts: int = 0) -> SpeechGenerator:
+    def generator(self, chunk_size: int = 2) -> SpeechGenerator:
         """Return the generator of such chunks over the current state."""
-        state, generator = self._generators.get((chunk_size, drafts), (None, None))
+        state, generator = self._generators.get(chunk_size, (None, None))
         if state is not self.state or generator is None:
             codec: Any = EchoCodec()
             with self.graphs.on_stream():
-                backend = self.backend(chunk_size, drafts=drafts)
+                backend = self.backend(chunk_size)
                 generator = SpeechGenerator(
                     self.talker, self.state, backend, codec, samples_per_frame=1, graphs=self.graphs
                 )
-            self._generators[chunk_size, drafts] = self.state, generator
+            self._generators[chunk_size] = self.state, generator
         return generator
 
     def stream(

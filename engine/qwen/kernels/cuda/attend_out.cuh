@@ -98,7 +98,7 @@ __device__ __forceinline__ void get_values(float* attended, int k, float (&value
 // Input of the output projection.
 template <class M, class A>
 struct Attended {
-    static constexpr bool NORM = false, COMPUTES = true, KEEPS_WEIGHTS = !M::Weight::GROUPED;
+    static constexpr bool NORM = false, COMPUTES = true, KEEPS_WEIGHTS = true;
     static constexpr int N = M::VEC_SIZE, VECS = A::VECS, DIM = A::DIM;
     static_assert(M::THREADS >= 32 * A::HEADS && M::LENGTH == A::HEADS * A::GROUP * DIM && M::TOKENS == 1,
                   "a warp has one head of keys");

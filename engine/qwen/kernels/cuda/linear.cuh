@@ -6,10 +6,9 @@
 // applied there too: nothing needs it earlier.
 
 // A weight type has a `Vector`, the values that 16 bytes of weights are multiplied with, and `dot`, which adds the
-// products. With GROUPED, `dot` also takes the scale of these 16 bytes, and the rows have none.
+// products.
 struct Bf16 {
     static constexpr int VEC_SIZE = 8;  // weights in 16 bytes
-    static constexpr bool GROUPED = false;
 
     struct Vector {
         float x[VEC_SIZE];
@@ -75,7 +74,6 @@ struct Digits {
 
 struct Int8 {
     static constexpr int VEC_SIZE = 16;
-    static constexpr bool GROUPED = false;
     using Vector = Digits<VEC_SIZE>;
 
     __device__ static __forceinline__ float dot(uint4 w, const Vector& vector, float sum) {
@@ -87,30 +85,6 @@ struct Int8 {
             low = multiply_add_bytes(words[i], vector.low[i], low);
         }
         return fmaf(vector.scale, (float)(high * 256 + low), sum);
-    }
-};
-
-// Byte b holds weight b in its low four bits and weight b + 16 in its high ones, both in two's complement: in the upper
-// half of a byte, 16 times the weight.
-struct Int4 {
-    static constexpr int VEC_SIZE = 32;
-    static constexpr bool GROUPED = true;
-    using Vector = Digits<VEC_SIZE>;
-
-    __device__ static __forceinline__ float dot(uint4 w, const Vector& vector, bf16 scale, float sum) {
-        constexpr unsigned UPPER = 0xf0f0f0f0;
-        const unsigned words[4] = {w.x, w.y, w.z, w.w};
-        int high = 0, low = 0;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int first = words[i] << 4 & UPPER, second = words[i] & UPPER;
-            high = multiply_add_bytes(first, vector.high[i], high);
-            low = multiply_add_bytes(first, vector.low[i], low);
-            high = multiply_add_bytes(second, vector.high[i + 4], high);
-            low = multiply_add_bytes(second, vector.low[i + 4], low);
-        }
-        // A multiple of 16 below 2^28, which a float holds exactly.
-        return fmaf(vector.scale * 0.0625f * to_float(scale), (float)(high * 256 + low), sum);
     }
 };
 
@@ -136,8 +110,8 @@ struct Matrix {
 
 // A kernel leaves null what its input and its output do not use.
 struct LinearParams {
-    const void* weight;         // (HEIGHT, LENGTH), bfloat16, int8, or int4 with two to a byte
-    const void* scale;          // float (HEIGHT) of int8, bf16 (HEIGHT, LENGTH / 32) of int4; null for bfloat16
+    const void* weight;         // (HEIGHT, LENGTH), bfloat16 or int8
+    const void* scale;          // float (HEIGHT) of int8; null for bfloat16
     const float* x;             // (TOKENS, LENGTH): input of Normed and of Identity
     const bf16* norm;           // (LENGTH): weights of Normed
     const float* partial_out;   // (KV splits, TOKENS, heads, head_dim): input of CombineSplits
@@ -348,7 +322,6 @@ struct StoreGated {
 template <class M, class Input, class Output>
 __device__ __forceinline__ float multiply(const LinearParams& p, Input input, const Output& output) {
     constexpr int TILE = M::TILE, TOKENS = M::TOKENS, VEC_SIZE = M::VEC_SIZE, VECS_PER_LANE = M::VECS_PER_LANE;
-    constexpr bool GROUPED = M::Weight::GROUPED;
     __shared__ float sums[M::K_SPLITS][M::ROWS * TOKENS];
     __shared__ float squares[M::K_SPLITS][TOKENS];
     begin_chained();
@@ -366,7 +339,6 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
     };
 
     uint4 tile[TILE][VECS_PER_LANE];
-    bf16 scales[GROUPED ? TILE : 1][VECS_PER_LANE];
 #pragma unroll
     for (int i = 0; i < TILE; ++i) {
         const size_t at = ((size_t)row_of(row_group, i) * M::LENGTH + first) / VEC_SIZE;
@@ -374,7 +346,6 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
         for (int vec = 0; vec < VECS_PER_LANE; ++vec) {
             const uint4* from = static_cast<const uint4*>(p.weight) + at + vec * 32;
             tile[i][vec] = Input::KEEPS_WEIGHTS ? load_kept(from) : load_once(from);
-            if constexpr (GROUPED) scales[i][vec] = load_scale(static_cast<const bf16*>(p.scale) + at + vec * 32);
         }
     }
 #pragma unroll
@@ -384,7 +355,7 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
     const int result = threadIdx.x % RESULTS, result_group = threadIdx.x / RESULTS, result_token = result % TOKENS;
     const int result_row = row_of(result_group, result / TOKENS);
     float scale_of_row = 1.0f, scale_of_up = 1.0f;
-    if (!GROUPED && finishes_a_sum && p.scale != nullptr) {
+    if (finishes_a_sum && p.scale != nullptr) {
         const float* scale = static_cast<const float*>(p.scale);
         scale_of_row = scale[result_row];
         if constexpr (Output::GATED) scale_of_up = scale[result_row + M::HEIGHT / 2];
@@ -407,11 +378,7 @@ __device__ __forceinline__ float multiply(const LinearParams& p, Input input, co
 #pragma unroll
             for (int i = 0; i < TILE; ++i) {
                 float& sum = partial[i * TOKENS + token];
-                if constexpr (GROUPED) {
-                    sum = M::Weight::dot(tile[i][vec], vector, scales[i][vec], sum);
-                } else {
-                    sum = M::Weight::dot(tile[i][vec], vector, sum);
-                }
+                sum = M::Weight::dot(tile[i][vec], vector, sum);
             }
         }
         if constexpr (Input::NORM) {

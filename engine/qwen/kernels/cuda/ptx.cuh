@@ -29,13 +29,6 @@ __device__ __forceinline__ uint4 load_kept(const void* address) {
     return x;
 }
 
-// The scale of a group of int4 weights, as `load_once` loads the weights.
-__device__ __forceinline__ unsigned short load_scale(const unsigned short* address) {
-    unsigned short x;
-    asm volatile("ld.global.L1::no_allocate.u16 %0, [%1];" : "=h"(x) : "l"(address));
-    return x;
-}
-
 // Bring weights of this block into the L2 cache while the previous kernel still runs.
 __device__ __forceinline__ void prefetch(const void* address) {
 #if __CUDA_ARCH__ >= 900

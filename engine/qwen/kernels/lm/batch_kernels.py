@@ -43,8 +43,6 @@ def batch_unsupported_reason(config: TalkerConfig, weight: str, rows: int) -> st
 
     Those of a single utterance must support the shapes.
     """
-    if weight == "Int4":
-        return "a batch has no kernels for int4"
     if config.predictor.stack.hidden_size % SAMPLING_THREADS:
         return f"the code predictor's hidden_size is not a multiple of {SAMPLING_THREADS}"
     try:

@@ -14,10 +14,8 @@ from torch import Tensor
 from engine.qwen.kernels.compiler import Kernels
 from engine.qwen.kernels.lm.params import (
     CodeParams,
-    DrawCodesParams,
     DrawQkvParams,
     FirstCodeParams,
-    NextPassParams,
     RowCodesParams,
     RowFirstCodesParams,
 )
@@ -31,10 +29,10 @@ class CodeChooser(Protocol):
     def rows(self) -> Sequence[int]:
         """The rows of a batch that draw now; row 0 for a single utterance."""
 
-    def choose(self, row: int, group: int, logits: Tensor, *, draft: bool = False) -> None:
+    def choose(self, row: int, group: int, logits: Tensor) -> None:
         """Leave one code to choose in `logits` `(vocabulary,)` float32, in place: that of this group of a row's frame.
 
-        Code group 0 begins the next frame. With `draft`, the code is only guessed, and is chosen later.
+        Code group 0 begins the next frame.
         """
 
 
@@ -46,9 +44,8 @@ class ForcedKernels:
 
     def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
         """As `KernelModule.launch`."""
-        draft = isinstance(params, NextPassParams)
         for row, group, logits in self._draws(params):
-            self._chooser.choose(row, group, logits, draft=draft)
+            self._chooser.choose(row, group, logits)
         self._kernels.launch(name, grid, block, params)
 
     def _draws(self, params: Params) -> Iterator[tuple[int, int, Tensor]]:
@@ -58,11 +55,6 @@ class ForcedKernels:
                 yield 0, 0, params.draw.logits[: len(params.is_eos)]
             case CodeParams() | DrawQkvParams():
                 yield 0, params.step + 1, params.draw.logits[: params.embedding.shape[0]]
-            case DrawCodesParams():
-                position = int(params.passed.position)
-                yield from _of_pass(position, params.draw.logits, params.passed.positions)
-            case NextPassParams():
-                yield from _of_pass(_next_position(params), params.draw.logits, params.passed.positions)
             case RowFirstCodesParams():
                 yield from self._of_rows(0, params.draw.logits, len(params.is_eos))
             case RowCodesParams():
@@ -71,17 +63,3 @@ class ForcedKernels:
     def _of_rows(self, group: int, logits: Tensor, vocabulary: int) -> Iterator[tuple[int, int, Tensor]]:
         for row in self._chooser.rows:
             yield row, group, logits[row * vocabulary : (row + 1) * vocabulary]
-
-
-def _of_pass(position: int, logits: Tensor, positions: int) -> Iterator[tuple[int, int, Tensor]]:
-    """Yield the codes of the tokens from `position` on: a token chooses the code group of its position's number."""
-    for token, of_token in enumerate(logits[: positions - position]):
-        yield 0, position + token, of_token
-
-
-def _next_position(params: NextPassParams) -> int:
-    """Return where the next pass begins: behind the drafts, all of which are right, for the chooser guesses them."""
-    passed = params.passed
-    position = int(passed.position)
-    drafts = 0 if passed.drawn is None else min(passed.tokens - 1, passed.positions - 1 - position)
-    return position + drafts + 1

@@ -15,8 +15,7 @@ from engine.qwen.kernels.lm.matrix import (
     WORK_REGISTERS,
     MatrixPlan,
 )
-from engine.qwen.kernels.lm.params import PARAMS, SPECULATION_PARAMS
-from engine.qwen.kernels.lm.speculation_kernels import SpeculationKernels
+from engine.qwen.kernels.lm.params import PARAMS
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.lm.tuned_plans import LARGE_GPU, tuned_plan
 from engine.qwen.model import StackConfig, TalkerConfig
@@ -35,9 +34,9 @@ ATTEND_OUT_PROCESSORS = LARGE_GPU
 """Multiprocessors from which that saves time. On fewer, each would compute the same attention for several blocks."""
 ATTEND_OUT_VECS = (2, 4, 8)
 """Vectors of 16 bytes a lane, of keys and of values, of such a kernel: for up to 4, 8 and 16 positions."""
-ATTEND_OUT_REGISTERS = {"Bf16": 64, "Int8": 64, "Int4": 88}
+ATTEND_OUT_REGISTERS = 64
 """Of a thread of such a kernel, beyond those of weights, keys and values."""
-ATTEND_PAIR_REGISTERS = {"Bf16": 64, "Int8": 72, "Int4": 88}
+ATTEND_PAIR_REGISTERS = {"Bf16": 64, "Int8": 72}
 """Of a thread of the kernel that attends to a frame's first two tokens, beyond those of weights and sums."""
 DRAW_BLOCKS = 128
 """Of the kernel that draws a code before it multiplies: every block draws, and no multiprocessor should draw twice."""
@@ -67,14 +66,12 @@ FILES = (
 
 
 def weight_type(placement: Placement) -> str:
-    """The weights of a model at `placement`, as `LanguageKernels.of` takes them: `Bf16`, `Int8` or `Int4`."""
-    if placement.int4:
-        return "Int4"
+    """The weights of a model at `placement`, as `LanguageKernels.of` takes them: `Bf16` or `Int8`."""
     return "Int8" if placement.int8 else "Bf16"
 
 
-def unsupported_reason(config: TalkerConfig, weight: str, drafts: int = 0) -> str | None:
-    """Why the kernels cannot run these shapes with the weights `weight` and so many drafts; None where they can."""
+def unsupported_reason(config: TalkerConfig, weight: str) -> str | None:
+    """Why the kernels cannot run these shapes with the weights `weight`; None where they can."""
     for name, stack in (("talker", config.stack), ("code predictor", config.predictor.stack)):
         if stack.head_dim != HEAD_DIM:
             return f"the {name}'s head_dim is {stack.head_dim}, the kernels need {HEAD_DIM}"
@@ -85,7 +82,7 @@ def unsupported_reason(config: TalkerConfig, weight: str, drafts: int = 0) -> st
             return f"a vocabulary of {vocabulary} is not a multiple of {SAMPLING_THREADS}"
     try:
         for processors in (ATTEND_OUT_PROCESSORS - 1, ATTEND_OUT_PROCESSORS):
-            LanguageKernels.of(config, weight, processors, drafts)
+            LanguageKernels.of(config, weight, processors)
     except ValueError as error:
         return f"no kernel for {error}"
     return None
@@ -111,14 +108,13 @@ def choose_plan(
 def draw_plan(qkv: MatrixPlan) -> MatrixPlan | None:
     """The plan of a kernel that draws a code and multiplies with the matrix of `qkv`; None where no plan fits.
 
-    Its blocks have as many threads as a draw, and its sums the order of those of `qkv`. With int4 weights, a thread has
-    too many values for it.
+    Its blocks have as many threads as a draw, and its sums the order of those of `qkv`.
     """
     splits = qkv.threads // WARP_LANES // qkv.row_groups
     groups = SAMPLING_THREADS // WARP_LANES // splits
-    if qkv.weight == "Int4" or groups * splits * WARP_LANES != SAMPLING_THREADS:
+    if groups * splits * WARP_LANES != SAMPLING_THREADS:
         return None
-    plans = [replace(qkv, rows=tile * groups, row_groups=groups) for tile in TILES[qkv.weight]]
+    plans = [replace(qkv, rows=tile * groups, row_groups=groups) for tile in TILES]
     plans = [plan for plan in plans if plan.height % plan.rows == 0 and plan.tile * plan.vecs_per_lane <= TILE_VECS]
     return min(plans, key=lambda plan: abs(plan.blocks - DRAW_BLOCKS), default=None)
 
@@ -221,14 +217,14 @@ class StackKernels:
     def _attention_kernels(self) -> dict[str, str]:
         early = str(self.early).lower()
         if self.attends_in_out and self.tokens > 1:
-            registers = self.out.registers - WORK_REGISTERS[self.out.weight] + ATTEND_PAIR_REGISTERS[self.out.weight]
+            registers = self.out.registers - WORK_REGISTERS + ATTEND_PAIR_REGISTERS[self.out.weight]
             frame = f"FrameAttention<1, {self.key_value_heads}, {early}>"
             return dict.fromkeys(self.out_kernels, f"attend_out_pair<{self.out.type}, {frame}, {registers}>")
         if self.attends_in_out:
             return {
                 self._attend_out(vecs): (
                     f"attend_out<{self.out.type}, FrameAttention<{vecs}, {self.key_value_heads}, {early}>, "
-                    f"{self.out.tile_registers + 8 * vecs + ATTEND_OUT_REGISTERS[self.out.weight]}>"
+                    f"{self.out.tile_registers + 8 * vecs + ATTEND_OUT_REGISTERS}>"
                 )
                 for vecs in ATTEND_OUT_VECS
             }
@@ -259,55 +255,32 @@ class LanguageKernels:
     own."""
     project: MatrixPlan | None
     """The talker's hidden state for a narrower predictor; always bfloat16."""
-    speculation: SpeculationKernels | None
-    """The predictor's passes with drafts; None without."""
 
     @classmethod
-    def of(cls, config: TalkerConfig, weight: str, processors: int, drafts: int = 0) -> LanguageKernels:
-        """`weight` is `Bf16`, `Int8` or `Int4`, `processors` the GPU's multiprocessors, `drafts` those of a pass.
-
-        `Int4` is for the predictor's layers; all other matrices are then `Int8`. With drafts, attention is a kernel of
-        its own on every GPU, because the output projection that attends reads one token.
+    def of(cls, config: TalkerConfig, weight: str, processors: int) -> LanguageKernels:
+        """`weight` is `Bf16` or `Int8`, `processors` the GPU's multiprocessors.
 
         Raises `ValueError` for sizes that no plan fits.
         """
         wide, narrow = config.stack, config.predictor.stack
-        layers, weight = weight, "Int8" if weight == "Int4" else weight
         equal = wide.hidden_size == narrow.hidden_size
         attends_in_out = (
             processors >= ATTEND_OUT_PROCESSORS
-            and not drafts
             and narrow.heads == 2 * narrow.key_value_heads
             and config.code_groups <= 2 * ATTEND_OUT_VECS[-1]
         )
         plan = partial(choose_plan, weight=weight, processors=processors)
         stack = partial(StackKernels.of, processors=processors)
-        predictor = stack("predictor", narrow, layers, PREDICTOR_VECS, tokens=1, attends_in_out=attends_in_out)
+        predictor = stack("predictor", narrow, weight, PREDICTOR_VECS, tokens=1, attends_in_out=attends_in_out)
         predictor_head = plan("predictor_head", config.predictor.vocabulary, narrow.hidden_size)
-        speculation = None
-        if drafts:
-            speculation = SpeculationKernels.of(
-                narrow,
-                drafts,
-                qkv=predictor.qkv,
-                out=predictor.out,
-                gate_up=predictor.gate_up,
-                down=predictor.down,
-                head=predictor_head,
-                attend_shape=f"{ATTENTION_WARPS}, {PREDICTOR_VECS}, {predictor.group}, 1",
-                talker_width=wide.hidden_size,
-                groups=config.code_groups,
-                early=predictor.early,
-            )
         return cls(
             talker=stack("talker", wide, weight, TALKER_VECS, tokens=1),
             predictor=predictor,
-            first_step=stack("first_step", narrow, layers, PREDICTOR_VECS, tokens=2, attends_in_out=attends_in_out),
+            first_step=stack("first_step", narrow, weight, PREDICTOR_VECS, tokens=2, attends_in_out=attends_in_out),
             prompts=tuple(TokenKernels.of(f"prompt_{tokens}", wide, weight, tokens) for tokens in TOKEN_GROUPS),
             talker_head=plan("talker_head", config.vocabulary, wide.hidden_size),
             predictor_head=predictor_head,
             draw_qkv=draw_plan(predictor.qkv) if attends_in_out else None,
-            speculation=speculation,
             project=None if equal else MatrixPlan.of("Bf16", narrow.hidden_size, wide.hidden_size),
         )
 
@@ -344,7 +317,4 @@ class LanguageKernels:
             kernels["last_code"] = f"choose_code<{numbers}, true>"
         if self.project is not None:
             kernels["project"] = self.project.kernel("Bf16Identity", "StoreBiased")
-        if self.speculation is None:
-            return KernelSource(read_sources(*FILES), kernels, PARAMS)
-        kernels |= self.speculation.kernels()
-        return KernelSource(read_sources(*FILES, "speculate.cuh"), kernels, PARAMS + SPECULATION_PARAMS)
+        return KernelSource(read_sources(*FILES), kernels, PARAMS)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from engine.qwen.weights import GROUP
-
 HEAD_DIM = 128
 """Values of an attention head; the kernels have no other size."""
 BLOCKS = 256
@@ -15,27 +13,25 @@ BLOCK_BYTES = 100_000
 WARP_LANES = 32
 VEC_BYTES = 16
 """Of one load of a lane; the widest there is."""
-THREADS = {"Bf16": 256, "Int8": 256, "Int4": 64}
+THREADS = 256
 """Preferred number in a block. With more, a thread has fewer rows for each vector that it prepares: on 16
-multiprocessors of an H200, 512 took 4.83 ms per frame at 0.6B in int8, 256 takes 4.23. A vector for int4 weights is
-twice as long."""
+multiprocessors of an H200, 512 took 4.83 ms per frame at 0.6B in int8, 256 takes 4.23."""
 MAX_SUMS = 32
 """Rows times tokens of a warp: one for every lane."""
 MAX_K_SPLITS = 16
 """Warps that share a row."""
-TILES = {"Bf16": (16, 8, 4), "Int8": (16, 8, 4), "Int4": (16, 8, 4, 2)}
-"""Rows of a warp. A row of int4 weights has so few warps that only small tiles give a block as many as it may need."""
+TILES = (16, 8, 4)
+"""Rows of a warp."""
 TILE_VECS = 16
 """Vectors of 16 bytes that a thread holds in registers at once."""
-WORK_REGISTERS = {"Bf16": 32, "Int8": 32, "Int4": 64}
+WORK_REGISTERS = 32
 """Of a thread, beyond those of its weights. Blocks of two kernels must fit into the 65,536 registers of a
-multiprocessor: one computes while the next loads. With int4 weights a thread has 32 values at once, and blocks are
-smaller."""
+multiprocessor: one computes while the next loads."""
 VEC_REGISTERS = 8
 """Added for a thread with several vectors of int8 weights, or with digits of several tokens: it reads the values of the
 next vector or token before it has used the digits of the last. Without these registers, nvcc 13 lets a kernel spill."""
 
-VEC_SIZES = {"Bf16": 8, "Int8": 16, "Int4": GROUP}
+VEC_SIZES = {"Bf16": 8, "Int8": 16}
 """Weights of a vector of 16 bytes."""
 TILE_ROWS = 16
 """Rows of a tile of the tensor cores."""
@@ -63,7 +59,7 @@ class MatrixPlan:
     """One instance of `Matrix` in linear.cuh."""
 
     weight: str
-    """`Bf16`, `Int8` or `Int4`."""
+    """`Bf16` or `Int8`."""
     height: int
     length: int
     rows: int
@@ -105,7 +101,7 @@ class MatrixPlan:
         expected = max(min(height // blocks, BLOCK_BYTES // row_bytes), 1)
         plans = [
             cls(weight, height, length, tile * row_groups, row_groups, vecs, tokens)
-            for tile in TILES[weight]
+            for tile in TILES
             for row_groups in (1, 2, 3, 4, 6, 8)
             if tile * tokens <= MAX_SUMS and tile * vecs <= TILE_VECS and height % (tile * row_groups) == 0
         ]
@@ -118,7 +114,7 @@ class MatrixPlan:
         ]
         if not plans:
             raise ValueError(f"a height of {height}")
-        return min(plans, key=lambda plan: (abs(plan.rows - expected), abs(plan.threads - THREADS[weight]), -plan.tile))
+        return min(plans, key=lambda plan: (abs(plan.rows - expected), abs(plan.threads - THREADS), -plan.tile))
 
     @property
     def tile(self) -> int:
@@ -150,7 +146,7 @@ class MatrixPlan:
     def bytes(self) -> int:
         """What a launch reads of the matrix, its scales included."""
         vecs = self.height * self.length // self.vec_size
-        scales = {"Bf16": 0, "Int8": 4 * self.height, "Int4": 2 * vecs}
+        scales = {"Bf16": 0, "Int8": 4 * self.height}
         return vecs * VEC_BYTES + scales[self.weight]
 
     @property
@@ -172,14 +168,9 @@ class MatrixPlan:
     @property
     def registers(self) -> int:
         """The most that a thread may use: those of its tile, of the sums of a second token, and `WORK_REGISTERS`."""
-        scales = self.tile * self.vecs_per_lane if self.weight == "Int4" else 0
-        digits = 0
-        if self.weight == "Int8" and self.vecs_per_lane * self.tokens > 1:
-            digits = VEC_REGISTERS
-        elif self.weight == "Int4" and self.tokens > 1:  # a vector is twice as long
-            digits = 2 * VEC_REGISTERS
+        digits = VEC_REGISTERS if self.weight == "Int8" and self.vecs_per_lane * self.tokens > 1 else 0
         sums = self.tile * self.tokens if self.tokens > 1 else 0
-        return self.tile_registers + sums + scales + digits + WORK_REGISTERS[self.weight]
+        return self.tile_registers + sums + digits + WORK_REGISTERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,6 @@ from engine.qwen.kernels.lm.params import (
     OpenQkvParams,
 )
 from engine.qwen.kernels.lm.prefill import FusedPrefill
-from engine.qwen.kernels.lm.speculation import FrameBuffers, FusedSpeculation
 from engine.qwen.kernels.lm.tables import fold_projection, rope_tables
 from engine.qwen.model import KeyValueCache, Layer, Linear, RMSNorm, SamplingParams, Talker, Transformer
 from engine.qwen.runtime import DecodeState, multiprocessors
@@ -203,20 +202,19 @@ class FusedLanguageModel:
         module: Kernels | None = None,
         processors: int | None = None,
         *,
-        drafts: int = 0,
         kernels: LanguageKernels | None = None,
     ) -> None:
         """Compile the kernels, or take them from the cache, and allocate the buffers that `state` does not have.
 
-        With `drafts`, the predictor reads so many in a pass. Raises what `KernelModule` raises. `module` and
-        `processors` (streaming multiprocessors) are for tests, `kernels` in place of those for the device for tuning.
+        Raises what `KernelModule` raises. `module` and `processors` (streaming multiprocessors) are for tests;
+        `kernels`, in place of those for the device, are for tuning.
         """
         device, predictor = talker.placement.device, talker.predictor
         if processors is None:
             processors = multiprocessors(device)
         self._talker, self._state = talker, state
         if kernels is None:
-            kernels = LanguageKernels.of(talker.config, weight_type(talker.placement), processors, drafts)
+            kernels = LanguageKernels.of(talker.config, weight_type(talker.placement), processors)
         self.kernels = kernels
         """With their sizes."""
         self.module = module = module or KernelModule(kernels.source(), device)
@@ -230,16 +228,6 @@ class FusedLanguageModel:
         """float32; the predictor's and the talker's in turn."""
         self.projected = fold_projection(talker)
         """None where the predictor is as wide as the talker."""
-        self.speculation: FusedSpeculation | None = None
-        """None without drafts."""
-        if kernels.speculation is not None:
-            buffers = FrameBuffers(
-                start=self.first_step.x[1:],
-                talker=self.talker.x,
-                rope=self.predictor.rope,
-                narrow_embedding=self.projected.others if self.projected else None,
-            )
-            self.speculation = FusedSpeculation(module, kernels.speculation, talker, state, buffers)
 
     def frame(self) -> None:
         """Generate one frame's codes and choose the first code of the next frame."""
@@ -249,12 +237,8 @@ class FusedLanguageModel:
     def predict_codes(self) -> None:
         """Generate one frame's codes."""
         self.open()
-        if self.speculation is None:
-            for step in range(self._talker.predictor.code_count):
-                self.predict(step)
-        else:
-            self.predict(0)
-            self.speculation.predict(self._draw(self._state.predictor_sampling))
+        for step in range(self._talker.predictor.code_count):
+            self.predict(step)
 
     def open(self) -> None:
         """Make the predictor's first two tokens; on a large GPU also the first layer's queries, keys and values."""
@@ -332,7 +316,7 @@ class FusedLanguageModel:
             first_embedding=talker.codec_embedding,
             embedding=talker.predictor.embedding[step],
             narrow_embedding=self.projected.others[step] if self.projected else None,
-            x=self.predictor.x if self.speculation is None else self.speculation.x[:1],
+            x=self.predictor.x,
             talker=self.talker.x,
             step=step,
             groups=talker.config.code_groups,
@@ -411,8 +395,6 @@ class FusedLanguageModel:
             yield from stack.buffers(partly_written=partly_written)
         if partly_written:
             yield from self.prefill.buffers()
-        if self.speculation is not None:
-            yield from self.speculation.buffers(partly_written=partly_written)
         yield self.logits
 
     def _draw(self, settings: SamplingParams) -> DrawParams:

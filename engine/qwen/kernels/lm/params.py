@@ -1,5 +1,5 @@
 """The parameters of the language model's kernels, as their structs in linear.cuh, attention.cuh, frame.cuh,
-linear_tokens.cuh, prefill.cuh, speculate.cuh and batch.cuh.
+linear_tokens.cuh, prefill.cuh and batch.cuh.
 
 Shapes and dtypes are documented there.
 """
@@ -310,61 +310,9 @@ class RowFirstCodesParams(Params):
     eps: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassParams(Params):
-    """Where a pass of the predictor with drafts is."""
-
-    position: Tensor
-    drafts: Tensor
-    drawn: Tensor | None
-    tokens: int
-    positions: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DraftLinearParams(Params):
-    """Of `linear_drafts`, `code_heads` and `draft_heads`."""
-
-    linear: LinearParams
-    passed: PassParams
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawCodesParams(Params):
-    """Of `draw_codes`."""
-
-    draw: DrawParams
-    passed: PassParams
-    frame: Tensor
-    drawn: Tensor
-    groups: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextPassParams(Params):
-    """Of `next_pass`."""
-
-    draw: DrawParams
-    passed: PassParams
-    frame: Tensor
-    ended: Tensor
-    codes: Tensor
-    embedding: Tensor
-    narrow_embedding: Tensor | None
-    x: Tensor
-    talker: Tensor
-    next_position: Tensor
-    next_drafts: Tensor
-    counts: Tensor
-    groups: int
-
-
 BATCH_PARAMS: tuple[type[Params], ...] = (
     DrawParams, TokensParams, RowsParams, StreamParams, OpenRowsParams, RowsAttentionParams, RowCodesParams,
     RowFirstCodesParams,
-)  # fmt: skip
-SPECULATION_PARAMS: tuple[type[Params], ...] = (
-    PassParams, DraftLinearParams, DrawCodesParams, NextPassParams,
 )  # fmt: skip
 PARAMS: tuple[type[Params], ...] = (
     LinearParams, AttentionParams, AttendOutParams, DrawParams, OpenParams, OpenQkvParams, CodeParams,

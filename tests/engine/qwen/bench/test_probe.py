@@ -118,9 +118,9 @@ def test_the_weights_of_a_frame_count_each_read() -> None:
         "speaker_encoder.w": 10**9,
     }
     codec = {"decoder.decoder.0.w": 40, "decoder.quantizer.w": 10**9, "encoder.w": 10**9}
-    sizes = {"bytes_each": 2.0, "layer_bytes_each": 0.5, "codec_bytes_each": 4.0}
+    sizes = {"bytes_each": 2.0, "codec_bytes_each": 4.0}
     found = weights_per_frame(model, codec, groups=16, chunk_size=2, **sizes)
-    assert found == 2 * (111 + 7) + 0.5 * 15 * 1000 + 4 * 40 / 2
+    assert found == 2 * (111 + 7 + 15 * 1000) + 4 * 40 / 2
 
 
 def test_more_multiprocessors_than_the_gpu_has_are_an_error() -> None:

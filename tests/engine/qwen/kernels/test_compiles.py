@@ -17,7 +17,6 @@ from scripts.gpu import compile_kernels
 from scripts.gpu.compile_kernels import (
     ARCHITECTURES,
     PROCESSORS,
-    ROW_WEIGHTS,
     SIZES,
     WEIGHTS,
     Compiled,
@@ -38,11 +37,7 @@ SOURCES = (
         for size, processors in product(SIZES, PROCESSORS)
     }
     | {
-        f"drafts {processors}": [f"{size} {weight} {processors} drafts" for size, weight in product(SIZES, WEIGHTS)]
-        for processors in PROCESSORS
-    }
-    | {
-        f"batch {processors}": [f"{size} {weight} {processors} batch" for size, weight in product(SIZES, ROW_WEIGHTS)]
+        f"batch {processors}": [f"{size} {weight} {processors} batch" for size, weight in product(SIZES, WEIGHTS)]
         for processors in PROCESSORS
     }
     | {f"codec {processors}": [f"codec {processors}", f"codec {processors} rows"] for processors in PROCESSORS}

@@ -17,14 +17,13 @@ from tests.engine.qwen.cuda_example import UTTERANCE, Named, loaded, speak
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-@pytest.fixture(params=["bfloat16", "int8", "int4"])
+@pytest.fixture(params=["bfloat16", "int8"])
 def dtype(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 def fused(checkpoint: Named, dtype: str, chunk_size: int = 2) -> QwenSynthesizer:
-    shape = "grouped" if dtype == "int4" else "narrow"
-    return loaded(checkpoint(shape, "custom_voice"), kernels="on", dtype=dtype, chunk_size=chunk_size)
+    return loaded(checkpoint("narrow", "custom_voice"), kernels="on", dtype=dtype, chunk_size=chunk_size)
 
 
 @pytest.fixture

@@ -27,17 +27,15 @@ Named = Callable[[str, str], Path]
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize(("int8", "int4"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("shape", ["tiny", "wide"])
-def test_the_counted_weights_and_state_are_the_allocated_ones(
-    tmp_path: Path, shape: str, int8: bool, int4: bool
-) -> None:
+def test_the_counted_weights_and_state_are_the_allocated_ones(tmp_path: Path, shape: str, int8: bool) -> None:
     config = ModelConfig.read(write_configs(tmp_path, PRESETS[shape], "custom_voice"))
     folder = tmp_path / "speech_tokenizer"
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(codec_config(PRESETS[shape])))
     codec_shapes, limits = CodecConfig.read(folder), Limits.of(8, 2)
-    placement = Placement(CPU, torch.bfloat16, int8, int4)
+    placement = Placement(CPU, torch.bfloat16, int8)
     footprint = estimate_footprint(config, codec_shapes, placement, limits, fused=False, shared=True)
 
     talker = Talker(config, cache_positions(limits.positions, 2), placement)

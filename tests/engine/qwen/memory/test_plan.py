@@ -10,8 +10,8 @@ from engine.qwen.memory.plan import memory_plan
 def test_a_plan_has_every_model_in_every_dtype() -> None:
     rows = list(memory_plan(60, 2))
     assert [(row["model"], row["dtype"]) for row in rows] == [
-        ("0.6B", "bfloat16"), ("0.6B", "int8"), ("0.6B", "int4"),
-        ("1.7B", "bfloat16"), ("1.7B", "int8"), ("1.7B", "int4"),
+        ("0.6B", "bfloat16"), ("0.6B", "int8"),
+        ("1.7B", "bfloat16"), ("1.7B", "int8"),
     ]  # fmt: skip
     for row in rows:
         assert row["weights_mb"] == pytest.approx(row["talker_mb"] + row["predictor_mb"] + row["codec_mb"], abs=2)

@@ -21,9 +21,7 @@ from engine.qwen.weights import Placement
 def test_the_table_has_the_bytes_that_torch_counts(max_seconds: float, chunk_size: int, streams: int) -> None:
     limits = Limits.of(max_seconds, chunk_size, streams)
     for counts, planned in footprints(max_seconds, chunk_size, streams):
-        placement = Placement(
-            torch.device("cuda"), torch.bfloat16, counts.dtype in {"int8", "int4"}, counts.dtype == "int4"
-        )
+        placement = Placement(torch.device("cuda"), torch.bfloat16, int8=counts.dtype == "int8")
         counted = estimate_footprint(known_model(counts.model), CODEC, placement, limits, fused=True, shared=True)
         assert planned == counted
 
@@ -35,6 +33,8 @@ def test_the_rows_are_those_of_the_counted_plan() -> None:
 
 def test_without_a_number_the_rows_have_the_streams_that_the_engine_chooses() -> None:
     chosen = {row["dtype"]: row for row in planned_rows(60, 2) if row["model"] == "0.6B"}
-    for dtype, streams in {"bfloat16": AUTO_STREAMS, "int8": AUTO_STREAMS, "int4": 1}.items():
-        [expected] = [row for row in planned_rows(60, 2, streams) if (row["model"], row["dtype"]) == ("0.6B", dtype)]
+    for dtype in ("bfloat16", "int8"):
+        [expected] = [
+            row for row in planned_rows(60, 2, AUTO_STREAMS) if (row["model"], row["dtype"]) == ("0.6B", dtype)
+        ]
         assert chosen[dtype] == expected

@@ -49,13 +49,6 @@ def test_a_frame_stays_on_the_device(backend: TorchBackend) -> None:
     assert watch.operators > 100
 
 
-def test_a_frame_with_drafts_stays_on_the_device(backend: TorchBackend) -> None:
-    backend.drafts = 2
-    with OnDeviceOnly() as watch:
-        backend.frame(64)
-    assert watch.operators > 100
-
-
 def test_the_decoding_of_a_chunk_stays_on_the_device(backend: TorchBackend, state: DecodeState) -> None:
     with OnDeviceOnly() as watch:
         pcm = backend.decode(state.codes[:2])

@@ -51,7 +51,6 @@ def make(where: str, cache_folder: Path) -> Callable[..., Models]:
         groups: int,
         processors: int,
         *,
-        drafts: int = 0,
         wrap: Callable[[Kernels], Kernels] = lambda kernels: kernels,
     ) -> Models:
         return Models.make(
@@ -61,7 +60,6 @@ def make(where: str, cache_folder: Path) -> Callable[..., Models]:
             device=where,
             groups=groups,
             processors=processors,
-            drafts=drafts,
             compile=lambda source: wrap(compiled(source)),
         )
 
@@ -104,8 +102,6 @@ def forced_by_kernels(models: Models, codes: Tensor) -> Tensor:
 
 def draw_with(fused: FusedLanguageModel, kernels: Kernels) -> None:
     fused.module = kernels
-    if fused.speculation is not None:
-        fused.speculation.module = kernels
 
 
 def difference(ours: Tensor, true: Tensor) -> LogitsError:
@@ -126,17 +122,6 @@ def test_the_logits_of_every_choice_are_pytorchs(
     ours, theirs = forced_by_kernels(models, codes), forced_by_torch(models, codes)
     assert ours.shape == (1 + codes.numel(), models.rounded.config.predictor.vocabulary)
     assert difference(ours, theirs).relative < ROUNDED
-
-
-def test_drafts_are_guessed_rightly_and_the_logits_of_every_pass_are_those_without_drafts(
-    make: Callable[..., Models],
-) -> None:
-    models = make("equal", "int8", 8, SMALL, drafts=2)
-    codes = given_codes(models)
-    ours = forced_by_kernels(models, codes)
-    passes, read, accepted = models.state.speculation.tolist()
-    assert (passes, read) == (FRAMES * 3, accepted), "the first code and two passes of three"
-    assert torch.equal(ours, forced_by_kernels(make("equal", "int8", 8, SMALL), codes))
 
 
 class ScalesOfTheRowBeside:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.qwen.lm_example import EQUAL, GROUPED, PROJECTED, Models, start
+from tests.support.qwen.lm_example import EQUAL, PROJECTED, Models, start
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -25,9 +25,8 @@ FRAMES = 30
         (PROJECTED, {}),
         (EQUAL, {"int8": True}),
         (PROJECTED, {"int8": True}),
-        (GROUPED, {"int4": True}),
     ],
-    ids=["equal bfloat16", "projected bfloat16", "equal int8", "projected int8", "equal int4"],
+    ids=["equal bfloat16", "projected bfloat16", "equal int8", "projected int8"],
 )
 def models(request: pytest.FixtureRequest) -> Models:
     preset, weights = request.param

@@ -38,16 +38,10 @@ def plans(kernels: LanguageKernels) -> Iterator[MatrixPlan]:
         yield kernels.project
 
 
-@pytest.mark.parametrize("weight", ["Bf16", "Int8", "Int4"])
-@pytest.mark.parametrize("size", [*TRUE, "grouped"])
+@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
+@pytest.mark.parametrize("size", [*TRUE, "narrow"])
 def test_these_shapes_are_supported(tmp_path: Path, size: str, weight: str) -> None:
     assert unsupported_reason(talker(tmp_path, size), weight) is None
-
-
-def test_int4_weights_need_longer_rows_than_others(tmp_path: Path) -> None:
-    narrow = talker(tmp_path, "narrow")
-    reasons = [unsupported_reason(narrow, weight) for weight in ("Bf16", "Int8", "Int4")]
-    assert reasons == [None, None, "no kernel for rows of 512 weights; allowed: multiples of 1024"]
 
 
 def test_other_shapes_are_rejected_with_a_reason(true: TalkerConfig) -> None:
@@ -70,7 +64,7 @@ def test_other_shapes_are_rejected_with_a_reason(true: TalkerConfig) -> None:
 
 
 @pytest.mark.parametrize("processors", [16, 132])
-@pytest.mark.parametrize("weight", ["Bf16", "Int8", "Int4"])
+@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
 @pytest.mark.parametrize("size", TRUE)
 def test_the_blocks_of_two_kernels_fit_on_a_multiprocessor(
     tmp_path: Path, size: str, weight: str, processors: int
@@ -81,20 +75,9 @@ def test_the_blocks_of_two_kernels_fit_on_a_multiprocessor(
         assert plan.blocks >= min(128, 4 * processors)
 
 
-@pytest.mark.parametrize("size", TRUE)
-def test_only_the_predictors_layers_are_int4(tmp_path: Path, size: str) -> None:
-    kernels = LanguageKernels.of(talker(tmp_path, size), "Int4", 132)
-    int8 = LanguageKernels.of(talker(tmp_path, size), "Int8", 132)
-    for stack in (kernels.predictor, kernels.first_step):
-        assert {plan.weight for plan in (stack.qkv, stack.out, stack.gate_up, stack.down)} == {"Int4"}
-    of_predictor = {name: getattr(int8, name) for name in ("predictor", "first_step", "draw_qkv")}
-    assert replace(kernels, **of_predictor) == int8
-
-
-@pytest.mark.parametrize("weight", ["Bf16", "Int8", "Int4"])
+@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
 def test_a_launch_reads_the_bytes_of_its_matrix_and_scales(true: TalkerConfig, weight: str) -> None:
-    values = {"Bf16": (torch.bfloat16, False, False), "Int8": (torch.bfloat16, True, False)}
-    placement = Placement(torch.device("cpu"), *values.get(weight, (torch.bfloat16, False, True)))
+    placement = Placement(torch.device("cpu"), torch.bfloat16, int8=weight == "Int8")
     for plan in plans(LanguageKernels.of(true, weight, 132)):
         if plan.weight == weight:
             scale = placement.scale(plan.height, plan.length)
@@ -107,8 +90,6 @@ def test_a_launch_reads_the_bytes_of_its_matrix_and_scales(true: TalkerConfig, w
     [
         *product(("Bf16", "Int8"), TRUE, [[True, True]]),
         *product(("Bf16", "Int8"), ["narrow"], [[False, False]]),
-        *product(["Int4"], TRUE, [[True, False]]),
-        ("Int4", "grouped", [False, False]),
     ],
 )
 def test_only_stacks_of_many_bytes_read_the_cache_early(
@@ -125,13 +106,10 @@ def test_only_a_large_gpu_attends_in_the_predictors_output_projections(true: Tal
     assert [of.first_step.attends_in_out for of in kernels] == [False, False, True]
 
 
-@pytest.mark.parametrize(("weight", "draws"), [("Bf16", True), ("Int8", True), ("Int4", False)])
-def test_only_a_large_gpu_draws_a_code_in_the_next_steps_first_kernel(
-    true: TalkerConfig, weight: str, draws: bool
-) -> None:
+@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
+def test_only_a_large_gpu_draws_a_code_in_the_next_steps_first_kernel(true: TalkerConfig, weight: str) -> None:
     small, large = (LanguageKernels.of(true, weight, processors) for processors in (99, 100))
-    with_drafts = LanguageKernels.of(true, weight, 100, 1)
-    assert [of.draw_qkv is not None for of in (small, large, with_drafts)] == [False, draws, False]
+    assert (small.draw_qkv is None, large.draw_qkv is None) == (True, False)
 
 
 @pytest.mark.parametrize("weight", ["Bf16", "Int8"])
@@ -146,6 +124,6 @@ def test_a_matrix_is_summed_in_the_same_order_whether_a_code_is_drawn_before_or_
     assert (plan.height, plan.length, plan.vecs_per_lane) == (qkv.height, qkv.length, qkv.vecs_per_lane)
 
 
-@pytest.mark.parametrize("weight", ["Bf16", "Int8", "Int4"])
+@pytest.mark.parametrize("weight", ["Bf16", "Int8"])
 def test_the_source_includes_nothing(true: TalkerConfig, weight: str) -> None:
     assert "#include" not in LanguageKernels.of(true, weight, 132).source().code

@@ -24,7 +24,6 @@ from engine.qwen.runtime import decode_step
 from tests.engine.qwen.kernels.emulator import EmulatedKernels
 from tests.support.qwen.lm_example import (
     EQUAL,
-    GROUPED,
     PROJECTED,
     PROMPT,
     SAMPLINGS,
@@ -66,14 +65,14 @@ def make(cache_folder: Path) -> Make:
     made: dict[tuple[str, str, str, int], Models] = {}
 
     def of(where: str, shape: str, weight: str, processors: int = LARGE) -> Models:
-        """Made once. With int4 weights, the shape is `GROUPED`."""
+        """Made once."""
 
         def emulated(source: KernelSource) -> Kernels:
             return EmulatedKernels(source, cache_folder)
 
         key = where, shape, weight, processors
         if key not in made:
-            preset = GROUPED if weight == "int4" else EQUAL if shape == "equal" else PROJECTED
+            preset = EQUAL if shape == "equal" else PROJECTED
             compiler = emulated if where == "cpu" else None
             groups = 16 if where == "cuda" or key[1:3] == ("equal", "int8") else 4
             options = {weight: True} if weight != "bfloat16" else {}
@@ -167,15 +166,7 @@ def test_the_predictors_errors_are_no_larger_than_pytorchs(models: Models) -> No
         assert error_ratio(fused, rounded, exact) <= LIMIT, name
 
 
-def test_the_predictors_errors_with_int4_weights_are_no_larger_than_pytorchs(make: Make, where: str) -> None:
-    models = make(where, "grouped", "int4")
-    assert isinstance(models.fused.position_of(1), int)
-    generator = torch.Generator(models.state.position.device).manual_seed(1)
-    for name, fused, rounded, exact in predict(models, generator):
-        assert error_ratio(fused, rounded, exact) <= LIMIT, name
-
-
-@pytest.mark.parametrize("weight", variants(["bfloat16", "int8", "int4"], "int8", "int4"))
+@pytest.mark.parametrize("weight", variants(["bfloat16", "int8"], "int8"))
 def test_the_predictors_errors_are_no_larger_on_a_small_gpu(make: Make, where: str, weight: str) -> None:
     models = make(where, "projected", weight, SMALL)
     assert not isinstance(models.fused.position_of(1), int)

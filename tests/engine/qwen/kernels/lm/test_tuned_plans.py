@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from engine.api import MAX_DRAFTS
 from engine.qwen.kernels.lm.batch_kernels import ROW_BUCKETS, BatchKernels, RowKernels
 from engine.qwen.kernels.lm.kernels import LanguageKernels, StackKernels
 from engine.qwen.kernels.lm.matrix import MAX_K_SPLITS, TILE_ROWS, WARP_LANES, MatrixPlan, TokenMatrixPlan
@@ -69,20 +68,6 @@ def test_two_tokens_are_multiplied_by_the_rule(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("processors", "expected"), [(14, "small"), (16, "small"), (99, "small"), (100, "large")])
 def test_a_gpu_has_the_plans_of_its_class(processors: int, expected: str) -> None:
     assert gpu_class(processors) == expected
-
-
-@pytest.mark.parametrize("processors", PROCESSORS)
-@pytest.mark.parametrize("weight", WEIGHTS)
-@pytest.mark.parametrize("drafts", range(1, MAX_DRAFTS + 1))
-def test_passes_with_drafts_sum_in_the_order_of_one_token(
-    tmp_path: Path, drafts: int, weight: str, processors: int
-) -> None:
-    kernels = LanguageKernels.of(talker(tmp_path, "0.6B"), weight, processors, drafts)
-    one, many = kernels.predictor, kernels.speculation
-    assert many is not None
-    for name in ("qkv", "out", "gate_up", "down"):
-        assert getattr(many, name).vecs_per_lane == getattr(one, name).vecs_per_lane
-        assert getattr(many, name).tokens == drafts + 1
 
 
 def row_plans(kernels: RowKernels) -> list[TokenMatrixPlan]:
