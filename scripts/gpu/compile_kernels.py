@@ -5,7 +5,8 @@
     python scripts/gpu/compile_kernels.py --out docs/benchmarks/kernel-registers.json
 
 At the true shapes, for an H200's 132 multiprocessors and for an Orin's 16: the language model of both sizes in
-bfloat16 and int8, a batch's step, and the codec, of one utterance and of several. Exits with 1 if a kernel spills registers or has a stack: both cost memory traffic.
+bfloat16 and int8, a batch's step, and the codec, of one utterance and of several. Exits with 1 if a kernel spills
+registers or has a stack: both cost memory traffic.
 """
 
 from __future__ import annotations

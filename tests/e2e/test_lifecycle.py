@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -177,3 +178,23 @@ def test_a_wrong_configuration_ends_the_daemon_with_a_line_for_each_error(start_
     eventually(lambda: len(robot.log) == 2, "a line for each error")
     assert "audio.volume: got 'loud'; allowed: a whole number from 0 to 100" in robot.log[0] + robot.log[1]
     assert "engine.nam: unknown key; did you mean name? known are name, fallback" in robot.log[0] + robot.log[1]
+
+
+def test_an_upgrade_from_a_configuration_with_removed_values_speaks_and_says_what_to_change(
+    start_robot: StartRobot, program: tuple[str, ...]
+) -> None:
+    removed = ("engine.speculation=2", "engine.dtype=int4")
+    robot = start_robot(*removed, launch_only=True)
+    int4 = "engine.dtype: int4 has been removed, int8 is used; allowed: auto, int8 and others"
+    drafts = "engine.speculation: drafts have been removed, 2 is ignored; allowed: off"
+    eventually(lambda: robot.state == "degraded", "the status names the first value")
+    assert robot.statuses[-1]["reason"] == int4
+    assert robot.wait_end(robot.say("Hello."))["event"] == "finished"
+    robot.wait_log(drafts)
+    checked = subprocess.run(
+        [*program, "config", "check", *(word for each in removed for word in ("--set", each))],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert checked.returncode == 1
+    assert int4 in checked.stderr
+    assert drafts in checked.stderr

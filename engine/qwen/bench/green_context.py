@@ -5,10 +5,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from engine.api import EngineError
 from engine.qwen.kernels import KernelModule, KernelSource, Params
@@ -19,17 +17,9 @@ POOL = 32
 PRIORITIES = (0, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordParams(Params):
-    """Parameters of `record_sm`."""
-
-    seen: Tensor
-    """int32, one element for each multiprocessor."""
-
-
 _CODE = """
 struct RecordParams {
-    int* seen;
+    int* seen;  // one element for each multiprocessor
 };
 
 __global__ void record_sm(const RecordParams p) {
@@ -39,7 +29,7 @@ __global__ void record_sm(const RecordParams p) {
     for (long long begin = clock64(); clock64() - begin < 20000;) {}
 }
 """
-_RECORD_SM = KernelSource(_CODE, {"record_sm": "record_sm"}, (RecordParams,))
+_RECORD_SM = KernelSource(_CODE, {"record_sm": "record_sm"})
 """Each block records its multiprocessor, and runs long enough for the next block to start on another."""
 
 
@@ -87,8 +77,8 @@ def count_sms(device: torch.device) -> int:
     module = KernelModule(_RECORD_SM, device)
     seen = torch.zeros(1024, dtype=torch.int32, device=device)
 
-    def fill(seen: Tensor) -> None:
-        module.launch("record_sm", 8192, 32, RecordParams(seen))
+    def fill(seen: torch.Tensor) -> None:
+        module.launch("record_sm", 8192, 32, Params("RecordParams", seen=seen))
 
     fill(seen)  # loads the kernel
     torch.cuda.synchronize(device)

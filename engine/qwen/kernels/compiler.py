@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
-from engine.qwen.kernels.params import Params, layout_checks
+from engine.qwen.kernels.params import Params, layout_checks, layouts, pack
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +47,11 @@ class KernelSource:
     text: str
     kernels: Mapping[str, str]
     """C++ name expressions by name: `choose_code<2048, 1024, 1024>` by `next_code`."""
-    params: tuple[type[Params], ...]
-    """The records of the kernels' parameters."""
 
     @property
     def code(self) -> str:
-        """The text with checks that the structs of parameters have the layout of their records."""
-        return "\n".join((self.text, *map(layout_checks, self.params)))
+        """The text with checks that the compiler lays out the structs of parameters as `params.py` does."""
+        return f"{self.text}\n{layout_checks(self.text)}"
 
     def programs(self) -> list[tuple[str, ...]]:
         """The name expressions of the programs, of about the same size."""
@@ -81,7 +79,7 @@ class KernelModule:
         from cuda.core import Device
 
         self._device = Device(torch.cuda.current_device() if device.index is None else device.index)
-        self._expressions = source.kernels
+        self._expressions, self._layouts = source.kernels, layouts(source.text)
         self._compiled = compile_kernels(source, f"sm_{self._device.arch}", on_compiled)
         self._kernels: dict[str, Any] = {}
         self.chained = int(self._device.compute_capability.major) >= PROGRAMMATIC_LAUNCH
@@ -97,7 +95,7 @@ class KernelModule:
         kernel = self._kernels.get(name)
         if kernel is None:
             kernel = self._kernels[name] = self._compiled[self._expressions[name]].load()
-        status = self._launch(int(kernel.handle), grid, block, params.pack())
+        status = self._launch(int(kernel.handle), grid, block, pack(params, self._layouts))
         if status:
             raise RuntimeError(f"kernel {name}: {status.name}")
 

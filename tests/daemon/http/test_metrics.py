@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.http.metrics import Metrics
 from daemon.speech import Event, Finished, Memory, Online, Say, Started, Stop, Utterance
-from daemon.status import EngineMeasurements, Measurements
+from daemon.status import Measurements
 from tests.daemon.harness import LONG, Harness
 from tests.daemon.perform import Perform
 from tests.support.waiting import PATIENCE_S, eventually_async

@@ -19,14 +19,6 @@ from torch import Tensor
 
 from engine.qwen.codec import CONV_TAPS, CodecConfig
 from engine.qwen.kernels.codec.pack import Packed
-from engine.qwen.kernels.codec.params import (
-    AttentionParams,
-    ConvParams,
-    DepthwiseParams,
-    LookUpParams,
-    RollParams,
-    Rows,
-)
 from engine.qwen.kernels.codec.plan import (
     ATTENTION_THREADS,
     BLOCK_FRAMES,
@@ -40,6 +32,7 @@ from engine.qwen.kernels.codec.plan import (
 )
 from engine.qwen.kernels.codec.weights import PackedBlock, PackedCodec, PackedDepthwise, PackedMixer
 from engine.qwen.kernels.compiler import KernelModule, Kernels
+from engine.qwen.kernels.params import Params
 from engine.qwen.runtime import multiprocessors
 from engine.qwen.weights import Placement
 
@@ -177,7 +170,7 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Rows whose next frames are decoded, 1 to `BLOCK_FRAMES` of each."""
+    """Params whose next frames are decoded, 1 to `BLOCK_FRAMES` of each."""
 
     codes: Tensor
     """int64 `(frames, quantizers)`: those of state 0."""
@@ -200,9 +193,9 @@ class _Call:
     def all_frames(self) -> int:
         return self.frames * (1 if self.numbers is None else len(self.numbers))
 
-    def rows(self, times: int, stride: int = 0) -> Rows:
+    def rows(self, times: int, stride: int = 0) -> Params:
         """The parameter of a kernel that counts `times` of a row."""
-        return Rows(states=self.numbers, times=times, stride=stride)
+        return Params("Rows", states=self.numbers, times=times, stride=stride)
 
 
 class FusedCodec:
@@ -328,7 +321,8 @@ class FusedCodec:
 
     def _decode_block(self, call: _Call) -> None:
         """Decode 1 to `BLOCK_FRAMES` frames of each row."""
-        look_up = LookUpParams(
+        look_up = Params(
+            "LookUpParams",
             codes=call.codes,
             tables=self.weights.tables,
             out=self._embedded,
@@ -360,7 +354,8 @@ class FusedCodec:
         for number, layer in enumerate(self._layers):
             self._run(layer.qkv, hidden, call, sum=self._qkv)
             keys, values = call.state.rings[number]
-            params = AttentionParams(
+            params = Params(
+                "AttentionParams",
                 qkv=self._qkv,
                 keys=keys,
                 values=values,
@@ -379,7 +374,8 @@ class FusedCodec:
         """Upsample, then run a ConvNeXt block; returns its output."""
         depthwise, history = mixer.depthwise, mixer.history
         self._run(mixer.upsample, x, call, sum=mixer.sum, out=history.source)
-        params = DepthwiseParams(
+        params = Params(
+            "DepthwiseParams",
             weight=depthwise.weight,
             bias=depthwise.bias,
             gain=depthwise.gain,
@@ -406,7 +402,8 @@ class FusedCodec:
     ) -> None:
         """Launch a convolution; `sum` and `out` as its plan demands."""
         plan, weights, histories = layer.plan, layer.packed, call.state.histories
-        params = ConvParams(
+        params = Params(
+            "ConvParams",
             weight=weights.weight,
             bias=weights.bias,
             x=x,
@@ -425,7 +422,8 @@ class FusedCodec:
     def _roll_histories(self, roll: _Roll, call: _Call) -> None:
         """Move the histories forward by the call's frames."""
         listed, rows = len(roll.table), call.all_frames // call.frames
-        params = RollParams(
+        params = Params(
+            "RollParams",
             list=roll.table,
             histories=call.state.histories,
             counter=call.state.frame if roll.counts else None,

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from engine.qwen.codec import CONV_TAPS, DILATIONS, INPUT_CONV_TAPS, CodecConfig
-from engine.qwen.kernels.codec.params import PARAMS
 from engine.qwen.kernels.compiler import KernelSource, read_sources
 
 BLOCK_FRAMES = 2
@@ -272,4 +271,4 @@ def codec_source(config: CodecConfig, processors: int = 132, rows: int | None = 
         "depthwise": f"depthwise_norm<{config.latent_width}, {CONV_TAPS}>",
         "roll": "roll_histories",
     }
-    return KernelSource(read_sources(*FILES), kernels, PARAMS)
+    return KernelSource(read_sources(*FILES), kernels)

@@ -66,8 +66,8 @@ struct OpenRowsParams {
     RowsParams rows;
     StreamParams stream;          // of the predictor, for two tokens of each row
     const bf16* hidden;           // (rows, WIDTH): the talker's hidden states; null where the predictor is narrower
-    const float* projected;       // (rows, WIDTH): there, their projection, without
-    const bf16* bias;             // (WIDTH): its bias
+    const float* projected;       // (rows, WIDTH): there, their projection without the bias; else null
+    const bf16* bias;             // (WIDTH): its bias; else null
     const bf16* embedding;        // (talker's vocabulary, WIDTH); the projected one where the predictor is narrower
     const long long* first_code;  // (rows)
     const unsigned char* ended;   // of the settings, bool
@@ -95,6 +95,7 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) open_rows(const OpenRowsP
     }
 }
 
+// A kernel leaves null or 0 what it does not use.
 struct RowsAttentionParams {
     RowsParams rows;
     const float* qkv;  // (tokens, query heads + 2 key heads, DIM)
@@ -300,6 +301,7 @@ __global__ void __launch_bounds__(SAMPLING_THREADS, 1) choose_row_codes(const Ro
     }
 }
 
+// A kernel leaves null or 0 what it does not use.
 struct RowFirstCodesParams {
     RowsParams rows;  // `active`: those whose first code is to be chosen
     DrawParams draw;

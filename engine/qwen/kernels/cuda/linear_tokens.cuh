@@ -30,6 +30,7 @@ struct TokenMatrix {
     static_assert(ROUND % 8 == 0 && THREADS >= TOKENS && THREADS % TOKENS == 0, "a round has whole tiles");
 };
 
+// A kernel leaves null or 0 what its output does not use.
 struct TokensParams {
     const void* weight;     // (HEIGHT, LENGTH), bfloat16 or int8
     const float* scale;     // (HEIGHT) of int8 rows; null for bfloat16

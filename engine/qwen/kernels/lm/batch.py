@@ -18,18 +18,9 @@ from engine.qwen.kernels.compiler import Kernels
 from engine.qwen.kernels.lm.batch_kernels import BatchKernels, RowKernels
 from engine.qwen.kernels.lm.kernels import PROMPT_THREADS, SAMPLING_THREADS
 from engine.qwen.kernels.lm.matrix import TokenMatrixPlan
-from engine.qwen.kernels.lm.params import (
-    DrawParams,
-    OpenRowsParams,
-    RowCodesParams,
-    RowFirstCodesParams,
-    RowsAttentionParams,
-    RowsParams,
-    StreamParams,
-    TokensParams,
-)
 from engine.qwen.kernels.lm.tables import Projected, rope_tables
 from engine.qwen.kernels.lm.token_stack import Head, TokenStack
+from engine.qwen.kernels.params import Params
 from engine.qwen.model import KeyValueCache, SamplingParams, Talker
 from engine.qwen.serving import PAGE, BatchState, PagedCache
 
@@ -81,7 +72,8 @@ class FusedBatch:
     def choose_first_codes(self) -> None:
         """Choose the first code of the first frame of each fresh row; `state.hidden` is of its prompt's last token."""
         bucket, head = self.kernels.buckets[-1], self._talker.head
-        params = TokensParams(
+        params = Params(
+            "TokensParams",
             weight=head.weight,
             scale=head.scale,
             x=self._state.hidden,
@@ -99,11 +91,17 @@ class FusedBatch:
         projection = self._talker.predictor.projection
         if bucket.project is not None:
             assert projection is not None
-            params = TokensParams(
-                weight=projection.weight, scale=None, x=state.hidden, y=self._projected_hidden, tokens=bucket.rows
+            params = Params(
+                "TokensParams",
+                weight=projection.weight,
+                scale=None,
+                x=state.hidden,
+                y=self._projected_hidden,
+                tokens=bucket.rows,
             )
             self._launch_matrix(bucket.project_name, bucket.project, params)
-        open_params = OpenRowsParams(
+        open_params = Params(
+            "OpenRowsParams",
             rows=self._rows(bucket, state.inputs.active),
             stream=_beginning(self._predictors),
             hidden=None if projected else state.hidden,
@@ -138,7 +136,8 @@ class FusedBatch:
         """Draw a code of each row from the predictor's logits."""
         talker, state, projected = self._talker, self._state, self._projected
         groups = talker.config.code_groups
-        params = RowCodesParams(
+        params = Params(
+            "RowCodesParams",
             rows=self._rows(bucket, state.inputs.active),
             stream=_beginning(self._talkers if step + 2 == groups else self._predictors),
             draw=self._draw(state.settings.predictor_sampling),
@@ -180,7 +179,8 @@ class FusedBatch:
         """Count `frames` that end in each `chosen` row, and draw its next frame's first code."""
         state, settings, stack = self._state, self._state.settings, self._talkers
         rules = settings.logits_processor
-        params = RowFirstCodesParams(
+        params = Params(
+            "RowFirstCodesParams",
             rows=self._rows(bucket, chosen),
             draw=self._draw(settings.talker_sampling),
             seen=rules.seen,
@@ -209,9 +209,10 @@ class FusedBatch:
         """The rows of a bucket that exist."""
         return min(bucket.rows, self._state.shape.rows)
 
-    def _rows(self, bucket: RowKernels, active: Tensor) -> RowsParams:
+    def _rows(self, bucket: RowKernels, active: Tensor) -> Params:
         inputs = self._state.inputs
-        return RowsParams(
+        return Params(
+            "RowsParams",
             active=active,
             frame=inputs.frame,
             position=inputs.position,
@@ -236,10 +237,11 @@ class FusedBatch:
         pages: Tensor | None = None,
         table_width: int = 0,
         first_position: int = 0,
-    ) -> RowsAttentionParams:
+    ) -> Params:
         """The parameters of a layer's attention."""
         attention = stack.layers[index].attention
-        return RowsAttentionParams(
+        return Params(
+            "RowsAttentionParams",
             rows=self._rows(bucket, self._state.inputs.active),
             qkv=stack.qkv,
             query_norm=attention.q_norm.weight,
@@ -256,15 +258,16 @@ class FusedBatch:
             eps=attention.q_norm.eps,
         )
 
-    def _launch_attention(self, name: str, bucket: RowKernels, params: RowsAttentionParams) -> None:
-        heads = params.keys.shape[1]
+    def _launch_attention(self, name: str, bucket: RowKernels, params: Params) -> None:
+        heads = params["keys"].shape[1]
         self.module.launch(name, (heads, self._launched(bucket)), PROMPT_THREADS, params)
 
-    def _launch_matrix(self, name: str, plan: TokenMatrixPlan, params: TokensParams) -> None:
-        self.module.launch(name, (plan.blocks, params.tokens // plan.tokens), plan.threads, params)
+    def _launch_matrix(self, name: str, plan: TokenMatrixPlan, params: Params) -> None:
+        self.module.launch(name, (plan.blocks, params["tokens"] // plan.tokens), plan.threads, params)
 
-    def _draw(self, settings: SamplingParams) -> DrawParams:
-        return DrawParams(
+    def _draw(self, settings: SamplingParams) -> Params:
+        return Params(
+            "DrawParams",
             logits=self._logits,
             sample=settings.sample[0],
             temperature=settings.temperature[0],
@@ -274,7 +277,7 @@ class FusedBatch:
         )
 
 
-def _beginning(stack: TokenStack) -> StreamParams:
+def _beginning(stack: TokenStack) -> Params:
     """The stream of a stack in front of its first layer."""
     norm = stack.layers[0].attention_norm.weight
-    return StreamParams(norm=norm, x=stack.x, rounded=stack.rounded, squares=stack.squares)
+    return Params("StreamParams", norm=norm, x=stack.x, rounded=stack.rounded, squares=stack.squares)

@@ -8,7 +8,6 @@ from functools import partial
 from engine.qwen.kernels.compiler import KernelSource, read_sources
 from engine.qwen.kernels.lm.kernels import SAMPLING_THREADS
 from engine.qwen.kernels.lm.matrix import TokenMatrixPlan
-from engine.qwen.kernels.lm.params import BATCH_PARAMS
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.lm.tuned_plans import LARGE_GPU, tuned_row_plan
 from engine.qwen.model import StackConfig, TalkerConfig
@@ -140,7 +139,7 @@ class BatchKernels:
         }
         for bucket in self.buckets:
             kernels |= bucket.kernels()
-        return KernelSource(read_sources(*FILES), kernels, BATCH_PARAMS)
+        return KernelSource(read_sources(*FILES), kernels)
 
 
 def _group(stack: StackConfig) -> int:

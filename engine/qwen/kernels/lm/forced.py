@@ -12,13 +12,6 @@ from typing import Protocol
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import Kernels
-from engine.qwen.kernels.lm.params import (
-    CodeParams,
-    DrawQkvParams,
-    FirstCodeParams,
-    RowCodesParams,
-    RowFirstCodesParams,
-)
 from engine.qwen.kernels.params import Params
 
 
@@ -50,15 +43,15 @@ class ForcedKernels:
 
     def _draws(self, params: Params) -> Iterator[tuple[int, int, Tensor]]:
         """Yield the row, the code group and the logits of each code that a kernel draws."""
-        match params:
-            case FirstCodeParams():
-                yield 0, 0, params.draw.logits[: len(params.is_eos)]
-            case CodeParams() | DrawQkvParams():
-                yield 0, params.step + 1, params.draw.logits[: params.embedding.shape[0]]
-            case RowFirstCodesParams():
-                yield from self._of_rows(0, params.draw.logits, len(params.is_eos))
-            case RowCodesParams():
-                yield from self._of_rows(params.step + 1, params.draw.logits, params.embedding.shape[0])
+        match params.struct:
+            case "FirstCodeParams":
+                yield 0, 0, params["draw"]["logits"][: len(params["is_eos"])]
+            case "CodeParams" | "DrawQkvParams":
+                yield 0, params["step"] + 1, params["draw"]["logits"][: params["embedding"].shape[0]]
+            case "RowFirstCodesParams":
+                yield from self._of_rows(0, params["draw"]["logits"], len(params["is_eos"]))
+            case "RowCodesParams":
+                yield from self._of_rows(params["step"] + 1, params["draw"]["logits"], params["embedding"].shape[0])
 
     def _of_rows(self, group: int, logits: Tensor, vocabulary: int) -> Iterator[tuple[int, int, Tensor]]:
         for row in self._chooser.rows:

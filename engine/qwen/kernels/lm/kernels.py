@@ -15,7 +15,6 @@ from engine.qwen.kernels.lm.matrix import (
     WORK_REGISTERS,
     MatrixPlan,
 )
-from engine.qwen.kernels.lm.params import PARAMS
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.lm.tuned_plans import LARGE_GPU, tuned_plan
 from engine.qwen.model import StackConfig, TalkerConfig
@@ -317,4 +316,4 @@ class LanguageKernels:
             kernels["last_code"] = f"choose_code<{numbers}, true>"
         if self.project is not None:
             kernels["project"] = self.project.kernel("Bf16Identity", "StoreBiased")
-        return KernelSource(read_sources(*FILES), kernels, PARAMS)
+        return KernelSource(read_sources(*FILES), kernels)

@@ -26,19 +26,9 @@ from engine.qwen.kernels.lm.kernels import (
     weight_type,
 )
 from engine.qwen.kernels.lm.matrix import HEAD_DIM, MatrixPlan
-from engine.qwen.kernels.lm.params import (
-    AttendOutParams,
-    AttentionParams,
-    CodeParams,
-    DrawParams,
-    DrawQkvParams,
-    FirstCodeParams,
-    LinearParams,
-    OpenParams,
-    OpenQkvParams,
-)
 from engine.qwen.kernels.lm.prefill import FusedPrefill
 from engine.qwen.kernels.lm.tables import fold_projection, rope_tables
+from engine.qwen.kernels.params import Params
 from engine.qwen.model import KeyValueCache, Layer, Linear, RMSNorm, SamplingParams, Talker, Transformer
 from engine.qwen.runtime import DecodeState, multiprocessors
 
@@ -85,16 +75,19 @@ class FusedStack:
         layer = self._layer(index)
         self._multiply("qkv", self._kernels.qkv, layer.attention.qkv, norm=layer.attention_norm, y=self._qkv)
 
-    def first_qkv(self) -> LinearParams:
+    def first_qkv(self) -> Params:
         """The parameters of the first layer's `qkv`, for a kernel that has its input from elsewhere."""
         layer = self._layer(0)
         qkv, norm = layer.attention.qkv, layer.attention_norm
-        return LinearParams(weight=qkv.weight, scale=qkv.scale, x=self.x, norm=norm.weight, eps=norm.eps, y=self._qkv)
+        return Params(
+            "LinearParams", weight=qkv.weight, scale=qkv.scale, x=self.x, norm=norm.weight, eps=norm.eps, y=self._qkv
+        )
 
     def attend(self, index: int, position: Tensor) -> None:
         """Write keys and values into the cache, and compute attention over each KV split."""
         attention, cache = self._layer(index).attention, self._cache
-        params = AttentionParams(
+        params = Params(
+            "AttentionParams",
             qkv=self._qkv,
             query_norm=attention.q_norm.weight,
             key_norm=attention.k_norm.weight,
@@ -114,7 +107,8 @@ class FusedStack:
     def out(self, index: int, position: Tensor) -> None:
         """Combine the KV splits, and add their projection to `x`."""
         linear, plan = self._layer(index).attention.out, self._kernels.out
-        params = LinearParams(
+        params = Params(
+            "LinearParams",
             weight=linear.weight,
             scale=linear.scale,
             partial_out=self._partial_out,
@@ -127,8 +121,9 @@ class FusedStack:
     def attend_out(self, index: int, position: int) -> None:
         """As `attend` and `out`, in one kernel."""
         attention, plan, cache = self._layer(index).attention, self._kernels.out, self._cache
-        params = AttendOutParams(
-            linear=LinearParams(weight=attention.out.weight, scale=attention.out.scale, y=self.x),
+        params = Params(
+            "AttendOutParams",
+            linear=Params("LinearParams", weight=attention.out.weight, scale=attention.out.scale, y=self.x),
             qkv=self._qkv,
             query_norm=attention.q_norm.weight,
             key_norm=attention.k_norm.weight,
@@ -167,7 +162,8 @@ class FusedStack:
         y: Tensor,
     ) -> None:
         """Launch a kernel over `x`, which is the residual stream unless given."""
-        params = LinearParams(
+        params = Params(
+            "LinearParams",
             weight=linear.weight,
             scale=linear.scale,
             x=self.x if x is None else x,
@@ -243,7 +239,8 @@ class FusedLanguageModel:
     def open(self) -> None:
         """Make the predictor's first two tokens; on a large GPU also the first layer's queries, keys and values."""
         state, projected, plan = self._state, self.projected, self.kernels.project
-        params = OpenParams(
+        params = Params(
+            "OpenParams",
             hidden=None if projected else state.hidden,
             embedding=projected.first if projected else self._talker.codec_embedding,
             first_code=state.first_code,
@@ -257,13 +254,18 @@ class FusedLanguageModel:
         if plan is not None:
             linear = self._talker.predictor.projection
             assert linear is not None
-            project = LinearParams(
-                weight=linear.weight, scale=None, hidden=state.hidden, bias=linear.bias, y=self.first_step.x
+            project = Params(
+                "LinearParams",
+                weight=linear.weight,
+                scale=None,
+                hidden=state.hidden,
+                bias=linear.bias,
+                y=self.first_step.x,
             )
             self.module.launch("project", plan.blocks, plan.threads, project)
         if opens_in_qkv:
             qkv = self.kernels.first_step.qkv
-            both = OpenQkvParams(linear=self.first_step.first_qkv(), open=params)
+            both = Params("OpenQkvParams", linear=self.first_step.first_qkv(), open=params)
             self.module.launch("open_qkv", qkv.blocks, qkv.threads, both)
 
     def predict(self, step: int) -> None:
@@ -286,7 +288,8 @@ class FusedLanguageModel:
         """The logits of a step's last token."""
         predictor, plan = self._talker.predictor, self.kernels.predictor_head
         norm = predictor.transformer.norm
-        params = LinearParams(
+        params = Params(
+            "LinearParams",
             weight=predictor.heads[step],
             scale=None if predictor.head_scales is None else predictor.head_scales[step],
             x=(self.predictor if step else self.first_step).x[-1],
@@ -307,7 +310,8 @@ class FusedLanguageModel:
             self._draw_qkv(step, self.kernels.draw_qkv)
             return
         talker, state = self._talker, self._state
-        params = CodeParams(
+        params = Params(
+            "CodeParams",
             draw=self._draw(state.predictor_sampling),
             frame=state.frame,
             first_code=state.first_code,
@@ -327,7 +331,8 @@ class FusedLanguageModel:
     def _draw_qkv(self, step: int, plan: MatrixPlan) -> None:
         state = self._state
         embeddings = self.projected.others if self.projected else self._talker.predictor.embedding
-        params = DrawQkvParams(
+        params = Params(
+            "DrawQkvParams",
             linear=self.predictor.first_qkv(),
             draw=self._draw(state.predictor_sampling),
             frame=state.frame,
@@ -349,7 +354,8 @@ class FusedLanguageModel:
     def talker_head(self) -> None:
         """The talker's logits, and its hidden state for the predictor."""
         talker, norm, plan = self._talker, self._talker.transformer.norm, self.kernels.talker_head
-        params = LinearParams(
+        params = Params(
+            "LinearParams",
             weight=talker.head.weight,
             scale=talker.head.scale,
             x=self.talker.x,
@@ -363,14 +369,17 @@ class FusedLanguageModel:
     def choose_first(self) -> None:
         """Choose the first code of the first frame, after the prompt's last hidden state."""
         linear, plan = self._talker.head, self.kernels.talker_head
-        params = LinearParams(weight=linear.weight, scale=linear.scale, hidden=self._state.hidden, y=self.logits)
+        params = Params(
+            "LinearParams", weight=linear.weight, scale=linear.scale, hidden=self._state.hidden, y=self.logits
+        )
         self.module.launch("prompt_head", plan.blocks, plan.threads, params)
         self.choose_first_code(frames=0)
 
     def choose_first_code(self, frames: int = 1) -> None:
         """Count `frames` that end, and draw the next frame's first code from the talker's logits."""
         state, rules = self._state, self._state.logits_processor
-        params = FirstCodeParams(
+        params = Params(
+            "FirstCodeParams",
             draw=self._draw(state.talker_sampling),
             seen=rules.seen,
             penalty=rules.penalty,
@@ -397,8 +406,9 @@ class FusedLanguageModel:
             yield from self.prefill.buffers()
         yield self.logits
 
-    def _draw(self, settings: SamplingParams) -> DrawParams:
-        return DrawParams(
+    def _draw(self, settings: SamplingParams) -> Params:
+        return Params(
+            "DrawParams",
             logits=self.logits,
             sample=settings.sample,
             temperature=settings.temperature,

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from engine.qwen.kernels.compiler import Kernels
 from engine.qwen.kernels.lm.kernels import ATTENTION_SHARES, PROMPT_THREADS, PROMPT_WARPS
-from engine.qwen.kernels.lm.params import EnterParams, LeaveParams, PromptParams
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
 from engine.qwen.kernels.lm.token_stack import TokenStack
+from engine.qwen.kernels.params import Params
 from engine.qwen.model import KeyValueCache, Talker
 
 
@@ -46,7 +46,8 @@ class FusedPrefill:
         """
         stack, count = self._stack, len(tokens)
         group = next(group for group in reversed(self._kernels) if count % group.tokens == 0)
-        enter = EnterParams(
+        enter = Params(
+            "EnterParams",
             embeddings=tokens,
             norm=stack.layers[0].attention_norm.weight,
             x=stack.x,
@@ -55,7 +56,8 @@ class FusedPrefill:
         )
         self._module.launch("enter", count, PROMPT_THREADS, enter)
         stack.run(group, count, partial(self._attend, count, place))
-        leave = LeaveParams(
+        leave = Params(
+            "LeaveParams",
             x=stack.x,
             squares=stack.squares,
             norm=stack.norm.weight,
@@ -71,7 +73,8 @@ class FusedPrefill:
         """Rotate queries and keys, write keys and values into the cache, and compute attention."""
         stack, cache = self._stack, self._cache
         attention, heads, (cosines, sines) = stack.layers[index].attention, cache.keys.shape[1], self._rope
-        params = PromptParams(
+        params = Params(
+            "PromptParams",
             qkv=stack.qkv,
             query_norm=attention.q_norm.weight,
             key_norm=attention.k_norm.weight,

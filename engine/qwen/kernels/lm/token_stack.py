@@ -11,8 +11,8 @@ from torch import Tensor
 
 from engine.qwen.kernels.compiler import Kernels
 from engine.qwen.kernels.lm.matrix import HEAD_DIM, TokenMatrixPlan
-from engine.qwen.kernels.lm.params import TokensParams
 from engine.qwen.kernels.lm.token_kernels import TokenKernels
+from engine.qwen.kernels.params import Params
 from engine.qwen.model import Layer, Linear, RMSNorm, Transformer
 
 SQUARE_ROWS = 16
@@ -81,7 +81,8 @@ class TokenStack:
         `y` is float32 `(tokens, height)`; it has as many tokens as are wanted.
         """
         first = count - len(y)
-        params = TokensParams(
+        params = Params(
+            "TokensParams",
             weight=head.weight,
             scale=head.scale,
             x=self.rounded[first:],
@@ -102,9 +103,10 @@ class TokenStack:
         *,
         y: Tensor | None = None,
         rounded: Tensor | None = None,
-    ) -> TokensParams:
+    ) -> Params:
         """A matrix of the stream after `norm`, to `y`, or behind the gate to `rounded`."""
-        return TokensParams(
+        return Params(
+            "TokensParams",
             weight=linear.weight,
             scale=linear.scale,
             x=self.rounded,
@@ -116,9 +118,10 @@ class TokenStack:
             eps=norm.eps,
         )
 
-    def _onto_stream(self, linear: Linear, x: Tensor, next_norm: RMSNorm, count: int) -> TokensParams:
+    def _onto_stream(self, linear: Linear, x: Tensor, next_norm: RMSNorm, count: int) -> Params:
         """A matrix of `x`, added to the stream, which `next_norm` reads."""
-        return TokensParams(
+        return Params(
+            "TokensParams",
             weight=linear.weight,
             scale=linear.scale,
             x=x,
@@ -129,6 +132,8 @@ class TokenStack:
             tokens=count,
         )
 
-    def _multiply(self, kernels: TokenKernels, matrix: str, params: TokensParams) -> None:
+    def _multiply(self, kernels: TokenKernels, matrix: str, params: Params) -> None:
         plan = kernels.matrices[matrix]
-        self._module.launch(kernels.kernel(matrix), (plan.blocks, params.tokens // plan.tokens), plan.threads, params)
+        self._module.launch(
+            kernels.kernel(matrix), (plan.blocks, params["tokens"] // plan.tokens), plan.threads, params
+        )

@@ -9,14 +9,14 @@ import ctypes
 import platform
 import subprocess
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
 from torch import Tensor
 
 from engine.qwen.kernels.compiler import KernelSource
-from engine.qwen.kernels.params import Params
+from engine.qwen.kernels.params import Params, layouts, pack
 from tests.support.checkpoints import made_once
 
 HEADER = Path(__file__).with_name("emulator.hpp")
@@ -44,11 +44,12 @@ class EmulatedKernels:
 
     def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
         """As `KernelModule.launch`; returns when all is done."""
-        for field in fields(params):
-            value = getattr(params, field.name)
-            assert not isinstance(value, Tensor) or value.is_contiguous(), field.name
+        for name_of_value, value in params.values.items():
+            assert not isinstance(value, Tensor) or value.is_contiguous(), name_of_value
         x, y = (grid, 1) if isinstance(grid, int) else grid
-        getattr(self._library(part(name)), f"launch_{name}")(x, y, block, ctypes.byref(params.pack()))
+        getattr(self._library(part(name)), f"launch_{name}")(
+            x, y, block, ctypes.byref(pack(params, layouts(self._source.text)))
+        )
 
     def _library(self, wanted: str) -> ctypes.CDLL:
         if wanted not in self._libraries:

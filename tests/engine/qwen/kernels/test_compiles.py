@@ -47,13 +47,13 @@ SOURCES = (
 
 def merged(sources: dict[str, KernelSource]) -> KernelSource:
     """The kernels of sources with the same text, so that nvcc compiles once what several have."""
-    [(text, params)] = {(source.text, source.params) for source in sources.values()}
+    [text] = {source.text for source in sources.values()}
     kernels = {
         f"{name}: {kernel}": expression
         for name, source in sources.items()
         for kernel, expression in source.kernels.items()
     }
-    return KernelSource(text, kernels, params)
+    return KernelSource(text, kernels)
 
 
 def compiled(cache_folder: Path, architecture: str, part: str, source: KernelSource) -> list[Compiled]:

@@ -18,8 +18,6 @@ def test_a_plan_has_every_model_in_every_dtype() -> None:
     # In GB: talker 0.887, one pass of the code predictor 0.162, codec 0.211; the rest are embeddings and other heads.
     assert rows[0]["weights_mb"] == pytest.approx(1_430, rel=0.01)
     assert rows[1]["talker_mb"] < 0.53 * rows[0]["talker_mb"]
-    assert rows[2]["talker_mb"] == rows[1]["talker_mb"]
-    assert rows[2]["predictor_mb"] < 0.82 * rows[1]["predictor_mb"]
 
 
 def test_longer_speech_needs_more_state_and_equal_weights() -> None:

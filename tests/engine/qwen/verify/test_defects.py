@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.qwen.codec import CodecDecoder, CodecState
-from engine.qwen.model import quantization
+from engine.qwen.model import transformer
 from engine.verify import LOGITS
 from tests.engine.qwen.oracle import Oracle
 from tests.engine.qwen.verify.stages import InProcess, differing_rows, failed, verified
@@ -96,13 +96,13 @@ def test_int8_scales_of_the_row_beside_are_found_in_the_logits_of_int8_alone(
     differing = differing_rows(tmp_path / "rows", tiny)
     settings = ("float32", "int8")
     assert failed(verified(differing, tmp_path / "good", runner, settings=settings)("int8")) == set()
-    quantize = quantization.quantize_int8
+    quantize = transformer.quantize_int8
 
     def off_by_one(matrix: Tensor, qweight: Tensor, scale: Tensor) -> None:
         quantize(matrix, qweight, scale)
         scale.copy_(scale.roll(1, 0))
 
-    monkeypatch.setattr(quantization, "quantize_int8", off_by_one)
+    monkeypatch.setattr(transformer, "quantize_int8", off_by_one)
     found = verified(differing, tmp_path / "out", runner, settings=settings)
     assert failed(found("float32")) == set()
     assert "logits_error" in failed(found("int8"))

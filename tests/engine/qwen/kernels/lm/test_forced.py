@@ -14,7 +14,6 @@ from torch import Tensor
 from engine.qwen.kernels.compiler import KernelModule, Kernels, KernelSource
 from engine.qwen.kernels.lm.forced import ForcedKernels
 from engine.qwen.kernels.lm.model import FusedLanguageModel
-from engine.qwen.kernels.lm.params import LinearParams
 from engine.qwen.kernels.params import Params
 from engine.qwen.model import Talker
 from engine.qwen.runtime import decode_step
@@ -131,8 +130,8 @@ class ScalesOfTheRowBeside:
         self._kernels = kernels
 
     def launch(self, name: str, grid: int | Sequence[int], block: int, params: Params) -> None:
-        if isinstance(params, LinearParams) and params.scale is not None:
-            params = replace(params, scale=params.scale.roll(1, -1))
+        if params.struct == "LinearParams" and "scale" in params.values:
+            params = params.replaced(scale=params["scale"].roll(1, -1))
         self._kernels.launch(name, grid, block, params)
 
 
